@@ -1,0 +1,212 @@
+//! Buffers that travel to and from a device: page-aligned, so that direct I/O accepts them, and owned, so that
+//! a request whose waiter went away never writes into memory that is somebody else's by then.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
+
+/// The alignment of every [`Buffer`], and the unit of its capacity.
+pub const PAGE_BYTES: usize = 4096;
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
+/// Page-aligned memory of a fixed length in bytes. Dropped buffers are kept by their thread for the next
+/// request of the same size, up to [`POOL_BYTES_MAX`].
+pub struct Buffer {
+    pages: Vec<Page>,
+    length: usize,
+}
+
+impl Buffer {
+    /// A buffer of `length` bytes, all zero.
+    pub fn zeroed(length: usize) -> Buffer {
+        let mut buffer = Buffer::recycled(length);
+        buffer.fill(0);
+        buffer
+    }
+
+    /// A buffer of `length` bytes with whatever an earlier request of this process left in it: for data that
+    /// will be overwritten in full. Never send a part of it that was not written.
+    pub fn recycled(length: usize) -> Buffer {
+        let pages = pool_class(length.div_ceil(PAGE_BYTES));
+        let pages = POOL.with_borrow_mut(|pool| pool.take(pages)).unwrap_or_else(|| fresh(pages));
+        Buffer { pages, length }
+    }
+
+    /// Shortens the buffer to `length` bytes; longer is no change.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// The buffer as a cheaply cloned, read-only [`Slice`] of itself.
+    pub fn share(self) -> Slice {
+        let range = 0..self.length;
+        Slice { buffer: Arc::new(self), range }
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    fn from(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::recycled(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_slice().as_bytes()[..self.length]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_slice().as_mut_bytes()[..self.length]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.length)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let pages = std::mem::take(&mut self.pages);
+        // A thread that is ending has no pool any more; the memory then goes back to the allocator.
+        let _ = POOL.try_with(|pool| pool.borrow_mut().put(pages));
+    }
+}
+
+/// A part of a shared, read-only [`Buffer`]: what a write carries, so that a mirror can give the same bytes to
+/// both of its members.
+#[derive(Clone)]
+pub struct Slice {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+impl Slice {
+    /// The bytes at `range` within this slice; `None` if they are not all in it.
+    pub fn part(&self, range: Range<usize>) -> Option<Slice> {
+        let inside = range.start <= range.end && range.end <= self.range.len();
+        inside.then(|| Slice {
+            buffer: Arc::clone(&self.buffer),
+            range: self.range.start + range.start..self.range.start + range.end,
+        })
+    }
+
+    /// The buffer itself, if nobody else shares it.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        Arc::into_inner(self.buffer)
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+impl From<Buffer> for Slice {
+    fn from(buffer: Buffer) -> Slice {
+        buffer.share()
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({} bytes)", self.range.len())
+    }
+}
+
+/// What a thread keeps of dropped buffers at most: 32 commands of 256 KiB.
+pub const POOL_BYTES_MAX: usize = 8 << 20;
+
+/// Sizes are rounded up to a power of two of pages, so that a buffer given back fits the next request.
+fn pool_class(pages: usize) -> usize {
+    pages.max(1).next_power_of_two()
+}
+
+fn fresh(pages: usize) -> Vec<Page> {
+    // `new_vec_zeroed` asks the allocator for zeroed memory: large buffers then come from fresh mappings
+    // without a pass over them.
+    Page::new_vec_zeroed(pages).expect("the allocator has memory for one request")
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { shelves: [const { Vec::new() }; SHELVES], bytes: 0 }) };
+}
+
+/// Shelf n holds buffers of 2^n pages: 4 KiB to 4 MiB. Larger ones are not kept.
+const SHELVES: usize = 11;
+
+struct Pool {
+    shelves: [Vec<Vec<Page>>; SHELVES],
+    bytes: usize,
+}
+
+impl Pool {
+    fn take(&mut self, pages: usize) -> Option<Vec<Page>> {
+        let kept = self.shelves.get_mut(pages.trailing_zeros() as usize)?.pop()?;
+        self.bytes -= kept.len() * PAGE_BYTES;
+        Some(kept)
+    }
+
+    fn put(&mut self, pages: Vec<Page>) {
+        let bytes = pages.len() * PAGE_BYTES;
+        if pages.is_empty() || self.bytes + bytes > POOL_BYTES_MAX {
+            return;
+        }
+        if let Some(shelf) = self.shelves.get_mut(pages.len().trailing_zeros() as usize) {
+            shelf.push(pages);
+            self.bytes += bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zeroed_buffer_is_zero_even_when_recycled() {
+        let mut first = Buffer::zeroed(5000);
+        first.fill(0xa5);
+        drop(first);
+        assert!(Buffer::zeroed(5000).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn buffers_are_page_aligned_and_exactly_as_long_as_asked() {
+        for length in [0, 1, 511, 4096, 4097, 1 << 20] {
+            let buffer = Buffer::recycled(length);
+            assert_eq!(buffer.len(), length);
+            assert_eq!(buffer.as_ptr() as usize % PAGE_BYTES, 0);
+        }
+    }
+
+    #[test]
+    fn a_slice_of_a_slice_stays_inside() {
+        let slice = Buffer::from(&b"abcdefgh"[..]).share();
+        let middle = slice.part(2..6).unwrap();
+        assert_eq!(&*middle, b"cdef");
+        assert_eq!(&*middle.part(1..3).unwrap(), b"de");
+        assert!(middle.part(1..5).is_none());
+    }
+
+    #[test]
+    fn the_pool_keeps_no_more_than_its_limit() {
+        let held: Vec<Buffer> = (0..64).map(|_| Buffer::recycled(1 << 20)).collect();
+        drop(held);
+        POOL.with_borrow(|pool| assert!(pool.bytes <= POOL_BYTES_MAX));
+    }
+}

@@ -1,0 +1,108 @@
+//! The one interface to everything that keeps blocks.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice};
+
+/// A request under way. It runs on the thread that polls it, and a thread-bound reactor serves it: not `Send`.
+///
+/// Dropping it cancels the request. What the device can still take back never reaches the medium; what it
+/// cannot (a write the kernel has accepted) goes on, and [`BlockDevice::quiesced`] waits for its end.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
+
+/// When a write may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Once a later read returns it; [`BlockDevice::flush`] makes it last.
+    Cached,
+    /// Once it is on stable storage (FUA).
+    Stable,
+}
+
+/// What a device is like, as far as initiators are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// No request may change it.
+    pub read_only: bool,
+    /// Blocks can be given back with [`BlockDevice::unmap`], and read as zeros afterwards.
+    pub thin: bool,
+    /// The unit in which space is taken and given back: at least 1 block.
+    pub granularity: Blocks,
+    /// Writes may be lost in a crash until a flush (write cache enabled, SBC-3 6.5.5 WCE).
+    pub volatile_cache: bool,
+    /// A flush reaches storage that survives a crash of this machine. False for memory, which never lies
+    /// about it.
+    pub durable: bool,
+    /// Not a spinning medium (VPD page B1h, medium rotation rate 1).
+    pub solid_state: bool,
+}
+
+/// Whether blocks take space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Written, or at least reserved.
+    Mapped,
+    /// A hole: reads as zeros.
+    Deallocated,
+}
+
+/// Neighbouring blocks of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which blocks.
+    pub extent: Extent,
+    /// Their kind.
+    pub allocation: Allocation,
+}
+
+/// Anything that keeps numbered blocks.
+///
+/// All methods take shared references: devices are used from several cores at once and arrange for that
+/// themselves. Requests may be reordered against each other while both are pending; ordering and mutual
+/// exclusion are their caller's ([`crate::RangeLocks`]). An extent that is not within
+/// [`BlockDevice::geometry`] fails with [`DeviceError::OutOfRange`], an empty one succeeds without effect.
+pub trait BlockDevice: Send + Sync {
+    /// Its shape. May grow while the device is in use; never shrinks.
+    fn geometry(&self) -> Geometry;
+
+    /// Its kind.
+    fn profile(&self) -> Profile;
+
+    /// Where the blocks of `extent` lie, if they lie in memory and may be read and sent from there.
+    fn memory(&self, _extent: Extent) -> Option<Region> {
+        None
+    }
+
+    /// The same for blocks about to be overwritten in full: the device may have to make room, and counts them
+    /// as written from now on.
+    fn memory_to_write(&self, _extent: Extent) -> Option<Region> {
+        None
+    }
+
+    /// Fills `buffer`, whose length is that of the extent, and gives it back.
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
+
+    /// Writes `data`, whose length is that of the extent.
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
+
+    /// Brings all writes that were acknowledged before this call to stable storage.
+    fn flush(&self) -> Pending<'_, ()>;
+
+    /// Gives the space of whole granules within the extent back; the blocks of the extent read as zeros
+    /// afterwards, on thin devices, whether their space could be given back or not.
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
+
+    /// Makes the blocks read as zeros. With `may_unmap` by giving back their space where possible, otherwise so
+    /// that they keep it.
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()>;
+
+    /// Which blocks from the start of `extent` on take space: at least one run, at most `runs_max`, without
+    /// gaps, covering the extent or its beginning.
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>>;
+
+    /// Ends once no request that was dropped before this call can touch the medium any more.
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}

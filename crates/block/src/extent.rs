@@ -1,0 +1,146 @@
+//! Where data lies: block addresses, block counts, and the shape of a device.
+
+use std::fmt;
+
+/// The address of a logical block, counted from the start of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lba(pub u64);
+
+/// A number of logical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Blocks(pub u64);
+
+/// The length of a logical block in bytes: a power of two from 512 to 65,536.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockSize {
+    shift: u8,
+}
+
+impl BlockSize {
+    /// 512 bytes, what every initiator accepts.
+    pub const B512: BlockSize = BlockSize { shift: 9 };
+    /// 4,096 bytes ("4K native").
+    pub const B4096: BlockSize = BlockSize { shift: 12 };
+
+    /// `None` unless `bytes` is a power of two from 512 to 65,536.
+    pub fn new(bytes: u32) -> Option<BlockSize> {
+        let legal = bytes.is_power_of_two() && (512..=65_536).contains(&bytes);
+        legal.then(|| BlockSize { shift: bytes.trailing_zeros() as u8 })
+    }
+
+    /// The length in bytes.
+    pub fn bytes(self) -> u32 {
+        1 << self.shift
+    }
+
+    /// log2 of the length in bytes.
+    pub fn shift(self) -> u32 {
+        u32::from(self.shift)
+    }
+
+    /// How many whole blocks lie in `bytes`; `None` if the last one would be partial.
+    pub fn exact(self, bytes: u64) -> Option<Blocks> {
+        (bytes & (u64::from(self.bytes()) - 1) == 0).then_some(Blocks(bytes >> self.shift))
+    }
+}
+
+/// A run of logical blocks. May be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The first block.
+    pub lba: Lba,
+    /// How many follow, the first included.
+    pub blocks: Blocks,
+}
+
+impl Extent {
+    /// `blocks` blocks from `lba` on.
+    pub fn new(lba: u64, blocks: u64) -> Extent {
+        Extent { lba: Lba(lba), blocks: Blocks(blocks) }
+    }
+
+    /// The block after the last, or `None` if it lies beyond the address space.
+    pub fn end(self) -> Option<Lba> {
+        self.lba.0.checked_add(self.blocks.0).map(Lba)
+    }
+
+    /// Whether no block is in it.
+    pub fn is_empty(self) -> bool {
+        self.blocks.0 == 0
+    }
+
+    /// Whether the two share a block.
+    pub fn overlaps(self, other: Extent) -> bool {
+        let (a, b) = (u128::from(self.lba.0), u128::from(other.lba.0));
+        a < b + u128::from(other.blocks.0) && b < a + u128::from(self.blocks.0)
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.lba.0, self.blocks.0)
+    }
+}
+
+/// The shape of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The length of a logical block.
+    pub block_size: BlockSize,
+    /// How many there are.
+    pub blocks: Blocks,
+    /// log2 of the logical blocks in a physical block (READ CAPACITY(16), SBC-3 5.16.2): 3 for 512e.
+    pub physical_exponent: u8,
+}
+
+impl Geometry {
+    /// The capacity in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.0 << self.block_size.shift()
+    }
+
+    /// Whether every block of `extent` exists.
+    pub fn contains(&self, extent: Extent) -> bool {
+        extent.end().is_some_and(|end| end.0 <= self.blocks.0)
+    }
+
+    /// The length of `extent` in bytes. `extent` must lie within the device.
+    pub fn length(&self, extent: Extent) -> u64 {
+        extent.blocks.0 << self.block_size.shift()
+    }
+
+    /// The byte at which `extent` starts. `extent` must lie within the device.
+    pub fn offset(&self, extent: Extent) -> u64 {
+        extent.lba.0 << self.block_size.shift()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_are_powers_of_two_from_512() {
+        assert_eq!(BlockSize::new(512), Some(BlockSize::B512));
+        assert_eq!(BlockSize::new(4096).map(BlockSize::bytes), Some(4096));
+        for bad in [0, 1, 256, 513, 520, 131_072] {
+            assert_eq!(BlockSize::new(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_extent_at_the_end_of_the_address_space_is_not_contained() {
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        assert!(geometry.contains(Extent::new(0, 8)));
+        assert!(geometry.contains(Extent::new(8, 0)));
+        assert!(!geometry.contains(Extent::new(8, 1)));
+        assert!(!geometry.contains(Extent::new(u64::MAX, 2)));
+    }
+
+    #[test]
+    fn neighbours_do_not_overlap() {
+        assert!(!Extent::new(0, 4).overlaps(Extent::new(4, 4)));
+        assert!(Extent::new(0, 5).overlaps(Extent::new(4, 4)));
+        assert!(!Extent::new(2, 0).overlaps(Extent::new(2, 0)));
+    }
+}

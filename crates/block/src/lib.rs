@@ -1,0 +1,23 @@
+//! The vocabulary that all of Linerate shares: what a block device is, how its blocks are named, which
+//! buffers travel to and from it, and how it fails.
+//!
+//! A [`BlockDevice`] is anything that keeps numbered blocks: memory, a file, a remote LUN, a RAID set, or a
+//! thin layer around any of them. They are equals and stack freely. This crate knows no protocol, no clock and
+//! no operating system; layers that need to wait are handed something to wait on.
+//!
+//! Reading order: [`Extent`] and [`Geometry`] (where), [`Buffer`] and [`Region`] (what), [`DeviceError`] (how
+//! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
+
+mod buffer;
+mod device;
+mod error;
+mod extent;
+mod range_lock;
+mod region;
+
+pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
+pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
+pub use error::DeviceError;
+pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};
+pub use range_lock::{Exclusive, RangeLocks, Shared};
+pub use region::{Medium, Region};

@@ -1,0 +1,379 @@
+//! Who may overlap whom: reads and writes share a range of blocks, an atomic operation has it alone.
+//!
+//! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write of another core, while plain
+//! writes cost no more than two uncontended atomic additions. The address space is cut into zones of
+//! [`ZONE_BLOCKS`] blocks, hashed onto a fixed table of counters; a shared holder adds one to each of its
+//! zones, an exclusive one marks them. Zones are taken in the table's order, so two holders never wait for each
+//! other in a circle. Waiting is first come, first served, through a queue that only contenders touch.
+//!
+//! ```text
+//!  blocks   |  zone 0  |  zone 1  |  zone 2  | ...
+//!  slot        s(0)       s(1)       s(2)           each: 0 free · n shared holders · EXCLUSIVE
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::Extent;
+
+/// 1 MiB of 512-byte blocks: large enough that most commands touch one or two zones.
+const ZONE_BLOCKS: u64 = 2048;
+/// Two atomic operations that fall on one slot by chance only wait for each other.
+const SLOTS: usize = 256;
+const EXCLUSIVE: u32 = 1 << 31;
+
+/// The locks of one device.
+pub struct RangeLocks {
+    slots: Box<[AtomicU32]>,
+    /// Contenders; fast paths look at this number alone.
+    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    next_ticket: u64,
+    waiters: Vec<Waiter>,
+}
+
+struct Waiter {
+    ticket: u64,
+    zones: Zones,
+    exclusive: bool,
+    waker: Option<Waker>,
+}
+
+/// The slots of an extent: `count` from `first` on, modulo the table.
+#[derive(Clone, Copy, Debug)]
+struct Zones {
+    first: usize,
+    count: usize,
+}
+
+impl Zones {
+    fn of(extent: Extent) -> Zones {
+        if extent.is_empty() {
+            return Zones { first: 0, count: 0 };
+        }
+        let first = extent.lba.0 / ZONE_BLOCKS;
+        let last = extent.lba.0.saturating_add(extent.blocks.0 - 1) / ZONE_BLOCKS;
+        let count = (last - first + 1).min(SLOTS as u64) as usize;
+        Zones { first: (first % SLOTS as u64) as usize, count }
+    }
+
+    fn slots(self) -> impl Iterator<Item = usize> {
+        (0..self.count).map(move |step| (self.first + step) % SLOTS)
+    }
+
+    fn overlaps(self, other: Zones) -> bool {
+        self.slots().any(|mine| other.slots().any(|theirs| mine == theirs))
+    }
+}
+
+impl Default for RangeLocks {
+    fn default() -> RangeLocks {
+        RangeLocks {
+            slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::default(),
+        }
+    }
+}
+
+impl RangeLocks {
+    /// Shares `extent` at once, or not at all.
+    pub fn try_share(self: &Arc<Self>, extent: Extent) -> Option<Shared> {
+        let zones = Zones::of(extent);
+        if self.waiting.load(Ordering::Acquire) != 0 && self.somebody_waits_for(zones, u64::MAX) {
+            return None;
+        }
+        // Not `then_some`: a guard built for a range that was not taken would give it back.
+        self.take_shared(zones).then(|| Shared { locks: Arc::clone(self), zones })
+    }
+
+    /// Shares `extent` with other readers and writers once no exclusive holder is left on it.
+    pub async fn share(self: &Arc<Self>, extent: Extent) -> Shared {
+        let zones = Zones::of(extent);
+        if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared(zones) {
+            Turn { locks: self, zones, exclusive: false, ticket: None }.await;
+        }
+        Shared { locks: Arc::clone(self), zones }
+    }
+
+    /// Waits until nobody else holds a part of `extent`, and keeps others out.
+    pub async fn exclude(self: &Arc<Self>, extent: Extent) -> Exclusive {
+        let zones = Zones::of(extent);
+        Turn { locks: self, zones, exclusive: true, ticket: None }.await;
+        Exclusive { locks: Arc::clone(self), zones }
+    }
+
+    fn take_shared(&self, zones: Zones) -> bool {
+        for (taken, slot) in zones.slots().enumerate() {
+            if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
+                self.slots[slot].fetch_sub(1, Ordering::Relaxed);
+                self.give_back(Zones { first: zones.first, count: taken });
+                return false;
+            }
+        }
+        true
+    }
+
+    fn take_exclusive(&self, zones: Zones) -> bool {
+        for (taken, slot) in zones.slots().enumerate() {
+            let free = self.slots[slot].compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
+            if free.is_err() {
+                for slot in zones.slots().take(taken) {
+                    self.slots[slot].fetch_sub(EXCLUSIVE, Ordering::Release);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn give_back(&self, zones: Zones) {
+        for slot in zones.slots() {
+            self.slots[slot].fetch_sub(1, Ordering::Release);
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // SeqCst pairs with the increment in `Turn::poll`: either this sees the waiter, or the waiter's second
+        // attempt sees the slots this call has freed.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        for waiter in &mut queue.waiters {
+            if let Some(waker) = waiter.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn somebody_waits_for(&self, zones: Zones, before: u64) -> bool {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.blocks(zones, before, false)
+    }
+}
+
+impl Queue {
+    /// Whether a waiter that came before ticket `before` conflicts with `zones`. Sharers do not conflict.
+    fn blocks(&self, zones: Zones, before: u64, exclusive: bool) -> bool {
+        self.waiters
+            .iter()
+            .take_while(|waiter| waiter.ticket < before)
+            .any(|waiter| (exclusive || waiter.exclusive) && waiter.zones.overlaps(zones))
+    }
+}
+
+/// Waits for its turn in the queue.
+struct Turn<'a> {
+    locks: &'a RangeLocks,
+    zones: Zones,
+    exclusive: bool,
+    ticket: Option<u64>,
+}
+
+impl Turn<'_> {
+    fn attempt(&self, queue: &Queue, ticket: u64) -> bool {
+        if queue.blocks(self.zones, ticket, self.exclusive) {
+            return false;
+        }
+        if self.exclusive { self.locks.take_exclusive(self.zones) } else { self.take_shared_quietly() }
+    }
+
+    /// As `take_shared`, but the caller holds the queue, so a failure wakes nobody: nothing was freed that a
+    /// waiter could not have had before.
+    fn take_shared_quietly(&self) -> bool {
+        let slots = &self.locks.slots;
+        for (taken, slot) in self.zones.slots().enumerate() {
+            if slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
+                for slot in self.zones.slots().take(taken + 1) {
+                    slots[slot].fetch_sub(1, Ordering::Release);
+                }
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Future for Turn<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let locks = self.locks;
+        let mut queue = locks.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = match self.ticket {
+            Some(ticket) => ticket,
+            None => {
+                let ticket = queue.next_ticket;
+                queue.next_ticket += 1;
+                let (zones, exclusive) = (self.zones, self.exclusive);
+                queue.waiters.push(Waiter { ticket, zones, exclusive, waker: None });
+                locks.waiting.fetch_add(1, Ordering::SeqCst);
+                std::sync::atomic::fence(Ordering::SeqCst);
+                self.ticket = Some(ticket);
+                ticket
+            }
+        };
+        if self.attempt(&queue, ticket) {
+            drop(queue);
+            return Poll::Ready(()); // leaving the queue is `drop`'s
+        }
+        if let Some(waiter) = queue.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let mut queue = self.locks.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.waiters.retain(|waiter| waiter.ticket != ticket);
+            self.locks.waiting.fetch_sub(1, Ordering::SeqCst);
+            drop(queue);
+            // Those behind may go now, be it because the turn was given up or because sharers go together.
+            self.locks.wake();
+        }
+    }
+}
+
+/// A range shared with others; given back on drop.
+pub struct Shared {
+    locks: Arc<RangeLocks>,
+    zones: Zones,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.locks.give_back(self.zones);
+    }
+}
+
+/// A range held alone; given back on drop.
+pub struct Exclusive {
+    locks: Arc<RangeLocks>,
+    zones: Zones,
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        for slot in self.zones.slots() {
+            self.locks.slots[slot].fetch_sub(EXCLUSIVE, Ordering::Release);
+        }
+        self.locks.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Wake;
+
+    struct Flag(AtomicUsize);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> (Option<F::Output>, Arc<Flag>) {
+        let flag = Arc::new(Flag(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&flag));
+        match future.poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => (Some(output), flag),
+            Poll::Pending => (None, flag),
+        }
+    }
+
+    #[test]
+    fn sharers_do_not_wait_for_each_other() {
+        let locks = Arc::new(RangeLocks::default());
+        let first = locks.try_share(Extent::new(0, 8));
+        assert!(first.is_some() && locks.try_share(Extent::new(4, 8)).is_some());
+    }
+
+    #[test]
+    fn an_exclusive_holder_waits_for_sharers_and_keeps_new_ones_out() {
+        let locks = Arc::new(RangeLocks::default());
+        let shared = locks.try_share(Extent::new(0, 8)).expect("free");
+        let mut exclusive = pin!(locks.exclude(Extent::new(0, 1)));
+        let (held, flag) = poll(exclusive.as_mut());
+        assert!(held.is_none());
+        assert!(locks.try_share(Extent::new(0, 8)).is_none(), "a waiter is not starved by newcomers");
+        drop(shared);
+        assert_eq!(flag.0.load(Ordering::SeqCst), 1);
+        let (held, _) = poll(exclusive.as_mut());
+        assert!(held.is_some());
+        assert!(locks.try_share(Extent::new(0, 8)).is_none());
+        drop(held);
+        assert!(locks.try_share(Extent::new(0, 8)).is_some());
+    }
+
+    #[test]
+    fn an_abandoned_wait_lets_those_behind_go() {
+        let locks = Arc::new(RangeLocks::default());
+        let shared = locks.try_share(Extent::new(0, 8)).expect("free");
+        {
+            let mut given_up = Box::pin(locks.exclude(Extent::new(0, 1)));
+            assert!(poll(given_up.as_mut()).0.is_none());
+            drop(given_up);
+        }
+        assert!(locks.try_share(Extent::new(0, 8)).is_some());
+        drop(shared);
+    }
+
+    #[test]
+    fn every_slot_is_free_after_many_threads_contended() {
+        let locks = Arc::new(RangeLocks::default());
+        let threads: Vec<_> = (0..4u64)
+            .map(|seed| {
+                let locks = Arc::clone(&locks);
+                std::thread::spawn(move || {
+                    for step in 0..2000u64 {
+                        let extent = Extent::new((seed * 7 + step * 13) % 4096 * 512, 1 + step % 5000);
+                        block_on(async {
+                            if step % 3 == 0 {
+                                drop(locks.exclude(extent).await);
+                            } else {
+                                drop(locks.share(extent).await);
+                            }
+                        });
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("a contender ends");
+        }
+        assert!(locks.slots.iter().all(|slot| slot.load(Ordering::SeqCst) == 0));
+        assert_eq!(locks.waiting.load(Ordering::SeqCst), 0);
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        struct Unpark(std::thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Memory that is the medium itself.
+//!
+//! A RAM volume can show the place where blocks lie, so that a front end receives from a socket straight into
+//! it and sends straight from it. Several cores and the kernel may touch such memory at once, as they may touch
+//! the sectors of a disk: hence bytes are atomics here, and nobody holds a `&[u8]` to them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+/// Memory that stays where it is for as long as the value lives.
+pub trait Medium: Send + Sync {
+    /// All of it.
+    fn bytes(&self) -> &[AtomicU8];
+}
+
+/// A part of a [`Medium`], which it keeps alive.
+#[derive(Clone)]
+pub struct Region {
+    medium: Arc<dyn Medium>,
+    range: Range<usize>,
+}
+
+impl Region {
+    /// The bytes of `medium` at `range`; `None` if they are not all there.
+    pub fn new(medium: Arc<dyn Medium>, range: Range<usize>) -> Option<Region> {
+        medium.bytes().get(range.clone())?;
+        Some(Region { medium, range })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[AtomicU8] {
+        &self.medium.bytes()[self.range.clone()]
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({:?})", self.range)
+    }
+}

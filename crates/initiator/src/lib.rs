@@ -1,0 +1,1 @@
+//! A URL in, a block device out.

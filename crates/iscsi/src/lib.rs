@@ -1,0 +1,1 @@
+//! iSCSI (RFC 7143), both halves, as machines without I/O.

@@ -1,0 +1,2 @@
+//! The `linerate` program.
+fn main() {}

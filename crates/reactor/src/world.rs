@@ -1,0 +1,118 @@
+//! What can be asked of the world: streams, listeners, time, and a place to sleep.
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A place to receive into.
+#[derive(Debug)]
+pub enum InSlice<'a> {
+    /// Memory of our own.
+    Bytes(&'a mut [u8]),
+    /// Memory that is a medium, and that other cores may read at the same time.
+    Shared(&'a [AtomicU8]),
+}
+
+/// Something to send.
+#[derive(Clone, Copy, Debug)]
+pub enum OutSlice<'a> {
+    /// Memory of our own.
+    Bytes(&'a [u8]),
+    /// Memory that is a medium, and that other cores may write at the same time.
+    Shared(&'a [AtomicU8]),
+}
+
+/// A connected byte stream that never blocks.
+pub trait Stream {
+    /// Receives what is there into the slices, in order. `Ok(0)` is the peer's end of stream;
+    /// `WouldBlock` means nothing is there yet.
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize>;
+    /// Sends as much as fits, from the first slice on. `WouldBlock` means nothing fits now.
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize>;
+    /// Ready when `try_read` may find something. Keeps the waker of the last caller.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Ready when `try_write` may find room. Keeps the waker of the last caller.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// The other end.
+    fn peer(&self) -> SocketAddr;
+    /// This end.
+    fn local(&self) -> SocketAddr;
+    /// Ends both directions; later reads and writes fail.
+    fn shutdown(&self);
+    /// Takes the stream off this thread, so that another can [`World::adopt`] it. Nothing received is lost.
+    fn detach(self: Box<Self>) -> Detached;
+}
+
+/// A stream on its way to another thread.
+pub type Detached = Box<dyn Any + Send>;
+
+/// Accepts streams.
+pub trait Listener {
+    /// The next connection, if one waits.
+    fn try_accept(&self) -> io::Result<Box<dyn Stream>>;
+    /// Ready when `try_accept` may find one.
+    fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Where it listens, with the port that was really taken.
+    fn local(&self) -> SocketAddr;
+}
+
+/// How a listener is set up.
+#[derive(Clone, Debug, Default)]
+pub struct ListenOptions {
+    /// For every accepted stream.
+    pub stream: StreamOptions,
+}
+
+/// How a stream is set up. NODELAY is always on.
+#[derive(Clone, Debug, Default)]
+pub struct StreamOptions {
+    /// Congestion control by name, e.g. `cubic`; the system's default if `None`.
+    pub congestion: Option<String>,
+    /// SO_SNDBUF in bytes; the system's automatic size if `None`.
+    pub send_buffer_bytes: Option<usize>,
+    /// SO_RCVBUF in bytes; the system's automatic size if `None`.
+    pub receive_buffer_bytes: Option<usize>,
+    /// The address to come from; for connecting only.
+    pub source: Option<SocketAddr>,
+}
+
+/// One thread's access to the world.
+pub trait World {
+    /// Monotonic time.
+    fn now(&self) -> Instant;
+    /// Listens on `at`.
+    fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>>;
+    /// Begins to connect; the stream is writable once connected, and `try_write` tells if that failed.
+    fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>>;
+    /// Makes a stream that another thread detached one of this thread.
+    fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
+    /// Looks for events and wakes the tasks they are for. Sleeps, at most for `park`, if there are none.
+    fn turn(&self, park: Park);
+    /// Lets any thread end the sleep of [`World::turn`].
+    fn unpark(&self) -> Arc<dyn Unpark>;
+}
+
+/// How long [`World::turn`] may wait for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Park {
+    /// Not at all: tasks are ready to run.
+    No,
+    /// At most so long: the next timer.
+    For(Duration),
+    /// Until something happens.
+    Forever,
+}
+
+/// Ends a thread's sleep from another thread.
+pub trait Unpark: Send + Sync {
+    /// Makes the current or next [`World::turn`] return.
+    fn unpark(&self);
+}
+
+/// The world as tasks hold it.
+pub type SharedWorld = Rc<dyn World>;

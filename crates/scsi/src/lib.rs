@@ -1,0 +1,1 @@
+//! SCSI commands, sense, pages and the logical unit; knows no wire.
