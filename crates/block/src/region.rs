@@ -13,6 +13,10 @@ use std::sync::atomic::AtomicU8;
 pub trait Medium: Send + Sync {
     /// All of it.
     fn bytes(&self) -> &[AtomicU8];
+    /// Copies `from` to the bytes from `at` on. A part that does not fit is an error of the caller's.
+    fn store(&self, at: usize, from: &[u8]);
+    /// Copies the bytes from `at` on into `into`. Bytes that somebody else is writing may come old or new.
+    fn load(&self, at: usize, into: &mut [u8]);
 }
 
 /// A part of a [`Medium`], which it keeps alive.
@@ -32,6 +36,19 @@ impl Region {
     /// The bytes.
     pub fn bytes(&self) -> &[AtomicU8] {
         &self.medium.bytes()[self.range.clone()]
+    }
+
+    /// Copies `from` to the bytes from `at` on; what would lie beyond the region is left out.
+    pub fn store(&self, at: usize, from: &[u8]) {
+        let room = self.range.len().saturating_sub(at);
+        self.medium.store(self.range.start + at, &from[..from.len().min(room)]);
+    }
+
+    /// Copies the bytes from `at` on into `into`; what would come from beyond the region is left as it is.
+    pub fn load(&self, at: usize, into: &mut [u8]) {
+        let room = self.range.len().saturating_sub(at);
+        let length = into.len().min(room);
+        self.medium.load(self.range.start + at, &mut into[..length]);
     }
 
     /// How many they are.
