@@ -1,1 +1,11 @@
 //! iSCSI (RFC 7143), both halves, as machines without I/O.
+//!
+//! Bytes, completions and the time go in; bytes to send and things to do come out. Nothing here opens a socket,
+//! asks the clock or draws a random number, and a CDB is opaque: what a command means is the business of others.
+//!
+//! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`digest`], [`text`], [`keys`] and
+//! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are), [`login`] (how a
+//! connection begins).
+
+pub mod pdu;
+pub mod serial;

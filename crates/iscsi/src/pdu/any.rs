@@ -1,0 +1,131 @@
+//! Any PDU at all: the one place where an opcode decides how a header is read.
+
+use std::fmt;
+
+use super::*;
+
+/// A header of any kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is the PDU of its name")]
+pub enum Pdu {
+    NopOut(NopOut),
+    ScsiCommand(ScsiCommand),
+    TaskManagementRequest(TaskManagementRequest),
+    LoginRequest(LoginRequest),
+    TextRequest(TextRequest),
+    DataOut(DataOut),
+    LogoutRequest(LogoutRequest),
+    SnackRequest(SnackRequest),
+    NopIn(NopIn),
+    ScsiResponse(ScsiResponse),
+    TaskManagementResponse(TaskManagementResponse),
+    LoginResponse(LoginResponse),
+    TextResponse(TextResponse),
+    DataIn(DataIn),
+    LogoutResponse(LogoutResponse),
+    R2t(R2t),
+    AsyncMessage(AsyncMessage),
+    Reject(Reject),
+}
+
+impl Pdu {
+    /// Takes a header of any kind apart.
+    pub fn parse(bhs: &Bhs) -> Result<Pdu, Malformed> {
+        Ok(match bhs.opcode().ok_or(Malformed::UnknownOpcode)? {
+            Opcode::NopOut => Pdu::NopOut(NopOut::parse(bhs)?),
+            Opcode::ScsiCommand => Pdu::ScsiCommand(ScsiCommand::parse(bhs)?),
+            Opcode::TaskManagementRequest => Pdu::TaskManagementRequest(TaskManagementRequest::parse(bhs)?),
+            Opcode::LoginRequest => Pdu::LoginRequest(LoginRequest::parse(bhs)?),
+            Opcode::TextRequest => Pdu::TextRequest(TextRequest::parse(bhs)?),
+            Opcode::DataOut => Pdu::DataOut(DataOut::parse(bhs)?),
+            Opcode::LogoutRequest => Pdu::LogoutRequest(LogoutRequest::parse(bhs)?),
+            Opcode::SnackRequest => Pdu::SnackRequest(SnackRequest::parse(bhs)?),
+            Opcode::NopIn => Pdu::NopIn(NopIn::parse(bhs)?),
+            Opcode::ScsiResponse => Pdu::ScsiResponse(ScsiResponse::parse(bhs)?),
+            Opcode::TaskManagementResponse => {
+                Pdu::TaskManagementResponse(TaskManagementResponse::parse(bhs)?)
+            }
+            Opcode::LoginResponse => Pdu::LoginResponse(LoginResponse::parse(bhs)?),
+            Opcode::TextResponse => Pdu::TextResponse(TextResponse::parse(bhs)?),
+            Opcode::DataIn => Pdu::DataIn(DataIn::parse(bhs)?),
+            Opcode::LogoutResponse => Pdu::LogoutResponse(LogoutResponse::parse(bhs)?),
+            Opcode::R2t => Pdu::R2t(R2t::parse(bhs)?),
+            Opcode::AsyncMessage => Pdu::AsyncMessage(AsyncMessage::parse(bhs)?),
+            Opcode::Reject => Pdu::Reject(Reject::parse(bhs)?),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        match self {
+            Pdu::NopOut(pdu) => pdu.emit(),
+            Pdu::ScsiCommand(pdu) => pdu.emit(),
+            Pdu::TaskManagementRequest(pdu) => pdu.emit(),
+            Pdu::LoginRequest(pdu) => pdu.emit(),
+            Pdu::TextRequest(pdu) => pdu.emit(),
+            Pdu::DataOut(pdu) => pdu.emit(),
+            Pdu::LogoutRequest(pdu) => pdu.emit(),
+            Pdu::SnackRequest(pdu) => pdu.emit(),
+            Pdu::NopIn(pdu) => pdu.emit(),
+            Pdu::ScsiResponse(pdu) => pdu.emit(),
+            Pdu::TaskManagementResponse(pdu) => pdu.emit(),
+            Pdu::LoginResponse(pdu) => pdu.emit(),
+            Pdu::TextResponse(pdu) => pdu.emit(),
+            Pdu::DataIn(pdu) => pdu.emit(),
+            Pdu::LogoutResponse(pdu) => pdu.emit(),
+            Pdu::R2t(pdu) => pdu.emit(),
+            Pdu::AsyncMessage(pdu) => pdu.emit(),
+            Pdu::Reject(pdu) => pdu.emit(),
+        }
+    }
+}
+
+impl fmt::Display for Pdu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pdu::NopOut(pdu) => pdu.fmt(f),
+            Pdu::ScsiCommand(pdu) => pdu.fmt(f),
+            Pdu::TaskManagementRequest(pdu) => pdu.fmt(f),
+            Pdu::LoginRequest(pdu) => pdu.fmt(f),
+            Pdu::TextRequest(pdu) => pdu.fmt(f),
+            Pdu::DataOut(pdu) => pdu.fmt(f),
+            Pdu::LogoutRequest(pdu) => pdu.fmt(f),
+            Pdu::SnackRequest(pdu) => pdu.fmt(f),
+            Pdu::NopIn(pdu) => pdu.fmt(f),
+            Pdu::ScsiResponse(pdu) => pdu.fmt(f),
+            Pdu::TaskManagementResponse(pdu) => pdu.fmt(f),
+            Pdu::LoginResponse(pdu) => pdu.fmt(f),
+            Pdu::TextResponse(pdu) => pdu.fmt(f),
+            Pdu::DataIn(pdu) => pdu.fmt(f),
+            Pdu::LogoutResponse(pdu) => pdu.fmt(f),
+            Pdu::R2t(pdu) => pdu.fmt(f),
+            Pdu::AsyncMessage(pdu) => pdu.fmt(f),
+            Pdu::Reject(pdu) => pdu.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_unknown_opcode_is_no_pdu() {
+        let mut bhs = Bhs::new(Opcode::NopOut);
+        bhs.set_u8(0, 0x1c);
+        assert_eq!(Pdu::parse(&bhs), Err(Malformed::UnknownOpcode));
+    }
+
+    proptest! {
+        #[test]
+        fn every_opcode_leads_to_its_own_pdu(number in 0u8..64) {
+            let mut bhs = Bhs::new(Opcode::NopOut);
+            bhs.set_u8(0, number);
+            match Pdu::parse(&bhs) {
+                Ok(pdu) => prop_assert_eq!(pdu.emit().opcode(), bhs.opcode()),
+                Err(broken) => prop_assert_ne!(broken, Malformed::WrongOpcode),
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Asynchronous Message (RFC 7143 section 11.9). Its data segment is sense data for [`AsyncEvent::Scsi`].
+
+use std::fmt;
+
+use super::{Bhs, Lun, Malformed, Opcode};
+use crate::serial::Sn;
+
+/// Something has happened that no command asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncMessage {
+    /// The logical unit, for the events that concern one.
+    pub lun: Lun,
+    /// This status's number on its connection.
+    pub stat_sn: Sn,
+    /// The next CmdSN that the target expects.
+    pub exp_cmd_sn: Sn,
+    /// The last CmdSN that the target has room for.
+    pub max_cmd_sn: Sn,
+    /// What has happened.
+    pub event: AsyncEvent,
+    /// The vendor's own code, for vendors' events.
+    pub vendor_code: u8,
+    /// Parameter1 to Parameter3: what they mean depends on the event (connection drops: CID, seconds to wait
+    /// before reconnecting, seconds that the tasks are kept; logout request: seconds to the logout, third).
+    pub parameters: [u16; 3],
+    /// Sense data, in bytes without padding.
+    pub data_segment_length: u32,
+}
+
+/// Kinds of events (section 11.9.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsyncEvent {
+    /// 0: a SCSI event, with sense data.
+    Scsi,
+    /// 1: log out this connection within Parameter3 seconds.
+    LogoutRequested,
+    /// 2: the connection named in Parameter1 will be dropped.
+    ConnectionDropped,
+    /// 3: all connections of the session will be dropped.
+    SessionDropped,
+    /// 4: negotiate parameters again, within Parameter3 seconds.
+    NegotiationRequested,
+    /// 5: the session's tasks on this logical unit are being ended.
+    TasksTerminated,
+    /// 255, or any number that the standard leaves open.
+    Other(u8),
+}
+
+impl AsyncMessage {
+    /// Takes the header apart.
+    pub fn parse(bhs: &Bhs) -> Result<AsyncMessage, Malformed> {
+        bhs.expect(Opcode::AsyncMessage)?;
+        if bhs.itt_raw() != NO_TASK {
+            return Err(Malformed::UnexpectedItt);
+        }
+        Ok(AsyncMessage {
+            lun: bhs.lun(),
+            stat_sn: Sn(bhs.u32(24)),
+            exp_cmd_sn: Sn(bhs.u32(28)),
+            max_cmd_sn: Sn(bhs.u32(32)),
+            event: AsyncEvent::new(bhs.u8(36)),
+            vendor_code: bhs.u8(37),
+            parameters: [bhs.u16(38), bhs.u16(40), bhs.u16(42)],
+            data_segment_length: bhs.data_segment_length(),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        let [first, second, third] = self.parameters;
+        let mut bhs = Bhs::new(Opcode::AsyncMessage);
+        bhs.set_data_segment_length(self.data_segment_length);
+        bhs.set_lun(self.lun);
+        bhs.set_u32(16, NO_TASK);
+        bhs.set_u32(24, self.stat_sn.0);
+        bhs.set_u32(28, self.exp_cmd_sn.0);
+        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_u8(36, self.event.number());
+        bhs.set_u8(37, self.vendor_code);
+        bhs.set_u16(38, first);
+        bhs.set_u16(40, second);
+        bhs.set_u16(42, third);
+        bhs
+    }
+}
+
+impl AsyncEvent {
+    /// The event of this number.
+    pub fn new(number: u8) -> AsyncEvent {
+        match number {
+            0 => AsyncEvent::Scsi,
+            1 => AsyncEvent::LogoutRequested,
+            2 => AsyncEvent::ConnectionDropped,
+            3 => AsyncEvent::SessionDropped,
+            4 => AsyncEvent::NegotiationRequested,
+            5 => AsyncEvent::TasksTerminated,
+            other => AsyncEvent::Other(other),
+        }
+    }
+
+    /// The event's number.
+    pub fn number(self) -> u8 {
+        match self {
+            AsyncEvent::Scsi => 0,
+            AsyncEvent::LogoutRequested => 1,
+            AsyncEvent::ConnectionDropped => 2,
+            AsyncEvent::SessionDropped => 3,
+            AsyncEvent::NegotiationRequested => 4,
+            AsyncEvent::TasksTerminated => 5,
+            AsyncEvent::Other(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for AsyncMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Asynchronous Message {:?} lun {} parameters {:?} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}",
+            self.event,
+            self.lun,
+            self.parameters,
+            self.stat_sn,
+            self.exp_cmd_sn,
+            self.max_cmd_sn,
+            self.data_segment_length,
+        )
+    }
+}
+
+/// Bytes 16 to 19: an event belongs to no task.
+const NO_TASK: u32 = 0xffff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::super::round_trip::{altered, assert_any_header_holds, assert_golden};
+    use super::*;
+
+    fn logout_requested() -> AsyncMessage {
+        AsyncMessage {
+            lun: Lun(0),
+            stat_sn: Sn(9),
+            exp_cmd_sn: Sn(6),
+            max_cmd_sn: Sn(0x105),
+            event: AsyncEvent::LogoutRequested,
+            vendor_code: 0,
+            parameters: [0, 0, 10],
+            data_segment_length: 0,
+        }
+    }
+
+    #[test]
+    fn golden() {
+        let golden = "32800000 00000000 00000000 00000000 ffffffff 00000000
+                      00000009 00000006 00000105 01000000 0000000a 00000000";
+        assert_golden(&logout_requested(), golden, AsyncMessage::parse, AsyncMessage::emit);
+    }
+
+    #[test]
+    fn any_header_holds() {
+        let parse = |bhs: &Bhs| {
+            let mut bhs = *bhs;
+            bhs.set_u32(16, NO_TASK);
+            AsyncMessage::parse(&bhs)
+        };
+        assert_any_header_holds(Opcode::AsyncMessage, parse, AsyncMessage::emit);
+    }
+
+    #[test]
+    fn an_event_belongs_to_no_task() {
+        let bhs = altered(logout_requested().emit(), 16, 0);
+        assert_eq!(AsyncMessage::parse(&bhs), Err(Malformed::UnexpectedItt));
+    }
+}

@@ -1,0 +1,122 @@
+//! Logout Request (RFC 7143 section 11.14).
+
+use std::fmt;
+
+use super::bhs::FINAL;
+use super::{Bhs, Cid, Itt, Malformed, Opcode};
+use crate::serial::Sn;
+
+/// Close this connection, another, or the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogoutRequest {
+    /// Deliver at once, outside the order of CmdSN.
+    pub immediate: bool,
+    /// What to close, and why.
+    pub reason: LogoutReason,
+    /// The request's name.
+    pub itt: Itt,
+    /// The connection to close; without meaning if the session is to be closed.
+    pub cid: Cid,
+    /// The request's place in the session's order.
+    pub cmd_sn: Sn,
+    /// The status the initiator waits for next on this connection.
+    pub exp_stat_sn: Sn,
+}
+
+/// Reason Code (section 11.14.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LogoutReason {
+    /// All connections, and the session's commands with them.
+    CloseSession = 0,
+    /// The connection named, and its commands.
+    CloseConnection = 1,
+    /// The connection named, keeping its commands for another to take over (ErrorRecoveryLevel 2).
+    RemoveForRecovery = 2,
+}
+
+impl LogoutRequest {
+    /// Takes the header apart.
+    pub fn parse(bhs: &Bhs) -> Result<LogoutRequest, Malformed> {
+        bhs.expect(Opcode::LogoutRequest)?;
+        bhs.expect_no_data()?;
+        Ok(LogoutRequest {
+            immediate: bhs.immediate(),
+            reason: LogoutReason::new(bhs.u8(1) & !FINAL).ok_or(Malformed::ReservedLogoutReason)?,
+            itt: bhs.itt()?,
+            cid: Cid(bhs.u16(20)),
+            cmd_sn: Sn(bhs.u32(24)),
+            exp_stat_sn: Sn(bhs.u32(28)),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::LogoutRequest);
+        bhs.set_immediate(self.immediate);
+        bhs.set_u8(1, FINAL | self.reason as u8);
+        bhs.set_u32(16, self.itt.get());
+        bhs.set_u16(20, self.cid.0);
+        bhs.set_u32(24, self.cmd_sn.0);
+        bhs.set_u32(28, self.exp_stat_sn.0);
+        bhs
+    }
+}
+
+impl LogoutReason {
+    /// The reason of this number.
+    pub fn new(number: u8) -> Option<LogoutReason> {
+        use LogoutReason::{CloseConnection, CloseSession, RemoveForRecovery};
+        [CloseSession, CloseConnection, RemoveForRecovery].get(usize::from(number)).copied()
+    }
+}
+
+impl fmt::Display for LogoutRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Logout Request{} {:?} itt {} cid {} cmd_sn {} exp_stat_sn {}",
+            if self.immediate { " [I]" } else { "" },
+            self.reason,
+            self.itt,
+            self.cid,
+            self.cmd_sn,
+            self.exp_stat_sn,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::round_trip::{altered, assert_any_header_holds, assert_golden};
+    use super::*;
+
+    fn close_connection() -> LogoutRequest {
+        LogoutRequest {
+            immediate: true,
+            reason: LogoutReason::CloseConnection,
+            itt: Itt::new(0x20).expect("a tag"),
+            cid: Cid(7),
+            cmd_sn: Sn(6),
+            exp_stat_sn: Sn(9),
+        }
+    }
+
+    #[test]
+    fn golden() {
+        let golden = "46810000 00000000 00000000 00000000 00000020 00070000
+                      00000006 00000009 00000000 00000000 00000000 00000000";
+        assert_golden(&close_connection(), golden, LogoutRequest::parse, LogoutRequest::emit);
+    }
+
+    #[test]
+    fn any_header_holds() {
+        assert_any_header_holds(Opcode::LogoutRequest, LogoutRequest::parse, LogoutRequest::emit);
+    }
+
+    #[test]
+    fn reserved_reasons_are_refused() {
+        let bhs = altered(close_connection().emit(), 1, FINAL | 3);
+        assert_eq!(LogoutRequest::parse(&bhs), Err(Malformed::ReservedLogoutReason));
+    }
+}

@@ -1,0 +1,137 @@
+//! Logout Response (RFC 7143 section 11.15).
+
+use std::fmt;
+
+use super::{Bhs, Itt, Malformed, Opcode};
+use crate::serial::Sn;
+
+/// What became of a logout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogoutResponse {
+    /// The outcome.
+    pub result: LogoutResult,
+    /// The request's name.
+    pub itt: Itt,
+    /// This status's number on its connection.
+    pub stat_sn: Sn,
+    /// The next CmdSN that the target expects.
+    pub exp_cmd_sn: Sn,
+    /// The last CmdSN that the target has room for.
+    pub max_cmd_sn: Sn,
+    /// Seconds to wait before tasks are reassigned or the connection is made again.
+    pub time2wait_s: u16,
+    /// Seconds after that for which tasks are kept.
+    pub time2retain_s: u16,
+}
+
+/// Outcome of a logout (section 11.15.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogoutResult {
+    /// 0: closed.
+    Success,
+    /// 1: no such connection.
+    CidNotFound,
+    /// 2: tasks cannot be taken over (ErrorRecoveryLevel below 2).
+    RecoveryNotSupported,
+    /// 3: closed, but not cleanly.
+    CleanupFailed,
+    /// Any other number.
+    Other(u8),
+}
+
+impl LogoutResponse {
+    /// Takes the header apart.
+    pub fn parse(bhs: &Bhs) -> Result<LogoutResponse, Malformed> {
+        bhs.expect(Opcode::LogoutResponse)?;
+        bhs.expect_no_data()?;
+        Ok(LogoutResponse {
+            result: LogoutResult::new(bhs.u8(2)),
+            itt: bhs.itt()?,
+            stat_sn: Sn(bhs.u32(24)),
+            exp_cmd_sn: Sn(bhs.u32(28)),
+            max_cmd_sn: Sn(bhs.u32(32)),
+            time2wait_s: bhs.u16(40),
+            time2retain_s: bhs.u16(42),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::LogoutResponse);
+        bhs.set_u8(2, self.result.number());
+        bhs.set_u32(16, self.itt.get());
+        bhs.set_u32(24, self.stat_sn.0);
+        bhs.set_u32(28, self.exp_cmd_sn.0);
+        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs.set_u16(40, self.time2wait_s);
+        bhs.set_u16(42, self.time2retain_s);
+        bhs
+    }
+}
+
+impl LogoutResult {
+    /// The outcome of this number.
+    pub fn new(number: u8) -> LogoutResult {
+        match number {
+            0 => LogoutResult::Success,
+            1 => LogoutResult::CidNotFound,
+            2 => LogoutResult::RecoveryNotSupported,
+            3 => LogoutResult::CleanupFailed,
+            other => LogoutResult::Other(other),
+        }
+    }
+
+    /// The outcome's number.
+    pub fn number(self) -> u8 {
+        match self {
+            LogoutResult::Success => 0,
+            LogoutResult::CidNotFound => 1,
+            LogoutResult::RecoveryNotSupported => 2,
+            LogoutResult::CleanupFailed => 3,
+            LogoutResult::Other(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for LogoutResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Logout Response {:?} itt {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} time2wait {} s time2retain {} s",
+            self.result,
+            self.itt,
+            self.stat_sn,
+            self.exp_cmd_sn,
+            self.max_cmd_sn,
+            self.time2wait_s,
+            self.time2retain_s,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::round_trip::{assert_any_header_holds, assert_golden};
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let response = LogoutResponse {
+            result: LogoutResult::CidNotFound,
+            itt: Itt::new(0x20).expect("a tag"),
+            stat_sn: Sn(9),
+            exp_cmd_sn: Sn(6),
+            max_cmd_sn: Sn(0x105),
+            time2wait_s: 2,
+            time2retain_s: 20,
+        };
+        let golden = "26800100 00000000 00000000 00000000 00000020 00000000
+                      00000009 00000006 00000105 00000000 00020014 00000000";
+        assert_golden(&response, golden, LogoutResponse::parse, LogoutResponse::emit);
+    }
+
+    #[test]
+    fn any_header_holds() {
+        assert_any_header_holds(Opcode::LogoutResponse, LogoutResponse::parse, LogoutResponse::emit);
+    }
+}

@@ -1,0 +1,97 @@
+//! NOP-In (RFC 7143 section 11.19). Its data segment is the ping data of the NOP-Out that it answers.
+
+use std::fmt;
+
+use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
+use crate::serial::Sn;
+
+/// A ping, the answer to the initiator's, or news of the command window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NopIn {
+    /// A logical unit, for the initiator to repeat, if an answer is wanted.
+    pub lun: Lun,
+    /// The name of the ping that this answers; none for one of the target's own.
+    pub itt: Option<Itt>,
+    /// The ping's name; none if no answer is wanted.
+    pub ttt: Option<Ttt>,
+    /// This status's number if it answers a ping; else the next status's, which it does not use up.
+    pub stat_sn: Sn,
+    /// The next CmdSN that the target expects.
+    pub exp_cmd_sn: Sn,
+    /// The last CmdSN that the target has room for.
+    pub max_cmd_sn: Sn,
+    /// Ping data, in bytes without padding.
+    pub data_segment_length: u32,
+}
+
+impl NopIn {
+    /// Takes the header apart.
+    pub fn parse(bhs: &Bhs) -> Result<NopIn, Malformed> {
+        bhs.expect(Opcode::NopIn)?;
+        Ok(NopIn {
+            lun: bhs.lun(),
+            itt: Itt::new(bhs.itt_raw()),
+            ttt: Ttt::new(bhs.u32(20)),
+            stat_sn: Sn(bhs.u32(24)),
+            exp_cmd_sn: Sn(bhs.u32(28)),
+            max_cmd_sn: Sn(bhs.u32(32)),
+            data_segment_length: bhs.data_segment_length(),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::NopIn);
+        bhs.set_data_segment_length(self.data_segment_length);
+        bhs.set_lun(self.lun);
+        bhs.set_u32(16, Itt::wire(self.itt));
+        bhs.set_u32(20, Ttt::wire(self.ttt));
+        bhs.set_u32(24, self.stat_sn.0);
+        bhs.set_u32(28, self.exp_cmd_sn.0);
+        bhs.set_u32(32, self.max_cmd_sn.0);
+        bhs
+    }
+}
+
+impl fmt::Display for NopIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "NOP-In itt {} ttt {} lun {} stat_sn {} exp_cmd_sn {} max_cmd_sn {} data {}",
+            super::tag::or_dash(self.itt),
+            super::tag::or_dash(self.ttt),
+            self.lun,
+            self.stat_sn,
+            self.exp_cmd_sn,
+            self.max_cmd_sn,
+            self.data_segment_length,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::round_trip::{assert_any_header_holds, assert_golden};
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let ping = NopIn {
+            lun: Lun(0),
+            itt: None,
+            ttt: Ttt::new(0x99),
+            stat_sn: Sn(9),
+            exp_cmd_sn: Sn(6),
+            max_cmd_sn: Sn(0x105),
+            data_segment_length: 0,
+        };
+        let golden = "20800000 00000000 00000000 00000000 ffffffff 00000099
+                      00000009 00000006 00000105 00000000 00000000 00000000";
+        assert_golden(&ping, golden, NopIn::parse, NopIn::emit);
+    }
+
+    #[test]
+    fn any_header_holds() {
+        assert_any_header_holds(Opcode::NopIn, NopIn::parse, NopIn::emit);
+    }
+}

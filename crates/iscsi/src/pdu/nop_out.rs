@@ -1,0 +1,101 @@
+//! NOP-Out (RFC 7143 section 11.18). Its data segment is ping data, for the target to send back.
+
+use std::fmt;
+
+use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
+use crate::serial::Sn;
+
+/// A ping, or the answer to the target's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NopOut {
+    /// Deliver at once, outside the order of CmdSN.
+    pub immediate: bool,
+    /// The LUN of the NOP-In that this answers, if it answers one.
+    pub lun: Lun,
+    /// The ping's name; none if no answer is wanted.
+    pub itt: Option<Itt>,
+    /// The tag of the NOP-In that this answers; none for a ping of the initiator's own.
+    pub ttt: Option<Ttt>,
+    /// The PDU's place in the session's order.
+    pub cmd_sn: Sn,
+    /// The status the initiator waits for next on this connection.
+    pub exp_stat_sn: Sn,
+    /// Ping data, in bytes without padding.
+    pub data_segment_length: u32,
+}
+
+impl NopOut {
+    /// Takes the header apart.
+    pub fn parse(bhs: &Bhs) -> Result<NopOut, Malformed> {
+        bhs.expect(Opcode::NopOut)?;
+        Ok(NopOut {
+            immediate: bhs.immediate(),
+            lun: bhs.lun(),
+            itt: Itt::new(bhs.itt_raw()),
+            ttt: Ttt::new(bhs.u32(20)),
+            cmd_sn: Sn(bhs.u32(24)),
+            exp_stat_sn: Sn(bhs.u32(28)),
+            data_segment_length: bhs.data_segment_length(),
+        })
+    }
+
+    /// Puts the header together.
+    pub fn emit(&self) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::NopOut);
+        bhs.set_immediate(self.immediate);
+        bhs.set_data_segment_length(self.data_segment_length);
+        bhs.set_lun(self.lun);
+        bhs.set_u32(16, Itt::wire(self.itt));
+        bhs.set_u32(20, Ttt::wire(self.ttt));
+        bhs.set_u32(24, self.cmd_sn.0);
+        bhs.set_u32(28, self.exp_stat_sn.0);
+        bhs
+    }
+}
+
+impl fmt::Display for NopOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "NOP-Out{} itt {} ttt {} lun {} cmd_sn {} exp_stat_sn {} data {}",
+            if self.immediate { " [I]" } else { "" },
+            super::tag::or_dash(self.itt),
+            super::tag::or_dash(self.ttt),
+            self.lun,
+            self.cmd_sn,
+            self.exp_stat_sn,
+            self.data_segment_length,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::round_trip::{assert_any_header_holds, assert_golden};
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let answer = NopOut {
+            immediate: true,
+            lun: Lun(0),
+            itt: None,
+            ttt: Ttt::new(0x99),
+            cmd_sn: Sn(6),
+            exp_stat_sn: Sn(9),
+            data_segment_length: 0,
+        };
+        let golden = "40800000 00000000 00000000 00000000 ffffffff 00000099
+                      00000006 00000009 00000000 00000000 00000000 00000000";
+        assert_golden(&answer, golden, NopOut::parse, NopOut::emit);
+        assert_eq!(
+            answer.to_string(),
+            "NOP-Out [I] itt - ttt 0x99 lun 0000000000000000 cmd_sn 6 exp_stat_sn 9 data 0"
+        );
+    }
+
+    #[test]
+    fn any_header_holds() {
+        assert_any_header_holds(Opcode::NopOut, NopOut::parse, NopOut::emit);
+    }
+}

@@ -1,0 +1,127 @@
+//! What kinds of PDU there are (RFC 7143 section 11.2.1.2).
+
+use std::fmt;
+
+/// The kind of a PDU. Bit 5 says who sends it: clear for the initiator, set for the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Initiator: are you there; or an answer to the target's question.
+    NopOut = 0x00,
+    /// Initiator: a SCSI command.
+    ScsiCommand = 0x01,
+    /// Initiator: abort, reset, query.
+    TaskManagementRequest = 0x02,
+    /// Initiator: begin or go on with a login.
+    LoginRequest = 0x03,
+    /// Initiator: keys and values, in full feature phase.
+    TextRequest = 0x04,
+    /// Initiator: data of a write.
+    DataOut = 0x05,
+    /// Initiator: close this connection, another, or the session.
+    LogoutRequest = 0x06,
+    /// Initiator: send that again.
+    SnackRequest = 0x10,
+    /// Target: are you there; or an answer to the initiator's question.
+    NopIn = 0x20,
+    /// Target: status of a SCSI command.
+    ScsiResponse = 0x21,
+    /// Target: outcome of a task management function.
+    TaskManagementResponse = 0x22,
+    /// Target: goes on with a login, ends it or refuses it.
+    LoginResponse = 0x23,
+    /// Target: keys and values, in full feature phase.
+    TextResponse = 0x24,
+    /// Target: data of a read, perhaps with the command's status.
+    DataIn = 0x25,
+    /// Target: outcome of a logout.
+    LogoutResponse = 0x26,
+    /// Target: ready for this piece of a write's data.
+    R2t = 0x31,
+    /// Target: something has happened.
+    AsyncMessage = 0x32,
+    /// Target: that PDU was not acceptable.
+    Reject = 0x3f,
+}
+
+impl Opcode {
+    /// The kind with this number, if there is one.
+    pub fn new(number: u8) -> Option<Opcode> {
+        ALL.into_iter().find(|&opcode| opcode as u8 == number)
+    }
+
+    /// Whether only targets send this.
+    pub fn from_target(self) -> bool {
+        self as u8 & 0x20 != 0
+    }
+
+    /// The standard's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Opcode::NopOut => "NOP-Out",
+            Opcode::ScsiCommand => "SCSI Command",
+            Opcode::TaskManagementRequest => "Task Management Request",
+            Opcode::LoginRequest => "Login Request",
+            Opcode::TextRequest => "Text Request",
+            Opcode::DataOut => "Data-Out",
+            Opcode::LogoutRequest => "Logout Request",
+            Opcode::SnackRequest => "SNACK Request",
+            Opcode::NopIn => "NOP-In",
+            Opcode::ScsiResponse => "SCSI Response",
+            Opcode::TaskManagementResponse => "Task Management Response",
+            Opcode::LoginResponse => "Login Response",
+            Opcode::TextResponse => "Text Response",
+            Opcode::DataIn => "Data-In",
+            Opcode::LogoutResponse => "Logout Response",
+            Opcode::R2t => "R2T",
+            Opcode::AsyncMessage => "Asynchronous Message",
+            Opcode::Reject => "Reject",
+        }
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Most frequent first: every PDU on the fast path is looked up here.
+const ALL: [Opcode; 18] = [
+    Opcode::ScsiCommand,
+    Opcode::DataOut,
+    Opcode::DataIn,
+    Opcode::R2t,
+    Opcode::ScsiResponse,
+    Opcode::NopOut,
+    Opcode::NopIn,
+    Opcode::TaskManagementRequest,
+    Opcode::TaskManagementResponse,
+    Opcode::LoginRequest,
+    Opcode::LoginResponse,
+    Opcode::TextRequest,
+    Opcode::TextResponse,
+    Opcode::LogoutRequest,
+    Opcode::LogoutResponse,
+    Opcode::SnackRequest,
+    Opcode::AsyncMessage,
+    Opcode::Reject,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eighteen_of_the_sixty_four_numbers_mean_something() {
+        let known: Vec<Opcode> = (0..64).filter_map(Opcode::new).collect();
+        assert_eq!(known.len(), 18);
+        assert!(known.iter().all(|&opcode| Opcode::new(opcode as u8) == Some(opcode)));
+    }
+
+    #[test]
+    fn bit_five_tells_the_sender() {
+        assert!(Opcode::Reject.from_target() && Opcode::NopIn.from_target());
+        assert!(!Opcode::SnackRequest.from_target() && !Opcode::DataOut.from_target());
+    }
+}
