@@ -1,2 +1,4 @@
 //! The `linerate` program.
+mod nearest;
+mod spec;
 fn main() {}

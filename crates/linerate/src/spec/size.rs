@@ -1,0 +1,167 @@
+//! Numbers of bytes as people write them: `1GiB`, `1.5TB`, `4096`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::nearest::list;
+
+/// A number of bytes. `MB` is 10^6 and `MiB` 2^20; a number without a unit counts bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+/// Largest first, as printing tries them.
+const UNITS: &[(&str, u64)] = &[
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("EB", 1_000_000_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// Why a text is no number of bytes, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotASize(String);
+
+impl fmt::Display for NotASize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotASize {}
+
+impl FromStr for Bytes {
+    type Err = NotASize;
+
+    fn from_str(text: &str) -> Result<Bytes, NotASize> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let unit = if unit.is_empty() && !number.is_empty() { 1 } else { unit_named(number, unit)? };
+        multiply(number, unit).map(Bytes)
+    }
+}
+
+fn unit_named(number: &str, unit: &str) -> Result<u64, NotASize> {
+    if number.is_empty() {
+        return Err(NotASize(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
+    }
+    if let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit || (unit == "KB" && *name == "kB"))
+    {
+        return Ok(*bytes);
+    }
+    Err(NotASize(match unit {
+        // 2^30 to dd and QEMU, 10^9 to disk makers: whoever guesses is wrong half the time.
+        "K" | "M" | "G" | "T" | "P" | "E" | "k" | "m" | "g" | "t" | "p" | "e" => {
+            let letter = unit.to_ascii_uppercase();
+            let decimal = if letter == "K" { "k" } else { &letter };
+            let (power, tenth) = powers(&letter);
+            format!(
+                "`{number}{unit}` can mean two sizes; write {number}{letter}iB for 2^{power} bytes or \
+                 {number}{decimal}B for 10^{tenth} bytes each"
+            )
+        }
+        _ => match UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) {
+            Some((name, _)) => format!("unknown unit `{unit}`; write {number}{name}"),
+            None => {
+                let names: Vec<&str> = UNITS.iter().rev().map(|(name, _)| *name).collect();
+                format!("unknown unit `{unit}`; known are {}", list(&names))
+            }
+        },
+    }))
+}
+
+/// The exponents of 2 and of 10 that a letter stands for.
+fn powers(letter: &str) -> (usize, usize) {
+    let step = 1 + "KMGTPE".find(letter).unwrap_or(0);
+    (10 * step, 3 * step)
+}
+
+/// `number`, which has digits and points only, times `unit`, if that is a whole number of bytes.
+fn multiply(number: &str, unit: u64) -> Result<u64, NotASize> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| text.parse::<u64>().ok();
+    let parts = digits(whole).zip(digits(fraction)).filter(|_| fraction.len() <= 9);
+    let Some((whole, fraction_value)) = parts else {
+        return Err(NotASize(format!(
+            "`{number}` is not a number of at most 19 digits, 9 of them after the point"
+        )));
+    };
+    let scale = 10u128.pow(fraction.len() as u32);
+    let parts = u128::from(unit) * (u128::from(whole) * scale + u128::from(fraction_value));
+    if !parts.is_multiple_of(scale) {
+        return Err(NotASize(format!("`{number}` of this unit is not a whole number of bytes")));
+    }
+    u64::try_from(parts / scale).map_err(|_| {
+        NotASize(format!("`{number}` of this unit is more than the 16 EiB that 64 bits can count"))
+    })
+}
+
+impl fmt::Display for Bytes {
+    /// In the largest unit that gives a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        match unit {
+            Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),
+            None => write!(f, "0B"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(text: &str) -> Result<u64, String> {
+        text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn decimal_and_binary_units_differ() {
+        assert_eq!(bytes("1MB"), Ok(1_000_000));
+        assert_eq!(bytes("1MiB"), Ok(1_048_576));
+        assert_eq!(bytes("512"), Ok(512));
+        assert_eq!(bytes("3KB"), bytes("3kB"));
+        assert_eq!(bytes("1.5GiB"), Ok(3 << 29));
+    }
+
+    #[test]
+    fn a_bare_letter_is_refused_with_both_readings() {
+        assert_eq!(
+            bytes("1G").unwrap_err(),
+            "`1G` can mean two sizes; write 1GiB for 2^30 bytes or 1GB for 10^9 bytes each"
+        );
+        assert!(bytes("64k").unwrap_err().contains("write 64KiB for 2^10 bytes or 64kB for 10^3"));
+    }
+
+    #[test]
+    fn slips_are_told_apart() {
+        assert_eq!(bytes("1gib").unwrap_err(), "unknown unit `gib`; write 1GiB");
+        assert!(bytes("1furlong").unwrap_err().starts_with("unknown unit `furlong`; known are `B`"));
+        assert!(bytes("GiB").unwrap_err().contains("write a number and a unit"));
+        assert!(bytes("").unwrap_err().contains("write a number and a unit"));
+        assert!(bytes("0.3KiB").unwrap_err().contains("not a whole number of bytes"));
+        assert!(bytes("1.2.3GiB").unwrap_err().contains("not a number"));
+        assert!(bytes("99EiB").unwrap_err().contains("more than the 16 EiB"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(value: u64) {
+            prop_assert_eq!(bytes(&Bytes(value).to_string()), Ok(value));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9.a-zA-Zµ]{0,24}") {
+            let _ = bytes(&text);
+        }
+    }
+}

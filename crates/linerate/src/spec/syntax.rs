@@ -1,0 +1,256 @@
+//! The grammar of volume specifications, without their meaning:
+//!
+//! ```text
+//! node    = ( kind ":" | path ) argument [ "[" node *( "," node ) "]" ] [ "?" option *( "&" option ) ]
+//! option  = key [ "=" value ]
+//! ```
+//!
+//! The characters `? [ ] ,` have a meaning wherever they stand; in a path they are written `%3F %5B %5D %2C`,
+//! and `%` itself `%25`. A path may stand without its kind: `/dev/sdb` is `file:/dev/sdb`.
+
+use std::ops::Range;
+
+use winnow::error::{ErrMode, ParserError};
+use winnow::stream::{LocatingSlice, Location};
+use winnow::token::{literal, take_while};
+use winnow::{ModalResult, Parser};
+
+use super::error::Problem;
+use crate::nearest::hint;
+
+/// A volume, or a layer over volumes, as written.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    /// What stands between the kind and the brackets or options.
+    pub(super) argument: Word,
+    /// What stands in brackets, if there are any.
+    pub(super) members: Option<Members>,
+    pub(super) options: Vec<Choice>,
+    /// All of it.
+    pub(super) at: Range<usize>,
+}
+
+/// Bracketed nodes.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) at: Range<usize>,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// An option as written.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) key: Word,
+    pub(super) value: Option<Word>,
+}
+
+/// Some text and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    pub(super) text: String,
+    pub(super) at: Range<usize>,
+}
+
+/// What a node can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ram,
+    File,
+    Delay,
+    Fault,
+}
+
+const KINDS: &[(&str, Kind)] =
+    &[("ram", Kind::Ram), ("file", Kind::File), ("delay", Kind::Delay), ("fault", Kind::Fault)];
+
+/// Kinds of DESIGN's grammar that later versions will have.
+const LATER: &[&str] =
+    &["iscsi", "nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
+
+/// Deeper nesting than anybody means; it bounds the parser's stack.
+const DEPTH_MAX: usize = 16;
+
+type Input<'a> = LocatingSlice<&'a str>;
+type Parsed<T> = ModalResult<T, Problem>;
+
+impl<'a> ParserError<Input<'a>> for Problem {
+    type Inner = Problem;
+
+    /// Only for what the parsers below try and give up without a word; what people see is built by [`wrong`].
+    fn from_input(input: &Input<'a>) -> Problem {
+        let at = input.current_token_start();
+        Problem::new(at..at, "this is not a volume specification")
+    }
+
+    fn into_inner(self) -> Result<Problem, Problem> {
+        Ok(self)
+    }
+}
+
+fn wrong<T>(at: Range<usize>, sentence: impl Into<String>) -> Parsed<T> {
+    Err(ErrMode::Cut(Problem::new(at, sentence)))
+}
+
+/// Reads all of `text` as one node.
+pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+    let mut input = LocatingSlice::new(text);
+    whole(&mut input).map_err(|error| match error {
+        ErrMode::Cut(problem) | ErrMode::Backtrack(problem) => problem,
+        ErrMode::Incomplete(_) => Problem::new(text.len()..text.len(), "the specification is cut off"),
+    })
+}
+
+fn whole(input: &mut Input<'_>) -> Parsed<Node> {
+    let node = node(input, 0)?;
+    end(input).map(|()| node)
+}
+
+fn end(input: &mut Input<'_>) -> Parsed<()> {
+    let rest = word(input, |_| true)?;
+    match rest.text.chars().next() {
+        None => Ok(()),
+        Some(sign) => {
+            let at = rest.at.start..rest.at.start + sign.len_utf8();
+            wrong(at, format!("`{sign}` has no meaning here; in a path write it as {}", encoded(sign)))
+        }
+    }
+}
+
+fn node(input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
+    blank(input)?;
+    let start = input.current_token_start();
+    if depth > DEPTH_MAX {
+        return wrong(start..start, format!("volumes can be nested {DEPTH_MAX} deep, not deeper"));
+    }
+    let kind = kind(input)?;
+    let argument = word(input, |c| !SIGNS.contains(c))?;
+    let members = members(input, kind, depth)?;
+    let options = options(input)?;
+    let at = start..input.current_token_start();
+    blank(input)?;
+    Ok(Node { kind, argument, members, options, at })
+}
+
+const SIGNS: &str = "?[],";
+
+fn kind(input: &mut Input<'_>) -> Parsed<Kind> {
+    if input.starts_with('/') || input.starts_with("./") || input.starts_with("../") {
+        return Ok(Kind::File);
+    }
+    let name = word(input, |c| c != ':' && !SIGNS.contains(c))?;
+    let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+    if let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name.text) {
+        return match sign(input, ":")? {
+            true => Ok(*kind),
+            false => wrong(name.at, format!("`{0}` wants a colon behind it: `{0}:…`", name.text)),
+        };
+    }
+    if LATER.contains(&name.text.as_str()) {
+        return wrong(name.at, format!("`{}:` volumes are not in this version", name.text));
+    }
+    if name.text.is_empty() {
+        return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
+    }
+    let hint = hint(&name.text, &names);
+    wrong(name.at, format!("unknown kind of volume `{}`{hint}", name.text))
+}
+
+fn members(input: &mut Input<'_>, kind: Kind, depth: usize) -> Parsed<Option<Members>> {
+    let start = input.current_token_start();
+    if !sign(input, "[")? {
+        return Ok(None);
+    }
+    if matches!(kind, Kind::Ram | Kind::File) {
+        let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
+        return wrong(start..start + 1, remedy);
+    }
+    let mut nodes = vec![node(input, depth + 1)?];
+    while sign(input, ",")? {
+        nodes.push(node(input, depth + 1)?);
+    }
+    match sign(input, "]")? {
+        true => Ok(Some(Members { at: start..input.current_token_start(), nodes })),
+        false => wrong(start..start + 1, "this bracket is never closed; write `]` behind what it holds"),
+    }
+}
+
+fn options(input: &mut Input<'_>) -> Parsed<Vec<Choice>> {
+    let mut options = Vec::new();
+    let mut more = sign(input, "?")?;
+    while more {
+        options.push(option(input)?);
+        more = sign(input, "&")?;
+    }
+    Ok(options)
+}
+
+fn option(input: &mut Input<'_>) -> Parsed<Choice> {
+    let key = word(input, |c| c != '=' && c != '&' && !SIGNS.contains(c))?;
+    if key.text.is_empty() {
+        return wrong(key.at, "an option is missing here; remove the sign before it or write one");
+    }
+    let value = match sign(input, "=")? {
+        true => Some(word(input, |c| c != '&' && !SIGNS.contains(c))?),
+        false => None,
+    };
+    Ok(Choice { key, value })
+}
+
+fn blank(input: &mut Input<'_>) -> Parsed<()> {
+    take_while(0.., ' ').void().parse_next(input)
+}
+
+/// Takes `text` if it is next.
+fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
+    let there = input.starts_with(text);
+    if there {
+        literal(text).void().parse_next(input)?;
+    }
+    Ok(there)
+}
+
+/// As many characters as belong, without blanks at the end.
+fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Word> {
+    let (text, at) = take_while(0.., belongs).with_span().parse_next(input)?;
+    let text: &str = text;
+    let text = text.trim_end_matches(' ');
+    Ok(Word { at: at.start..at.start + text.len(), text: text.to_owned() })
+}
+
+/// The percent-encoded form of a character.
+fn encoded(sign: char) -> String {
+    sign.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// Writes `bytes` so that [`decode`] gives them back: readable, except for what has a meaning of its own.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
+    let letter = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    bytes.iter().map(letter).collect()
+}
+
+/// The bytes that a percent-encoded word stands for.
+pub(super) fn decode(word: &Word) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::with_capacity(word.text.len());
+    let mut rest = word.text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let (byte, tail) = if first == b'%' {
+            let at = word.at.end - rest.len();
+            escape(tail).ok_or_else(|| {
+                Problem::new(at..at + 1, "`%` wants two hexadecimal digits; write %25 for the sign itself")
+            })?
+        } else {
+            (first, tail)
+        };
+        bytes.push(byte);
+        rest = tail;
+    }
+    Ok(bytes)
+}
+
+fn escape(digits: &[u8]) -> Option<(u8, &[u8])> {
+    let (pair, tail) = digits.split_at_checked(2)?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some((digit(pair[0])? * 16 + digit(pair[1])?, tail))
+}

@@ -1,0 +1,178 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn spec(text: &str) -> Spec {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The sentence about `text`, and the part of it that is marked.
+fn refusal(text: &str) -> (String, String) {
+    let error = text.parse::<Spec>().expect_err(text);
+    (error.sentence().to_owned(), text[error.at()].to_owned())
+}
+
+#[track_caller]
+fn refused(text: &str, marked: &str, says: &str) {
+    let (sentence, at) = refusal(text);
+    assert_eq!(at, marked, "{text}: {sentence}");
+    assert!(sentence.contains(says), "{text}: {sentence}");
+}
+
+#[test]
+fn mistakes_are_pointed_at_with_the_remedy() {
+    refused("ram:1G", "1G", "write 1GiB for 2^30 bytes or 1GB for 10^9");
+    refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
+    refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
+    refused("ram:1GiB?compress", "compress", "known are `block`, `physical`, `readonly` and `removable`");
+    refused("ram:1GiB?block=513", "513", "512 or 4096");
+    refused("ram:1GiB?block=4096&physical=512", "512", "power of two of bytes, 4096");
+    refused("ram:1GiB?readonly&readonly", "readonly", "twice");
+    refused("ram:1GiB?readonly=yes", "yes", "readonly=on, readonly=off or just readonly");
+    refused("ram:1GiB?block", "block", "wants a value");
+    refused("ram:1GiB?", "", "an option is missing");
+    refused("ram:0B", "0B", "at least one block");
+    refused("ram:1000B", "1000B", "1kB is not a whole number of 512-byte blocks; 512B is");
+    refused("ram:15EiB", "15EiB", "less than 8 EiB");
+    refused("ram", "ram", "wants a colon");
+    refused("", "", "a volume is missing");
+    refused("file:", "", "a path is missing");
+    refused("file://host/a", "//host/a", "write one slash");
+    refused("file:/a%2", "%", "write %25");
+    refused("file:/a,b", ",", "write it as %2C");
+    refused("file:/a[1]", "[", "write `[` as %5B");
+    refused("file:/a%00", "/a%00", "%00");
+    refused("ram:1GiB]", "]", "%5D");
+    refused("delay:5ms", "5ms", "delay:5ms:[ram:1GiB]");
+    refused("delay:5ms:", "", "a volume in brackets is missing");
+    refused("delay:5:[ram:1GiB]", "5", "a whole number and a unit");
+    refused("delay:5ms:[ram:1GiB", "[", "never closed");
+    refused("fault:hang:[ram:1GiB]", "hang:", "nothing before them");
+    refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "one volume");
+    refused("fault:[ram:1GiB?removable]", "removable", "behind the last bracket");
+    refused("iscsi://host/iqn.a/0", "iscsi", "not in this version");
+    refused("raid5:64KiB:[ram:1GiB, ram:1GiB]", "raid5", "not in this version");
+}
+
+#[test]
+fn a_mistake_shows_the_column() {
+    let error = "delay:5ms:[ram:1G]".parse::<Spec>().expect_err("no such size");
+    let shown = error.to_string();
+    assert!(shown.contains("(column 16)\n  delay:5ms:[ram:1G]\n                 ^^"), "{shown}");
+}
+
+#[test]
+fn the_examples_of_the_documents_are_understood() {
+    let ram = spec("ram:1GiB?block=4096&readonly");
+    let blocks = BlockShape { logical: BlockSize::B4096, physical: BlockSize::B4096 };
+    assert_eq!(
+        ram,
+        Spec { layer: Layer::Ram { size: Bytes(1 << 30), blocks }, readonly: true, removable: false }
+    );
+    let file = spec("file:/data/vm1.img?size=50GiB&direct=on");
+    let layer = Layer::File {
+        path: "/data/vm1.img".into(),
+        size: Some(Bytes(50 << 30)),
+        blocks: BlockShape::USUAL,
+        direct: true,
+    };
+    assert_eq!(file, Spec { layer, readonly: false, removable: false });
+    let Layer::Delay { time, inner } = spec("delay:5ms:[ram:1GiB]").layer else { panic!("no delay") };
+    assert_eq!((time, *inner), (Time(Duration::from_millis(5)), spec("ram:1GiB")));
+}
+
+#[test]
+fn a_path_may_stand_without_its_kind() {
+    assert_eq!(spec("/dev/sdb?readonly"), spec("file:/dev/sdb?readonly"));
+    assert_eq!(spec("./disk.img?size=1MiB"), spec("file:./disk.img?size=1MiB"));
+}
+
+#[test]
+fn what_has_a_meaning_is_escaped_in_paths() {
+    let Layer::File { path, .. } = spec("file:/a%5B1%5D%3f%25 b").layer else { panic!("no file") };
+    assert_eq!(path, PathBuf::from("/a[1]?% b"));
+    assert_eq!(spec("file:/a%5B1%5D%3f%25 b").to_string(), "file:/a%5B1%5D%3F%25%20b");
+}
+
+#[test]
+fn blanks_around_volumes_do_not_matter() {
+    assert_eq!(spec(" delay:5ms:[ ram:1GiB ]?removable "), spec("delay:5ms:[ram:1GiB]?removable"));
+}
+
+#[test]
+fn read_only_holds_through_all_layers() {
+    assert!(spec("fault:[delay:1s:[ram:1MiB?readonly]]").is_readonly());
+    assert!(!spec("fault:[delay:1s:[ram:1MiB?readonly=off]]").is_readonly());
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    let text = "fault:[".repeat(100_000);
+    let (sentence, _) = refusal(&text);
+    assert!(sentence.contains("16 deep"), "{sentence}");
+}
+
+fn blocks() -> impl Strategy<Value = BlockShape> {
+    let size = |shift: u32| BlockSize::new(1 << shift).expect("a power of two in range");
+    (prop_oneof![Just(9u32), Just(12)], 0u32..5).prop_map(move |(logical, more)| BlockShape {
+        logical: size(logical),
+        physical: size((logical + more).min(16)),
+    })
+}
+
+fn size() -> impl Strategy<Value = Bytes> {
+    (1u64..1 << 40).prop_map(|blocks| Bytes(blocks * 4096))
+}
+
+fn store() -> impl Strategy<Value = Layer> {
+    let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
+    prop_oneof![
+        (size(), blocks()).prop_map(|(size, blocks)| Layer::Ram { size, blocks }),
+        (path, proptest::option::of(size()), blocks(), any::<bool>()).prop_map(
+            |(path, size, blocks, direct)| { Layer::File { path: path.into(), size, blocks, direct } }
+        ),
+    ]
+}
+
+fn any_spec() -> impl Strategy<Value = Spec> {
+    let bare = |layer| Spec { layer, readonly: false, removable: false };
+    let inner = store().prop_map(bare).prop_recursive(6, 6, 1, move |inner| {
+        prop_oneof![
+            (any::<u64>(), inner.clone()).prop_map(move |(nanoseconds, inner)| {
+                let time = Time(Duration::from_nanos(nanoseconds));
+                bare(Layer::Delay { time, inner: Box::new(inner) })
+            }),
+            inner.prop_map(move |inner| bare(Layer::Fault { inner: Box::new(inner) })),
+        ]
+    });
+    (inner, any::<bool>(), any::<bool>()).prop_map(|(spec, readonly, removable)| Spec {
+        readonly,
+        removable,
+        ..spec
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_back(spec in any_spec()) {
+        prop_assert_eq!(spec.to_string().parse(), Ok(spec));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(ram|file|delay|fault)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
+        if let Err(error) = text.parse::<Spec>() {
+            prop_assert!(text.get(error.at()).is_some(), "{error} points between letters");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_understood_is_printed_with_the_same_meaning(
+        text in "(ram:[0-9]{1,4}[KMG]iB|/[a-z%0-9]{1,8})(\\?(readonly|removable|block=4096|direct=off))?"
+    ) {
+        if let Ok(spec) = text.parse::<Spec>() {
+            prop_assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Lengths of time as people write them: `5ms`, `30s`, `2min`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::nearest::list;
+
+/// A length of time that reads and prints itself: a whole number and a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Time(pub(crate) Duration);
+
+/// Nanoseconds, largest unit first, as printing tries them.
+const UNITS: &[(&str, u64)] = &[
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Why a text is no length of time, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotATime(String);
+
+impl fmt::Display for NotATime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotATime {}
+
+impl FromStr for Time {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Time, NotATime> {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, name) = text.split_at(end);
+        let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).collect();
+        let wrong = || {
+            NotATime(format!("`{text}` is not a time; write a whole number and a unit ({})", list(&names)))
+        };
+        let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name).ok_or_else(wrong)?;
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let nanoseconds = number.checked_mul(*unit).ok_or_else(|| {
+            NotATime(format!("`{text}` is more than the 584 years that 64 bits of nanoseconds can count"))
+        })?;
+        Ok(Time(Duration::from_nanos(nanoseconds)))
+    }
+}
+
+impl fmt::Display for Time {
+    /// In the largest unit that gives a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.as_nanos();
+        let fits =
+            |unit: u64| nanoseconds >= u128::from(unit) && nanoseconds.is_multiple_of(u128::from(unit));
+        match UNITS.iter().find(|(_, unit)| fits(*unit)) {
+            Some((name, unit)) => write!(f, "{}{name}", nanoseconds / u128::from(*unit)),
+            None => write!(f, "0s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!("5ms".parse(), Ok(Time(Duration::from_millis(5))));
+        assert_eq!("2min".parse(), Ok(Time(Duration::from_secs(120))));
+        for bad in ["", "5", "ms", "1.5s", "5 ms", "5m", "-1s", "99999999999999999999s"] {
+            let error = bad.parse::<Time>().unwrap_err().to_string();
+            assert!(error.contains("write a whole number and a unit"), "{bad}: {error}");
+        }
+        assert!("9999999999h".parse::<Time>().unwrap_err().to_string().contains("584 years"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(nanoseconds: u64) {
+            let time = Time(Duration::from_nanos(nanoseconds));
+            prop_assert_eq!(time.to_string().parse(), Ok(time));
+        }
+    }
+}
