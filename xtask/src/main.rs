@@ -1,2 +1,62 @@
-//! Automation.
-fn main() {}
+//! The project's automation, run as `cargo xtask COMMAND`: the whole test run, the rules of the source tree, the
+//! conformance table, the comparison with peers. Nothing here is shipped, and nothing shipped depends on it.
+//!
+//! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
+
+mod conformance;
+mod fuzz;
+mod packages;
+mod peers;
+mod process;
+mod serving;
+mod tally;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Linerate's automation")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything that must hold before a change is merged; ends with one line of totals
+    #[command(visible_alias = "ci")]
+    Test(test::Options),
+    /// The rules of the source tree: arrows between crates, unsafe, dependencies with reasons, file lengths
+    Tidy,
+    /// libiscsi's test suite over every configuration, beside tgt; writes docs/conformance.md
+    Conformance(conformance::Options),
+    /// Speed and CPU beside tgt, alternating rounds; writes docs/performance.md
+    Peers(peers::Options),
+    /// Every fuzz target for a while
+    Fuzz(fuzz::Options),
+    /// Install the Debian packages that tests and comparisons use
+    Packages,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::Conformance(options) => conformance::run(&options),
+        Command::Peers(options) => peers::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
+    };
+    match outcome {
+        Ok(tally::Verdict::Holds) => ExitCode::SUCCESS,
+        Ok(tally::Verdict::Fails) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! libiscsi's `iscsi-test-cu` against a server of ours, in every configuration that its tests need, and against tgt
+//! in the same way.
+//!
+//! Each test runs in a process of its own, so that a hang or a crash is one test's and no state of the tool's is
+//! shared. What the tool says is taken as it is: exit code, `[SKIPPED]`, or a pass. A test that is itself wrong is
+//! named, with the clause that shows it, in `conformance.toml`.
+
+mod configuration;
+mod cunit;
+mod errata;
+mod matrix;
+mod page;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process;
+use crate::serving::Placement;
+use crate::serving::linerate::Linerate;
+use crate::serving::tgt::Tgt;
+use crate::tally::{Tally, Verdict};
+use crate::workspace;
+use configuration::Configuration;
+use cunit::Test;
+use errata::Errata;
+use matrix::{Column, Matrix};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Test another server instead of ours: its LUN's URL, twice for two paths. ALL DATA ON IT IS LOST
+    #[arg(long, value_name = "URL")]
+    target: Vec<String>,
+    /// Only tests whose name (Family.Test) contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Only this configuration; may be repeated
+    #[arg(long, value_name = "NAME")]
+    configuration: Vec<String>,
+    /// Every test on the plain volume, and in other configurations only those that need them
+    #[arg(long)]
+    quick: bool,
+    /// Leave out the column for tgt
+    #[arg(long)]
+    no_tgt: bool,
+}
+
+impl Options {
+    /// What the whole test run asks for.
+    pub(crate) fn quick() -> Options {
+        Options { target: Vec::new(), only: None, configuration: Vec::new(), quick: true, no_tgt: true }
+    }
+
+    /// Everything there is.
+    pub(crate) fn full() -> Options {
+        Options { quick: false, no_tgt: false, ..Options::quick() }
+    }
+
+    /// Whether this is everything there is, so that the page can be written from it.
+    fn is_complete(&self) -> bool {
+        self.target.is_empty() && self.only.is_none() && self.configuration.is_empty() && !self.quick
+    }
+}
+
+/// Runs, prints the table, writes the page and its numbers.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    measure(options).map(|(_, verdict)| verdict)
+}
+
+/// The same, with the number of tests that hold, fail, and were skipped everywhere.
+pub(crate) fn measure(options: &Options) -> Result<(Tally, Verdict)> {
+    ensure!(process::installed("iscsi-test-cu"), "iscsi-test-cu is missing: run `cargo xtask packages`");
+    let errata = Errata::built_in()?;
+    let tests = chosen_tests(options)?;
+    let columns =
+        if options.target.is_empty() { ours(options, &tests)? } else { vec![given(options, &tests)?] };
+    let matrix = Matrix::new(tests, columns, errata);
+    print!("{}", page::for_terminal(&matrix));
+    write_numbers(&matrix)?;
+    if options.is_complete() {
+        write_page(&matrix)?;
+    }
+    let verdict = matrix.verdict(options.target.is_empty() && options.configuration.is_empty());
+    Ok((matrix.tally(), verdict))
+}
+
+fn chosen_tests(options: &Options) -> Result<Vec<Test>> {
+    let mut tests = cunit::registered()?;
+    if let Some(text) = &options.only {
+        tests.retain(|test| test.name().contains(text.as_str()));
+    }
+    ensure!(!tests.is_empty(), "no registered test has that name: see `iscsi-test-cu --list`");
+    Ok(tests)
+}
+
+/// Where a column's results come from.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    Ours(&'static Configuration),
+    Tgt,
+}
+
+/// All configurations, as many at a time as there are cores: most of a test's time is waiting.
+fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
+    let jobs = jobs(options)?;
+    let binary = workspace::release_binary()?;
+    let waiting = Mutex::new(jobs.iter().copied().enumerate().collect::<VecDeque<(usize, Job)>>());
+    let done = Mutex::new(Vec::new());
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((at, job)) = take(&waiting) {
+                    let column = one_column(job, &binary, tests, options);
+                    locked(&done).push((at, column));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, column)| column).collect()
+}
+
+fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {
+    locked(waiting).pop_front()
+}
+
+/// A lock that a panicking worker cannot take from the others: what it guards is whole at every moment.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn jobs(options: &Options) -> Result<Vec<Job>> {
+    for name in &options.configuration {
+        let known = configuration::ALL.iter().any(|configuration| configuration.name == name);
+        ensure!(known || name == "tgt", "no configuration is called {name}: {}", configuration::names());
+    }
+    let wanted =
+        |name: &str| options.configuration.is_empty() || options.configuration.iter().any(|one| one == name);
+    let mut jobs: Vec<Job> =
+        configuration::ALL.iter().filter(|configuration| wanted(configuration.name)).map(Job::Ours).collect();
+    if wanted("tgt") && !options.no_tgt && process::installed("tgtd") {
+        jobs.push(Job::Tgt);
+    }
+    Ok(jobs)
+}
+
+fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Result<Column> {
+    match job {
+        Job::Ours(configuration) => {
+            let volume = vec![format!("disk={}", configuration.volume)];
+            let server = Linerate::start(binary, &volume, configuration.listeners, &Placement::default())
+                .with_context(|| format!("configuration {}", configuration.name))?;
+            let urls: Vec<String> = (0..configuration.listeners).map(|at| server.url("disk", at)).collect();
+            let runs = |test: &Test| configuration.runs(test, options.quick);
+            column(configuration.name, &urls, tests, runs, |test| configuration.may_lose_data(test))
+        }
+        Job::Tgt => {
+            let server = Tgt::start(configuration::SIZE_BYTES, &Placement::default())?;
+            column("tgt", &[server.url()], tests, |_| true, |_| true)
+        }
+    }
+}
+
+/// Somebody's server, as it is.
+fn given(options: &Options, tests: &[Test]) -> Result<Column> {
+    if options.target.len() > 2 {
+        bail!("two paths at most");
+    }
+    column("given", &options.target, tests, |_| true, |_| true)
+}
+
+fn column(
+    name: &str,
+    urls: &[String],
+    tests: &[Test],
+    runs: impl Fn(&Test) -> bool,
+    may_lose_data: impl Fn(&Test) -> bool,
+) -> Result<Column> {
+    let mut column = Column::new(name);
+    for test in tests.iter().filter(|test| runs(test)) {
+        let outcome = cunit::run(test, urls, may_lose_data(test))?;
+        column.outcomes.insert(test.name(), outcome);
+    }
+    Ok(column)
+}
+
+fn write_numbers(matrix: &Matrix) -> Result<()> {
+    let path = workspace::target_directory().join("conformance.json");
+    fs::write(&path, serde_json::to_string_pretty(matrix)?).with_context(|| path.display().to_string())
+}
+
+fn write_page(matrix: &Matrix) -> Result<()> {
+    let path = workspace::root().join("docs/conformance.md");
+    fs::write(&path, page::markdown(matrix)).with_context(|| path.display().to_string())?;
+    println!("wrote {}", path.display());
+    Ok(())
+}

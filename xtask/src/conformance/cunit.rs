@@ -1,0 +1,147 @@
+//! `iscsi-test-cu` as a program: what it has registered, one test's run, and what its output means.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::process::{self, Ended};
+
+/// A registered test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Test {
+    pub(super) family: String,
+    pub(super) test: String,
+}
+
+impl Test {
+    /// `Family.Test`, the tool's own name for it.
+    pub(super) fn name(&self) -> String {
+        format!("{}.{}", self.family, self.test)
+    }
+}
+
+/// How one test ended, with the tool's own words where it has any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "outcome", content = "reason")]
+pub(super) enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+    /// It did not end in its time.
+    Hung,
+    /// The tool itself died of a signal.
+    Crashed(i32),
+}
+
+/// Longer than the slowest test that ends: reservation and reset tests sleep for three seconds a few times.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Sanitize.Reset waits for the operation's end in steps of a minute.
+const SANITIZE_LIMIT: Duration = Duration::from_secs(240);
+
+/// Every test once: the family ALL holds those of all others.
+pub(super) fn registered() -> Result<Vec<Test>> {
+    let mut command = Command::new("iscsi-test-cu");
+    command.arg("--list");
+    let tests = listed(&process::capture(command)?);
+    if tests.is_empty() {
+        bail!("iscsi-test-cu lists no tests");
+    }
+    Ok(tests)
+}
+
+fn listed(list: &str) -> Vec<Test> {
+    let names =
+        list.lines().filter_map(|line| line.strip_prefix("ALL.")).filter_map(|name| name.split_once('.'));
+    names.map(|(family, test)| Test { family: family.to_owned(), test: test.to_owned() }).collect()
+}
+
+/// Runs one test in a process of its own.
+pub(super) fn run(test: &Test, urls: &[String], may_lose_data: bool) -> Result<Outcome> {
+    let mut command = Command::new("iscsi-test-cu");
+    command.arg("--allow-sanitize").arg(format!("--test=ALL.{}", test.name()));
+    if may_lose_data {
+        command.arg("--dataloss");
+    }
+    command.args(urls);
+    let limit = if test.name() == "Sanitize.Reset" { SANITIZE_LIMIT } else { LIMIT };
+    let (ended, output) = process::within(limit, command)?;
+    Ok(match ended {
+        Ended::OutOfTime => Outcome::Hung,
+        Ended::Crashed(signal) => Outcome::Crashed(signal),
+        Ended::Exited(status) => judged(status.success(), &output),
+    })
+}
+
+/// The meaning of an exit code and what was printed. The tool exits with 0 for a skipped test too.
+fn judged(success: bool, output: &str) -> Outcome {
+    let ran = output.contains("Tests completed with return value");
+    match (success, ran, said(output, "[SKIPPED]")) {
+        (true, true, None) => Outcome::Passed,
+        (true, true, Some(reason)) => Outcome::Skipped(reason),
+        (false, true, _) => Outcome::Failed(failure(output)),
+        (_, false, _) => Outcome::Failed(format!("the test did not run: {}", last_line(output))),
+    }
+}
+
+/// The first failed assertion, and before it what the tool said of it.
+fn failure(output: &str) -> String {
+    let assertion = output.lines().map(str::trim).find(|line| line.starts_with("1. ")).unwrap_or_default();
+    let assertion = assertion.trim_start_matches("1. ").split_whitespace().collect::<Vec<_>>().join(" ");
+    match said(output, "[FAILED]") {
+        Some(said) => format!("{said} ({assertion})"),
+        None => assertion,
+    }
+}
+
+/// What follows a mark in the output, the first time.
+fn said(output: &str, mark: &str) -> Option<String> {
+    let (_, after) = output.split_once(mark)?;
+    Some(after.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn last_line(output: &str) -> String {
+    output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_every_test_once() {
+        let list =
+            "ALL\nALL.Read6\nALL.Read6.Simple\nALL.Read6.BeyondEol\nSCSI\nSCSI.Read6\nSCSI.Read6.Simple\n";
+        let names: Vec<String> = listed(list).iter().map(Test::name).collect();
+        assert_eq!(names, ["Read6.Simple", "Read6.BeyondEol"]);
+    }
+
+    #[test]
+    fn a_skipped_test_is_no_pass() {
+        let output = "  Test: Simple ...    [SKIPPED] Media is not removable.\npassed\nTests completed with return value: 0\n";
+        assert_eq!(judged(true, output), Outcome::Skipped("Media is not removable.".to_owned()));
+        assert_eq!(judged(true, "passed\nTests completed with return value: 0\n"), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_tools_words() {
+        let output = "\
+  Test: Range ...    [FAILED] PRIN/SA=0x3 failed
+FAILED
+    1. test_prin_serviceaction_range.c:50  - CU_ASSERT_EQUAL(ret,0)
+Tests completed with return value: 0
+";
+        let told = "PRIN/SA=0x3 failed (test_prin_serviceaction_range.c:50 - CU_ASSERT_EQUAL(ret,0))";
+        assert_eq!(judged(false, output), Outcome::Failed(told.to_owned()));
+    }
+
+    #[test]
+    fn a_login_that_fails_is_a_failure_whatever_the_exit_code() {
+        let Outcome::Failed(told) = judged(true, "Login Failed. Target not found\n") else {
+            panic!("not a failure")
+        };
+        assert_eq!(told, "the test did not run: Login Failed. Target not found");
+    }
+}

@@ -1,0 +1,229 @@
+//! Every test's outcome in every configuration, and what follows from them.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use super::cunit::{Outcome, Test};
+use super::errata::Errata;
+use crate::tally::{Tally, Verdict};
+
+/// One configuration's outcomes, by test name.
+#[derive(Debug, Serialize)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) outcomes: BTreeMap<String, Outcome>,
+}
+
+impl Column {
+    pub(super) fn new(name: &str) -> Column {
+        Column { name: name.to_owned(), outcomes: BTreeMap::new() }
+    }
+}
+
+/// A cell of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cell {
+    Pass,
+    /// A pass without meaning here.
+    Vacuous,
+    Fail,
+    Skip,
+    Hang,
+    Crash,
+    /// A failure that is the test's own fault.
+    Wrong,
+    /// Not run in this configuration.
+    Absent,
+}
+
+impl Cell {
+    /// As it stands in the tables.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Cell::Pass => "pass",
+            Cell::Vacuous => "(pass)",
+            Cell::Fail => "**FAIL**",
+            Cell::Skip => "skip",
+            Cell::Hang => "**HANG**",
+            Cell::Crash => "**CRASH**",
+            Cell::Wrong => "wrong",
+            Cell::Absent => "",
+        }
+    }
+
+    fn is_failure(self) -> bool {
+        matches!(self, Cell::Fail | Cell::Hang | Cell::Crash)
+    }
+}
+
+/// The whole.
+#[derive(Debug, Serialize)]
+pub(super) struct Matrix {
+    #[serde(serialize_with = "as_names")]
+    pub(super) tests: Vec<Test>,
+    pub(super) columns: Vec<Column>,
+    #[serde(skip)]
+    pub(super) errata: Errata,
+}
+
+fn as_names<S: Serializer>(tests: &[Test], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(tests.iter().map(Test::name))
+}
+
+impl Matrix {
+    pub(super) fn new(tests: Vec<Test>, columns: Vec<Column>, errata: Errata) -> Matrix {
+        Matrix { tests, columns, errata }
+    }
+
+    /// What a test came to in a configuration.
+    pub(super) fn cell(&self, test: &Test, column: &Column) -> Cell {
+        let name = test.name();
+        let wrong = self.errata.wrong(&name, &column.name).is_some();
+        match column.outcomes.get(&name) {
+            None => Cell::Absent,
+            Some(Outcome::Passed) if self.errata.is_meaningful(&name, &column.name) => Cell::Pass,
+            Some(Outcome::Passed) => Cell::Vacuous,
+            Some(Outcome::Skipped(_)) => Cell::Skip,
+            Some(Outcome::Failed(_)) if wrong => Cell::Wrong,
+            Some(Outcome::Failed(_)) => Cell::Fail,
+            Some(Outcome::Hung) => Cell::Hang,
+            Some(Outcome::Crashed(_)) => Cell::Crash,
+        }
+    }
+
+    /// How many tests of a column came to this. A vacuous pass is a pass in the tool's own count.
+    pub(super) fn count(&self, column: &Column, cell: Cell) -> usize {
+        self.tests.iter().filter(|test| self.cell(test, column) == cell).count()
+    }
+
+    /// The columns that are ours to answer for.
+    fn own(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| column.name != "tgt")
+    }
+
+    /// Whether a test is shown to hold somewhere.
+    pub(super) fn holds_somewhere(&self, test: &Test) -> bool {
+        self.own().any(|column| self.cell(test, column) == Cell::Pass)
+    }
+
+    /// Tests and configurations where something failed that is not the test's own fault.
+    pub(super) fn failures(&self) -> Vec<(&Test, &Column)> {
+        let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
+        everywhere.filter(|(test, column)| self.cell(test, column).is_failure()).collect()
+    }
+
+    /// Registered tests that no configuration shows to hold, except those wrong everywhere.
+    pub(super) fn never_passed(&self) -> Vec<&Test> {
+        let unshown = self.tests.iter().filter(|test| !self.holds_somewhere(test));
+        unshown.filter(|test| !self.errata.wrong_everywhere(&test.name())).collect()
+    }
+
+    /// Entries of the errata that a pass has refuted.
+    pub(super) fn refuted(&self) -> Vec<(&Test, &Column)> {
+        let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
+        let passed = everywhere.filter(|(test, column)| self.cell(test, column) == Cell::Pass);
+        passed.filter(|(test, column)| self.errata.wrong(&test.name(), &column.name).is_some()).collect()
+    }
+
+    /// Each test counted once: passed if it holds somewhere and fails nowhere.
+    pub(super) fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for test in &self.tests {
+            let failed = self.own().any(|column| self.cell(test, column).is_failure());
+            tally += match (failed, self.holds_somewhere(test)) {
+                (true, _) => Tally::of(Verdict::Fails),
+                (false, true) => Tally::of(Verdict::Holds),
+                (false, false) => Tally::skipped(),
+            };
+        }
+        tally
+    }
+
+    /// Nothing may fail; and where every configuration was there, every test must hold somewhere.
+    pub(super) fn verdict(&self, is_complete: bool) -> Verdict {
+        let holds = self.failures().is_empty() && (!is_complete || self.never_passed().is_empty());
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(outcomes: &[(&str, &str, Outcome)]) -> Matrix {
+        let mut columns: Vec<Column> = Vec::new();
+        let mut tests: Vec<Test> = Vec::new();
+        for (column, name, outcome) in outcomes {
+            let (family, test) = name.split_once('.').expect("Family.Test");
+            let test = Test { family: family.to_owned(), test: test.to_owned() };
+            if !tests.contains(&test) {
+                tests.push(test);
+            }
+            if !columns.iter().any(|known| known.name == *column) {
+                columns.push(Column::new(column));
+            }
+            let column = columns.iter_mut().find(|known| known.name == *column).expect("pushed above");
+            column.outcomes.insert((*name).to_owned(), outcome.clone());
+        }
+        Matrix::new(tests, columns, Errata::built_in().expect("readable"))
+    }
+
+    fn skipped() -> Outcome {
+        Outcome::Skipped("not removable".to_owned())
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed("an assertion".to_owned())
+    }
+
+    #[test]
+    fn a_test_skipped_here_and_passed_there_holds() {
+        let matrix = matrix(&[
+            ("plain", "PreventAllow.Eject", skipped()),
+            ("removable", "PreventAllow.Eject", Outcome::Passed),
+        ]);
+        assert_eq!(matrix.verdict(true), Verdict::Holds);
+        assert_eq!(matrix.tally(), Tally { passed: 1, failed: 0, skipped: 0 });
+    }
+
+    #[test]
+    fn a_test_that_passes_nowhere_fails_a_complete_run() {
+        let matrix = matrix(&[("plain", "PreventAllow.Eject", skipped())]);
+        assert_eq!(matrix.verdict(true), Verdict::Fails);
+        assert_eq!(matrix.verdict(false), Verdict::Holds);
+    }
+
+    #[test]
+    fn one_failure_in_any_configuration_fails_the_run() {
+        let matrix =
+            matrix(&[("plain", "Read10.Simple", Outcome::Passed), ("4k", "Read10.Simple", failed())]);
+        assert_eq!(matrix.verdict(false), Verdict::Fails);
+    }
+
+    #[test]
+    fn tgts_failures_are_tgts() {
+        let matrix =
+            matrix(&[("plain", "Read10.Simple", Outcome::Passed), ("tgt", "Read10.Simple", failed())]);
+        assert_eq!(matrix.verdict(true), Verdict::Holds);
+    }
+
+    #[test]
+    fn a_wrong_test_fails_nobody_but_a_hang_is_never_excused() {
+        let lun_reset = "iSCSITMF.LUNResetSimpleAsync";
+        assert_eq!(matrix(&[("plain", lun_reset, failed())]).verdict(true), Verdict::Holds);
+        assert_eq!(matrix(&[("plain", lun_reset, Outcome::Hung)]).verdict(true), Verdict::Fails);
+    }
+
+    #[test]
+    fn a_pass_refutes_an_entry_of_the_errata() {
+        let matrix = matrix(&[("512e", "GetLBAStatus.UnmapSingle", Outcome::Passed)]);
+        assert_eq!(matrix.refuted().len(), 1);
+    }
+
+    #[test]
+    fn a_vacuous_pass_is_not_enough() {
+        let matrix = matrix(&[("plain", "NoMedia.NoMediaSBC", Outcome::Passed)]);
+        assert_eq!(matrix.verdict(true), Verdict::Fails);
+    }
+}

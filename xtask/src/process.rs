@@ -1,0 +1,189 @@
+//! Running other programs: to their end, within a time, or in the background until dropped.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::workspace;
+
+/// The cargo that runs us, with these arguments, in the workspace's root.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(workspace::root());
+    command
+}
+
+/// Whether a program of this name is on the PATH or where Debian keeps a system's programs.
+pub(crate) fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    everywhere.into_iter().any(|directory| directory.join(program).is_file())
+}
+
+/// Runs a program with our own input and output; an exit code other than 0 is an error.
+pub(crate) fn succeed(mut command: Command) -> Result<()> {
+    let shown = shown(&command);
+    let status = command.status().with_context(|| format!("cannot run {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a program and returns its standard output; an exit code other than 0 is an error with its standard error.
+pub(crate) fn capture(mut command: Command) -> Result<String> {
+    let shown = shown(&command);
+    let output = command.output().with_context(|| format!("cannot run {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// How a program ended that was given a limited time.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// By itself.
+    Exited(ExitStatus),
+    /// By a signal: it crashed.
+    Crashed(i32),
+    /// By us, when its time was up.
+    OutOfTime,
+}
+
+/// Runs a program, both outputs collected in one text, and kills it when its time is up.
+pub(crate) fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> {
+    let shown = shown(&command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {shown}"))?;
+    let collectors = [child.stdout.take().map(collect), child.stderr.take().map(collect)];
+    let ended = end_within(limit, &mut child)?;
+    let text = collectors.into_iter().flatten().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>();
+    Ok((ended, text.concat()))
+}
+
+/// Waits for a child until its time is up, then kills it.
+fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.signal().map_or(Ended::Exited(status), Ended::Crashed));
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Ended::OutOfTime);
+        }
+        thread::sleep(Duration::from_millis(2)); // finer than the shortest test of the suite, 4 ms
+    }
+}
+
+/// Reads a pipe to its end on a thread of its own, so that a talkative program never blocks.
+fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes); // what was read before an error is what there is
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// A program in the background, ended when this is dropped: asked first, killed if it will not.
+#[derive(Debug)]
+pub(crate) struct Background {
+    pub(crate) child: Child,
+}
+
+impl Background {
+    /// How long a server may take to stop: the 10 s that linerate promises, and a little.
+    const GRACE: Duration = Duration::from_secs(12);
+
+    /// Starts a program.
+    pub(crate) fn start(command: &mut Command) -> Result<Background> {
+        let shown = shown(command);
+        let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
+        Ok(Background { child })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill(); // an error means that it has ended already
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end (SIGTERM), and kills it when it does not in time.
+    pub(crate) fn stop(&mut self) {
+        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        if matches!(self.child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
+            let _ = end_within(Self::GRACE, &mut self.child); // nothing is left to do about an error here
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A command line as a person would type it, for messages.
+fn shown(command: &Command) -> String {
+    let program =
+        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    command.get_args().fold(program, |line, argument| line + " " + &argument.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_when_its_time_is_up() {
+        let (ended, text) =
+            within(Duration::from_millis(200), shell("echo begun; exec sleep 1000")).expect("sh runs");
+        assert!(matches!(ended, Ended::OutOfTime), "{ended:?}");
+        assert_eq!(text, "begun\n");
+    }
+
+    #[test]
+    fn a_crash_is_told_from_an_exit_code() {
+        let (ended, _) = within(Duration::from_secs(10), shell("kill -SEGV $$")).expect("sh runs");
+        assert!(matches!(ended, Ended::Crashed(11)), "{ended:?}");
+        let (ended, _) = within(Duration::from_secs(10), shell("exit 3")).expect("sh runs");
+        assert!(matches!(ended, Ended::Exited(status) if status.code() == Some(3)));
+    }
+
+    #[test]
+    fn both_outputs_are_kept() {
+        let (_, text) = within(Duration::from_secs(10), shell("echo out; echo err >&2")).expect("sh runs");
+        assert!(text.contains("out\n") && text.contains("err\n"));
+    }
+
+    #[test]
+    fn what_is_in_the_background_ends_with_its_owner() {
+        let background = Background::start(&mut shell("exec sleep 1000")).expect("sh runs");
+        let proc = format!("/proc/{}", background.pid());
+        drop(background);
+        assert!(!Path::new(&proc).exists());
+    }
+}

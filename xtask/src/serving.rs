@@ -1,0 +1,54 @@
+//! Servers to test and to measure: ours, and tgt beside it.
+
+pub(crate) mod linerate;
+pub(crate) mod tgt;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// Where a program runs: in a network namespace, on one core, or simply here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placement {
+    pub(crate) namespace: Option<String>,
+    pub(crate) core: Option<usize>,
+}
+
+impl Placement {
+    /// The command line that runs the program there. Each wrapper replaces itself by what it wraps, so the process id
+    /// is the program's own.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut words: Vec<std::ffi::OsString> = Vec::new();
+        if let Some(namespace) = &self.namespace {
+            words.extend(["ip", "netns", "exec", namespace].map(Into::into));
+        }
+        if let Some(core) = self.core {
+            words.extend(["taskset".into(), "--cpu-list".into(), core.to_string().into()]);
+        }
+        words.push(program.as_ref().to_owned());
+        let mut command = Command::new(&words[0]); // never empty: the program itself was pushed last
+        command.args(&words[1..]);
+        command
+    }
+}
+
+/// A port of the loopback that nothing listens on now.
+pub(crate) fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_wraps_the_program() {
+        let placement = Placement { namespace: Some("lab".to_owned()), core: Some(1) };
+        let command = placement.command("tgtd");
+        let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+        assert_eq!(words, ["ip", "netns", "exec", "lab", "taskset", "--cpu-list", "1", "tgtd"]);
+        assert_eq!(Placement::default().command("tgtd").get_program(), "tgtd");
+    }
+}

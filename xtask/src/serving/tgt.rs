@@ -1,0 +1,98 @@
+//! tgt, the peer: a daemon of its own beside any the system may run, with one file-backed thin LUN.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Placement, free_port};
+use crate::process::{self, Background};
+
+/// A tgtd that serves one LUN.
+#[derive(Debug)]
+pub(crate) struct Tgt {
+    server: Background,
+    port: u16,
+    image: PathBuf,
+}
+
+const NAME: &str = "iqn.2026-01.io.linerate:tgt";
+
+impl Tgt {
+    /// Serves a sparse file of this size in memory (/dev/shm), thin provisioned, as tgt's best case.
+    pub(crate) fn start(size_bytes: u64, placement: &Placement) -> Result<Tgt> {
+        let port = free_port()?;
+        let image = PathBuf::from(format!("/dev/shm/linerate-xtask-tgt-{port}.img"));
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(size_bytes))
+            .context("tgt's image in /dev/shm")?;
+        let mut command = placement.command("tgtd");
+        command.args(["--foreground", "--control-port", &port.to_string()]);
+        command.args(["--iscsi", &format!("portal=127.0.0.1:{port}")]);
+        let server = Background::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        let tgt = Tgt { server, port, image };
+        tgt.await_control()?;
+        tgt.export()?;
+        Ok(tgt)
+    }
+
+    /// The URL of its LUN; tgt keeps LUN 0 for its controller.
+    pub(crate) fn url(&self) -> String {
+        format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// What it is and how it is set up here, for the reports.
+    pub(crate) fn version() -> String {
+        let version = process::capture(tgtd_version()).unwrap_or_default();
+        format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())
+    }
+
+    fn await_control(&self) -> Result<()> {
+        for _ in 0..100 {
+            if self.administer(&["--op", "show", "--mode", "sys"]).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        bail!("tgtd does not answer tgtadm on its control port {}", self.port)
+    }
+
+    fn export(&self) -> Result<()> {
+        let image = self.image.display().to_string();
+        self.administer(&["--op", "new", "--mode", "target", "--tid", "1", "--targetname", NAME])?;
+        let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
+        self.administer(&[&["--op", "new"], &unit[..], &["--backing-store", &image]].concat())?;
+        self.administer(&[&["--op", "update"], &unit[..], &["--params", "thin_provisioning=1"]].concat())?;
+        self.administer(&["--op", "bind", "--mode", "target", "--tid", "1", "--initiator-address", "ALL"])
+    }
+
+    fn administer(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = Command::new("tgtadm");
+        command.args(["--control-port", &self.port.to_string(), "--lld", "iscsi"]).args(arguments);
+        process::capture(command).map(drop)
+    }
+}
+
+impl Drop for Tgt {
+    fn drop(&mut self) {
+        self.server.kill(); // tgtd does not end on SIGTERM while it has targets, and nothing of it is kept
+        let _ = fs::remove_file(&self.image);
+        let control = format!("/var/run/tgtd/socket.{}", self.port);
+        let _ = fs::remove_file(format!("{control}.lock"));
+        let _ = fs::remove_file(control);
+    }
+}
+
+fn tgtd_version() -> Command {
+    let mut command = Command::new("tgtd");
+    command.arg("--version");
+    command
+}

@@ -1,0 +1,73 @@
+//! How much passed, failed and was skipped, and the one line that says so.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    Fails,
+}
+
+/// Counts of single tests. Its display is the closing line that continuous integration reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Tally {
+    /// One check that holds or does not.
+    pub(crate) fn of(verdict: Verdict) -> Tally {
+        match verdict {
+            Verdict::Holds => Tally { passed: 1, ..Tally::default() },
+            Verdict::Fails => Tally { failed: 1, ..Tally::default() },
+        }
+    }
+
+    /// One check that could not be made here.
+    pub(crate) fn skipped() -> Tally {
+        Tally { skipped: 1, ..Tally::default() }
+    }
+
+    /// Holds if nothing failed.
+    pub(crate) fn verdict(self) -> Verdict {
+        if self.failed == 0 { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_line_has_its_plain_form() {
+        let mut tally = Tally { passed: 2, failed: 0, skipped: 1 };
+        tally += Tally::of(Verdict::Holds);
+        assert_eq!(tally.to_string(), "3 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.verdict(), Verdict::Holds);
+    }
+
+    #[test]
+    fn one_failure_is_enough() {
+        let mut tally = Tally { passed: 1000, failed: 0, skipped: 0 };
+        tally += Tally::of(Verdict::Fails);
+        assert_eq!(tally.verdict(), Verdict::Fails);
+    }
+}

@@ -1,0 +1,121 @@
+//! The whole test run, in the order in which it fails fastest, ending with one line of totals.
+//!
+//! A step that fails does not stop the next: whoever reads the output wants all of it at once.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::conformance;
+use crate::fuzz;
+use crate::packages;
+use crate::process;
+use crate::tally::{Tally, Verdict};
+use crate::tidy;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Every conformance test in every configuration, instead of each where it is needed
+    #[arg(long)]
+    full: bool,
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 10)]
+    fuzz_seconds: u64,
+}
+
+/// Installs what is missing, then runs every step.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    packages::ensure(packages::ALL)?;
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 7] = [
+        ("format", &|| checked(&["fmt", "--all", "--check"])),
+        ("tidy", &|| tidy::run().map(Tally::of)),
+        ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
+        ("licences and advisories", &licences),
+        ("tests", &cargo_test),
+        ("conformance", &|| conformance(options.full)),
+        ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),
+    ];
+    let mut sum = Tally::default();
+    for (name, step) in steps {
+        sum += reported(name, step);
+    }
+    println!("{sum}");
+    Ok(sum.verdict())
+}
+
+/// Runs one step and says how it went; a step that could not be made has failed.
+fn reported(name: &str, step: &dyn Fn() -> Result<Tally>) -> Tally {
+    println!("== {name}");
+    let begun = Instant::now();
+    let tally = step().unwrap_or_else(|error| {
+        println!("{name}: {error:#}");
+        Tally::of(Verdict::Fails)
+    });
+    println!("== {name}: {tally} in {:.0} s", begun.elapsed().as_secs_f64());
+    tally
+}
+
+fn checked(arguments: &[&str]) -> Result<Tally> {
+    process::succeed(process::cargo(arguments)).map(|()| Tally::of(Verdict::Holds))
+}
+
+fn licences() -> Result<Tally> {
+    if !process::installed("cargo-deny") {
+        println!("skipped: cargo-deny is missing (cargo install cargo-deny --locked)");
+        return Ok(Tally::skipped());
+    }
+    checked(&["deny", "check"])
+}
+
+fn conformance(full: bool) -> Result<Tally> {
+    if !process::installed("iscsi-test-cu") {
+        println!("skipped: iscsi-test-cu is missing");
+        return Ok(Tally::skipped());
+    }
+    let options = if full { conformance::Options::full() } else { conformance::Options::quick() };
+    let (mut tally, verdict) = conformance::measure(&options)?;
+    if tally.verdict() != verdict {
+        tally += Tally::of(verdict); // nothing failed, but something passed nowhere
+    }
+    Ok(tally)
+}
+
+/// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints.
+fn cargo_test() -> Result<Tally> {
+    let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
+    let stdout = child.stdout.take().context("cargo test's output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(binary) = counted(&line) {
+            tally += binary;
+        }
+    }
+    if !child.wait()?.success() && tally.failed == 0 {
+        tally += Tally::of(Verdict::Fails); // something did not build
+    }
+    Ok(tally)
+}
+
+/// The counts of a line such as `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
+fn counted(line: &str) -> Option<Tally> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut numbers = counts.split("; ").map_while(|part| part.split(' ').next()?.parse().ok());
+    Some(Tally { passed: numbers.next()?, failed: numbers.next()?, skipped: numbers.next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_counts_are_read() {
+        let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s";
+        assert_eq!(counted(line), Some(Tally { passed: 12, failed: 2, skipped: 1 }));
+        assert_eq!(counted("running 3 tests"), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! The rules of the source tree that a compiler does not hold: which crate may import which, where `unsafe` may
+//! stand, what pure code may not touch, a reason for each dependency, and how long files are.
+//!
+//! Each rule is a function from what was read to the faults found, so that each is tested here on its own, and the
+//! same functions run over the real tree both as `cargo xtask tidy` and as a test.
+
+mod arrows;
+mod dependencies;
+mod sources;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::tally::Verdict;
+use crate::workspace;
+
+/// A rule broken somewhere.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// A file of the tree, with `:line` where there is one, or a crate's name.
+    place: String,
+    what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// Prints the faults, and the files a reader may find long.
+pub(crate) fn run() -> Result<Verdict> {
+    let files = sources::read(workspace::root())?;
+    for (path, lines) in sources::long(&files) {
+        println!("note: {path} has {lines} lines, more than the {} a file should have", sources::LONG);
+    }
+    let faults = faults(&files)?;
+    for fault in &faults {
+        println!("{fault}");
+    }
+    println!("tidy: {} files, {} faults", files.len(), faults.len());
+    Ok(if faults.is_empty() { Verdict::Holds } else { Verdict::Fails })
+}
+
+fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
+    let metadata = workspace::metadata()?;
+    let mut faults = arrows::faults(&metadata);
+    faults.extend(files.iter().flat_map(sources::faults));
+    faults.extend(dependencies::faults(workspace::root(), &metadata)?);
+    Ok(faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_between_crates_are_as_designed() {
+        let metadata = workspace::metadata().expect("cargo metadata");
+        assert_eq!(arrows::faults(&metadata), []);
+    }
+
+    #[test]
+    fn every_dependency_has_a_reason() {
+        let metadata = workspace::metadata().expect("cargo metadata");
+        assert_eq!(dependencies::faults(workspace::root(), &metadata).expect("readable"), []);
+    }
+
+    #[test]
+    fn sources_keep_the_rules() {
+        let files = sources::read(workspace::root()).expect("a readable tree");
+        let faults: Vec<Fault> = files.iter().flat_map(sources::faults).collect();
+        assert_eq!(faults, []);
+    }
+}

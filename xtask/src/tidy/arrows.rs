@@ -1,0 +1,94 @@
+//! Who may import whom. The table is ARCHITECTURE.md's; what is not in it is forbidden, for tests as for the code.
+
+use super::Fault;
+use crate::workspace::{Metadata, Package};
+
+/// A crate's package name and the crates of this tree that it may import.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("linerate-block", &[]),
+    ("linerate-iscsi", &[]), // a CDB is opaque bytes to a transport
+    ("linerate-reactor", &[]),
+    ("linerate-scsi", &["linerate-block"]),
+    ("linerate-host", &["linerate-block", "linerate-reactor"]),
+    // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
+    ("linerate-target", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
+    ("linerate-initiator", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
+    ("linerate-bench", &["linerate-block", "linerate-reactor"]),
+    (
+        "linerate",
+        &[
+            "linerate-block",
+            "linerate-scsi",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-target",
+            "linerate-initiator",
+            "linerate-bench",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Imports that the table does not allow, and crates that it does not know.
+pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
+    metadata.packages.iter().flat_map(of_package).collect()
+}
+
+fn of_package(package: &Package) -> Vec<Fault> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package.name) else {
+        return vec![fault(package, "is not in the table of arrows (xtask/src/tidy/arrows.rs)".to_owned())];
+    };
+    let ours = package.dependencies.iter().filter(|dependency| dependency.path.is_some());
+    ours.filter(|dependency| !allowed.contains(&dependency.name.as_str()))
+        .map(|dependency| fault(package, format!("must not import {}", dependency.name)))
+        .collect()
+}
+
+fn fault(package: &Package, what: String) -> Fault {
+    Fault { place: package.name.clone(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn importing(name: &str, dependency: &str) -> Metadata {
+        let dependency = Dependency { name: dependency.to_owned(), path: Some("anywhere".into()) };
+        let package = Package {
+            name: name.to_owned(),
+            manifest_path: "Cargo.toml".into(),
+            dependencies: vec![dependency],
+        };
+        Metadata { packages: vec![package] }
+    }
+
+    #[test]
+    fn a_protocol_must_not_know_scsi() {
+        let faults = faults(&importing("linerate-iscsi", "linerate-scsi"));
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-scsi");
+    }
+
+    #[test]
+    fn scsi_may_know_blocks() {
+        assert_eq!(faults(&importing("linerate-scsi", "linerate-block")), []);
+    }
+
+    #[test]
+    fn a_new_crate_must_be_given_its_place() {
+        assert_eq!(faults(&importing("linerate-surprise", "linerate-block")).len(), 1);
+    }
+
+    #[test]
+    fn no_arrow_of_the_table_closes_a_circle() {
+        // Each may import only what stands above it, once xtask and the order of the table are taken for granted.
+        for (at, (name, allowed)) in ARROWS.iter().enumerate() {
+            for import in *allowed {
+                let above = ARROWS[..at].iter().any(|(other, _)| other == import);
+                assert!(above, "{name} imports {import}, which stands below it");
+            }
+        }
+    }
+}

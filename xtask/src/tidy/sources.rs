@@ -1,0 +1,181 @@
+//! Rules on the text of source files. They are plain searches, and so is their idea of Rust: a comment's text does
+//! not count, and what follows a file's `#[cfg(test)]` is test code, because tests stand last (STYLE).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Fault;
+
+/// A file longer than this is worth a look; it is no fault, since a long table is fine.
+pub(super) const LONG: usize = 500;
+
+/// A Rust file of the tree.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// From the root, with `/`.
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+/// Every Rust file of crates and xtask, and of the fuzz targets.
+pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
+    let mut paths = Vec::new();
+    for part in ["crates", "xtask", "fuzz"] {
+        collect(&root.join(part), &mut paths).with_context(|| format!("walking through {part}"))?;
+    }
+    paths.sort();
+    paths.into_iter().map(|path| read_one(root, &path)).collect()
+}
+
+fn collect(directory: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
+    if !directory.is_dir() {
+        return Ok(()); // fuzz may not exist yet
+    }
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            collect(&path, into)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read_one(root: &Path, path: &Path) -> Result<Source> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let path = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+    Ok(Source { path, text })
+}
+
+/// The files longer than [`LONG`], and how long they are.
+pub(super) fn long(files: &[Source]) -> impl Iterator<Item = (&str, usize)> {
+    files
+        .iter()
+        .map(|file| (file.path.as_str(), file.text.lines().count()))
+        .filter(|(_, lines)| *lines > LONG)
+}
+
+/// What pure crates may not name: they are handed bytes, completions and the time, and hand out wishes.
+const IMPURE: &[&str] = &[
+    "std::net",
+    "std::fs",
+    "std::io::stdin",
+    "std::process",
+    "std::thread",
+    "std::env",
+    "Instant::now",
+    "SystemTime::now",
+    "println!",
+];
+
+/// The crates whose code turns values into values.
+const PURE: &[&str] = &["crates/block/src/", "crates/scsi/src/", "crates/iscsi/src/"];
+
+/// Names that say nothing (STYLE).
+const EMPTY_NAMES: &[&str] = &["common.rs", "utils.rs", "util.rs", "helpers.rs", "misc.rs"];
+
+/// The faults of one file.
+pub(super) fn faults(source: &Source) -> Vec<Fault> {
+    let mut faults = of_lines(source);
+    let name = source.path.rsplit('/').next().unwrap_or_default();
+    if EMPTY_NAMES.contains(&name) || name.contains("_manager") {
+        faults
+            .push(Fault { place: source.path.clone(), what: "a file's name says what is in it".to_owned() });
+    }
+    if !source.text.starts_with("//!")
+        && !source.path.contains("/tests/")
+        && !source.path.starts_with("fuzz/")
+    {
+        faults.push(Fault {
+            place: source.path.clone(),
+            what: "begins without saying what it is for".to_owned(),
+        });
+    }
+    faults
+}
+
+/// Files of nothing but tests are introduced where they are declared.
+fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("fuzz/")
+}
+
+fn of_lines(source: &Source) -> Vec<Fault> {
+    let tests_begin =
+        source.text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    let mut faults = Vec::new();
+    for (at, line) in source.text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for what in of_code(&source.path, code, at >= tests_begin) {
+            faults.push(Fault { place: format!("{}:{}", source.path, at + 1), what });
+        }
+    }
+    faults
+}
+
+/// What is wrong with one line's code.
+fn of_code(path: &str, code: &str, is_test: bool) -> Vec<String> {
+    if path.starts_with("xtask/src/tidy") {
+        return Vec::new(); // these files name what they forbid
+    }
+    let mut found = Vec::new();
+    if !path.starts_with("crates/host/") && allows_unsafe(code) {
+        found.push("unsafe code has its home in crates/host".to_owned());
+    }
+    for unfinished in ["todo!(", "unimplemented!(", "dbg!("] {
+        if code.contains(unfinished) {
+            found.push(format!("{}) is not finished code", unfinished));
+        }
+    }
+    let is_pure = !is_test && PURE.iter().any(|pure| path.starts_with(pure)) && !is_test_file(path);
+    if is_pure && let Some(name) = IMPURE.iter().find(|name| code.contains(**name)) {
+        found.push(format!("pure code does not touch {name}"));
+    }
+    found
+}
+
+fn allows_unsafe(code: &str) -> bool {
+    let blocks =
+        ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe trait", "allow(unsafe_code)"];
+    blocks.iter().any(|form| code.contains(form))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(path: &str, text: &str) -> Vec<String> {
+        let source = Source { path: path.to_owned(), text: text.to_owned() };
+        faults(&source).iter().map(Fault::to_string).collect()
+    }
+
+    #[test]
+    fn unsafe_has_one_home() {
+        let text = "//! A file.\nfn f() {\n    unsafe { g() }\n}\n";
+        assert_eq!(
+            faults_of("crates/iscsi/src/f.rs", text),
+            ["crates/iscsi/src/f.rs:3: unsafe code has its home in crates/host"]
+        );
+        assert!(faults_of("crates/host/src/f.rs", text).is_empty());
+    }
+
+    #[test]
+    fn pure_code_never_asks_the_time_but_its_tests_may() {
+        let text = "//! A file.\nfn f() { Instant::now(); }\n#[cfg(test)]\nmod tests { fn g() { Instant::now(); } }\n";
+        assert_eq!(faults_of("crates/scsi/src/f.rs", text).len(), 1);
+        assert!(faults_of("crates/host/src/f.rs", text).is_empty());
+    }
+
+    #[test]
+    fn a_comment_may_name_anything() {
+        assert!(faults_of("crates/scsi/src/f.rs", "//! Not std::net.\n// never todo!()\n").is_empty());
+    }
+
+    #[test]
+    fn a_file_says_what_it_is_for() {
+        assert_eq!(faults_of("crates/scsi/src/f.rs", "fn f() {}\n").len(), 1);
+        assert_eq!(faults_of("crates/scsi/src/utils.rs", "//! Things.\n").len(), 1);
+    }
+}

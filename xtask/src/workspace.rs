@@ -1,0 +1,58 @@
+//! Where things lie in the source tree, and what `cargo metadata` says of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::process;
+
+/// The root of the source tree: the folder above this crate's.
+pub(crate) fn root() -> &'static Path {
+    // xtask lies directly under the root, so its manifest's folder has a parent.
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where cargo puts what it builds; `CARGO_TARGET_DIR` is obeyed.
+pub(crate) fn target_directory() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => root().join(directory),
+        None => root().join("target"),
+    }
+}
+
+/// Builds the program that is shipped, optimised, and says where it is.
+pub(crate) fn release_binary() -> Result<PathBuf> {
+    process::succeed(process::cargo(&["build", "--release", "--package", "linerate"]))
+        .context("building the linerate binary")?;
+    Ok(target_directory().join("release/linerate"))
+}
+
+/// The part of `cargo metadata` that tidy reads.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+}
+
+/// A member of the workspace.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// What a member depends on, for building, testing or its build script.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// Set for what lies in this source tree.
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// Asks cargo about the workspace's own members.
+pub(crate) fn metadata() -> Result<Metadata> {
+    let output =
+        process::capture(process::cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
+    serde_json::from_str(&output).context("reading what cargo metadata printed")
+}
