@@ -1,1 +1,27 @@
 //! SCSI commands, sense, pages and the logical unit; knows no wire.
+//!
+//! A [`LogicalUnit`] stands between a transport and a [`block::BlockDevice`]. A front end attaches each I_T
+//! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data as the [`Plan`] says,
+//! and lets [`LogicalUnit::finish`] do the rest. Task management, the order of commands and the limits of time
+//! are the front end's; reservations, unit attentions, mode pages and everything a CDB can say are decided here.
+//!
+//! This crate does no I/O but through the device, never asks the time and spawns nothing.
+
+mod attention;
+mod cdb;
+mod command;
+mod failure;
+mod identity;
+mod nexus;
+mod plan;
+mod sense;
+mod status;
+mod unit;
+
+pub use command::luns::{REPORT_LUNS_WELL_KNOWN, absent, well_known};
+pub use identity::Identity;
+pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
+pub use plan::{CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step};
+pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
+pub use status::Status;
+pub use unit::{Fence, Keep, LogicalUnit, LogicalUnitOptions};

@@ -1,0 +1,73 @@
+//! A command on its way through its planner, and the ways a planner can answer.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use block::{Buffer, Geometry};
+
+use crate::cdb::Cdb;
+use crate::failure::Failure;
+use crate::nexus::{Nexus, View};
+use crate::plan::{CommandIn, DataIn, Deferred, Job, Landing, Outcome, Plan, Receive, Reply, Work};
+use crate::unit::LogicalUnit;
+
+/// What a planner decides about.
+pub(crate) struct Call<'a> {
+    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) nexus: &'a mut Nexus,
+    pub(crate) view: View,
+    pub(crate) cdb: Cdb<'a>,
+    pub(crate) command: &'a CommandIn<'a>,
+}
+
+impl Call<'_> {
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.view.geometry
+    }
+
+    /// GOOD.
+    pub(crate) fn good(&self) -> Result<Plan, Failure> {
+        Ok(Plan::Reply(Reply::good(0)))
+    }
+
+    /// Parameter data, cut at the ALLOCATION LENGTH. That is no overflow (SPC-4 4.2.5.6): lengths inside the
+    /// data are those of the whole.
+    pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
+        data.truncate(allocation_length as usize);
+        Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
+    }
+
+    /// Receive `expected_bytes`, or what the initiator offers of them, and go on with `then`.
+    pub(crate) fn receive<F>(
+        &self,
+        expected_bytes: u32,
+        then: impl FnOnce(Arc<LogicalUnit>, Buffer) -> F + Send + 'static,
+    ) -> Result<Plan, Failure>
+    where
+        F: Future<Output = Result<Outcome, Failure>> + 'static,
+    {
+        let deferred: Deferred = Box::new(move |unit, data| Box::pin(then(unit, data)));
+        let job = self.job(Work::Other(deferred), u64::from(expected_bytes));
+        match expected_bytes.min(self.command.data_out_bytes) {
+            0 => Ok(Plan::Run(job)),
+            bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),
+        }
+    }
+
+    /// Go on with `then` at once.
+    pub(crate) fn run<F>(
+        &self,
+        then: impl FnOnce(Arc<LogicalUnit>) -> F + Send + 'static,
+    ) -> Result<Plan, Failure>
+    where
+        F: Future<Output = Result<Outcome, Failure>> + 'static,
+    {
+        let deferred: Deferred = Box::new(move |unit, _| Box::pin(then(unit)));
+        Ok(Plan::Run(self.job(Work::Other(deferred), 0)))
+    }
+
+    pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {
+        let (data_in_bytes, format) = (self.command.data_in_bytes, self.view.format);
+        Job { work, expected_bytes, data_in_bytes, format }
+    }
+}

@@ -1,0 +1,88 @@
+//! REPORT LUNS (SPC-4 6.33), the REPORT LUNS well-known logical unit, and what is answered where there is no
+//! logical unit at all.
+
+use super::Call;
+use super::inquiry;
+use crate::attention::Attention;
+use crate::cdb::Cdb;
+use crate::failure::Failure;
+use crate::plan::{DataIn, Neighbours, Plan, Reply};
+use crate::sense::{Condition, SenseFormat, SenseKey, asc};
+
+/// The LUN of the REPORT LUNS well-known logical unit (SAM-5 4.7.7.5.1).
+pub const REPORT_LUNS_WELL_KNOWN: u64 = 0xc101_0000_0000_0000;
+
+pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let (cdb, id) = (call.cdb, call.nexus.id);
+    let data = inventory(cdb, call.command.luns.as_ref())?;
+    // What the unit attention would have the initiator do, it has just done (SPC-4 6.33.1).
+    call.unit.change(|state| state.clear(id, Attention::ReportedLunsChanged));
+    call.parameter_data(data, cdb.u32(6))
+}
+
+/// The reply to a command for a LUN at which this nexus sees no logical unit (SPC-4 5.7, SAM-5 5.13).
+pub fn absent(cdb: &[u8], luns: &dyn Neighbours, data_in_bytes: u32) -> Reply {
+    let unsupported = Condition::new(SenseKey::IllegalRequest, asc::LOGICAL_UNIT_NOT_SUPPORTED);
+    answer(Cdb(cdb), luns, data_in_bytes, NO_DEVICE, unsupported)
+}
+
+/// The reply of the logical unit at [`REPORT_LUNS_WELL_KNOWN`].
+pub fn well_known(cdb: &[u8], luns: &dyn Neighbours, data_in_bytes: u32) -> Reply {
+    if Cdb(cdb).opcode() == 0x00 {
+        return Reply::good(0);
+    }
+    let unsupported = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+    answer(Cdb(cdb), luns, data_in_bytes, WELL_KNOWN_DEVICE, unsupported)
+}
+
+/// The three commands that are answered anywhere.
+fn answer(
+    cdb: Cdb<'_>,
+    luns: &dyn Neighbours,
+    data_in_bytes: u32,
+    device: u8,
+    otherwise: Condition,
+) -> Reply {
+    let (data, allocation_length) = match cdb.opcode() {
+        0x12 => (inquiry::without_device(cdb, device), u32::from(cdb.u16(3))),
+        0xa0 => (inventory(cdb, luns), cdb.u32(6)),
+        0x03 => (Ok(sense(cdb, device, &otherwise)), u32::from(cdb.byte(4))),
+        _ => (Err(otherwise), 0),
+    };
+    match data {
+        Ok(mut data) => {
+            data.truncate(allocation_length as usize);
+            Reply::data(DataIn::Bytes(data), data_in_bytes)
+        }
+        Err(condition) => Reply::check(&condition, SenseFormat::Fixed),
+    }
+}
+
+/// REQUEST SENSE at a LUN without logical unit says so in the parameter data, with GOOD (SPC-4 6.39).
+fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
+    let format = if cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    let nothing = Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION);
+    let condition = if device == NO_DEVICE { absent } else { &nothing };
+    condition.encode(format).bytes().to_vec()
+}
+
+/// The LUN list that SELECT REPORT asks for.
+fn inventory(cdb: Cdb<'_>, luns: &dyn Neighbours) -> Result<Vec<u8>, Condition> {
+    let list = match cdb.byte(2) {
+        0x00 => luns.luns(),
+        0x01 => vec![REPORT_LUNS_WELL_KNOWN],
+        0x02 => [luns.luns(), vec![REPORT_LUNS_WELL_KNOWN]].concat(),
+        _ => return Err(Condition::invalid_field(2)),
+    };
+    let length = u32::try_from(list.len() * 8).unwrap_or(u32::MAX & !7);
+    let mut data = Vec::with_capacity(8 + list.len() * 8);
+    data.extend(length.to_be_bytes());
+    data.extend([0; 4]);
+    data.extend(list.iter().flat_map(|lun| lun.to_be_bytes()));
+    Ok(data)
+}
+
+/// PERIPHERAL QUALIFIER 011b, device type 1Fh: nothing can be here.
+const NO_DEVICE: u8 = 0x7f;
+/// Device type 1Eh: well-known logical unit.
+const WELL_KNOWN_DEVICE: u8 = 0x1e;

@@ -1,0 +1,123 @@
+//! The commands: one table, one file for each family.
+//!
+//! [`TABLE`] says of each command everything that is not its own business: its name, which bits of its CDB are
+//! looked at and how long it may take (REPORT SUPPORTED OPERATION CODES tells initiators both), what
+//! reservations think of it, and what must be so before it runs. Its planner decides the rest.
+
+mod call;
+mod table;
+
+pub(crate) mod capacity;
+pub(crate) mod inquiry;
+pub(crate) mod luns;
+pub(crate) mod read;
+pub(crate) mod ready;
+pub(crate) mod request_sense;
+pub(crate) mod transfer;
+pub(crate) mod vpd;
+pub(crate) mod write;
+
+pub(crate) use call::Call;
+pub(crate) use table::TABLE;
+
+use crate::cdb::Cdb;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::sense::{Condition, SenseKey, asc};
+use crate::unit::Reserved;
+
+/// Decides what a command is that has passed the gate.
+pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
+
+/// A command, as the table knows it.
+pub(crate) struct Command {
+    pub(crate) name: &'static str,
+    pub(crate) opcode: u8,
+    /// For operation codes that many commands share. All of ours have it in bits 4..0 of byte 1.
+    pub(crate) service_action: Option<u8>,
+    /// CDB usage data (SPC-4 6.35.3): the operation code, then a one for each bit that is looked at. Its length
+    /// is the CDB's.
+    pub(crate) usage: &'static [u8],
+    pub(crate) timeouts: Timeouts,
+    pub(crate) reserved: Reserved,
+    /// Waits for unit attentions to be heard; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
+    pub(crate) attention: bool,
+    /// Needs the medium: not while it is ejected or fenced.
+    pub(crate) medium: bool,
+    /// Changes the medium: not while it is protected.
+    pub(crate) writes: bool,
+    pub(crate) plan: Planner,
+}
+
+/// Command timeouts (SPC-4 6.35.4), in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// What it takes as a rule.
+    pub(crate) nominal: u32,
+    /// When to begin to worry.
+    pub(crate) recommended: u32,
+}
+
+impl Command {
+    /// A command that neither reads nor writes the medium nor minds persistent reservations.
+    const fn new(name: &'static str, usage: &'static [u8], plan: Planner) -> Command {
+        Command {
+            name,
+            opcode: usage[0],
+            service_action: None,
+            usage,
+            timeouts: Timeouts { nominal: 1, recommended: 30 },
+            reserved: Reserved::Status,
+            attention: true,
+            medium: false,
+            writes: false,
+            plan,
+        }
+    }
+
+    /// One of several commands of an operation code; the usage data name its service action.
+    const fn action(self) -> Command {
+        Command { service_action: Some(self.usage[1] & 0x1f), ..self }
+    }
+
+    const fn reserved(self, reserved: Reserved) -> Command {
+        Command { reserved, ..self }
+    }
+
+    /// Never stopped by unit attentions or reservations.
+    const fn always(self) -> Command {
+        Command { attention: false, reserved: Reserved::Never, ..self }
+    }
+
+    const fn needs_medium(self) -> Command {
+        Command { medium: true, ..self }
+    }
+
+    const fn reads(self) -> Command {
+        self.needs_medium().reserved(Reserved::Read)
+    }
+
+    const fn writes(self) -> Command {
+        Command { writes: true, ..self.needs_medium().reserved(Reserved::Write) }
+    }
+
+    /// Its time grows with the blocks it names.
+    const fn takes(self, nominal: u32, recommended: u32) -> Command {
+        Command { timeouts: Timeouts { nominal, recommended }, ..self }
+    }
+}
+
+/// The command that this CDB is, or which field of it names none.
+pub(crate) fn find(cdb: Cdb<'_>) -> Result<&'static Command, Condition> {
+    let mut opcode_known = false;
+    for command in TABLE.iter().filter(|command| command.opcode == cdb.opcode()) {
+        match command.service_action {
+            Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
+            _ => return Ok(command),
+        }
+    }
+    // SERVICE ACTION is bits 4..0 of byte 1.
+    let service_action = Condition::invalid_bit(1, 4);
+    let opcode = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+    Err(if opcode_known { service_action } else { opcode })
+}

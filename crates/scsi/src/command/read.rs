@@ -1,0 +1,35 @@
+//! READ(6), (10), (12) and (16) (SBC-3 5.11 to 5.14).
+
+use block::Extent;
+
+use super::{Call, transfer};
+use crate::failure::Failure;
+use crate::plan::{DataIn, Plan, Reply, Work};
+
+pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    let extent = transfer::extent(call.cdb, geometry)?;
+    let wanted = geometry.length(extent);
+    let bytes = wanted.min(u64::from(call.command.data_in_bytes)) as u32;
+    if bytes == 0 {
+        return Ok(Plan::Reply(Reply::good(wanted)));
+    }
+    let fua = transfer::fua(call.cdb) && call.view.volatile_cache;
+    if u64::from(bytes) == wanted
+        && !fua
+        && let Some(reply) = from_memory(call, extent)
+    {
+        return Ok(Plan::Reply(reply));
+    }
+    // Blocks that the initiator has no room for are not read.
+    let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
+    let extent = Extent::new(extent.lba.0, blocks);
+    Ok(Plan::Run(call.job(Work::Read { extent, bytes, flush: fua }, wanted)))
+}
+
+/// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
+fn from_memory(call: &Call<'_>, extent: Extent) -> Option<Reply> {
+    let lock = call.unit.locks().try_share(extent)?;
+    let region = call.unit.device().memory(extent)?;
+    Some(Reply::data(DataIn::Region(region, Some(lock)), call.command.data_in_bytes))
+}

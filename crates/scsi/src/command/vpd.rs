@@ -1,0 +1,189 @@
+//! Vital product data: INQUIRY with EVPD (SPC-4 7.8, SBC-3 6.6).
+
+use super::{Call, transfer};
+use crate::identity::Identity;
+use crate::nexus::TargetPort;
+
+/// The page with its header, if there is such a page.
+pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
+    let body = match code {
+        SUPPORTED_PAGES => PAGES.to_vec(),
+        SERIAL_NUMBER => call.unit.identity().serial().into_bytes(),
+        DEVICE_IDENTIFICATION => device_identification(call),
+        EXTENDED_INQUIRY => extended_inquiry(call),
+        BLOCK_LIMITS => block_limits(call),
+        BLOCK_CHARACTERISTICS => block_characteristics(call),
+        PROVISIONING => provisioning(call),
+        _ => return None,
+    };
+    // A page is far below 64 KiB: the longest part is an iSCSI name, of at most 223 bytes.
+    let mut page = vec![0x00, code];
+    page.extend((body.len() as u16).to_be_bytes());
+    page.extend(body);
+    Some(page)
+}
+
+/// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
+/// path, and an initiator with a short allocation length sees those.
+fn device_identification(call: &Call<'_>) -> Vec<u8> {
+    let identity = call.unit.identity();
+    let mut body = Vec::new();
+    designator(&mut body, LOGICAL_UNIT | NAA, BINARY, &identity.naa());
+    designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &t10_vendor_id(identity));
+    let port = call.unit.look(|state| {
+        let mut nexuses = state.nexuses.iter();
+        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.target_port.clone())
+    });
+    if let Some(port) = port {
+        designate_port(&mut body, &port);
+    }
+    body
+}
+
+fn designate_port(body: &mut Vec<u8>, port: &TargetPort) {
+    let [high, low] = port.relative_port.to_be_bytes();
+    designator(body, TARGET_PORT | RELATIVE_PORT, BINARY, &[0, 0, high, low]);
+    let [high, low] = TARGET_PORT_GROUP_ID.to_be_bytes();
+    designator(body, TARGET_PORT | PORT_GROUP, BINARY, &[0, 0, high, low]);
+    // RFC 7143 4.4.2: the SCSI port name is the iSCSI name, ",t,0x" and the portal group tag in hex.
+    let port_name = format!("{},t,0x{:04x}", port.name, port.group);
+    designator(body, TARGET_PORT | SCSI_NAME, UTF8, &name_string(&port_name));
+    designator(body, TARGET_DEVICE | SCSI_NAME, UTF8, &name_string(&port.name));
+}
+
+/// A designation descriptor. Those of a target name the protocol they belong to (PIV, iSCSI).
+fn designator(body: &mut Vec<u8>, association_and_type: u8, code_set: u8, designator: &[u8]) {
+    let of_target = association_and_type & 0x30 != LOGICAL_UNIT;
+    let (protocol, piv) = if of_target { (ISCSI << 4, 0x80) } else { (0, 0) };
+    body.extend([protocol | code_set, piv | association_and_type, 0, designator.len().min(255) as u8]);
+    body.extend(&designator[..designator.len().min(255)]);
+}
+
+/// Vendor and a part of ours. ESXi and Hyper-V compare no more than its first eight characters, so those must
+/// differ between volumes: they come from a hash of the UUID, whose own beginning may be a date.
+pub(crate) fn t10_vendor_id(identity: &Identity) -> Vec<u8> {
+    let [_, _, unique @ ..] = identity.naa();
+    let unique: String = unique.iter().rev().map(|byte| format!("{byte:02x}")).collect();
+    [&identity.vendor[..], unique.as_bytes()].concat()
+}
+
+/// A SCSI name string: at least one NUL at its end, padded to a multiple of four (SPC-4 7.8.6.11).
+fn name_string(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+    bytes
+}
+
+/// Extended INQUIRY data (SPC-4 7.8.7).
+fn extended_inquiry(call: &Call<'_>) -> Vec<u8> {
+    let mut body = vec![0; 60];
+    body[1] = SIMPSUP;
+    body[2] = if call.view.volatile_cache { V_SUP } else { 0 };
+    body
+}
+
+/// Block limits (SBC-4 6.6.4).
+fn block_limits(call: &Call<'_>) -> Vec<u8> {
+    let geometry = call.geometry();
+    let profile = call.unit.device().profile();
+    let mut body = vec![0; 60];
+    let mut put = |at: usize, bytes: &[u8]| body[at - 4..at - 4 + bytes.len()].copy_from_slice(bytes);
+    put(4, &[WSNZ, COMPARE_AND_WRITE_BLOCKS_MAX]);
+    put(6, &(1u16 << geometry.physical_exponent.min(15)).to_be_bytes());
+    put(8, &(transfer::transfer_blocks_max(geometry) as u32).to_be_bytes());
+    // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
+    if call.unit.thin() {
+        put(20, &UNMAP_BLOCKS_MAX.to_be_bytes());
+        put(24, &UNMAP_DESCRIPTORS_MAX.to_be_bytes());
+        let granularity = u32::try_from(profile.granularity.0.max(1)).unwrap_or(u32::MAX);
+        put(28, &granularity.to_be_bytes());
+        put(32, &UGAVALID.to_be_bytes());
+    }
+    put(36, &WRITE_SAME_BLOCKS_MAX.to_be_bytes());
+    put(44, &(atomic_blocks_max(call) as u32).to_be_bytes());
+    // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
+    body
+}
+
+/// Block device characteristics (SBC-4 6.6.2).
+fn block_characteristics(call: &Call<'_>) -> Vec<u8> {
+    let mut body = vec![0; 60];
+    let rotation_rate: u16 = if call.unit.device().profile().solid_state { 1 } else { 0 };
+    body[..2].copy_from_slice(&rotation_rate.to_be_bytes());
+    body[3] = READS_AFTER_ERASE_SUCCEED;
+    body
+}
+
+/// Logical block provisioning (SBC-4 6.6.7).
+fn provisioning(call: &Call<'_>) -> Vec<u8> {
+    match call.unit.thin() {
+        true => vec![0, LBPU | LBPWS | LBPWS10 | LBPRZ, THIN, 0],
+        false => vec![0, 0, 0, 0],
+    }
+}
+
+/// MAXIMUM ATOMIC TRANSFER LENGTH. Larger ones would keep other writers out for long.
+pub(crate) fn atomic_blocks_max(call: &Call<'_>) -> u64 {
+    ATOMIC_BYTES_MAX >> call.geometry().block_size.shift()
+}
+
+/// The one target port group there is.
+pub(crate) const TARGET_PORT_GROUP_ID: u16 = 1;
+/// The largest that fits its field in block limits and in the CDB.
+pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
+/// 512 MiB of 512-byte blocks: enough for a discard of a terabyte to take two thousand commands, little enough
+/// for each to end soon.
+pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+/// What fits a parameter list of 64 KiB is more than this; what initiators send is far less.
+pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+/// As UNMAP.
+pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
+/// 512 blocks of 4 KiB.
+const ATOMIC_BYTES_MAX: u64 = 2 << 20;
+
+const PAGES: [u8; 7] = [
+    SUPPORTED_PAGES,
+    SERIAL_NUMBER,
+    DEVICE_IDENTIFICATION,
+    EXTENDED_INQUIRY,
+    BLOCK_LIMITS,
+    BLOCK_CHARACTERISTICS,
+    PROVISIONING,
+];
+const SUPPORTED_PAGES: u8 = 0x00;
+const SERIAL_NUMBER: u8 = 0x80;
+const DEVICE_IDENTIFICATION: u8 = 0x83;
+const EXTENDED_INQUIRY: u8 = 0x86;
+const BLOCK_LIMITS: u8 = 0xb0;
+const BLOCK_CHARACTERISTICS: u8 = 0xb1;
+const PROVISIONING: u8 = 0xb2;
+
+const LOGICAL_UNIT: u8 = 0x00;
+const TARGET_PORT: u8 = 0x10;
+const TARGET_DEVICE: u8 = 0x20;
+const T10_VENDOR_ID: u8 = 0x1;
+const NAA: u8 = 0x3;
+const RELATIVE_PORT: u8 = 0x4;
+const PORT_GROUP: u8 = 0x5;
+const SCSI_NAME: u8 = 0x8;
+const BINARY: u8 = 0x1;
+const ASCII: u8 = 0x2;
+const UTF8: u8 = 0x3;
+/// PROTOCOL IDENTIFIER (SPC-4 7.6.1).
+const ISCSI: u8 = 0x5;
+
+/// The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
+const SIMPSUP: u8 = 0x01;
+const V_SUP: u8 = 0x01;
+/// WRITE SAME of 0 blocks is refused, not taken for the whole medium.
+const WSNZ: u8 = 0x01;
+const UGAVALID: u32 = 1 << 31;
+/// WABEREQ and WACEREQ 01b: after a SANITIZE erase, reads succeed.
+const READS_AFTER_ERASE_SUCCEED: u8 = 0x50;
+const LBPU: u8 = 0x80;
+const LBPWS: u8 = 0x40;
+const LBPWS10: u8 = 0x20;
+/// Unmapped blocks read as zeros.
+const LBPRZ: u8 = 0x04;
+/// PROVISIONING TYPE: thin.
+const THIN: u8 = 0x02;

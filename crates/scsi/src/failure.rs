@@ -1,0 +1,52 @@
+//! Why a command is not carried out, and how each kind of trouble is told to the initiator.
+
+use block::DeviceError;
+
+use crate::sense::{Condition, SenseKey, asc};
+
+/// A command that ends with something other than success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// CHECK CONDITION with these sense data.
+    Check(Condition),
+    /// RESERVATION CONFLICT, which comes without sense data.
+    ReservationConflict,
+}
+
+impl From<Condition> for Failure {
+    fn from(condition: Condition) -> Failure {
+        Failure::Check(condition)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Failure {
+        Failure::Check(condition(error))
+    }
+}
+
+/// What the initiator is told when the device failed.
+///
+/// A full thin pool is never a medium error: ESXi pauses the virtual machine on 07/27/07 and loses it on 03.
+/// A device that is away is "becoming ready", which initiators wait for; other qualifiers they give up on.
+pub(crate) fn condition(error: DeviceError) -> Condition {
+    match error {
+        DeviceError::OutOfRange => Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE),
+        DeviceError::ReadOnly => Condition::new(SenseKey::DataProtect, asc::WRITE_PROTECTED),
+        DeviceError::Unsupported => {
+            Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE)
+        }
+        DeviceError::NoSpace => Condition::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED),
+        DeviceError::Unreadable(lba) => {
+            Condition::new(SenseKey::MediumError, asc::UNRECOVERED_READ_ERROR).with_information(lba.0)
+        }
+        DeviceError::Unwritable(lba) => {
+            Condition::new(SenseKey::MediumError, asc::WRITE_ERROR).with_information(lba.0)
+        }
+        DeviceError::NotReady => Condition::new(SenseKey::NotReady, asc::BECOMING_READY),
+        DeviceError::TimedOut => {
+            Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
+        }
+        DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
+    }
+}

@@ -1,0 +1,196 @@
+//! Mode pages: what the logical unit lets initiators see and set of itself (SPC-4 6.11 to 6.14, 7.5).
+//!
+//! [`Pages`] holds every page three times (current, saved, default) beside the one mask of what may change.
+//! [`sense`] turns them into mode parameter data, [`select`] turns a parameter list into new pages, all of it or
+//! nothing. What a bit *does* is elsewhere: the logical unit asks [`Pages::write_cache`],
+//! [`Pages::write_protect`] and [`Pages::descriptor_sense`] when it decides about a command.
+//!
+//! TST is 0: one set of pages is shared by all I_T nexuses, so a change by one is a unit attention, MODE
+//! PARAMETERS CHANGED, for all others.
+
+mod page;
+pub mod select;
+pub mod sense;
+
+pub use page::{Facts, PageCode};
+use page::{BYTES_MAX, COUNT, Definition, TABLE};
+
+/// Every mode page of a logical unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    current: [Page; COUNT],
+    saved: [Page; COUNT],
+    default: [Page; COUNT],
+    changeable: [Page; COUNT],
+}
+
+/// A page as it lies in mode parameter data, PS bit clear; bytes after its end are zero.
+type Page = [u8; BYTES_MAX];
+
+/// The PAGE CONTROL field of MODE SENSE (SPC-4 table 157).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageControl {
+    /// What is in force.
+    Current,
+    /// A one in every bit that MODE SELECT may change.
+    Changeable,
+    /// What holds after the factory.
+    Default,
+    /// What holds after a reset or a restart.
+    Saved,
+}
+
+impl Pages {
+    /// The pages of a logical unit that nobody has changed yet.
+    pub fn new(facts: Facts) -> Pages {
+        let default = TABLE.map(|page| page.default_for(facts));
+        let changeable = TABLE.map(|page| page.changeable_for(facts));
+        Pages { current: default, saved: default, default, changeable }
+    }
+
+    /// WCE of the caching page: a write may be answered before it is on stable storage.
+    pub fn write_cache(&self) -> bool {
+        self.current[page::CACHING][2] & page::WCE != 0
+    }
+
+    /// SWP of the control page: commands that would change the medium end with WRITE PROTECTED.
+    pub fn write_protect(&self) -> bool {
+        self.current[page::CONTROL][4] & page::SWP != 0
+    }
+
+    /// D_SENSE of the control page: sense data is in descriptor format.
+    pub fn descriptor_sense(&self) -> bool {
+        self.current[page::CONTROL][2] & page::D_SENSE != 0
+    }
+
+    /// A hard reset or logical unit reset: current values become the saved ones (SPC-4 6.14).
+    pub fn reset(&mut self) {
+        self.current = self.saved;
+    }
+
+    /// Takes the current values as the saved ones (MODE SELECT with SP=1).
+    pub fn save(&mut self) {
+        self.saved = self.current;
+    }
+
+    /// The saved values for a file: per page its code, subpage code, length and bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(COUNT * (3 + BYTES_MAX));
+        for (page, saved) in TABLE.iter().zip(&self.saved) {
+            bytes.extend([page.code.page, page.code.subpage, page.length() as u8]);
+            bytes.extend(&saved[..page.length()]);
+        }
+        bytes
+    }
+
+    /// Takes saved values from a file as saved and current ones. A page this version does not know, or a bit it
+    /// does not let change, keeps its default: the file may be of another version or another device.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
+        let mut rest = bytes;
+        while let [page, subpage, length, tail @ ..] = rest {
+            let (body, tail) = tail.split_at_checked(usize::from(*length)).ok_or(Damaged)?;
+            self.restore_page(PageCode { page: *page, subpage: *subpage }, body);
+            rest = tail;
+        }
+        self.current = self.saved;
+        if rest.is_empty() { Ok(()) } else { Err(Damaged) }
+    }
+
+    fn restore_page(&mut self, code: PageCode, body: &[u8]) {
+        let Some(index) = page::find(code).filter(|&index| TABLE[index].length() == body.len()) else {
+            return;
+        };
+        let (defaults, mask) = (&self.default[index], &self.changeable[index]);
+        for (at, byte) in self.saved[index].iter_mut().zip(body).map(|(to, from)| (to, *from)).enumerate() {
+            let (to, from) = byte;
+            *to = defaults[at] & !mask[at] | from & mask[at];
+        }
+    }
+
+    fn values(&self, control: PageControl) -> &[Page; COUNT] {
+        match control {
+            PageControl::Current => &self.current,
+            PageControl::Changeable => &self.changeable,
+            PageControl::Default => &self.default,
+            PageControl::Saved => &self.saved,
+        }
+    }
+
+    fn definition(index: usize) -> &'static Definition {
+        &TABLE[index]
+    }
+}
+
+/// Saved mode pages that end in the middle of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::select::{Form, Select};
+
+    const CACHED: Facts = Facts { volatile_cache: true };
+
+    fn pages_with_swp_saved() -> Pages {
+        let mut pages = Pages::new(CACHED);
+        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let select = Select { form: Form::Six, save: true };
+        assert_eq!(select.apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM), Ok(true));
+        pages.save();
+        pages
+    }
+
+    #[test]
+    fn a_medium_with_a_volatile_cache_starts_with_the_write_cache_on() {
+        assert!(Pages::new(CACHED).write_cache());
+        assert!(!Pages::new(Facts { volatile_cache: false }).write_cache());
+    }
+
+    #[test]
+    fn a_reset_brings_the_saved_values_back() {
+        let mut pages = pages_with_swp_saved();
+        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+        Select { form: Form::Six, save: false }
+            .apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM)
+            .expect("clearing SWP is legal");
+        assert!(!pages.write_protect());
+        pages.reset();
+        assert!(pages.write_protect());
+    }
+
+    #[test]
+    fn saved_values_survive_a_restart() {
+        let before = pages_with_swp_saved();
+        let mut after = Pages::new(CACHED);
+        assert_eq!(after.restore(&before.to_bytes()), Ok(()));
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn a_saved_file_changes_nothing_that_may_not_change() {
+        let mut bytes = pages_with_swp_saved().to_bytes();
+        bytes.iter_mut().skip(3).take(9).for_each(|byte| *byte = 0xff);
+        let mut pages = Pages::new(CACHED);
+        assert_eq!(pages.restore(&bytes), Ok(()));
+        assert_eq!(pages.current[0], pages.default[0]);
+    }
+
+    #[test]
+    fn a_saved_file_cut_anywhere_is_told_apart_or_shorter() {
+        let bytes = pages_with_swp_saved().to_bytes();
+        for length in 0..bytes.len() {
+            let mut pages = Pages::new(CACHED);
+            let outcome = pages.restore(&bytes[..length]);
+            assert!(outcome == Err(Damaged) || length == 0 || pages_end_at(&bytes, length), "{length}");
+        }
+    }
+
+    fn pages_end_at(bytes: &[u8], length: usize) -> bool {
+        let mut at = 0;
+        while at < length {
+            at += 3 + usize::from(bytes[at + 2]);
+        }
+        at == length
+    }
+}

@@ -1,0 +1,320 @@
+//! MODE SELECT(6) and (10): a parameter list into new pages, all of it or nothing (SPC-4 6.13, 6.14).
+
+use super::page::{self, PageCode};
+use super::sense::{Medium, PS, short_count};
+use super::{Page, Pages};
+use crate::sense::Condition;
+
+/// The short or the long form of MODE SENSE and MODE SELECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A four-byte header (SPC-4 table 418).
+    Six,
+    /// An eight-byte header (SPC-4 table 419).
+    Ten,
+}
+
+impl Form {
+    fn header(self) -> usize {
+        match self {
+            Form::Six => 4,
+            Form::Ten => 8,
+        }
+    }
+
+    /// MODE DATA LENGTH does not count itself.
+    pub(super) fn set_mode_data_length(self, data: &mut [u8]) {
+        match self {
+            Form::Six => data[0] = (data.len() - 1).min(255) as u8,
+            Form::Ten => {
+                let length = (data.len() - 2).min(usize::from(u16::MAX)) as u16;
+                data[..2].copy_from_slice(&length.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// A MODE SELECT command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Select {
+    /// (6) or (10).
+    pub form: Form,
+    /// SP: keep the values for after a reset, too.
+    pub save: bool,
+}
+
+impl Select {
+    /// Reads the CDB of MODE SELECT(6), 15h, or MODE SELECT(10), 55h, of full length: the command and its
+    /// PARAMETER LIST LENGTH in bytes.
+    pub fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
+        let (form, flags, length) = match *cdb {
+            [0x15, flags, _, _, length, _, ..] => (Form::Six, flags, usize::from(length)),
+            [0x55, flags, _, _, _, _, _, high, low, _, ..] => {
+                (Form::Ten, flags, usize::from(u16::from_be_bytes([high, low])))
+            }
+            _ => return Err(Condition::invalid_field(0)),
+        };
+        // PF=0 announces pages in a vendor's own format, RTD asks to forget what was saved; we have neither.
+        if flags & 0x10 == 0 && length > 0 {
+            return Err(Condition::invalid_bit(1, 4));
+        }
+        if flags & 0x02 != 0 {
+            return Err(Condition::invalid_bit(1, 1));
+        }
+        let save = flags & 0x01 != 0;
+        if save && !can_save {
+            return Err(Condition::invalid_bit(1, 0));
+        }
+        Ok((Select { form, save }, length))
+    }
+
+    /// Changes `pages` as the parameter list says, and tells whether any current value is another one now. On a
+    /// refusal nothing has changed.
+    pub fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
+        if list.is_empty() {
+            return Ok(false); // SPC-4 6.13: not an error, and nothing is transferred.
+        }
+        let mut next = pages.clone();
+        let mut at = self.pages_start(list, medium)?;
+        while at < list.len() {
+            at += next.change(list, at)?;
+        }
+        if self.save {
+            next.save();
+        }
+        let changed = next.current != pages.current;
+        *pages = next;
+        Ok(changed)
+    }
+
+    /// Checks header and block descriptor, and says where the pages begin. MODE DATA LENGTH is reserved here,
+    /// and initiators send back the device-specific parameter they were told: both are not looked at.
+    fn pages_start(&self, list: &[u8], medium: Medium) -> Result<usize, Condition> {
+        let header = list.get(..self.form.header()).ok_or(Condition::parameter_list_length())?;
+        let (long, length, field) = match *header {
+            [_, _, _, length] => (false, usize::from(length), 3),
+            [_, _, _, _, flags, _, high, low] => {
+                (flags & 1 != 0, usize::from(u16::from_be_bytes([high, low])), 6)
+            }
+            _ => return Err(Condition::parameter_list_length()),
+        };
+        let start = header.len();
+        let descriptor = list.get(start..start + length).ok_or(Condition::parameter_list_length())?;
+        match (long, descriptor) {
+            (_, []) => Ok(start),
+            (false, &[a, b, c, d, _, x, y, z]) => {
+                let count = u32::from_be_bytes([a, b, c, d]);
+                let same = count == 0 || count == short_count(medium.blocks);
+                same_medium(same, u32::from_be_bytes([0, x, y, z]), medium, start).map(|()| start + 8)
+            }
+            (true, &[a, b, c, d, e, f, g, h, _, _, _, _, w, x, y, z]) => {
+                let count = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+                let same = count == 0 || count == medium.blocks;
+                same_medium(same, u32::from_be_bytes([w, x, y, z]), medium, start).map(|()| start + 16)
+            }
+            _ => Err(Condition::invalid_parameter(field)),
+        }
+    }
+}
+
+/// A block descriptor may repeat the medium's shape, and not ask for another one (that takes FORMAT UNIT).
+fn same_medium(same_count: bool, block_bytes: u32, medium: Medium, at: usize) -> Result<(), Condition> {
+    if !same_count {
+        return Err(wrong(at));
+    }
+    if block_bytes != medium.block_bytes {
+        return Err(wrong(at + 5));
+    }
+    Ok(())
+}
+
+impl Pages {
+    /// Takes the page at `at` of the list into the current values; returns its length in bytes.
+    fn change(&mut self, list: &[u8], at: usize) -> Result<usize, Condition> {
+        let (code, header) = code_of(&list[at..]).ok_or(Condition::parameter_list_length())?;
+        let index = page::find(code).ok_or(wrong(at))?;
+        let length = Pages::definition(index).length();
+        if header.len() + page_length(header) != length {
+            return Err(wrong(at + header.len() - 1));
+        }
+        let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
+        if let Some(offset) = self.forbidden(index, sent) {
+            return Err(wrong(at + offset));
+        }
+        let header = header.len();
+        self.current[index][header..length].copy_from_slice(&sent[header..]);
+        Ok(length)
+    }
+
+    /// The first byte in which `sent` differs from the current values where it may not (SPC-4 6.11.3). PS is
+    /// reserved in MODE SELECT; initiators send back the one they got, so it is not looked at.
+    fn forbidden(&self, index: usize, sent: &[u8]) -> Option<usize> {
+        let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
+        let header = Pages::definition(index).header();
+        (header..sent.len()).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0)
+    }
+}
+
+/// INVALID FIELD IN PARAMETER LIST, pointing at the byte `at` of the list.
+fn wrong(at: usize) -> Condition {
+    Condition::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX))
+}
+
+/// The address of the page at the start of `list`, and its header.
+fn code_of(list: &[u8]) -> Option<(PageCode, &[u8])> {
+    let first = list.first()? & !PS;
+    match first & 0x40 {
+        0 => Some((PageCode { page: first, subpage: 0 }, list.get(..2)?)),
+        _ => Some((PageCode { page: first & 0x3f, subpage: *list.get(1)? }, list.get(..4)?)),
+    }
+}
+
+fn page_length(header: &[u8]) -> usize {
+    match *header {
+        [_, length] => usize::from(length),
+        [_, _, high, low] => usize::from(u16::from_be_bytes([high, low])),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::Facts;
+    use crate::mode::sense::tests::MEDIUM;
+
+    const CONTROL: [u8; 12] = [0x0a, 0x0a, 0x02, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+    const CACHING: [u8; 20] = [0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    fn pages() -> Pages {
+        Pages::new(Facts { volatile_cache: true })
+    }
+
+    fn with(mut page: [u8; 12], at: usize, value: u8) -> Vec<u8> {
+        page[at] = value;
+        [&[0; 4][..], &page].concat()
+    }
+
+    fn six(pages: &mut Pages, list: &[u8]) -> Result<bool, Condition> {
+        Select { form: Form::Six, save: false }.apply(pages, list, MEDIUM)
+    }
+
+    #[test]
+    fn software_write_protect_can_be_set_and_cleared() {
+        let mut pages = pages();
+        assert_eq!(six(&mut pages, &with(CONTROL, 4, 0x08)), Ok(true));
+        assert!(pages.write_protect());
+        assert_eq!(six(&mut pages, &with(CONTROL, 4, 0)), Ok(true));
+        assert!(!pages.write_protect());
+    }
+
+    #[test]
+    fn selecting_what_is_already_so_changes_nothing() {
+        assert_eq!(six(&mut pages(), &with(CONTROL, 4, 0)), Ok(false));
+        assert_eq!(six(&mut pages(), &[]), Ok(false));
+    }
+
+    #[test]
+    fn a_page_sent_back_with_its_ps_bit_is_taken() {
+        assert_eq!(six(&mut pages(), &with(CONTROL, 0, 0x8a)), Ok(false));
+    }
+
+    #[test]
+    fn a_field_that_may_not_change_is_pointed_at() {
+        let mut pages = pages();
+        let list = with(CONTROL, 5, 0x40);
+        assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(9)));
+    }
+
+    #[test]
+    fn one_wrong_page_leaves_the_right_one_before_it_alone() {
+        let mut pages = pages();
+        let list = [&with(CONTROL, 4, 0x08)[..], &with(CONTROL, 3, 0)[4..]].concat();
+        assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(19)));
+        assert!(!pages.write_protect());
+    }
+
+    #[test]
+    fn the_write_cache_of_a_medium_without_one_cannot_be_switched_on() {
+        let mut pages = Pages::new(Facts { volatile_cache: false });
+        let list = [&[0; 4][..], &CACHING].concat();
+        assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(6)));
+    }
+
+    #[test]
+    fn a_list_cut_within_a_header_or_a_page_has_a_wrong_length() {
+        let list = with(CONTROL, 4, 0x08);
+        for length in 1..list.len() {
+            let expected = if length == 4 { Ok(false) } else { Err(Condition::parameter_list_length()) };
+            assert_eq!(six(&mut pages(), &list[..length]), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_length_is_refused() {
+        let list = with(CONTROL, 1, 0x0b);
+        assert_eq!(six(&mut pages(), &list), Err(Condition::invalid_parameter(5)));
+    }
+
+    #[test]
+    fn an_unknown_page_is_refused() {
+        let list = with(CONTROL, 0, 0x19);
+        assert_eq!(six(&mut pages(), &list), Err(Condition::invalid_parameter(4)));
+    }
+
+    #[test]
+    fn a_block_descriptor_may_repeat_the_shape_but_not_change_it() {
+        let list = |count: u32, block: u32| {
+            let mut list = vec![0, 0, 0, 8];
+            list.extend(count.to_be_bytes());
+            list.extend(block.to_be_bytes());
+            list.extend(CONTROL);
+            list
+        };
+        for count in [0, 0x1000] {
+            assert_eq!(six(&mut pages(), &list(count, 512)), Ok(false));
+        }
+        assert_eq!(six(&mut pages(), &list(7, 512)), Err(Condition::invalid_parameter(4)));
+        assert_eq!(six(&mut pages(), &list(0, 4096)), Err(Condition::invalid_parameter(9)));
+    }
+
+    #[test]
+    fn a_long_block_descriptor_is_understood() {
+        let mut list = vec![0, 0, 0, 0, 1, 0, 0, 16];
+        list.extend(0x1000u64.to_be_bytes());
+        list.extend([0, 0, 0, 0, 0, 0, 2, 0]);
+        list.extend(CACHING);
+        list[8 + 16 + 2] = 0;
+        let mut pages = pages();
+        assert_eq!(Select { form: Form::Ten, save: false }.apply(&mut pages, &list, MEDIUM), Ok(true));
+        assert!(!pages.write_cache());
+    }
+
+    #[test]
+    fn the_cdb_says_what_we_do_not_do() {
+        let parse = |flags| Select::parse(&[0x15, flags, 0, 0, 16, 0], false).map(|(_, length)| length);
+        assert_eq!(parse(0x10), Ok(16));
+        assert_eq!(parse(0x00), Err(Condition::invalid_bit(1, 4)));
+        assert_eq!(parse(0x12), Err(Condition::invalid_bit(1, 1)));
+        assert_eq!(parse(0x11), Err(Condition::invalid_bit(1, 0)));
+        assert_eq!(Select::parse(&[0x15, 0x11, 0, 0, 16, 0], true).map(|(select, _)| select.save), Ok(true));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_list_makes_it_panic_or_change_what_may_not_change(
+            list in proptest::collection::vec(proptest::num::u8::ANY, 0..80), ten: bool,
+        ) {
+            let mut after = pages();
+            let form = if ten { Form::Ten } else { Form::Six };
+            let _ = Select { form, save: false }.apply(&mut after, &list, MEDIUM);
+            let before = pages();
+            for index in 0..page::COUNT {
+                for at in 0..page::BYTES_MAX {
+                    let different = after.current[index][at] ^ before.current[index][at];
+                    proptest::prop_assert_eq!(different & !after.changeable[index][at], 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! MODE SENSE(6) and (10): pages into mode parameter data (SPC-4 6.11, 6.12, 7.5).
+
+use super::page::{self, PageCode, TABLE};
+use super::select::Form;
+use super::{PageControl, Pages};
+use crate::sense::{Condition, SenseKey, asc};
+
+/// What the mode parameter header and block descriptor tell of the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Medium {
+    /// The number of logical blocks.
+    pub blocks: u64,
+    /// The length of a logical block in bytes.
+    pub block_bytes: u32,
+    /// Write protected, whether by the device, the configuration or SWP.
+    pub write_protected: bool,
+    /// DPO and FUA are honoured.
+    pub dpo_fua: bool,
+    /// There is a place to save pages in: their PS bit is one.
+    pub can_save: bool,
+}
+
+/// A MODE SENSE command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sense {
+    /// (6) or (10).
+    pub form: Form,
+    /// DBD: no block descriptor, please.
+    pub no_block_descriptor: bool,
+    /// LLBAA: the block descriptor may have 64-bit addresses.
+    pub long_lba: bool,
+    /// Which values.
+    pub control: PageControl,
+    /// Which page, or 3Fh.
+    pub page: u8,
+    /// Which subpage, or FFh.
+    pub subpage: u8,
+    /// ALLOCATION LENGTH in bytes.
+    pub allocation: usize,
+}
+
+const ALL_PAGES: u8 = 0x3f;
+const ALL_SUBPAGES: u8 = 0xff;
+
+impl Sense {
+    /// Reads the CDB of MODE SENSE(6), 1Ah, or MODE SENSE(10), 5Ah, of full length.
+    pub fn parse(cdb: &[u8]) -> Option<Sense> {
+        let (form, allocation) = match *cdb {
+            [0x1a, _, _, _, length, _, ..] => (Form::Six, usize::from(length)),
+            [0x5a, _, _, _, _, _, _, high, low, _, ..] => {
+                (Form::Ten, usize::from(u16::from_be_bytes([high, low])))
+            }
+            _ => return None,
+        };
+        Some(Sense {
+            form,
+            no_block_descriptor: cdb[1] & 0x08 != 0,
+            long_lba: form == Form::Ten && cdb[1] & 0x10 != 0,
+            control: control(cdb[2] >> 6),
+            page: cdb[2] & 0x3f,
+            subpage: cdb[3],
+            allocation,
+        })
+    }
+
+    /// The mode parameter data, cut to the allocation length. The length in its header is that of the whole.
+    pub fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
+        if self.control == PageControl::Saved && !medium.can_save {
+            return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
+        }
+        let wanted = self.wanted()?;
+        let mut data = self.header(medium);
+        data.extend(self.block_descriptor(medium));
+        for index in wanted {
+            let start = data.len();
+            data.extend(&pages.values(self.control)[index][..TABLE[index].length()]);
+            data[start] |= if medium.can_save { PS } else { 0 };
+        }
+        self.form.set_mode_data_length(&mut data);
+        data.truncate(self.allocation);
+        Ok(data)
+    }
+
+    /// The positions of the pages asked for, in ascending order (SPC-4 table 158).
+    fn wanted(&self) -> Result<Vec<usize>, Condition> {
+        let matches = |code: PageCode| match (self.page, self.subpage) {
+            (ALL_PAGES, ALL_SUBPAGES) => true,
+            (ALL_PAGES, 0) => code.subpage == 0,
+            (ALL_PAGES, _) => false,
+            (page, ALL_SUBPAGES) => code.page == page,
+            (page, subpage) => code == PageCode { page, subpage },
+        };
+        let wanted: Vec<usize> = (0..TABLE.len()).filter(|&index| matches(TABLE[index].code)).collect();
+        if wanted.is_empty() { Err(self.no_such_page()) } else { Ok(wanted) }
+    }
+
+    /// The page code is wrong, or it is right and the subpage code is wrong.
+    fn no_such_page(&self) -> Condition {
+        let known = self.page == ALL_PAGES || page::find(PageCode { page: self.page, subpage: 0 }).is_some();
+        if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }
+    }
+
+    /// Mode data length follows once it is known; medium type is 0 for block devices (SBC-3 6.4.1).
+    fn header(&self, medium: Medium) -> Vec<u8> {
+        let specific = if medium.write_protected { WP } else { 0 } | if medium.dpo_fua { DPOFUA } else { 0 };
+        let descriptor = self.block_descriptor_length() as u8;
+        match self.form {
+            Form::Six => vec![0, 0, specific, descriptor],
+            Form::Ten => vec![0, 0, 0, specific, u8::from(descriptor == 16), 0, 0, descriptor],
+        }
+    }
+
+    fn block_descriptor_length(&self) -> usize {
+        match (self.no_block_descriptor, self.long_lba) {
+            (true, _) => 0,
+            (false, false) => 8,
+            (false, true) => 16,
+        }
+    }
+
+    /// Short and long LBA mode parameter block descriptor (SBC-3 6.4.2.2, 6.4.2.3).
+    fn block_descriptor(&self, medium: Medium) -> Vec<u8> {
+        let block_bytes = medium.block_bytes.to_be_bytes();
+        match self.block_descriptor_length() {
+            0 => Vec::new(),
+            8 => [short_count(medium.blocks).to_be_bytes(), [0, block_bytes[1], block_bytes[2], block_bytes[3]]]
+                .concat(),
+            _ => [&medium.blocks.to_be_bytes()[..], &[0; 4], &block_bytes].concat(),
+        }
+    }
+}
+
+/// The NUMBER OF LOGICAL BLOCKS of a short descriptor: FFFF_FFFFh if they are more than it can say.
+pub(super) fn short_count(blocks: u64) -> u32 {
+    u32::try_from(blocks).unwrap_or(u32::MAX)
+}
+
+fn control(bits: u8) -> PageControl {
+    match bits & 3 {
+        0 => PageControl::Current,
+        1 => PageControl::Changeable,
+        2 => PageControl::Default,
+        _ => PageControl::Saved,
+    }
+}
+
+/// Parameters saveable: byte 0 of a page.
+pub(super) const PS: u8 = 0x80;
+/// Write protected: the device-specific parameter (SBC-3 6.4.1).
+const WP: u8 = 0x80;
+const DPOFUA: u8 = 0x10;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::mode::Facts;
+
+    pub(in crate::mode) const MEDIUM: Medium =
+        Medium { blocks: 0x1000, block_bytes: 512, write_protected: false, dpo_fua: true, can_save: true };
+
+    fn pages() -> Pages {
+        Pages::new(Facts { volatile_cache: true })
+    }
+
+    fn ask(cdb: &[u8]) -> Result<Vec<u8>, Condition> {
+        Sense::parse(cdb).expect("a MODE SENSE").data(&pages(), MEDIUM)
+    }
+
+    #[test]
+    fn all_pages_come_in_ascending_order() {
+        let data = ask(&[0x1a, 0x08, 0x3f, 0, 255, 0]).unwrap();
+        assert_eq!(usize::from(data[0]), data.len() - 1);
+        assert_eq!(codes(&data[4..]), [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x1c, 0)]);
+    }
+
+    #[test]
+    fn all_pages_with_all_subpages_include_the_control_extension() {
+        let data = ask(&[0x1a, 0x08, 0x3f, 0xff, 255, 0]).unwrap();
+        assert_eq!(codes(&data[4..]), [(1, 0), (2, 0), (8, 0), (0x0a, 0), (0x0a, 1), (0x1c, 0)]);
+    }
+
+    #[test]
+    fn one_page_with_all_its_subpages() {
+        let data = ask(&[0x5a, 0x08, 0x0a, 0xff, 0, 0, 0, 1, 0, 0]).unwrap();
+        assert_eq!(codes(&data[8..]), [(0x0a, 0), (0x0a, 1)]);
+    }
+
+    fn codes(mut pages: &[u8]) -> Vec<(u8, u8)> {
+        let mut codes = Vec::new();
+        while !pages.is_empty() {
+            let (code, subpage, length) = match pages[0] & 0x40 {
+                0 => (pages[0] & 0x3f, 0, 2 + usize::from(pages[1])),
+                _ => (pages[0] & 0x3f, pages[1], 4 + usize::from(pages[3])),
+            };
+            codes.push((code, subpage));
+            pages = &pages[length..];
+        }
+        codes
+    }
+
+    #[test]
+    fn the_block_descriptor_is_short_long_or_absent() {
+        let short = ask(&[0x5a, 0, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
+        assert_eq!(short[4..16], [0, 0, 0, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
+        let long = ask(&[0x5a, 0x10, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
+        assert_eq!(long[4..24], [1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        let none = ask(&[0x5a, 0x18, 0x08, 0, 0, 0, 0, 1, 0, 0]).unwrap();
+        assert_eq!(none[4..8], [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_medium_too_large_for_a_short_descriptor_says_so() {
+        let medium = Medium { blocks: 1 << 32, ..MEDIUM };
+        let sense = Sense::parse(&[0x1a, 0, 0x08, 0, 255, 0]).unwrap();
+        assert_eq!(sense.data(&pages(), medium).unwrap()[4..8], [0xff; 4]);
+    }
+
+    #[test]
+    fn the_allocation_length_cuts_the_data_but_not_the_length_it_tells() {
+        let whole = ask(&[0x1a, 0, 0x3f, 0, 255, 0]).unwrap();
+        for allocation in 0..=whole.len() {
+            let cut = ask(&[0x1a, 0, 0x3f, 0, allocation as u8, 0]).unwrap();
+            assert_eq!(cut, whole[..allocation]);
+        }
+    }
+
+    #[test]
+    fn the_header_tells_of_write_protection() {
+        let medium = Medium { write_protected: true, ..MEDIUM };
+        let data = Sense::parse(&[0x1a, 0, 0x08, 0, 255, 0]).unwrap().data(&pages(), medium).unwrap();
+        assert_eq!(data[2], 0x90);
+    }
+
+    #[test]
+    fn changeable_values_are_a_mask_under_the_pages_header() {
+        let data = ask(&[0x1a, 0x08, 0x4a, 0, 255, 0]).unwrap();
+        assert_eq!(data[4..], [0x8a, 0x0a, 0x04, 0, 0x08, 0, 0, 0, 0, 0, 0, 0]);
+        let caching = ask(&[0x1a, 0x08, 0x48, 0, 255, 0]).unwrap();
+        assert_eq!(caching[4..8], [0x88, 0x12, 0x04, 0]);
+    }
+
+    #[test]
+    fn without_a_place_to_save_nothing_is_saveable() {
+        let medium = Medium { can_save: false, ..MEDIUM };
+        let saved = Sense::parse(&[0x1a, 0, 0xc8, 0, 255, 0]).unwrap();
+        assert_eq!(saved.data(&pages(), medium), Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED)));
+        let current = Sense::parse(&[0x1a, 0x08, 0x08, 0, 255, 0]).unwrap();
+        assert_eq!(current.data(&pages(), medium).unwrap()[4], 0x08);
+    }
+
+    #[test]
+    fn an_unknown_page_or_subpage_is_pointed_at() {
+        assert_eq!(ask(&[0x1a, 0, 0x19, 0, 255, 0]), Err(Condition::invalid_bit(2, 5)));
+        assert_eq!(ask(&[0x1a, 0, 0x0a, 2, 255, 0]), Err(Condition::invalid_field(3)));
+        assert_eq!(ask(&[0x1a, 0, 0x3f, 1, 255, 0]), Err(Condition::invalid_field(3)));
+    }
+}

@@ -1,0 +1,94 @@
+//! I_T nexuses: an initiator port that comes through a target port (SAM-5 4.6).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use block::Geometry;
+
+use crate::sense::SenseFormat;
+use crate::unit::LogicalUnit;
+
+/// The initiator's end. With iSCSI: name and ISID together (RFC 7143 4.4.2); reservations are held by this pair,
+/// so they survive the loss of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InitiatorPort {
+    /// The iSCSI name.
+    pub name: String,
+    /// The session's ISID.
+    pub isid: [u8; 6],
+}
+
+/// The target's end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TargetPort {
+    /// The iSCSI name of the target.
+    pub name: String,
+    /// The portal group tag, which with the name makes the SCSI port name (RFC 7143 4.4.2).
+    pub group: u16,
+    /// Its number among the ports of the target, from 1.
+    pub relative_port: u16,
+}
+
+/// Names one attachment of an I_T nexus to one logical unit; never used twice in the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NexusId(u64);
+
+impl NexusId {
+    pub(crate) fn next() -> NexusId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NexusId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// An I_T nexus at a logical unit: what a session holds for each LUN it uses. Dropping it is the loss of the
+/// nexus, which releases what only lives with it.
+pub struct Nexus {
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) id: NexusId,
+    pub(crate) view: View,
+}
+
+/// What a nexus knows of the logical unit's state, so that reads and writes need not look: true as long as the
+/// unit's generation is the one it was taken in.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) generation: u64,
+    pub(crate) geometry: Geometry,
+    /// Reads pass without further checks: no unit attention, no reservation, medium ready, no fence.
+    pub(crate) reads: bool,
+    /// And so do writes, which write protection would forbid too.
+    pub(crate) writes: bool,
+    /// A write cache must be reckoned with: FUA is more than an ordinary write.
+    pub(crate) volatile_cache: bool,
+    /// The write cache is switched off (caching mode page, WCE = 0): every write is stable.
+    pub(crate) write_through: bool,
+    pub(crate) format: SenseFormat,
+}
+
+impl Nexus {
+    /// Its name in task management and in [`crate::Effect`]s.
+    pub fn id(&self) -> NexusId {
+        self.id
+    }
+
+    /// The logical unit it leads to.
+    pub fn unit(&self) -> &Arc<LogicalUnit> {
+        &self.unit
+    }
+
+    /// The format of sense data that this logical unit is set to: for those that the front end makes itself.
+    pub fn sense_format(&self) -> SenseFormat {
+        self.unit.look(|state| state.sense_format())
+    }
+}
+
+impl View {
+    /// No unit is ever in this generation.
+    pub(crate) const NONE: u64 = u64::MAX;
+}
+
+impl Drop for Nexus {
+    fn drop(&mut self) {
+        self.unit.detach(self.id);
+    }
+}

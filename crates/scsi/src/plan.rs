@@ -1,0 +1,260 @@
+//! What passes between a logical unit and the front end that serves it: a command comes in, a plan goes out,
+//! data are moved as the plan says, a reply ends it.
+//!
+//! ```text
+//!  CommandIn ── begin ──> Plan ─┬─ Reply                                     done
+//!                               ├─ Receive ── data from the initiator ─┐
+//!                               └─ Run ────────────────────────────────┴─ finish ──> Step ──> Reply
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use block::{Buffer, Durability, Extent, Region, Shared};
+
+use crate::failure::Failure;
+use crate::nexus::NexusId;
+use crate::sense::{Condition, Sense, SenseFormat};
+use crate::status::Status;
+use crate::unit::LogicalUnit;
+
+/// A command as a transport delivers it.
+pub struct CommandIn<'a> {
+    /// The CDB, at least as long as its operation code demands; missing bytes count as zero.
+    pub cdb: &'a [u8],
+    /// What the initiator offers to send, in bytes (iSCSI: the Expected Data Transfer Length of a write).
+    pub data_out_bytes: u32,
+    /// What the initiator has room for, in bytes (iSCSI: the Expected Data Transfer Length of a read).
+    pub data_in_bytes: u32,
+    /// The other logical units that this nexus sees.
+    pub luns: &'a Arc<dyn Neighbours>,
+    /// Data must not land on the medium before they have been checked (data digests are in use).
+    pub stage: bool,
+}
+
+/// What a logical unit may learn about the others at the same target.
+pub trait Neighbours: Send + Sync {
+    /// The LUNs this nexus sees, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
+    fn luns(&self) -> Vec<u64>;
+
+    /// The logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED COPY.
+    fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
+}
+
+/// What is to be done about a command.
+pub enum Plan {
+    /// Nothing more: it has ended.
+    Reply(Reply),
+    /// Bring data from the initiator, then [`LogicalUnit::finish`].
+    Receive(Receive),
+    /// [`LogicalUnit::finish`] it with [`Data::None`].
+    Run(Job),
+}
+
+/// Data that a command wants from the initiator.
+pub struct Receive {
+    /// How many, never more than the initiator offers, never none.
+    pub bytes: u32,
+    /// Where to put them.
+    pub place: Landing,
+    /// What to finish then. Dropping it gives the command up.
+    pub job: Job,
+}
+
+/// Where data from the initiator go.
+pub enum Landing {
+    /// Straight onto the medium, which is memory of just this length.
+    Memory(Region),
+    /// Into a buffer of just this length.
+    Buffer,
+}
+
+/// Data that have arrived.
+pub enum Data {
+    /// None were asked for.
+    None,
+    /// They lie in [`Landing::Memory`].
+    Placed,
+    /// They lie here.
+    Buffer(Buffer),
+}
+
+/// How a command goes on.
+pub enum Step {
+    /// It has ended.
+    Now(Reply),
+    /// It ends when this future does. Dropping the future gives the command up; what the device cannot take back
+    /// any more is what [`block::BlockDevice::quiesced`] waits for.
+    Later(Pin<Box<dyn Future<Output = Reply>>>),
+}
+
+/// The end of a command.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: Status,
+    /// Its sense data, with CHECK CONDITION.
+    pub sense: Option<Sense>,
+    /// Data for the initiator, no longer than it has room for.
+    pub data: DataIn,
+    /// What the command asks to move in its direction, whatever the initiator has room for or offers: the
+    /// difference is the residual count.
+    pub expected_bytes: u64,
+    /// What the front end has to do besides, before it sends the status.
+    pub effects: Option<Box<[Effect]>>,
+}
+
+/// Data for the initiator.
+pub enum DataIn {
+    /// None.
+    None,
+    /// Parameter data.
+    Bytes(Vec<u8>),
+    /// Blocks in a buffer.
+    Buffer(Buffer),
+    /// Blocks where they lie on the medium, and what keeps atomic writes away from them until they are sent.
+    Region(Region, Option<Shared>),
+}
+
+/// What a command demands of the front end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Abort all other commands of these nexuses at this logical unit (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
+    AbortTasks {
+        /// Whose.
+        nexuses: Vec<NexusId>,
+    },
+}
+
+/// A command that has not ended yet.
+pub struct Job {
+    pub(crate) work: Work,
+    /// What it asks to move from the initiator, whether or not that is offered.
+    pub(crate) expected_bytes: u64,
+    pub(crate) data_in_bytes: u32,
+    pub(crate) format: SenseFormat,
+}
+
+/// What is left to do. Reading and writing have their own kinds, which need no allocation to describe.
+pub(crate) enum Work {
+    /// The data are received onto the medium under this lock; when they are there, all is done.
+    Placed(Shared),
+    /// Write the data received.
+    Write(Extent, Durability),
+    /// Read whole blocks and give the first so many bytes of them. `flush` first for FUA.
+    Read { extent: Extent, bytes: u32, flush: bool },
+    /// Anything else.
+    Other(Deferred),
+}
+
+/// The rest of a command: data from the initiator (empty if there are none) in, outcome out.
+pub(crate) type Deferred = Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Unfinished + Send>;
+
+/// A command at work.
+pub(crate) type Unfinished = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
+
+/// How a command that succeeded ends.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) data: DataIn,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl From<DataIn> for Outcome {
+    fn from(data: DataIn) -> Outcome {
+        Outcome { data, effects: Vec::new() }
+    }
+}
+
+impl DataIn {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        match self {
+            DataIn::None => 0,
+            DataIn::Bytes(bytes) => bytes.len(),
+            DataIn::Buffer(buffer) => buffer.len(),
+            DataIn::Region(region, _) => region.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Leaves off what the initiator has no room for. A region is never longer: `begin` sees to that.
+    fn truncate(&mut self, room: usize) {
+        match self {
+            DataIn::None | DataIn::Region(..) => {}
+            DataIn::Bytes(bytes) => bytes.truncate(room),
+            DataIn::Buffer(buffer) => buffer.truncate(room),
+        }
+    }
+}
+
+impl Default for DataIn {
+    fn default() -> DataIn {
+        DataIn::None
+    }
+}
+
+impl std::fmt::Debug for DataIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DataIn({} bytes)", self.len())
+    }
+}
+
+impl Reply {
+    /// GOOD, without data.
+    pub fn good(expected_bytes: u64) -> Reply {
+        Reply { status: Status::Good, sense: None, data: DataIn::None, expected_bytes, effects: None }
+    }
+
+    /// GOOD, with data of which the initiator has room for `room` bytes.
+    pub fn data(mut data: DataIn, room: u32) -> Reply {
+        let expected_bytes = data.len() as u64;
+        data.truncate(room as usize);
+        Reply { data, ..Reply::good(expected_bytes) }
+    }
+
+    /// CHECK CONDITION.
+    pub fn check(condition: &Condition, format: SenseFormat) -> Reply {
+        Reply { sense: Some(condition.encode(format)), ..Reply::status(Status::CheckCondition) }
+    }
+
+    /// A status alone.
+    pub fn status(status: Status) -> Reply {
+        Reply { status, ..Reply::good(0) }
+    }
+
+    pub(crate) fn failure(failure: Failure, format: SenseFormat) -> Reply {
+        match failure {
+            Failure::Check(condition) => Reply::check(&condition, format),
+            Failure::ReservationConflict => Reply::status(Status::ReservationConflict),
+        }
+    }
+
+    /// The end of a job: what it asked for is told in either case, since data may have been moved for it.
+    pub(crate) fn of(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
+        match result {
+            Ok(outcome) => {
+                let effects = (!outcome.effects.is_empty()).then(|| outcome.effects.into_boxed_slice());
+                let reply = Reply::data(outcome.data, ended.data_in_bytes);
+                let expected_bytes = reply.expected_bytes.max(ended.expected_bytes);
+                Reply { effects, expected_bytes, ..reply }
+            }
+            Err(failure) => {
+                Reply { expected_bytes: ended.expected_bytes, ..Reply::failure(failure, ended.format) }
+            }
+        }
+    }
+}
+
+/// What of a job its reply still needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) expected_bytes: u64,
+    pub(crate) data_in_bytes: u32,
+    pub(crate) format: SenseFormat,
+}

@@ -1,0 +1,72 @@
+//! The second half of a command: its data are here, now it touches the device.
+
+use std::sync::Arc;
+
+use block::{Buffer, Durability, Extent};
+
+use crate::failure::Failure;
+use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Step, Work};
+use crate::unit::LogicalUnit;
+
+impl LogicalUnit {
+    /// Carries out the rest of a command whose plan was to receive or to run.
+    pub fn finish(self: &Arc<Self>, job: Job, data: Data) -> Step {
+        let ended = Ended {
+            expected_bytes: job.expected_bytes,
+            data_in_bytes: job.data_in_bytes,
+            format: job.format,
+        };
+        let unit = Arc::clone(self);
+        match job.work {
+            Work::Placed(lock) => {
+                drop(lock);
+                Step::Now(Reply::good(job.expected_bytes))
+            }
+            Work::Write(extent, durability) => Step::Later(Box::pin(async move {
+                Reply::of(unit.write(extent, buffer(data), durability).await, ended)
+            })),
+            Work::Read { extent, bytes, flush } => Step::Later(Box::pin(async move {
+                match unit.read(extent, bytes, flush).await {
+                    // What is asked for may be more than what is read, if the initiator has no room for it.
+                    Ok(outcome) => Reply::of(Ok(outcome), ended),
+                    Err(failure) => Reply::failure(failure, ended.format),
+                }
+            })),
+            Work::Other(deferred) => {
+                let unfinished = deferred(unit, buffer(data));
+                Step::Later(Box::pin(async move { Reply::of(unfinished.await, ended) }))
+            }
+        }
+    }
+
+    async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {
+        let geometry = self.device().geometry();
+        let mut data = data;
+        // The initiator may have offered less than the CDB asks for: whole blocks of it are written.
+        let blocks = (data.len() as u64 >> geometry.block_size.shift()).min(extent.blocks.0);
+        let extent = Extent::new(extent.lba.0, blocks);
+        data.truncate(geometry.length(extent) as usize);
+        let _shared = self.locks().share(extent).await;
+        self.device().write(extent, data.share(), durability).await?;
+        Ok(Outcome::default())
+    }
+
+    async fn read(&self, extent: Extent, bytes: u32, flush: bool) -> Result<Outcome, Failure> {
+        let length = self.device().geometry().length(extent) as usize;
+        let _shared = self.locks().share(extent).await;
+        if flush {
+            self.device().flush().await?;
+        }
+        let mut buffer = self.device().read(extent, Buffer::recycled(length)).await?;
+        buffer.truncate(bytes as usize);
+        Ok(DataIn::Buffer(buffer).into())
+    }
+}
+
+/// The data received. A front end that received none, though asked to, has given nothing to write.
+fn buffer(data: Data) -> Buffer {
+    match data {
+        Data::Buffer(buffer) => buffer,
+        Data::None | Data::Placed => Buffer::recycled(0),
+    }
+}

@@ -1,0 +1,192 @@
+//! The logical unit: a CDB in, block requests and a status out.
+//!
+//! [`LogicalUnit::begin`] decides at once what a command is; [`LogicalUnit::finish`] carries out what needs data
+//! from the initiator or the device. Reads and writes take a path of their own: one generation number stands for
+//! everything that could forbid them (unit attentions, reservations, write protection, a fence), so as long as
+//! it has not moved since this nexus last looked, they touch nothing that another core may hold.
+
+mod finish;
+mod gate;
+mod state;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{BlockDevice, Pending, RangeLocks};
+
+use crate::attention::Attention;
+use crate::cdb::Cdb;
+use crate::command::{self, Call};
+use crate::identity::Identity;
+use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
+use crate::plan::{CommandIn, Plan, Reply};
+
+pub use state::Fence;
+pub(crate) use state::{Attached, Medium, Reserved, State};
+
+/// How a logical unit presents itself.
+#[derive(Clone, Copy, Debug)]
+pub struct LogicalUnitOptions {
+    /// Its names.
+    pub identity: Identity,
+    /// Writes are refused, whatever the device could do.
+    pub read_only: bool,
+    /// The medium can be ejected and loaded (INQUIRY, RMB).
+    pub removable: bool,
+    /// Whether space can be given back; `None` for what the device says.
+    pub thin: Option<bool>,
+}
+
+/// Where a logical unit keeps what must survive a restart: persistent reservations with APTPL.
+pub trait Keep: Send + Sync {
+    /// Replaces what is kept; ends when the bytes are on stable storage.
+    fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
+
+    /// What was saved last, if anything.
+    fn load(&self) -> Option<Vec<u8>>;
+}
+
+/// A logical unit. All sessions of all cores and all targets that map it share one.
+pub struct LogicalUnit {
+    device: Arc<dyn BlockDevice>,
+    options: LogicalUnitOptions,
+    keep: Option<Arc<dyn Keep>>,
+    locks: Arc<RangeLocks>,
+    /// Counts the changes of `state`; never [`View::NONE`].
+    generation: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl LogicalUnit {
+    /// A logical unit over `device`. What `keep` has from an earlier life is taken over.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        options: LogicalUnitOptions,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Arc<LogicalUnit> {
+        let state = Mutex::new(State::new(device.profile().volatile_cache));
+        Arc::new(LogicalUnit {
+            device,
+            options,
+            keep,
+            locks: Arc::default(),
+            generation: AtomicU64::new(0),
+            state,
+        })
+    }
+
+    /// An initiator port begins to use this logical unit through a target port. The first thing it hears is
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
+        let id = NexusId::next();
+        self.change(|state| state.attach(id, initiator, target_port));
+        let geometry = self.device.geometry();
+        let view = self.look(|state| state.view(id, geometry, View::NONE, self));
+        Nexus { unit: Arc::clone(self), id, view }
+    }
+
+    pub(crate) fn detach(&self, id: NexusId) {
+        self.change(|state| state.detach(id));
+    }
+
+    /// Decides what a command is. Nothing waits here.
+    pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
+        if nexus.view.generation != self.generation.load(Ordering::Acquire) {
+            self.look_again(nexus);
+        }
+        let cdb = Cdb(command.cdb);
+        let view = nexus.view;
+        let mut call = Call { unit: self, nexus, view, cdb, command };
+        let plan = match cdb.opcode() {
+            0x08 | 0x28 | 0x88 | 0xa8 if view.reads && !cdb.naca() => command::read::plan(&mut call),
+            0x0a | 0x2a | 0x8a | 0xaa if view.writes && !cdb.naca() => command::write::plan(&mut call),
+            _ => self.admit(&mut call),
+        };
+        plan.unwrap_or_else(|failure| Plan::Reply(Reply::failure(failure, view.format)))
+    }
+
+    fn look_again(&self, nexus: &mut Nexus) {
+        // Read first: a change after this line makes the view stale, never wrong.
+        let generation = self.generation.load(Ordering::Acquire);
+        let geometry = self.device.geometry();
+        let id = nexus.id;
+        nexus.view = self.look(|state| state.view(id, geometry, generation, self));
+    }
+
+    /// Logical unit reset (SAM-5 6.3.3), for task management. All nexuses hear of it, the one that asked too:
+    /// an initiator with several paths must learn of it on each.
+    pub fn reset(&self) {
+        self.change(|state| state.reset());
+    }
+
+    /// Commands of these nexuses were cleared by CLEAR TASK SET from another one (SAM-5 7.4).
+    pub fn task_set_cleared(&self, by: &Nexus, nexuses: &[NexusId]) {
+        self.change(|state| {
+            for id in nexuses.iter().filter(|id| **id != by.id) {
+                state.raise(*id, Attention::CommandsCleared);
+            }
+        });
+    }
+
+    /// Takes the medium out of service because the device hangs, or back into it.
+    pub fn fence(&self, fence: Fence) {
+        self.change(|state| state.fence = fence);
+    }
+
+    /// The device has grown.
+    pub fn capacity_changed(&self) {
+        self.change(|state| state.raise_all(Attention::CapacityChanged));
+    }
+
+    /// The set of LUNs that this nexus sees has changed.
+    pub fn luns_changed(&self, nexus: NexusId) {
+        self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
+    }
+
+    /// The device behind it.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Its names.
+    pub fn identity(&self) -> &Identity {
+        &self.options.identity
+    }
+
+    /// How it presents itself.
+    pub fn options(&self) -> &LogicalUnitOptions {
+        &self.options
+    }
+
+    /// Whether space can be given back.
+    pub(crate) fn thin(&self) -> bool {
+        self.options.thin.unwrap_or_else(|| self.device.profile().thin)
+    }
+
+    /// Whether nobody may ever write.
+    pub(crate) fn read_only(&self) -> bool {
+        self.options.read_only || self.device.profile().read_only
+    }
+
+    pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
+        &self.locks
+    }
+
+    pub(crate) fn keep(&self) -> Option<&Arc<dyn Keep>> {
+        self.keep.as_ref()
+    }
+
+    /// Changes the state, and has every nexus look again before its next command.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        self.generation.fetch_add(1, Ordering::Release);
+        result
+    }
+
+    /// Looks at the state.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,170 @@
+//! What a logical unit remembers between commands, other than blocks.
+
+use block::Geometry;
+
+use crate::attention::{Attention, Attentions};
+use crate::failure::Failure;
+use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
+use crate::sense::{Condition, SenseFormat, SenseKey, asc};
+use crate::unit::LogicalUnit;
+
+/// Whether the medium may be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// It may.
+    Open,
+    /// The device hangs: commands that need the medium get NOT READY at once instead of hanging with it.
+    Hung,
+}
+
+/// Whether there is a medium, in a unit whose medium can be ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Loaded,
+    Ejected,
+}
+
+/// An I_T nexus that uses the logical unit.
+pub(crate) struct Attached {
+    pub(crate) id: NexusId,
+    pub(crate) initiator: InitiatorPort,
+    pub(crate) target_port: TargetPort,
+    pub(crate) attentions: Attentions,
+    /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
+    pub(crate) prevents_removal: bool,
+}
+
+/// All of it, behind the unit's lock.
+pub(crate) struct State {
+    pub(crate) nexuses: Vec<Attached>,
+    pub(crate) medium: Medium,
+    pub(crate) fence: Fence,
+    /// Caching mode page, WCE.
+    pub(crate) write_cache: bool,
+    /// Control mode page, SWP.
+    pub(crate) software_write_protect: bool,
+    /// Control mode page, D_SENSE.
+    pub(crate) descriptor_sense: bool,
+}
+
+impl State {
+    pub(crate) fn new(volatile_cache: bool) -> State {
+        State {
+            nexuses: Vec::new(),
+            medium: Medium::Loaded,
+            fence: Fence::Open,
+            write_cache: volatile_cache,
+            software_write_protect: false,
+            descriptor_sense: false,
+        }
+    }
+
+    pub(crate) fn attach(&mut self, id: NexusId, initiator: InitiatorPort, target_port: TargetPort) {
+        let attentions = Attentions::default();
+        self.nexuses.push(Attached { id, initiator, target_port, attentions, prevents_removal: false });
+        self.raise(id, Attention::PowerOn);
+    }
+
+    /// I_T nexus loss: what lives with the nexus ends.
+    pub(crate) fn detach(&mut self, id: NexusId) {
+        self.nexuses.retain(|nexus| nexus.id != id);
+    }
+
+    /// Logical unit reset. The medium stays where it is, and so do persistent reservations.
+    pub(crate) fn reset(&mut self) {
+        for nexus in &mut self.nexuses {
+            nexus.prevents_removal = false;
+        }
+        self.raise_all(Attention::BusDeviceReset);
+    }
+
+    pub(crate) fn nexus(&mut self, id: NexusId) -> Option<&mut Attached> {
+        self.nexuses.iter_mut().find(|nexus| nexus.id == id)
+    }
+
+    pub(crate) fn raise(&mut self, id: NexusId, attention: Attention) {
+        if let Some(nexus) = self.nexus(id) {
+            nexus.attentions.raise(attention);
+        }
+    }
+
+    pub(crate) fn raise_all(&mut self, attention: Attention) {
+        self.nexuses.iter_mut().for_each(|nexus| nexus.attentions.raise(attention));
+    }
+
+    pub(crate) fn raise_others(&mut self, than: NexusId, attention: Attention) {
+        let others = self.nexuses.iter_mut().filter(|nexus| nexus.id != than);
+        others.for_each(|nexus| nexus.attentions.raise(attention));
+    }
+
+    pub(crate) fn clear(&mut self, id: NexusId, attention: Attention) {
+        if let Some(nexus) = self.nexus(id) {
+            nexus.attentions.clear(attention);
+        }
+    }
+
+    pub(crate) fn take_attention(&mut self, id: NexusId) -> Option<Attention> {
+        self.nexus(id)?.attentions.take()
+    }
+
+    pub(crate) fn sense_format(&self) -> SenseFormat {
+        if self.descriptor_sense { SenseFormat::Descriptor } else { SenseFormat::Fixed }
+    }
+
+    /// Why the medium cannot be accessed, if it cannot.
+    pub(crate) fn ready(&self) -> Result<(), Condition> {
+        match (self.fence, self.medium) {
+            (Fence::Hung, _) => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
+            (Fence::Open, Medium::Ejected) => {
+                Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT))
+            }
+            (Fence::Open, Medium::Loaded) => Ok(()),
+        }
+    }
+
+    /// Why nothing may be written, if it may not.
+    pub(crate) fn writable(&self, read_only: bool) -> Result<(), Condition> {
+        match (read_only, self.software_write_protect) {
+            (true, _) => Err(Condition::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)),
+            (false, true) => Err(Condition::new(SenseKey::DataProtect, asc::SOFTWARE_WRITE_PROTECTED)),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Whether the reservations there are let this nexus carry out a command of this class.
+    pub(crate) fn reserved(&self, _id: NexusId, _class: Reserved) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// What this nexus may take for granted until the state changes.
+    pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64, unit: &LogicalUnit) -> View {
+        let quiet = self.nexuses.iter().any(|nexus| nexus.id == id && nexus.attentions.is_empty());
+        let ready = quiet && self.ready().is_ok();
+        let writable = self.writable(unit.read_only()).is_ok();
+        let volatile_cache = unit.device().profile().volatile_cache;
+        View {
+            generation,
+            geometry,
+            reads: ready && self.reserved(id, Reserved::Read).is_ok(),
+            writes: ready && writable && self.reserved(id, Reserved::Write).is_ok(),
+            volatile_cache,
+            write_through: !self.write_cache,
+            format: self.sense_format(),
+        }
+    }
+}
+
+/// What reservations think of a command (SPC-4 table 66, SBC-3 table 12; SPC-2 table 9 for RESERVE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    /// Allowed under any reservation: INQUIRY, REPORT LUNS, REQUEST SENSE.
+    Never,
+    /// Allowed under persistent reservations, conflicts with RESERVE: TEST UNIT READY.
+    Status,
+    /// Conflicts with an exclusive access reservation of others.
+    Read,
+    /// Conflicts with any reservation of others.
+    Write,
+    /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE OUT.
+    Own,
+}
