@@ -7,5 +7,9 @@
 //! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are), [`login`] (how a
 //! connection begins).
 
+pub mod digest;
+pub mod keys;
+pub mod negotiate;
 pub mod pdu;
 pub mod serial;
+pub mod text;

@@ -1,0 +1,337 @@
+//! Negotiation (RFC 7143 section 6.2): how two sides' wishes become the [`Parameters`] that both work by.
+//!
+//! One [`Negotiator`] serves one side of one login. The initiator makes offers and reads the answers; the target
+//! declares its own numbers and answers. Either understands both parts, since the standard lets both offer. The
+//! rules of each key are in [`crate::keys`]; names, authentication and SendTargets are not negotiated here.
+//!
+//! ```text
+//!   initiator                                     target
+//!   MaxBurstLength=16776192   ───────────────▶    wants at most 1048576
+//!                             ◀───────────────    MaxBurstLength=1048576
+//!   X-com.example.Dance=Yes   ───────────────▶    never heard of it
+//!                             ◀───────────────    X-com.example.Dance=NotUnderstood
+//! ```
+
+mod parameters;
+mod setting;
+
+pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
+
+use std::fmt;
+
+use self::setting::Setting;
+use crate::keys::{self, Entry, Key, Rule, Scope, Sender, Use, answer};
+use crate::text::{self, Pair};
+
+/// Which side of a session someone is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Sends commands.
+    Initiator,
+    /// Carries them out.
+    Target,
+}
+
+/// What a peer did that ends a negotiation. A target answers it with "initiator error" (0200); an initiator closes
+/// the connection (section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NegotiationError {
+    /// A key that was settled was negotiated again.
+    Repeated(Key),
+    /// An answer that the key's rule does not allow to what was offered.
+    UnfairAnswer(Key),
+    /// No choice that both sides accept, where this side does not accept the default either.
+    NothingShared(Key),
+}
+
+/// One side of one login's negotiation.
+#[derive(Clone, Debug)]
+pub struct Negotiator {
+    role: Role,
+    offers: Offers,
+    parameters: Parameters,
+    is_leading: bool,
+    progress: [Progress; keys::TABLE.len()],
+}
+
+/// How far a key has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Open,
+    Offered,
+    Settled,
+}
+
+impl Negotiator {
+    /// Nothing said yet, for the first connection of a session.
+    pub fn leading(role: Role, offers: Offers, session_type: SessionType) -> Negotiator {
+        let parameters = Parameters::defaults(session_type);
+        Negotiator {
+            role,
+            offers,
+            parameters,
+            is_leading: true,
+            progress: [Progress::Open; keys::TABLE.len()],
+        }
+    }
+
+    /// Nothing said yet, for a further connection of a session that has agreed on `session`.
+    pub fn following(role: Role, offers: Offers, session: &Parameters) -> Negotiator {
+        let parameters = session.for_another_connection();
+        Negotiator {
+            role,
+            offers,
+            parameters,
+            is_leading: false,
+            progress: [Progress::Open; keys::TABLE.len()],
+        }
+    }
+
+    /// Appends what this side says of its own accord: declarations, and an initiator's offers. Once a login.
+    pub fn open(&mut self, out: &mut Vec<u8>) {
+        self.declare(out);
+        if self.role == Role::Initiator {
+            for entry in &keys::TABLE {
+                self.offer(entry, out);
+            }
+        }
+    }
+
+    /// Takes a PDU's pairs in, and appends the answers that are due.
+    ///
+    /// FirstBurstLength is taken last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value may stand
+    /// behind it in the text.
+    pub fn receive_all(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), NegotiationError> {
+        let depends = |pair: &&Pair<'_>| pair.key == Key::FirstBurstLength.name();
+        pairs.iter().filter(|pair| !depends(pair)).try_for_each(|&pair| self.receive(pair, out))?;
+        pairs.iter().filter(depends).try_for_each(|&pair| self.receive(pair, out))
+    }
+
+    /// Whether offers have not been answered yet.
+    pub fn awaits_answers(&self) -> bool {
+        self.progress.contains(&Progress::Offered)
+    }
+
+    /// What both sides now work by. What was offered and never answered keeps its default.
+    ///
+    /// FirstBurstLength is brought down to MaxBurstLength where two messages, or a default, left it above: a
+    /// sender loses nothing by it, and a receiver was never to get more than MaxBurstLength at once.
+    pub fn finish(mut self) -> Result<Parameters, NegotiationError> {
+        if let Some(entry) = keys::TABLE.iter().find(|entry| !self.accepts_outcome(entry)) {
+            return Err(NegotiationError::NothingShared(entry.key));
+        }
+        let parameters = &mut self.parameters;
+        parameters.first_burst_length = parameters.first_burst_length.min(parameters.max_burst_length);
+        Ok(self.parameters)
+    }
+
+    fn declare(&mut self, out: &mut Vec<u8>) {
+        let segment = self.offers.max_recv_data_segment_length.clamp(512, 0xff_ffff);
+        self.parameters.local_max_recv_data_segment_length = segment;
+        text::append(out, Key::MaxRecvDataSegmentLength.name(), segment);
+        if let Some(alias) = self.offers.alias.clone() {
+            let (key, place) = match self.role {
+                Role::Initiator => (Key::InitiatorAlias, &mut self.parameters.initiator_alias),
+                Role::Target => (Key::TargetAlias, &mut self.parameters.target_alias),
+            };
+            text::append(out, key.name(), &alias);
+            *place = Some(alias);
+        }
+    }
+
+    fn may_offer(&self, entry: &Entry) -> bool {
+        self.is_relevant(entry) && (self.is_leading || entry.used != Use::LeadingLogin)
+    }
+
+    fn is_relevant(&self, entry: &Entry) -> bool {
+        !(entry.irrelevant_in_discovery && self.parameters.session_type == SessionType::Discovery)
+    }
+
+    fn offer(&mut self, entry: &Entry, out: &mut Vec<u8>) {
+        let Some(settings) = self.offers.settings_in_range(entry.key).filter(|_| self.may_offer(entry))
+        else {
+            return;
+        };
+        let listed: Vec<String> = settings.iter().map(Setting::to_string).collect();
+        text::append(out, entry.name, listed.join(","));
+        self.progress[entry.key as usize] = Progress::Offered;
+    }
+
+    fn receive(&mut self, pair: Pair<'_>, out: &mut Vec<u8>) -> Result<(), NegotiationError> {
+        let Some(key) = Key::find(pair.key) else {
+            reply_unless_answer(pair, answer::NOT_UNDERSTOOD, out);
+            return Ok(());
+        };
+        match key.entry().rule {
+            Rule::Text | Rule::DeclaredNumber(..) => self.parameters.hear(self.role, key, pair, out),
+            Rule::Obsolete(refusal) => reply_unless_answer(pair, refusal, out),
+            Rule::Exchange => reply_unless_answer(pair, answer::REJECT, out),
+            Rule::And(_) | Rule::Or(_) | Rule::Minimum(..) | Rule::Maximum(..) | Rule::Choice(_) => {
+                return self.negotiate(key, pair, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// An offer or an answer, whichever is due.
+    fn negotiate(&mut self, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) -> Result<(), NegotiationError> {
+        match self.progress[key as usize] {
+            Progress::Offered => self.take_answer(key, pair.value)?,
+            Progress::Open if answer::is_answer(pair.value) => return Ok(()),
+            Progress::Open => text::append(out, pair.key, self.answer_offer(key, pair.value)),
+            // Section 6.3: "An attempt to renegotiate/redeclare parameters not specifically allowed MUST be
+            // detected".
+            Progress::Settled => return Err(NegotiationError::Repeated(key)),
+        }
+        self.progress[key as usize] = Progress::Settled;
+        Ok(())
+    }
+
+    /// What the peer makes of our offer. If it does not want the key at all, the default stays.
+    fn take_answer(&mut self, key: Key, value: &str) -> Result<(), NegotiationError> {
+        if answer::is_answer(value) {
+            return Ok(());
+        }
+        let rule = key.entry().rule;
+        let offered = self.offers.settings_in_range(key).unwrap_or_default();
+        match setting::read(rule, value).as_deref() {
+            Some(&[answer]) if setting::is_fair(rule, &offered, answer) => self.parameters.set(key, answer),
+            _ => return Err(NegotiationError::UnfairAnswer(key)),
+        }
+        Ok(())
+    }
+
+    /// What to answer to the peer's offer; what is agreed holds from here on.
+    fn answer_offer(&mut self, key: Key, value: &str) -> String {
+        let entry = key.entry();
+        if !self.is_relevant(entry) {
+            return answer::IRRELEVANT.to_owned();
+        }
+        let agreed = setting::read(entry.rule, value)
+            .and_then(|offered| setting::agree(entry.rule, &offered, &self.acceptable(entry)));
+        match agreed {
+            Some(setting) if self.may_change(entry) || self.parameters.setting(key) == Some(setting) => {
+                self.parameters.set(key, setting);
+                setting.to_string()
+            }
+            _ => answer::REJECT.to_owned(),
+        }
+    }
+
+    /// What this side accepts of a key now. On a further connection the session's values stand: an initiator that
+    /// repeats them there, though LO forbids it, hears them again and no harm is done.
+    fn acceptable(&self, entry: &Entry) -> Vec<Setting> {
+        if !self.may_change(entry) {
+            return self.parameters.setting(entry.key).into_iter().collect();
+        }
+        let settings = self.offers.settings_in_range(entry.key).unwrap_or_default();
+        match entry.key {
+            Key::FirstBurstLength => {
+                let range = text::Range { least: 512, greatest: self.parameters.max_burst_length };
+                settings.into_iter().map(|setting| setting.clamped(range)).collect()
+            }
+            _ => settings,
+        }
+    }
+
+    fn may_change(&self, entry: &Entry) -> bool {
+        self.is_leading || entry.scope == Scope::Connection
+    }
+
+    /// Whether this side can live with how a choice has come out.
+    fn accepts_outcome(&self, entry: &Entry) -> bool {
+        if !matches!(entry.rule, Rule::Choice(_)) || !self.may_offer(entry) {
+            return true;
+        }
+        let acceptable = self.offers.settings(entry.key).unwrap_or_default();
+        self.parameters.setting(entry.key).is_none_or(|outcome| acceptable.contains(&outcome))
+    }
+}
+
+impl Parameters {
+    /// Takes in a pair that comes in full feature phase, and appends the answer if one is due. Only declarations
+    /// are of any use there (use "ALL"): what a login has settled stays settled, and gets "Reject".
+    pub fn receive_in_full_feature(&mut self, role: Role, pair: Pair<'_>, out: &mut Vec<u8>) {
+        match Key::find(pair.key) {
+            None => reply_unless_answer(pair, answer::NOT_UNDERSTOOD, out),
+            Some(key) if key.entry().used == Use::Always => self.hear(role, key, pair, out),
+            Some(_) => reply_unless_answer(pair, answer::REJECT, out),
+        }
+    }
+
+    /// Takes in a declaration. Declared again, the last holds: initiators do repeat MaxRecvDataSegmentLength.
+    fn hear(&mut self, role: Role, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) {
+        let from_peer = match role {
+            Role::Initiator => key.entry().sender != Sender::Initiator,
+            Role::Target => key.entry().sender != Sender::Target,
+        };
+        if answer::is_answer(pair.value) {
+            return;
+        }
+        if !from_peer || !self.declare(key, pair.value) {
+            text::append(out, pair.key, answer::REJECT);
+        }
+    }
+
+    /// Whether a declaration is acceptable; it then holds. Names and addresses are the login's, not ours.
+    fn declare(&mut self, key: Key, value: &str) -> bool {
+        match (key, key.entry().rule) {
+            (Key::MaxRecvDataSegmentLength, Rule::DeclaredNumber(range, _)) => {
+                let number = text::number(value).filter(|&number| range.holds(number));
+                number.inspect(|&number| self.peer_max_recv_data_segment_length = number).is_some()
+            }
+            (Key::InitiatorAlias, _) => set_alias(&mut self.initiator_alias, value),
+            (Key::TargetAlias, _) => set_alias(&mut self.target_alias, value),
+            _ => true,
+        }
+    }
+}
+
+impl NegotiationError {
+    /// The key that it is about.
+    pub fn key(self) -> Key {
+        match self {
+            NegotiationError::Repeated(key)
+            | NegotiationError::UnfairAnswer(key)
+            | NegotiationError::NothingShared(key) => key,
+        }
+    }
+}
+
+impl fmt::Display for NegotiationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NegotiationError::Repeated(key) => write!(f, "{} was negotiated twice", key.name()),
+            NegotiationError::UnfairAnswer(key) => {
+                write!(f, "{} was answered with what was not offered", key.name())
+            }
+            NegotiationError::NothingShared(key) => {
+                write!(f, "{} has no value that both sides accept", key.name())
+            }
+        }
+    }
+}
+
+impl std::error::Error for NegotiationError {}
+
+/// Answers a pair, unless it is an answer itself: two sides that do not understand each other must not go on
+/// telling each other so.
+fn reply_unless_answer(pair: Pair<'_>, reply: &str, out: &mut Vec<u8>) {
+    if !answer::is_answer(pair.value) {
+        text::append(out, pair.key, reply);
+    }
+}
+
+/// Section 13.6: an alias is "a human-readable name ... maximum length 255 bytes".
+const ALIAS_BYTES_MAX: usize = 255;
+
+fn set_alias(place: &mut Option<String>, value: &str) -> bool {
+    let fits = value.len() <= ALIAS_BYTES_MAX;
+    if fits {
+        *place = (!value.is_empty()).then(|| value.to_owned());
+    }
+    fits
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! What a login agrees on, and what a side would like it to agree on.
+
+use std::fmt;
+
+use super::setting::Setting;
+use crate::keys::{Key, Rule};
+
+/// CRC32C or nothing (RFC 7143 section 13.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DigestKind {
+    /// No digest.
+    #[default]
+    None,
+    /// CRC32C.
+    Crc32c,
+}
+
+/// When a task management function is answered (section 13.23).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TaskReporting {
+    /// As RFC 3720 had it.
+    #[default]
+    Rfc3720,
+    /// Behind a fence: all older responses have been acknowledged.
+    ResponseFence,
+    /// Behind a fence, without waiting for the initiator to end its data transfers.
+    FastAbort,
+}
+
+/// What a session is for (section 13.21).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SessionType {
+    /// To use a target.
+    #[default]
+    Normal,
+    /// To ask which targets there are.
+    Discovery,
+}
+
+/// Everything that a connection's two sides have agreed on. Both machines of the full feature phase work by it.
+///
+/// Both sides hold the same values, but for the two MaxRecvDataSegmentLengths, which are each other's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// What the session is for.
+    pub session_type: SessionType,
+    /// The digest behind every header of this connection.
+    pub header_digest: DigestKind,
+    /// The digest behind every data segment of this connection.
+    pub data_digest: DigestKind,
+    /// Connections that the session may have.
+    pub max_connections: u16,
+    /// Whether no unsolicited Data-Out may be sent.
+    pub initial_r2t: bool,
+    /// Whether data may come with the command itself.
+    pub immediate_data: bool,
+    /// Bytes of data that we take in one PDU of this connection.
+    pub local_max_recv_data_segment_length: u32,
+    /// Bytes of data that the peer takes in one PDU of this connection.
+    pub peer_max_recv_data_segment_length: u32,
+    /// Bytes in one sequence of Data-In, or asked for by one R2T.
+    pub max_burst_length: u32,
+    /// Bytes of a command's data that may be sent before it is asked for. At most `max_burst_length`.
+    pub first_burst_length: u32,
+    /// Seconds to wait before a lost connection is made again.
+    pub default_time2wait_s: u16,
+    /// Seconds after that for which a lost connection's tasks are kept.
+    pub default_time2retain_s: u16,
+    /// R2Ts that a task may have open at once.
+    pub max_outstanding_r2t: u16,
+    /// Whether the PDUs of a sequence come in the order of their offsets.
+    pub data_pdu_in_order: bool,
+    /// Whether the sequences come in the order of their offsets.
+    pub data_sequence_in_order: bool,
+    /// 0: a failure ends the session; 1: digest failures are mended; 2: lost connections are mended too.
+    pub error_recovery_level: u8,
+    /// When a task management function is answered.
+    pub task_reporting: TaskReporting,
+    /// 1: RFC 7143; 2: RFC 7144 too.
+    pub protocol_level: u8,
+    /// What the initiator calls itself, for people.
+    pub initiator_alias: Option<String>,
+    /// What the target calls itself, for people.
+    pub target_alias: Option<String>,
+}
+
+/// What one side would like, and will accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offers {
+    /// Header digests that are acceptable. An initiator lists the preferred first, and a target takes the first on
+    /// that list that it accepts. Must not be empty; without `None` in it, a login that ends without one fails.
+    pub header_digest: Vec<DigestKind>,
+    /// Data digests that are acceptable, likewise.
+    pub data_digest: Vec<DigestKind>,
+    /// Connections for the session, 1 to 65535.
+    pub max_connections: u16,
+    /// Whether unsolicited Data-Out is unwelcome.
+    pub initial_r2t: bool,
+    /// Whether immediate data is welcome.
+    pub immediate_data: bool,
+    /// Bytes of data that we take in one PDU, 512 to 2^24 - 1.
+    pub max_recv_data_segment_length: u32,
+    /// Bytes, 512 to 2^24 - 1.
+    pub max_burst_length: u32,
+    /// Bytes, 512 to `max_burst_length`.
+    pub first_burst_length: u32,
+    /// Seconds, 0 to 3600.
+    pub default_time2wait_s: u16,
+    /// Seconds, 0 to 3600.
+    pub default_time2retain_s: u16,
+    /// R2Ts a task, 1 to 65535.
+    pub max_outstanding_r2t: u16,
+    /// Whether PDUs must come in order.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences must come in order.
+    pub data_sequence_in_order: bool,
+    /// 0 to 2.
+    pub error_recovery_level: u8,
+    /// Acceptable kinds, likewise.
+    pub task_reporting: Vec<TaskReporting>,
+    /// 0 to 31.
+    pub protocol_level: u8,
+    /// What this side calls itself, for people; at most 255 bytes.
+    pub alias: Option<String>,
+}
+
+impl Parameters {
+    /// What holds when nothing has been negotiated: the standard's defaults.
+    pub fn defaults(session_type: SessionType) -> Parameters {
+        Parameters {
+            session_type,
+            header_digest: DigestKind::None,
+            data_digest: DigestKind::None,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            local_max_recv_data_segment_length: 8192,
+            peer_max_recv_data_segment_length: 8192,
+            max_burst_length: 262_144,
+            first_burst_length: 65_536,
+            default_time2wait_s: 2,
+            default_time2retain_s: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+            initiator_alias: None,
+            target_alias: None,
+        }
+    }
+
+    /// For a further connection of a session: what holds for the session stays, what holds for a connection goes
+    /// back to its default.
+    pub fn for_another_connection(&self) -> Parameters {
+        let defaults = Parameters::defaults(self.session_type);
+        Parameters {
+            header_digest: defaults.header_digest,
+            data_digest: defaults.data_digest,
+            local_max_recv_data_segment_length: defaults.local_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: defaults.peer_max_recv_data_segment_length,
+            ..self.clone()
+        }
+    }
+
+    /// The same agreement, seen from the other side.
+    pub fn mirrored(&self) -> Parameters {
+        Parameters {
+            local_max_recv_data_segment_length: self.peer_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: self.local_max_recv_data_segment_length,
+            ..self.clone()
+        }
+    }
+
+    /// A negotiated key's value now; `None` for keys that are not negotiated by value.
+    pub(super) fn setting(&self, key: Key) -> Option<Setting> {
+        Some(match key {
+            Key::HeaderDigest => Setting::Choice(self.header_digest.name()),
+            Key::DataDigest => Setting::Choice(self.data_digest.name()),
+            Key::MaxConnections => Setting::Number(self.max_connections.into()),
+            Key::InitialR2t => Setting::Flag(self.initial_r2t),
+            Key::ImmediateData => Setting::Flag(self.immediate_data),
+            Key::MaxBurstLength => Setting::Number(self.max_burst_length),
+            Key::FirstBurstLength => Setting::Number(self.first_burst_length),
+            Key::DefaultTime2Wait => Setting::Number(self.default_time2wait_s.into()),
+            Key::DefaultTime2Retain => Setting::Number(self.default_time2retain_s.into()),
+            Key::MaxOutstandingR2t => Setting::Number(self.max_outstanding_r2t.into()),
+            Key::DataPduInOrder => Setting::Flag(self.data_pdu_in_order),
+            Key::DataSequenceInOrder => Setting::Flag(self.data_sequence_in_order),
+            Key::ErrorRecoveryLevel => Setting::Number(self.error_recovery_level.into()),
+            Key::TaskReporting => Setting::Choice(self.task_reporting.name()),
+            Key::IscsiProtocolLevel => Setting::Number(self.protocol_level.into()),
+            _ => return None,
+        })
+    }
+
+    /// Takes over what was agreed. The setting is within the key's range, so the conversions lose nothing.
+    pub(super) fn set(&mut self, key: Key, setting: Setting) {
+        match (key, setting) {
+            (Key::HeaderDigest, Setting::Choice(name)) => self.header_digest = DigestKind::named(name),
+            (Key::DataDigest, Setting::Choice(name)) => self.data_digest = DigestKind::named(name),
+            (Key::MaxConnections, Setting::Number(n)) => self.max_connections = n as u16,
+            (Key::InitialR2t, Setting::Flag(yes)) => self.initial_r2t = yes,
+            (Key::ImmediateData, Setting::Flag(yes)) => self.immediate_data = yes,
+            (Key::MaxBurstLength, Setting::Number(n)) => self.max_burst_length = n,
+            (Key::FirstBurstLength, Setting::Number(n)) => self.first_burst_length = n,
+            (Key::DefaultTime2Wait, Setting::Number(n)) => self.default_time2wait_s = n as u16,
+            (Key::DefaultTime2Retain, Setting::Number(n)) => self.default_time2retain_s = n as u16,
+            (Key::MaxOutstandingR2t, Setting::Number(n)) => self.max_outstanding_r2t = n as u16,
+            (Key::DataPduInOrder, Setting::Flag(yes)) => self.data_pdu_in_order = yes,
+            (Key::DataSequenceInOrder, Setting::Flag(yes)) => self.data_sequence_in_order = yes,
+            (Key::ErrorRecoveryLevel, Setting::Number(n)) => self.error_recovery_level = n as u8,
+            (Key::TaskReporting, Setting::Choice(name)) => self.task_reporting = TaskReporting::named(name),
+            (Key::IscsiProtocolLevel, Setting::Number(n)) => self.protocol_level = n as u8,
+            (key, setting) => debug_assert!(false, "{key:?} has no setting {setting:?}"),
+        }
+    }
+}
+
+impl Offers {
+    /// What our target likes: everything that makes it fast and costs it little.
+    ///
+    /// MaxBurstLength is the greatest that common initiators offer (open-iscsi: 16776192), so theirs decides.
+    /// Digests only if the initiator insists: it lists CRC32C alone, or first.
+    pub fn of_target() -> Offers {
+        Offers {
+            header_digest: vec![DigestKind::None, DigestKind::Crc32c],
+            data_digest: vec![DigestKind::None, DigestKind::Crc32c],
+            max_connections: 8,
+            initial_r2t: false,
+            immediate_data: true,
+            max_recv_data_segment_length: 262_144,
+            max_burst_length: 16_776_192,
+            first_burst_length: 262_144,
+            default_time2wait_s: 2,
+            default_time2retain_s: 20,
+            max_outstanding_r2t: 8,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: vec![TaskReporting::Rfc3720, TaskReporting::ResponseFence],
+            protocol_level: 1,
+            alias: None,
+        }
+    }
+
+    /// What our initiator likes: the same, with one connection, and no digests.
+    pub fn of_initiator() -> Offers {
+        Offers {
+            header_digest: vec![DigestKind::None],
+            data_digest: vec![DigestKind::None],
+            max_connections: 1,
+            task_reporting: vec![TaskReporting::Rfc3720],
+            ..Offers::of_target()
+        }
+    }
+
+    /// What this side says of a key, in the order of its preference; `None` for keys that are not negotiated.
+    pub(super) fn settings(&self, key: Key) -> Option<Vec<Setting>> {
+        let one = |setting| Some(vec![setting]);
+        match key {
+            Key::HeaderDigest => {
+                Some(self.header_digest.iter().map(|kind| Setting::Choice(kind.name())).collect())
+            }
+            Key::DataDigest => {
+                Some(self.data_digest.iter().map(|kind| Setting::Choice(kind.name())).collect())
+            }
+            Key::TaskReporting => {
+                Some(self.task_reporting.iter().map(|kind| Setting::Choice(kind.name())).collect())
+            }
+            Key::MaxConnections => one(Setting::Number(self.max_connections.into())),
+            Key::InitialR2t => one(Setting::Flag(self.initial_r2t)),
+            Key::ImmediateData => one(Setting::Flag(self.immediate_data)),
+            Key::MaxBurstLength => one(Setting::Number(self.max_burst_length)),
+            Key::FirstBurstLength => one(Setting::Number(self.first_burst_length.min(self.max_burst_length))),
+            Key::DefaultTime2Wait => one(Setting::Number(self.default_time2wait_s.into())),
+            Key::DefaultTime2Retain => one(Setting::Number(self.default_time2retain_s.into())),
+            Key::MaxOutstandingR2t => one(Setting::Number(self.max_outstanding_r2t.into())),
+            Key::DataPduInOrder => one(Setting::Flag(self.data_pdu_in_order)),
+            Key::DataSequenceInOrder => one(Setting::Flag(self.data_sequence_in_order)),
+            Key::ErrorRecoveryLevel => one(Setting::Number(self.error_recovery_level.into())),
+            Key::IscsiProtocolLevel => one(Setting::Number(self.protocol_level.into())),
+            _ => None,
+        }
+    }
+
+    /// The same, with every number brought into its key's range, so that no offer breaks a rule.
+    pub(super) fn settings_in_range(&self, key: Key) -> Option<Vec<Setting>> {
+        let settings = self.settings(key)?;
+        Some(match key.entry().rule {
+            Rule::Minimum(range, _) | Rule::Maximum(range, _) => {
+                settings.into_iter().map(|setting| setting.clamped(range)).collect()
+            }
+            _ => settings,
+        })
+    }
+}
+
+impl DigestKind {
+    fn name(self) -> &'static str {
+        match self {
+            DigestKind::None => "None",
+            DigestKind::Crc32c => "CRC32C",
+        }
+    }
+
+    fn named(name: &str) -> DigestKind {
+        if name == DigestKind::Crc32c.name() { DigestKind::Crc32c } else { DigestKind::None }
+    }
+}
+
+impl TaskReporting {
+    fn name(self) -> &'static str {
+        match self {
+            TaskReporting::Rfc3720 => "RFC3720",
+            TaskReporting::ResponseFence => "ResponseFence",
+            TaskReporting::FastAbort => "FastAbort",
+        }
+    }
+
+    fn named(name: &str) -> TaskReporting {
+        match name {
+            "ResponseFence" => TaskReporting::ResponseFence,
+            "FastAbort" => TaskReporting::FastAbort,
+            _ => TaskReporting::Rfc3720,
+        }
+    }
+}
+
+impl SessionType {
+    /// The value of the key SessionType.
+    pub fn name(self) -> &'static str {
+        match self {
+            SessionType::Normal => "Normal",
+            SessionType::Discovery => "Discovery",
+        }
+    }
+
+    /// The type of this name.
+    pub fn named(name: &str) -> Option<SessionType> {
+        [SessionType::Normal, SessionType::Discovery].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One line for the log, in the standard's words.
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} HeaderDigest={} DataDigest={} MaxRecvDataSegmentLength={}/{} MaxConnections={} InitialR2T={} \
+             ImmediateData={} MaxBurstLength={} FirstBurstLength={} MaxOutstandingR2T={} ErrorRecoveryLevel={}",
+            self.session_type.name(),
+            self.header_digest.name(),
+            self.data_digest.name(),
+            self.local_max_recv_data_segment_length,
+            self.peer_max_recv_data_segment_length,
+            self.max_connections,
+            Setting::Flag(self.initial_r2t),
+            Setting::Flag(self.immediate_data),
+            self.max_burst_length,
+            self.first_burst_length,
+            self.max_outstanding_r2t,
+            self.error_recovery_level,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::TABLE;
+
+    #[test]
+    fn the_defaults_are_the_table_s() {
+        let defaults = Parameters::defaults(SessionType::Normal);
+        for entry in TABLE {
+            let expected = match entry.rule {
+                Rule::And(flag) | Rule::Or(flag) => Setting::Flag(flag),
+                Rule::Minimum(_, number) | Rule::Maximum(_, number) => Setting::Number(number),
+                Rule::Choice(choices) => Setting::Choice(choices[0]),
+                Rule::Text | Rule::DeclaredNumber(..) | Rule::Exchange | Rule::Obsolete(_) => continue,
+            };
+            assert_eq!(defaults.setting(entry.key), Some(expected), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_what_is_there() {
+        let mut parameters = Parameters::defaults(SessionType::Normal);
+        for entry in TABLE {
+            for setting in Offers::of_target().settings(entry.key).unwrap_or_default() {
+                parameters.set(entry.key, setting);
+                assert_eq!(parameters.setting(entry.key), Some(setting), "{}", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn another_connection_negotiates_only_what_is_its_own() {
+        let mut first = Parameters::defaults(SessionType::Normal);
+        first.header_digest = DigestKind::Crc32c;
+        first.max_connections = 4;
+        let second = first.for_another_connection();
+        assert_eq!((second.header_digest, second.max_connections), (DigestKind::None, 4));
+    }
+}

@@ -1,0 +1,241 @@
+//! Scenes of two negotiators, and what any two of them must agree on.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The target's answers to a text, and what it then works by.
+fn answers(target: &mut Negotiator, offered: &str) -> Result<String, NegotiationError> {
+    let mut out = Vec::new();
+    let wire = offered.replace(' ', "\0");
+    let pairs = text::parse(wire.as_bytes()).expect("well formed");
+    target.receive_all(&pairs, &mut out)?;
+    Ok(String::from_utf8(out).expect("text").trim_end_matches('\0').replace('\0', " "))
+}
+
+fn target() -> Negotiator {
+    Negotiator::leading(Role::Target, Offers::of_target(), SessionType::Normal)
+}
+
+/// Both sides talk until neither has anything to say.
+fn meet(initiator: &mut Negotiator, target: &mut Negotiator) -> Result<(), NegotiationError> {
+    let (mut to_target, mut to_initiator) = (Vec::new(), Vec::new());
+    initiator.open(&mut to_target);
+    target.open(&mut to_initiator);
+    for _ in 0..4 {
+        target
+            .receive_all(&text::parse(&std::mem::take(&mut to_target)).expect("text"), &mut to_initiator)?;
+        initiator
+            .receive_all(&text::parse(&std::mem::take(&mut to_initiator)).expect("text"), &mut to_target)?;
+    }
+    assert!(to_target.is_empty() && to_initiator.is_empty(), "they never stop");
+    Ok(())
+}
+
+#[test]
+fn unknown_keys_are_not_understood_and_nobody_answers_an_answer() {
+    assert_eq!(
+        answers(&mut target(), "X-com.example.Dance=Yes").as_deref(),
+        Ok("X-com.example.Dance=NotUnderstood")
+    );
+    assert_eq!(answers(&mut target(), "X-com.example.Dance=NotUnderstood").as_deref(), Ok(""));
+    assert_eq!(answers(&mut target(), "MaxBurstLength=Irrelevant IFMarker=Reject").as_deref(), Ok(""));
+}
+
+#[test]
+fn values_that_cannot_be_are_rejected_and_the_default_stays() {
+    let mut target = target();
+    let text = "MaxBurstLength=511 InitialR2T=Maybe HeaderDigest=MD5 ErrorRecoveryLevel=3";
+    let refusals = "MaxBurstLength=Reject InitialR2T=Reject HeaderDigest=Reject ErrorRecoveryLevel=Reject";
+    assert_eq!(answers(&mut target, text).as_deref(), Ok(refusals));
+    assert_eq!(target.finish(), Ok(Parameters::defaults(SessionType::Normal)));
+}
+
+#[test]
+fn a_key_negotiated_twice_ends_the_login() {
+    let mut target = target();
+    assert!(answers(&mut target, "MaxBurstLength=65536").is_ok());
+    let again = answers(&mut target, "MaxBurstLength=65536");
+    assert_eq!(again, Err(NegotiationError::Repeated(Key::MaxBurstLength)));
+}
+
+#[test]
+fn a_declaration_made_twice_is_no_harm() {
+    let mut target = target();
+    let text =
+        "MaxRecvDataSegmentLength=4096 MaxRecvDataSegmentLength=65536 InitiatorAlias=a InitiatorAlias=b";
+    assert_eq!(answers(&mut target, text).as_deref(), Ok(""));
+    let parameters = target.finish().expect("agreed");
+    assert_eq!(parameters.peer_max_recv_data_segment_length, 65536);
+    assert_eq!(parameters.initiator_alias.as_deref(), Some("b"));
+}
+
+#[test]
+fn a_declaration_that_cannot_be_is_rejected() {
+    let mut target = target();
+    let refused = answers(&mut target, "MaxRecvDataSegmentLength=0 TargetAlias=mine");
+    assert_eq!(refused.as_deref(), Ok("MaxRecvDataSegmentLength=Reject TargetAlias=Reject"));
+    assert_eq!(target.finish().map(|agreed| agreed.peer_max_recv_data_segment_length), Ok(8192));
+}
+
+#[test]
+fn markers_get_the_answers_that_section_13_25_asks_for() {
+    let answered = answers(&mut target(), "IFMarker=Yes OFMarker=No IFMarkInt=1~65535 OFMarkInt=2048");
+    assert_eq!(answered.as_deref(), Ok("IFMarker=No OFMarker=No IFMarkInt=Reject OFMarkInt=Reject"));
+}
+
+#[test]
+fn what_a_discovery_session_has_no_use_for_is_irrelevant() {
+    let mut target = Negotiator::leading(Role::Target, Offers::of_target(), SessionType::Discovery);
+    let answered = answers(&mut target, "InitialR2T=No DefaultTime2Wait=5");
+    assert_eq!(answered.as_deref(), Ok("InitialR2T=Irrelevant DefaultTime2Wait=5"));
+}
+
+#[test]
+fn the_first_burst_is_no_longer_than_a_burst_whichever_is_named_first() {
+    for text in ["FirstBurstLength=65536 MaxBurstLength=4096", "MaxBurstLength=4096 FirstBurstLength=65536"] {
+        let mut target = target();
+        let answered = answers(&mut target, text);
+        assert_eq!(answered.as_deref(), Ok("MaxBurstLength=4096 FirstBurstLength=4096"));
+    }
+    let mut target = target();
+    assert!(answers(&mut target, "MaxBurstLength=4096").is_ok());
+    assert_eq!(target.finish().map(|agreed| agreed.first_burst_length), Ok(4096));
+}
+
+#[test]
+fn digests_are_as_the_initiator_prefers_and_we_accept() {
+    for (offered, answer) in [("None,CRC32C", "None"), ("CRC32C,None", "CRC32C"), ("CRC32C", "CRC32C")] {
+        let answered = answers(&mut target(), &format!("HeaderDigest={offered}"));
+        assert_eq!(answered, Ok(format!("HeaderDigest={answer}")));
+    }
+}
+
+#[test]
+fn who_insists_on_a_digest_does_not_work_without() {
+    let offers = Offers { data_digest: vec![DigestKind::Crc32c], ..Offers::of_initiator() };
+    let mut initiator = Negotiator::leading(Role::Initiator, offers, SessionType::Normal);
+    let offers = Offers { data_digest: vec![DigestKind::None], ..Offers::of_target() };
+    let mut target = Negotiator::leading(Role::Target, offers, SessionType::Normal);
+    meet(&mut initiator, &mut target).expect("nobody misbehaves");
+    assert_eq!(initiator.finish(), Err(NegotiationError::NothingShared(Key::DataDigest)));
+}
+
+#[test]
+fn an_answer_beyond_the_offer_is_not_accepted() {
+    for answer in
+        ["MaxBurstLength=16777215", "MaxBurstLength=1", "HeaderDigest=CRC32C", "ImmediateData=Perhaps"]
+    {
+        let mut initiator = Negotiator::leading(Role::Initiator, Offers::of_initiator(), SessionType::Normal);
+        initiator.open(&mut Vec::new());
+        let (name, _) = answer.split_once('=').expect("a pair");
+        let key = Key::find(name).expect("a key");
+        assert_eq!(answers(&mut initiator, answer), Err(NegotiationError::UnfairAnswer(key)), "{answer}");
+    }
+}
+
+#[test]
+fn a_further_connection_hears_the_session_s_values_and_changes_none() {
+    let session = Parameters { max_burst_length: 65536, ..Parameters::defaults(SessionType::Normal) };
+    let mut target = Negotiator::following(Role::Target, Offers::of_target(), &session);
+    let answered = answers(&mut target, "MaxBurstLength=262144 FirstBurstLength=512 HeaderDigest=CRC32C");
+    assert_eq!(answered.as_deref(), Ok("MaxBurstLength=65536 HeaderDigest=CRC32C FirstBurstLength=Reject"));
+    let agreed = target.finish().expect("agreed");
+    assert_eq!((agreed.max_burst_length, agreed.first_burst_length), (65536, 65536));
+    assert_eq!(agreed.header_digest, DigestKind::Crc32c);
+}
+
+#[test]
+fn in_full_feature_phase_only_declarations_count() {
+    let mut parameters = Parameters::defaults(SessionType::Normal);
+    let mut out = Vec::new();
+    let pairs = text::parse(b"MaxRecvDataSegmentLength=1024\0MaxBurstLength=512\0X-a=1\0InitiatorAlias=me\0");
+    for pair in pairs.expect("well formed") {
+        parameters.receive_in_full_feature(Role::Target, pair, &mut out);
+    }
+    assert_eq!(out, b"MaxBurstLength=Reject\0X-a=NotUnderstood\0");
+    assert_eq!(parameters.peer_max_recv_data_segment_length, 1024);
+    assert_eq!(parameters.initiator_alias.as_deref(), Some("me"));
+}
+
+fn digests() -> impl Strategy<Value = Vec<DigestKind>> {
+    use DigestKind::{Crc32c, None};
+    prop_oneof![Just(vec![None]), Just(vec![None, Crc32c]), Just(vec![Crc32c, None])]
+}
+
+prop_compose! {
+    fn offers()(
+        (header_digest, data_digest) in (digests(), digests()),
+        (max_connections, max_outstanding_r2t) in (1u16.., 1u16..),
+        (initial_r2t, immediate_data, data_pdu_in_order, data_sequence_in_order) in any::<(bool, bool, bool, bool)>(),
+        segments in prop::array::uniform3(512u32..0x100_0000),
+        (default_time2wait_s, default_time2retain_s) in (0u16..=3600, 0u16..=3600),
+        (error_recovery_level, protocol_level) in (0u8..=2, 0u8..=31),
+        alias in prop::option::of("[a-z ]{1,40}"),
+    ) -> Offers {
+        let [max_recv_data_segment_length, max_burst_length, first_burst_length] = segments;
+        Offers {
+            header_digest, data_digest, max_connections, initial_r2t, immediate_data, max_recv_data_segment_length,
+            max_burst_length, first_burst_length, default_time2wait_s, default_time2retain_s, max_outstanding_r2t,
+            data_pdu_in_order, data_sequence_in_order, error_recovery_level,
+            task_reporting: vec![TaskReporting::FastAbort, TaskReporting::Rfc3720], protocol_level, alias,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_sides_come_to_the_same(theirs in offers(), ours in offers(), discovery: bool) {
+        let session_type = if discovery { SessionType::Discovery } else { SessionType::Normal };
+        let mut initiator = Negotiator::leading(Role::Initiator, theirs.clone(), session_type);
+        let mut target = Negotiator::leading(Role::Target, ours.clone(), session_type);
+        meet(&mut initiator, &mut target).expect("nobody misbehaves");
+        let agreed = target.finish().expect("None is always acceptable");
+        prop_assert_eq!(initiator.finish().map(|seen| seen.mirrored()), Ok(agreed.clone()));
+        prop_assert!(agreed.first_burst_length <= agreed.max_burst_length);
+        if !discovery {
+            prop_assert_eq!(agreed.initial_r2t, theirs.initial_r2t || ours.initial_r2t);
+            prop_assert_eq!(agreed.immediate_data, theirs.immediate_data && ours.immediate_data);
+            prop_assert_eq!(agreed.max_burst_length, theirs.max_burst_length.min(ours.max_burst_length));
+            prop_assert_eq!(agreed.max_connections, theirs.max_connections.min(ours.max_connections));
+        }
+        prop_assert_eq!(agreed.default_time2wait_s, theirs.default_time2wait_s.max(ours.default_time2wait_s));
+        prop_assert_eq!(agreed.peer_max_recv_data_segment_length, theirs.max_recv_data_segment_length);
+    }
+
+    /// Each key of the table, with values of every kind: whatever is offered, what is agreed stays within the
+    /// key's range, and an answer to a known key is never NotUnderstood.
+    #[test]
+    fn any_value_of_any_key_is_survived(
+        index in 0..keys::TABLE.len(),
+        value in prop_oneof!["Yes|No|None|CRC32C|Discovery", "[0-9]{1,10}", "0x[0-9a-f]{1,8}", "(CRC32C|None|,){0,4}", "\\PC{0,20}"],
+        role in prop_oneof![Just(Role::Initiator), Just(Role::Target)],
+    ) {
+        let entry = &keys::TABLE[index];
+        let mut side = Negotiator::leading(role, Offers::of_target(), SessionType::Normal);
+        let mut out = Vec::new();
+        side.receive_all(&[Pair { key: entry.name, value: &value }], &mut out).expect("a first offer breaks no rule");
+        let reply = String::from_utf8(out).expect("text");
+        prop_assert!(!reply.contains(answer::NOT_UNDERSTOOD));
+        let agreed = side.finish().expect("None is acceptable");
+        match (entry.rule, agreed.setting(entry.key)) {
+            (Rule::Minimum(range, _) | Rule::Maximum(range, _), Some(Setting::Number(number))) => {
+                prop_assert!(range.holds(number));
+            }
+            _ => prop_assert!((512..=0xff_ffff).contains(&agreed.peer_max_recv_data_segment_length)),
+        }
+    }
+
+    #[test]
+    fn any_pairs_are_survived(pairs in prop::collection::vec((0..keys::TABLE.len(), "[ -~]{0,12}"), 0..20), opened: bool) {
+        let mut side = Negotiator::leading(Role::Initiator, Offers::of_initiator(), SessionType::Normal);
+        let mut out = Vec::new();
+        if opened {
+            side.open(&mut out);
+        }
+        let pairs: Vec<Pair<'_>> =
+            pairs.iter().map(|(index, value)| Pair { key: keys::TABLE[*index].name, value }).collect();
+        let _ = side.receive_all(&pairs, &mut out);
+        let _ = side.finish();
+    }
+}
