@@ -11,7 +11,7 @@ pub(super) struct Configuration {
     pub(super) name: &'static str,
     /// What a reader of the page should know of it.
     pub(super) what: &'static str,
-    /// Its volume's specification.
+    /// Its volume's specification; `{state}` is the server's own folder.
     pub(super) volume: &'static str,
     /// Portals; with two, the tool gets both as paths to the same logical unit.
     pub(super) listeners: usize,
@@ -19,8 +19,27 @@ pub(super) struct Configuration {
     needed_by: &'static [&'static str],
     /// Whether anything else is worth running here.
     only_needed: bool,
-    /// Whether the tool may write. Where it may not, tests that would are skipped by the tool itself.
-    writable: bool,
+    /// What the tool may do to the medium.
+    medium: Medium,
+}
+
+/// What the tool may do to a configuration's medium.
+#[derive(Debug)]
+enum Medium {
+    /// Anything.
+    Writable,
+    /// Nothing: the tool is not given leave (`--dataloss`), and skips the tests that ask for it.
+    Protected {
+        /// Tests that must ask for it here, and write nothing or must fail to.
+        destructive: &'static [&'static str],
+        /// Tests that write without asking: they have no business here.
+        unfit: &'static [&'static str],
+    },
+}
+
+/// Names, by their beginnings.
+fn begins_with_any(test: &Test, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| test.name().starts_with(prefix))
 }
 
 /// The slow one first, because it takes longest and is mostly waiting.
@@ -32,16 +51,16 @@ pub(super) const ALL: &[Configuration] = &[
         listeners: 1,
         needed_by: &["Sanitize.Reset"],
         only_needed: true,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
         name: "plain",
         what: "512-byte logical and physical blocks, thin provisioned",
-        volume: "ram:100MiB",
+        volume: "ram:100MiB?physical=512",
         listeners: 1,
         needed_by: &[""], // every name begins so
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
         name: "4k",
@@ -50,7 +69,7 @@ pub(super) const ALL: &[Configuration] = &[
         listeners: 1,
         needed_by: &["Read10", "Write10", "CompareAndWrite", "WriteSame10", "Unmap", "Sanitize.Overwrite"],
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
         name: "512e",
@@ -59,56 +78,66 @@ pub(super) const ALL: &[Configuration] = &[
         listeners: 1,
         needed_by: &["CompareAndWrite.InvalidDataOutSize", "WriteSame10", "WriteSame16", "Unmap"],
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
-        name: "full",
-        what: "fully provisioned: no UNMAP",
-        volume: "ram:100MiB?thin=off",
+        name: "file",
+        what: "a sparse file behind it, thin provisioned: UNMAP punches holes",
+        volume: "file:{state}/disk.img?size=100MiB&physical=512",
         listeners: 1,
-        needed_by: &["Inquiry", "Unmap", "WriteSame10", "WriteSame16", "GetLBAStatus"],
+        needed_by: &["Inquiry", "Unmap", "WriteSame10", "WriteSame16", "GetLBAStatus", "Sanitize.BlockErase"],
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
         name: "read-only",
-        what: "write protected; only the test of that may try to write",
-        volume: "ram:100MiB?readonly",
+        what: "write protected; tests that write are left to the others, but for those of the protection itself",
+        volume: "ram:100MiB?physical=512&readonly",
         listeners: 1,
         needed_by: &["ReadOnly"],
         only_needed: false,
-        writable: false,
+        medium: Medium::Protected {
+            destructive: &["ReadOnly", "Prin", "Prout", "Reserve6", "Sanitize.InvalidServiceAction"],
+            unfit: &["ProutReserve.Access", "WriteVerify10.Dpo", "WriteVerify12.Dpo", "WriteVerify16.Dpo"],
+        },
     },
     Configuration {
         name: "removable",
         what: "removable medium",
-        volume: "ram:100MiB?removable",
+        volume: "ram:100MiB?physical=512&removable",
         listeners: 1,
         needed_by: &["PreventAllow", "NoMedia", "StartStopUnit"],
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
     Configuration {
         name: "two-paths",
         what: "two portals to the same logical unit",
-        volume: "ram:100MiB",
+        volume: "ram:100MiB?physical=512",
         listeners: 2,
         needed_by: &["MultipathIO"],
         only_needed: false,
-        writable: true,
+        medium: Medium::Writable,
     },
 ];
 
 impl Configuration {
     /// Whether a test is run here.
     pub(super) fn runs(&self, test: &Test, quick: bool) -> bool {
-        let needed = self.needed_by.iter().any(|prefix| test.name().starts_with(prefix));
-        needed || !(quick || self.only_needed)
+        let unfit = match self.medium {
+            Medium::Writable => false,
+            Medium::Protected { unfit, .. } => begins_with_any(test, unfit),
+        };
+        let unneeded = (quick || self.only_needed) && !begins_with_any(test, self.needed_by);
+        !unfit && !unneeded
     }
 
     /// Whether a test may destroy data here (`--dataloss`).
     pub(super) fn may_lose_data(&self, test: &Test) -> bool {
-        self.writable || test.family == "ReadOnly"
+        match self.medium {
+            Medium::Writable => true,
+            Medium::Protected { destructive, .. } => begins_with_any(test, destructive),
+        }
     }
 }
 
@@ -147,5 +176,6 @@ mod tests {
     fn a_read_only_volume_is_written_to_by_its_own_test_alone() {
         assert!(named("read-only").may_lose_data(&test("ReadOnly.ReadOnlySBC")));
         assert!(!named("read-only").may_lose_data(&test("Write10.Simple")));
+        assert!(!named("read-only").runs(&test("ProutReserve.AccessEA"), false));
     }
 }

@@ -96,10 +96,10 @@ fn failure(output: &str) -> String {
     }
 }
 
-/// What follows a mark in the output, the first time.
+/// What follows a mark in the output, the first time; an assertion's source that quotes one does not count.
 fn said(output: &str, mark: &str) -> Option<String> {
-    let (_, after) = output.split_once(mark)?;
-    Some(after.lines().next().unwrap_or_default().trim().to_owned())
+    let mut lines = output.lines().filter(|line| !line.contains("CU_"));
+    lines.find_map(|line| line.split_once(mark)).map(|(_, after)| after.trim().to_owned())
 }
 
 fn last_line(output: &str) -> String {

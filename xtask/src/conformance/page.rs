@@ -13,7 +13,8 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
     for (test, column) in matrix.failures() {
         let _ = writeln!(text, "{} in {}: {}", test.name(), column.name, reason(test, column));
     }
-    for test in matrix.never_passed() {
+    let failed: Vec<&Test> = matrix.failures().into_iter().map(|(test, _)| test).collect();
+    for test in matrix.never_passed().into_iter().filter(|test| !failed.contains(test)) {
         let _ =
             writeln!(text, "{} passes in no configuration: {}", test.name(), skipped_because(matrix, test));
     }
@@ -32,7 +33,9 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
 pub(super) fn markdown(matrix: &Matrix) -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(page, "{}\n\n{}", headline(matrix), summary(matrix));
-    page.push_str("`wrong` counts tests that are themselves wrong there; they are listed below.\n\n");
+    page.push_str(
+        "`wrong` counts failures of tests that are themselves wrong there; they are listed below.\n\n",
+    );
     page.push_str(&configurations(matrix));
     page.push_str(&families(matrix));
     page.push_str(&wrong_tests(matrix));

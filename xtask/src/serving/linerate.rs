@@ -26,7 +26,7 @@ pub(crate) struct Linerate {
 const START: Duration = Duration::from_secs(20);
 
 impl Linerate {
-    /// Serves volumes (`NAME=SPEC`) on as many ports of the loopback as asked for.
+    /// Serves volumes (`NAME=SPEC`, where `{state}` is the server's own folder) on as many ports of the loopback as asked for.
     pub(crate) fn start(
         binary: &Path,
         volumes: &[String],
@@ -40,7 +40,7 @@ impl Linerate {
         let mut command = placement.command(binary);
         command.arg("serve").arg("--state").arg(&state).arg("--control").arg(state.join("control"));
         for volume in volumes {
-            command.args(["--volume", volume]);
+            command.args(["--volume", &volume.replace("{state}", &state.display().to_string())]);
         }
         for port in &ports {
             command.args(["--listen", &format!("127.0.0.1:{port}")]);

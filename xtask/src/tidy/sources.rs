@@ -85,10 +85,7 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
         faults
             .push(Fault { place: source.path.clone(), what: "a file's name says what is in it".to_owned() });
     }
-    if !source.text.starts_with("//!")
-        && !source.path.contains("/tests/")
-        && !source.path.starts_with("fuzz/")
-    {
+    if !source.text.starts_with("//!") && !is_test_file(&source.path) {
         faults.push(Fault {
             place: source.path.clone(),
             what: "begins without saying what it is for".to_owned(),
