@@ -1,1 +1,24 @@
-//! Workloads, histograms and statistics over any block device.
+//! Workloads over any block device, and what they measured.
+//!
+//! A [`Workload`] says what to ask of a device: how large, how many at once, how much of it reading, how much of
+//! it at random places. [`run`] keeps that many requests under way for its duration and gives a [`Measurement`]:
+//! rates, the latency of every request, and whether the data was right. The device may be memory, a file, or a
+//! LUN at the other end of a network; this crate cannot tell, and opens nothing itself. It has no clock of its
+//! own either: time is the reactor's, and CPU time is handed in by whoever can ask for it.
+//!
+//! Reading order: [`Workload`] (what), [`pattern`] (which bytes), [`run`] (the loop), [`Measurement`] (how it
+//! went).
+
+mod failure;
+mod generations;
+mod measurement;
+pub mod pattern;
+mod picker;
+mod random;
+mod run;
+mod workload;
+
+pub use failure::Failure;
+pub use measurement::{Latency, Measurement};
+pub use run::run;
+pub use workload::{Percent, Workload, WorkloadError};

@@ -1,0 +1,70 @@
+//! What can be wrong with a request.
+
+use std::fmt;
+
+use block::{DeviceError, Lba};
+use serde::{Serialize, Serializer};
+
+/// A request that failed, or that returned other data than was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device refused it.
+    Device(DeviceError),
+    /// The block holds nothing that was written here.
+    NotOurs {
+        /// The block that was read.
+        lba: Lba,
+    },
+    /// The block is not whole: a mixture of two, or damaged on its way.
+    Damaged {
+        /// The block that was read.
+        lba: Lba,
+    },
+    /// The block is whole, and belongs somewhere else.
+    WrongBlock {
+        /// The block that was read.
+        lba: Lba,
+        /// The block it says it is.
+        found: Lba,
+    },
+    /// The block is whole and in its place, and of another generation than the last one written.
+    WrongGeneration {
+        /// The block that was read.
+        lba: Lba,
+        /// The generation that was written last.
+        expected: u64,
+        /// The generation it says it is.
+        found: u64,
+    },
+}
+
+impl Failure {
+    /// Whether the device said that all was well, and it was not.
+    pub fn is_mismatch(&self) -> bool {
+        !matches!(self, Failure::Device(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Device(error) => error.fmt(f),
+            Failure::NotOurs { lba } => write!(f, "block {} does not hold what was written to it", lba.0),
+            Failure::Damaged { lba } => write!(f, "block {} came back damaged", lba.0),
+            Failure::WrongBlock { lba, found } => {
+                write!(f, "block {} came back with the data of block {}", lba.0, found.0)
+            }
+            Failure::WrongGeneration { lba, expected, found } => write!(
+                f,
+                "block {} came back in generation {found}; generation {expected} was written last",
+                lba.0
+            ),
+        }
+    }
+}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
