@@ -4,10 +4,25 @@
 //! One thread runs one [`World`] and one executor. Tasks are spawned onto the thread they run on and never
 //! leave it; another thread reaches them by waking a waker or by a [`mailbox`]. Reading order: [`World`] and
 //! [`Stream`] (what can be asked of the world), then the executor ([`block_on`], [`spawn`], [`sleep`]), then
-//! [`mailbox`].
+//! [`mailbox`]. [`Spin`] is what a world may use to decide how long to look for events before it sleeps.
 
+mod executor;
+mod join;
+mod mailbox;
+mod spin;
+mod task;
+mod timer;
+mod timers;
 mod world;
 
+#[cfg(test)]
+mod fake;
+
+pub use executor::{block_on, now, spawn, world, yield_now};
+pub use join::JoinHandle;
+pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
+pub use spin::{CROWDED_WAITS, Spin};
+pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{
     Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
     World,

@@ -1,0 +1,77 @@
+//! The handle of a spawned task.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::executor;
+use crate::task::Handle;
+
+/// A task of this thread. Awaiting it gives its output; dropping it lets the task run on alone.
+pub struct JoinHandle<T> {
+    task: Arc<Handle>,
+    outcome: Rc<Outcome<T>>,
+}
+
+/// Where a task leaves its output.
+pub(crate) struct Outcome<T> {
+    output: Cell<Option<T>>,
+    ended: Cell<bool>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+/// `future` as a task, and the place of its output.
+pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
+    let outcome =
+        Rc::new(Outcome { output: Cell::new(None), ended: Cell::new(false), waiter: RefCell::new(None) });
+    let place = Rc::clone(&outcome);
+    let task = async move {
+        place.output.set(Some(future.await));
+        place.ended.set(true);
+        let waiter = place.waiter.take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    };
+    (task, outcome)
+}
+
+impl<T> JoinHandle<T> {
+    pub(crate) fn new(task: Arc<Handle>, outcome: Rc<Outcome<T>>) -> JoinHandle<T> {
+        JoinHandle { task, outcome }
+    }
+
+    /// Drops the task's future now, wherever it waits. A task that aborts itself ends at its next wait.
+    pub fn abort(self) {
+        executor::abort(&self.task);
+    }
+
+    /// Whether the task has come to its end.
+    pub fn is_finished(&self) -> bool {
+        self.outcome.ended.get()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match self.outcome.output.take() {
+            Some(output) => Poll::Ready(output),
+            None => {
+                *self.outcome.waiter.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! What a waker points to, and where it puts its task: the ready queue of the task's own thread, or, from any
+//! other thread, that thread's mail.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
+
+use crate::Unpark;
+use crate::executor;
+
+/// One task as wakers know it. The future itself stays in its thread's [`Tasks`](crate::executor).
+pub(crate) struct Handle {
+    /// The task's place in its executor; [`Handle::MAIN`] for the future given to `block_on`.
+    pub(crate) place: usize,
+    /// Whether the task stands in a queue already: a task is woken once however often its waker is used.
+    queued: AtomicBool,
+    pub(crate) home: Arc<Home>,
+}
+
+impl Handle {
+    pub(crate) const MAIN: usize = usize::MAX;
+
+    /// A task that stands in no queue yet.
+    pub(crate) fn new(place: usize, home: &Arc<Home>) -> Arc<Handle> {
+        Arc::new(Handle { place, queued: AtomicBool::new(false), home: Arc::clone(home) })
+    }
+
+    /// To be called before the task is polled: wakes from now on queue it again. A swap rather than a store, so
+    /// that what a waker's thread wrote before it found the task queued already is seen by the poll.
+    pub(crate) fn leave_queue(&self) {
+        self.queued.swap(false, Ordering::AcqRel);
+    }
+
+    fn enters_queue(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl Wake for Handle {
+    fn wake(self: Arc<Self>) {
+        if self.enters_queue()
+            && let Some(foreign) = executor::queue_here(self)
+        {
+            let home = Arc::clone(&foreign.home);
+            home.mail(foreign);
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Arc::clone(self).wake();
+    }
+}
+
+/// A thread's executor as other threads know it.
+pub(crate) struct Home {
+    mail: Mutex<Mail>,
+    has_mail: AtomicBool,
+    /// The thread sleeps or is about to: mail must be followed by an unpark.
+    asleep: AtomicBool,
+    unpark: Arc<dyn Unpark>,
+}
+
+#[derive(Default)]
+struct Mail {
+    woken: Vec<Arc<Handle>>,
+    /// The executor has ended; nothing is taken any more, else wakers and mail would keep each other alive.
+    closed: bool,
+}
+
+impl Home {
+    pub(crate) fn new(unpark: Arc<dyn Unpark>) -> Arc<Home> {
+        Arc::new(Home {
+            mail: Mutex::default(),
+            has_mail: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            unpark,
+        })
+    }
+
+    fn mail(&self, task: Arc<Handle>) {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        if mail.closed {
+            return;
+        }
+        mail.woken.push(task);
+        drop(mail);
+        // Pairs with `falls_asleep`: in the one order of all SeqCst operations, either the sleeper sees the
+        // mail, or this sees the sleeper.
+        self.has_mail.store(true, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.unpark.unpark();
+        }
+    }
+
+    /// Gives the tasks other threads have woken to `each`.
+    pub(crate) fn open_mail(&self, each: impl FnMut(Arc<Handle>)) {
+        if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::SeqCst) {
+            let woken = mem::take(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner).woken);
+            woken.into_iter().for_each(each);
+        }
+    }
+
+    /// Announces that the thread will sleep; false if it must not, because there is mail.
+    pub(crate) fn falls_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let may = !self.has_mail.load(Ordering::SeqCst);
+        if !may {
+            self.wakes_up();
+        }
+        may
+    }
+
+    pub(crate) fn wakes_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn close(&self) {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.closed = true;
+        let unread = mem::take(&mut mail.woken);
+        drop(mail);
+        drop(unread);
+    }
+}

@@ -1,0 +1,162 @@
+//! Waiting for time to pass.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::executor::{self, Core};
+use crate::timers::Key;
+
+/// Ends after `duration`, at the first turn of the world that notices.
+pub fn sleep(duration: Duration) -> Sleep {
+    // Beyond what the clock can count is for ever: a year, of which nobody sees the end.
+    let now = executor::now();
+    sleep_until(now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)))
+}
+
+/// Ends at `deadline`, or at once if that has passed.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep { deadline, timer: None }
+}
+
+/// A wait for a point in time. Costs a timer only once it has been polled, and gives it back when dropped.
+pub struct Sleep {
+    deadline: Instant,
+    timer: Option<(Rc<Core>, Key)>,
+}
+
+impl Sleep {
+    /// When it ends.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let pending = match &self.timer {
+            Some((core, key)) => core.timers.borrow_mut().renew(*key, cx.waker()),
+            None => {
+                let core = executor::current();
+                let pending = core.now() < self.deadline;
+                if pending {
+                    let key = core.timers.borrow_mut().set(self.deadline, cx.waker().clone());
+                    self.timer = Some((core, key));
+                }
+                pending
+            }
+        };
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some((core, key)) = self.timer.take() {
+            let waker = core.timers.borrow_mut().cancel(key);
+            drop(waker); // after the borrow: it may be the last to hold its task
+        }
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish()
+    }
+}
+
+/// The time given to [`timeout`] was over first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the time given was over first")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+/// Waits for `future`, but not longer than `duration`; it is dropped then. One that is ready at once costs no
+/// timer, and one that is ready when the time is over as well is a success.
+pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    let mut sleep = pin!(sleep(duration));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(Elapsed)),
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeWorld;
+    use crate::{block_on, now, spawn};
+    use std::cell::RefCell;
+
+    #[test]
+    fn sleeps_end_in_the_order_of_their_deadlines() {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        block_on(FakeWorld::shared(), async {
+            let tasks: Vec<_> = [30u64, 10, 20]
+                .map(|ms| {
+                    let order = Rc::clone(&order);
+                    spawn(async move {
+                        sleep(Duration::from_millis(ms)).await;
+                        order.borrow_mut().push(ms);
+                    })
+                })
+                .into();
+            for task in tasks {
+                task.await;
+            }
+        });
+        assert_eq!(*order.borrow(), [10, 20, 30]);
+    }
+
+    #[test]
+    fn half_a_minute_takes_no_time_in_a_fake_world() {
+        block_on(FakeWorld::shared(), async {
+            let start = now();
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!(now() - start, Duration::from_secs(30));
+        });
+    }
+
+    #[test]
+    fn a_timeout_drops_what_it_waited_for() {
+        block_on(FakeWorld::shared(), async {
+            let held = Rc::new(());
+            let inside = Rc::clone(&held);
+            let hung = async move {
+                let _inside = inside;
+                std::future::pending::<()>().await
+            };
+            assert_eq!(timeout(Duration::from_secs(5), hung).await, Err(Elapsed));
+            assert_eq!(Rc::strong_count(&held), 1);
+        });
+    }
+
+    #[test]
+    fn a_timeout_that_is_not_needed_leaves_no_timer() {
+        block_on(FakeWorld::shared(), async {
+            assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7));
+            assert_eq!(timeout(Duration::from_secs(9), sleep(Duration::from_secs(1))).await, Ok(()));
+            assert!(executor::current().timers.borrow().next().is_none());
+        });
+    }
+
+    #[test]
+    fn the_longest_sleep_does_not_overflow() {
+        block_on(FakeWorld::shared(), async {
+            assert_eq!(timeout(Duration::from_secs(1), sleep(Duration::MAX)).await, Err(Elapsed));
+        });
+    }
+}
