@@ -7,8 +7,10 @@
 //! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are), [`login`] (how a
 //! connection begins).
 
+pub mod chap;
 pub mod digest;
 pub mod keys;
+pub mod name;
 pub mod negotiate;
 pub mod pdu;
 pub mod serial;

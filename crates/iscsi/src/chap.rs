@@ -1,0 +1,231 @@
+//! CHAP (RFC 7143 section 12.1.3, RFC 1994): proving that one knows a secret without saying it.
+//!
+//! ```text
+//!   initiator                                   target
+//!   CHAP_A=8,7,5           ─────────────────▶
+//!                          ◀─────────────────   CHAP_A=7 CHAP_I=.. CHAP_C=..     prove who you are
+//!   CHAP_N=.. CHAP_R=..
+//!   [CHAP_I=.. CHAP_C=..]  ─────────────────▶                                    now you
+//!                          ◀─────────────────   [CHAP_N=.. CHAP_R=..]
+//! ```
+//!
+//! A response is `H(identifier, secret, challenge)`. The [`Authenticator`] is the target's side and the
+//! [`Claimant`] the initiator's; each does both parts when the proof is mutual. Challenges are handed in, fresh
+//! from the system's random numbers: nothing here draws any.
+
+mod authenticator;
+mod claimant;
+
+pub use authenticator::{Authenticator, ChapPolicy};
+pub use claimant::{ChapClaim, Claimant};
+
+use std::fmt;
+
+use sha2::Digest;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::keys::Key;
+use crate::text::{self, Pair};
+
+/// RFC 7143 section 12.1.3: a challenge has at most 1024 bytes.
+pub const CHALLENGE_BYTES_MAX: usize = 1024;
+
+/// Hash functions, by IANA's PPP authentication algorithm numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// 5: all that RFC 7143 asks for. Broken as a hash, and not quite as a CHAP.
+    Md5 = 5,
+    /// 6.
+    Sha1 = 6,
+    /// 7.
+    Sha256 = 7,
+    /// 8.
+    Sha3_256 = 8,
+}
+
+/// A secret. It does not print itself, compares in constant time, and is wiped when it is no longer needed.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+/// A name and the secret that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// CHAP_N.
+    pub name: String,
+    /// What only the two sides know.
+    pub secret: Secret,
+}
+
+/// What one side must answer to: fresh random numbers for every login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// CHAP_I.
+    pub identifier: u8,
+    /// CHAP_C: 1 to 1024 bytes, and 16 at the least to be of use.
+    pub bytes: Vec<u8>,
+}
+
+/// How a proof failed. The peer only hears "authentication failure" (0201); the log may say more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChapError {
+    /// None of the algorithms offered is acceptable, or one was chosen that was not offered.
+    NoSharedAlgorithm,
+    /// A key that is due did not come.
+    Missing(Key),
+    /// A key came twice.
+    Repeated(Key),
+    /// A key's value is not what such a key has.
+    BadValue(Key),
+    /// Nobody is known by this name, or the response does not match: the two are not told apart.
+    WrongResponse,
+    /// Our own challenge came back to us: someone wants us to prove who they are.
+    ReflectedChallenge,
+    /// Both sides have the same secret, so that a proof could be had from the side that asks for it
+    /// (section 12.1.3).
+    EqualSecrets,
+    /// The initiator wants the target to prove who it is, and the target has nothing to prove it with.
+    CannotProve,
+}
+
+impl Algorithm {
+    /// All of them, the strongest first.
+    pub const ALL: [Algorithm; 4] = [Algorithm::Sha3_256, Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+
+    /// The algorithm of this number.
+    pub fn new(number: u32) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|&algorithm| algorithm as u32 == number)
+    }
+
+    /// What the holder of this secret answers to this challenge.
+    pub fn response(self, secret: &Secret, challenge: &Challenge) -> Vec<u8> {
+        match self {
+            Algorithm::Md5 => respond::<md5::Md5>(secret, challenge),
+            Algorithm::Sha1 => respond::<sha1::Sha1>(secret, challenge),
+            Algorithm::Sha256 => respond::<sha2::Sha256>(secret, challenge),
+            Algorithm::Sha3_256 => respond::<sha3::Sha3_256>(secret, challenge),
+        }
+    }
+
+    /// The algorithms as a value of CHAP_A.
+    fn list(algorithms: &[Algorithm]) -> String {
+        let numbers: Vec<String> =
+            algorithms.iter().map(|&algorithm| (algorithm as u8).to_string()).collect();
+        numbers.join(",")
+    }
+}
+
+impl Secret {
+    /// Takes a secret in. The caller's copy is the caller's to wipe.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(Zeroizing::new(bytes.to_vec()))
+    }
+
+    /// Bytes in it. Section 9.2.1 wants 12 at the least (96 bits) where there is no IPsec.
+    pub fn length(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Challenge {
+    /// Reads CHAP_I and CHAP_C.
+    fn read(pairs: &[Pair<'_>]) -> Result<Challenge, ChapError> {
+        let identifier =
+            text::number(required(pairs, Key::ChapI)?).and_then(|number| u8::try_from(number).ok());
+        let identifier = identifier.ok_or(ChapError::BadValue(Key::ChapI))?;
+        let bytes = text::binary(required(pairs, Key::ChapC)?, CHALLENGE_BYTES_MAX);
+        let bytes = bytes.filter(|bytes| !bytes.is_empty()).ok_or(ChapError::BadValue(Key::ChapC))?;
+        Ok(Challenge { identifier, bytes })
+    }
+
+    fn append(&self, out: &mut Vec<u8>) {
+        text::append(out, Key::ChapI.name(), self.identifier);
+        text::append(out, Key::ChapC.name(), text::hex_value(&self.bytes));
+    }
+}
+
+/// CHAP_N and CHAP_R as they came.
+struct Proof<'a> {
+    name: &'a str,
+    response: Vec<u8>,
+}
+
+impl Proof<'_> {
+    fn read<'a>(pairs: &[Pair<'a>]) -> Result<Proof<'a>, ChapError> {
+        let response = text::binary(required(pairs, Key::ChapR)?, RESPONSE_BYTES_MAX);
+        let response = response.ok_or(ChapError::BadValue(Key::ChapR))?;
+        Ok(Proof { name: required(pairs, Key::ChapN)?, response })
+    }
+
+    /// Whether these credentials answer the challenge so. Takes as long whether the name is right or not.
+    fn is_by(&self, credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge) -> bool {
+        let expected = algorithm.response(&credentials.secret, challenge);
+        let right_response = expected.ct_eq(&self.response);
+        let right_name = credentials.name.as_bytes().ct_eq(self.name.as_bytes());
+        (right_response & right_name).into()
+    }
+}
+
+/// Appends CHAP_N and CHAP_R.
+fn append_proof(credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge, out: &mut Vec<u8>) {
+    text::append(out, Key::ChapN.name(), &credentials.name);
+    let response = algorithm.response(&credentials.secret, challenge);
+    text::append(out, Key::ChapR.name(), text::hex_value(&response));
+}
+
+fn respond<H: Digest>(secret: &Secret, challenge: &Challenge) -> Vec<u8> {
+    let hash =
+        H::new().chain_update([challenge.identifier]).chain_update(&*secret.0).chain_update(&challenge.bytes);
+    hash.finalize().to_vec()
+}
+
+/// A key's one value among the pairs.
+fn find<'a>(pairs: &[Pair<'a>], key: Key) -> Result<Option<&'a str>, ChapError> {
+    let mut values = pairs.iter().filter(|pair| pair.key == key.name()).map(|pair| pair.value);
+    let first = values.next();
+    if values.next().is_some() { Err(ChapError::Repeated(key)) } else { Ok(first) }
+}
+
+fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, ChapError> {
+    find(pairs, key)?.ok_or(ChapError::Missing(key))
+}
+
+/// More than any algorithm's output.
+const RESPONSE_BYTES_MAX: usize = 64;
+
+impl fmt::Display for ChapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChapError::NoSharedAlgorithm => f.write_str("no CHAP algorithm that both sides accept"),
+            ChapError::Missing(key) => write!(f, "{} is missing", key.name()),
+            ChapError::Repeated(key) => write!(f, "{} came twice", key.name()),
+            ChapError::BadValue(key) => write!(f, "{} has no valid value", key.name()),
+            ChapError::WrongResponse => f.write_str("the CHAP name or secret is wrong"),
+            ChapError::ReflectedChallenge => f.write_str("the CHAP challenge came back as it was sent"),
+            ChapError::EqualSecrets => f.write_str("both sides have the same CHAP secret"),
+            ChapError::CannotProve => {
+                f.write_str("mutual CHAP was asked for, and the target has no secret for it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChapError {}
+
+#[cfg(test)]
+mod tests;
