@@ -9,15 +9,17 @@
 //! PARAMETERS CHANGED, for all others.
 
 mod page;
-pub mod select;
-pub mod sense;
+pub(crate) mod select;
+pub(crate) mod sense;
 
-pub use page::{Facts, PageCode};
-use page::{BYTES_MAX, COUNT, Definition, TABLE};
+pub(crate) use page::Facts;
+use page::{BYTES_MAX, COUNT, Definition, PageCode, TABLE};
+
+use crate::kept::Damaged;
 
 /// Every mode page of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pages {
+pub(crate) struct Pages {
     current: [Page; COUNT],
     saved: [Page; COUNT],
     default: [Page; COUNT],
@@ -29,7 +31,7 @@ type Page = [u8; BYTES_MAX];
 
 /// The PAGE CONTROL field of MODE SENSE (SPC-4 table 157).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageControl {
+pub(crate) enum PageControl {
     /// What is in force.
     Current,
     /// A one in every bit that MODE SELECT may change.
@@ -42,39 +44,39 @@ pub enum PageControl {
 
 impl Pages {
     /// The pages of a logical unit that nobody has changed yet.
-    pub fn new(facts: Facts) -> Pages {
+    pub(crate) fn new(facts: Facts) -> Pages {
         let default = TABLE.map(|page| page.default_for(facts));
         let changeable = TABLE.map(|page| page.changeable_for(facts));
         Pages { current: default, saved: default, default, changeable }
     }
 
     /// WCE of the caching page: a write may be answered before it is on stable storage.
-    pub fn write_cache(&self) -> bool {
+    pub(crate) fn write_cache(&self) -> bool {
         self.current[page::CACHING][2] & page::WCE != 0
     }
 
     /// SWP of the control page: commands that would change the medium end with WRITE PROTECTED.
-    pub fn write_protect(&self) -> bool {
+    pub(crate) fn write_protect(&self) -> bool {
         self.current[page::CONTROL][4] & page::SWP != 0
     }
 
     /// D_SENSE of the control page: sense data is in descriptor format.
-    pub fn descriptor_sense(&self) -> bool {
+    pub(crate) fn descriptor_sense(&self) -> bool {
         self.current[page::CONTROL][2] & page::D_SENSE != 0
     }
 
     /// A hard reset or logical unit reset: current values become the saved ones (SPC-4 6.14).
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.current = self.saved;
     }
 
     /// Takes the current values as the saved ones (MODE SELECT with SP=1).
-    pub fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         self.saved = self.current;
     }
 
     /// The saved values for a file: per page its code, subpage code, length and bytes.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(COUNT * (3 + BYTES_MAX));
         for (page, saved) in TABLE.iter().zip(&self.saved) {
             bytes.extend([page.code.page, page.code.subpage, page.length() as u8]);
@@ -85,7 +87,7 @@ impl Pages {
 
     /// Takes saved values from a file as saved and current ones. A page this version does not know, or a bit it
     /// does not let change, keeps its default: the file may be of another version or another device.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
+    pub(crate) fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
         let mut rest = bytes;
         while let [page, subpage, length, tail @ ..] = rest {
             let (body, tail) = tail.split_at_checked(usize::from(*length)).ok_or(Damaged)?;
@@ -120,10 +122,6 @@ impl Pages {
         &TABLE[index]
     }
 }
-
-/// Saved mode pages that end in the middle of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
 
 #[cfg(test)]
 mod tests {

@@ -2,18 +2,18 @@
 
 /// A page's address: PAGE CODE and SUBPAGE CODE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageCode {
+pub(crate) struct PageCode {
     /// 00h to 3Eh.
-    pub page: u8,
+    pub(crate) page: u8,
     /// 00h, or 01h to FEh for pages in the sub_page format.
-    pub subpage: u8,
+    pub(crate) subpage: u8,
 }
 
 /// What of the medium shows in mode pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Writes may be lost in a crash until a flush: there is a write cache to speak of.
-    pub volatile_cache: bool,
+    pub(crate) volatile_cache: bool,
 }
 
 pub(super) const COUNT: usize = 6;
@@ -56,8 +56,38 @@ pub(super) const TABLE: [Definition; COUNT] = [
     Definition {
         code: PageCode { page: 0x0a, subpage: 0x01 },
         default: &[
-            0x0a | SUB_PAGE_FORMAT, 0x01, 0, 0x1c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            0x0a | SUB_PAGE_FORMAT,
+            0x01,
+            0,
+            0x1c,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
         ],
         changeable: &[],
     },

@@ -7,7 +7,7 @@ use crate::sense::Condition;
 
 /// The short or the long form of MODE SENSE and MODE SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// A four-byte header (SPC-4 table 418).
     Six,
     /// An eight-byte header (SPC-4 table 419).
@@ -36,17 +36,17 @@ impl Form {
 
 /// A MODE SELECT command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Select {
+pub(crate) struct Select {
     /// (6) or (10).
-    pub form: Form,
+    pub(crate) form: Form,
     /// SP: keep the values for after a reset, too.
-    pub save: bool,
+    pub(crate) save: bool,
 }
 
 impl Select {
     /// Reads the CDB of MODE SELECT(6), 15h, or MODE SELECT(10), 55h, of full length: the command and its
     /// PARAMETER LIST LENGTH in bytes.
-    pub fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
+    pub(crate) fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
         let (form, flags, length) = match *cdb {
             [0x15, flags, _, _, length, _, ..] => (Form::Six, flags, usize::from(length)),
             [0x55, flags, _, _, _, _, _, high, low, _, ..] => {
@@ -70,7 +70,7 @@ impl Select {
 
     /// Changes `pages` as the parameter list says, and tells whether any current value is another one now. On a
     /// refusal nothing has changed.
-    pub fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
+    pub(crate) fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
         if list.is_empty() {
             return Ok(false); // SPC-4 6.13: not an error, and nothing is transferred.
         }

@@ -7,36 +7,36 @@ use crate::sense::{Condition, SenseKey, asc};
 
 /// What the mode parameter header and block descriptor tell of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Medium {
+pub(crate) struct Medium {
     /// The number of logical blocks.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
     /// The length of a logical block in bytes.
-    pub block_bytes: u32,
+    pub(crate) block_bytes: u32,
     /// Write protected, whether by the device, the configuration or SWP.
-    pub write_protected: bool,
+    pub(crate) write_protected: bool,
     /// DPO and FUA are honoured.
-    pub dpo_fua: bool,
+    pub(crate) dpo_fua: bool,
     /// There is a place to save pages in: their PS bit is one.
-    pub can_save: bool,
+    pub(crate) can_save: bool,
 }
 
 /// A MODE SENSE command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sense {
+pub(crate) struct Sense {
     /// (6) or (10).
-    pub form: Form,
+    pub(crate) form: Form,
     /// DBD: no block descriptor, please.
-    pub no_block_descriptor: bool,
+    pub(crate) no_block_descriptor: bool,
     /// LLBAA: the block descriptor may have 64-bit addresses.
-    pub long_lba: bool,
+    pub(crate) long_lba: bool,
     /// Which values.
-    pub control: PageControl,
+    pub(crate) control: PageControl,
     /// Which page, or 3Fh.
-    pub page: u8,
+    pub(crate) page: u8,
     /// Which subpage, or FFh.
-    pub subpage: u8,
+    pub(crate) subpage: u8,
     /// ALLOCATION LENGTH in bytes.
-    pub allocation: usize,
+    pub(crate) allocation: usize,
 }
 
 const ALL_PAGES: u8 = 0x3f;
@@ -44,7 +44,7 @@ const ALL_SUBPAGES: u8 = 0xff;
 
 impl Sense {
     /// Reads the CDB of MODE SENSE(6), 1Ah, or MODE SENSE(10), 5Ah, of full length.
-    pub fn parse(cdb: &[u8]) -> Option<Sense> {
+    pub(crate) fn parse(cdb: &[u8]) -> Option<Sense> {
         let (form, allocation) = match *cdb {
             [0x1a, _, _, _, length, _, ..] => (Form::Six, usize::from(length)),
             [0x5a, _, _, _, _, _, _, high, low, _, ..] => {
@@ -64,7 +64,7 @@ impl Sense {
     }
 
     /// The mode parameter data, cut to the allocation length. The length in its header is that of the whole.
-    pub fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
+    pub(crate) fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
         if self.control == PageControl::Saved && !medium.can_save {
             return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
         }
@@ -123,8 +123,11 @@ impl Sense {
         let block_bytes = medium.block_bytes.to_be_bytes();
         match self.block_descriptor_length() {
             0 => Vec::new(),
-            8 => [short_count(medium.blocks).to_be_bytes(), [0, block_bytes[1], block_bytes[2], block_bytes[3]]]
-                .concat(),
+            8 => [
+                short_count(medium.blocks).to_be_bytes(),
+                [0, block_bytes[1], block_bytes[2], block_bytes[3]],
+            ]
+            .concat(),
             _ => [&medium.blocks.to_be_bytes()[..], &[0; 4], &block_bytes].concat(),
         }
     }
@@ -243,7 +246,10 @@ pub(super) mod tests {
     fn without_a_place_to_save_nothing_is_saveable() {
         let medium = Medium { can_save: false, ..MEDIUM };
         let saved = Sense::parse(&[0x1a, 0, 0xc8, 0, 255, 0]).unwrap();
-        assert_eq!(saved.data(&pages(), medium), Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED)));
+        assert_eq!(
+            saved.data(&pages(), medium),
+            Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED))
+        );
         let current = Sense::parse(&[0x1a, 0x08, 0x08, 0, 255, 0]).unwrap();
         assert_eq!(current.data(&pages(), medium).unwrap()[4], 0x08);
     }

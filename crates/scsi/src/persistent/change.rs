@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, Type};
 use crate::attention::Attention;
 use crate::failure::Failure;
-use crate::nexus::InitiatorPort;
+use crate::nexus::{InitiatorPort, TargetPort};
 use crate::sense::{Condition, SenseKey, asc};
 
 /// What a service action did besides changing the state.
@@ -89,7 +89,7 @@ impl Registrations {
     fn add(&mut self, by: &NexusName, key: NonZeroU64, command: &Register) -> Verdict {
         let mut next = self.clone();
         next.remove_registrations_for(by, command);
-        next.insert(&by.initiator, by, key, command.all_target_ports);
+        next.insert(by, key, command.all_target_ports);
         for initiator in command.initiators.iter().flatten() {
             let nexus = NexusName { initiator: initiator.clone(), target: by.target.clone() };
             if nexus.is(by) {
@@ -98,7 +98,7 @@ impl Registrations {
             if next.key_of(&nexus).is_some() {
                 return Err(Condition::invalid_parameter(28).into());
             }
-            next.insert(initiator, &nexus, key, command.all_target_ports);
+            next.insert(&nexus, key, command.all_target_ports);
         }
         if next.registered.len() > REGISTRATIONS_MAX {
             let code = asc::INSUFFICIENT_REGISTRATION_RESOURCES;
@@ -109,23 +109,15 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// Registers `initiator` through the target port of `nexus`, or through all through which it is not
-    /// registered by itself.
-    fn insert(&mut self, initiator: &InitiatorPort, nexus: &NexusName, key: NonZeroU64, all: bool) {
-        let ports = match all {
-            false => Ports::One(nexus.target.clone()),
-            true => Ports::AllBut(self.ports_of(initiator)),
+    /// Registers `nexus`, or its initiator port through all target ports through which it is not registered yet.
+    fn insert(&mut self, nexus: &NexusName, key: NonZeroU64, all: bool) {
+        let elsewhere = self.registered.iter().filter(|other| other.initiator == nexus.initiator);
+        let elsewhere: Option<Vec<TargetPort>> = elsewhere.map(|other| other.ports.one().cloned()).collect();
+        let ports = match elsewhere {
+            Some(others) if all => Ports::AllBut(others),
+            _ => Ports::One(nexus.target.clone()),
         };
-        self.registered.push(Registration { initiator: initiator.clone(), ports, key });
-    }
-
-    fn ports_of(&self, initiator: &InitiatorPort) -> Vec<crate::nexus::TargetPort> {
-        let own = self.registered.iter().filter(|registration| registration.initiator == *initiator);
-        own.filter_map(|registration| match &registration.ports {
-            Ports::One(port) => Some(port.clone()),
-            Ports::AllBut(_) => None,
-        })
-        .collect()
+        self.registered.push(Registration { initiator: nexus.initiator.clone(), ports, key });
     }
 
     /// Takes out what a registration command of `by` replaces: its own registration, or with ALL_TG_PT those of
@@ -160,10 +152,11 @@ impl Registrations {
     /// A reservation whose last holder is unregistered ends (SPC-4 5.12.11.3). The remaining registrants are
     /// told where they had access through it (types 5 and 6); with types 7 and 8 none remain.
     fn release_without_holder(&mut self) -> Changed {
-        let held = self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
-            true => !self.registered.is_empty(),
-            false => self.key_of(&reservation.holder).is_some(),
-        });
+        let held =
+            self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
+                true => !self.registered.is_empty(),
+                false => self.key_of(&reservation.holder).is_some(),
+            });
         if held { Changed::default() } else { self.end_reservation() }
     }
 
@@ -228,13 +221,14 @@ impl Registrations {
     }
 
     /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of those who lose their
-    /// registrations; if a holder is among them, `by` takes the reservation over with type `kind`.
-    pub(crate) fn preempt(&mut self, by: &NexusName, key: u64, victims: u64, kind: Type) -> Verdict {
+    /// registrations; if a holder is among them, `by` takes the reservation over with type `kind`, which is
+    /// ignored otherwise.
+    pub(crate) fn preempt(&mut self, by: &NexusName, key: u64, victims: u64, kind: Option<Type>) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
-            Some(held) if held.kind.all_registrants() && victims == 0 => Ok(self.take_over(by, None, kind)),
+            Some(held) if held.kind.all_registrants() && victims == 0 => self.take_over(by, None, kind),
             Some(held) if !held.kind.all_registrants() && self.is_key_of(&held.holder, victims) => {
-                Ok(self.take_over(by, NonZeroU64::new(victims), kind))
+                self.take_over(by, NonZeroU64::new(victims), kind)
             }
             _ => self.remove_victims(by, victims),
         }
@@ -246,8 +240,7 @@ impl Registrations {
 
     /// Preempting without taking the reservation over (SPC-4 5.12.11.2.5).
     fn remove_victims(&mut self, by: &NexusName, victims: u64) -> Verdict {
-        let victims =
-            NonZeroU64::new(victims).ok_or(Condition::invalid_parameter(SERVICE_ACTION_KEY))?;
+        let victims = NonZeroU64::new(victims).ok_or(Condition::invalid_parameter(SERVICE_ACTION_KEY))?;
         if !self.registered.iter().any(|registration| registration.key == victims) {
             return Err(Failure::ReservationConflict);
         }
@@ -258,7 +251,8 @@ impl Registrations {
 
     /// Preempting the reservation: the registrations with key `victims`, or with `None` all, give way to `by`
     /// (SPC-4 5.12.11.2.4). Those that stay are told if the new reservation is of another type.
-    fn take_over(&mut self, by: &NexusName, victims: Option<NonZeroU64>, kind: Type) -> Changed {
+    fn take_over(&mut self, by: &NexusName, victims: Option<NonZeroU64>, kind: Option<Type>) -> Verdict {
+        let kind = kind.ok_or(Condition::invalid_bit(2, 3))?;
         let preempted = self.remove_all_but(by, victims);
         let before = self.reservation.replace(Reservation { kind, holder: by.clone() });
         self.count();
@@ -266,7 +260,7 @@ impl Registrations {
         if before.is_some_and(|before| before.kind != kind) {
             notices.extend(self.notices(Attention::ReservationsReleased));
         }
-        Changed { notices, preempted }
+        Ok(Changed { notices, preempted })
     }
 
     /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if its
@@ -295,7 +289,7 @@ impl Registrations {
         }
         let mut next = self.clone();
         next.remove_registration_of(&command.to);
-        next.insert(&command.to.initiator, &command.to, key, false);
+        next.insert(&command.to, key, false);
         if next.registered.len() > REGISTRATIONS_MAX {
             let code = asc::INSUFFICIENT_REGISTRATION_RESOURCES;
             return Err(Condition::new(SenseKey::IllegalRequest, code).into());
@@ -470,7 +464,7 @@ mod tests {
     fn preempting_the_holder_takes_the_reservation_over() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
         state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 1, Type::ExclusiveAccess).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 1, Some(Type::ExclusiveAccess)).unwrap();
         assert!(state.holds(&nexus(2)));
         assert_eq!(keys(&state), [2, 3]);
         let told = told(&changed);
@@ -483,7 +477,7 @@ mod tests {
     fn preempting_one_who_holds_nothing_ends_its_registration_only() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
         state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 3, Type::ExclusiveAccess).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 3, Some(Type::ExclusiveAccess)).unwrap();
         assert_eq!(told(&changed), [(3, Attention::RegistrationsPreempted)]);
         assert!(state.holds(&nexus(1)));
         assert_eq!(state.reservation().map(|held| held.kind), Some(Type::WriteExclusive));
@@ -492,8 +486,8 @@ mod tests {
     #[test]
     fn preempting_nobody_is_a_conflict_and_key_zero_is_wrong() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        assert_eq!(state.preempt(&nexus(2), 2, 9, Type::ExclusiveAccess), CONFLICT);
-        let zero = state.preempt(&nexus(2), 2, 0, Type::ExclusiveAccess);
+        assert_eq!(state.preempt(&nexus(2), 2, 9, Some(Type::ExclusiveAccess)), CONFLICT);
+        let zero = state.preempt(&nexus(2), 2, 0, Some(Type::ExclusiveAccess));
         assert_eq!(zero, Err(Condition::invalid_parameter(8).into()));
     }
 
@@ -501,7 +495,7 @@ mod tests {
     fn key_zero_preempts_all_registrants() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
         state.reserve(&nexus(1), 1, Type::ExclusiveAccessAllRegistrants).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 0, Type::WriteExclusive).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 0, Some(Type::WriteExclusive)).unwrap();
         assert_eq!(keys(&state), [2]);
         assert_eq!(changed.preempted.len(), 2);
         assert!(state.holds(&nexus(2)));
@@ -511,7 +505,7 @@ mod tests {
     fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
         state.reserve(&nexus(1), 1, Type::ExclusiveAccessAllRegistrants).unwrap();
-        state.preempt(&nexus(2), 2, 1, Type::WriteExclusive).unwrap();
+        state.preempt(&nexus(2), 2, 1, Some(Type::WriteExclusive)).unwrap();
         assert_eq!(keys(&state), [2, 3]);
         assert_eq!(state.reservation().map(|held| held.kind), Some(Type::ExclusiveAccessAllRegistrants));
     }
@@ -520,7 +514,7 @@ mod tests {
     #[test]
     fn preempting_ones_own_key_spares_oneself() {
         let mut state = registered(&[(1, 5), (2, 5)]);
-        let changed = state.preempt(&nexus(2), 5, 5, Type::ExclusiveAccess).unwrap();
+        let changed = state.preempt(&nexus(2), 5, 5, Some(Type::ExclusiveAccess)).unwrap();
         assert_eq!(told(&changed), [(1, Attention::RegistrationsPreempted)]);
         assert_eq!((state.key_of(&nexus(2)), state.generation), (Some(key(5)), 3));
     }
@@ -529,7 +523,7 @@ mod tests {
     fn a_holder_that_preempts_itself_only_changes_the_type() {
         let mut state = registered(&[(1, 1), (2, 2)]);
         state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(1), 1, 1, Type::ExclusiveAccess).unwrap();
+        let changed = state.preempt(&nexus(1), 1, 1, Some(Type::ExclusiveAccess)).unwrap();
         assert!(changed.preempted.is_empty());
         assert_eq!(state.reservation().map(|held| held.kind), Some(Type::ExclusiveAccess));
         assert!(state.holds(&nexus(1)));
@@ -587,7 +581,10 @@ mod tests {
         assert_eq!(keys(&state), [3]);
         state.register(&nexus(1), with(&[2, 4])).unwrap();
         assert_eq!((keys(&state), state.generation), (vec![3, 9, 9, 9], 2));
-        assert_eq!(state.register(&nexus(1), Register { existing: Some(9), ..with(&[5]) }), Err(SPEC_I_PT.into()));
+        assert_eq!(
+            state.register(&nexus(1), Register { existing: Some(9), ..with(&[5]) }),
+            Err(SPEC_I_PT.into())
+        );
     }
 
     #[test]

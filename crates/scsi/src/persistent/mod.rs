@@ -162,6 +162,13 @@ impl Registration {
 }
 
 impl Ports {
+    fn one(&self) -> Option<&TargetPort> {
+        match self {
+            Ports::One(port) => Some(port),
+            Ports::AllBut(_) => None,
+        }
+    }
+
     fn include(&self, port: &TargetPort) -> bool {
         match self {
             Ports::One(one) => same_port(one, port),

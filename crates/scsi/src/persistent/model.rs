@@ -1,0 +1,258 @@
+//! Random service actions by several nexuses, against a model that is slow and obvious: one key a nexus, one
+//! holder set, each action as the standard's prose says it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::change::{Move, Register};
+use super::out::Command;
+use super::scene::nexus;
+use super::{NexusName, Registrations, Type};
+use crate::attention::Attention;
+use crate::failure::Failure;
+use crate::unit::Reserved;
+
+/// Nexus number to key; the holders are worked out, not stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Model {
+    generation: u32,
+    keys: BTreeMap<u8, u64>,
+    reservation: Option<(Type, u8)>,
+}
+
+/// What the model answers: a conflict, another refusal, or whom to tell what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    Conflict,
+    Refused,
+    Good { told: BTreeSet<(u8, Attention)>, preempted: BTreeSet<u8> },
+}
+
+const NEXUSES: u8 = 4;
+
+impl Model {
+    fn holders(&self) -> BTreeSet<u8> {
+        match self.reservation {
+            None => BTreeSet::new(),
+            Some((kind, _)) if kind.all_registrants() => self.keys.keys().copied().collect(),
+            Some((_, holder)) => BTreeSet::from([holder]),
+        }
+    }
+
+    fn others(&self, by: u8) -> impl Iterator<Item = u8> + '_ {
+        self.keys.keys().copied().filter(move |&who| who != by)
+    }
+
+    fn good(told: BTreeSet<(u8, Attention)>) -> Answer {
+        Answer::Good { told, preempted: BTreeSet::new() }
+    }
+
+    fn carry_out(&mut self, by: u8, command: &Command) -> Answer {
+        let own = self.keys.get(&by).copied();
+        match command {
+            Command::Register(register) => self.register(by, register),
+            Command::Reserve { key, .. }
+            | Command::Release { key, .. }
+            | Command::Clear { key }
+            | Command::Preempt { key, .. }
+                if own != Some(*key) =>
+            {
+                Answer::Conflict
+            }
+            Command::Move(Move { existing, .. }) if own != Some(*existing) => Answer::Conflict,
+            Command::Reserve { kind, .. } => self.reserve(by, *kind),
+            Command::Release { kind, .. } => self.release(by, *kind),
+            Command::Clear { .. } => {
+                let told = self.others(by).map(|who| (who, Attention::ReservationsPreempted)).collect();
+                *self = Model { generation: self.generation + 1, ..Model::default() };
+                Model::good(told)
+            }
+            Command::Preempt { victims, kind, .. } => self.preempt(by, *victims, kind.expect("a type")),
+            Command::Move(command) => self.hand_over(by, command),
+        }
+    }
+
+    fn register(&mut self, by: u8, register: &Register) -> Answer {
+        let own = self.keys.get(&by).copied().unwrap_or(0);
+        if register.existing.is_some_and(|existing| existing != own) {
+            return Answer::Conflict;
+        }
+        if register.key != 0 {
+            self.keys.insert(by, register.key);
+            self.generation += 1;
+            return Model::good(BTreeSet::new());
+        }
+        if own == 0 {
+            return Model::good(BTreeSet::new());
+        }
+        let was_holder = self.holders().contains(&by);
+        self.keys.remove(&by);
+        self.generation += 1;
+        let mut told = BTreeSet::new();
+        if let Some((kind, _)) = self.reservation
+            && was_holder
+            && (!kind.all_registrants() || self.keys.is_empty())
+        {
+            self.reservation = None;
+            if kind.registrants_have_access() {
+                told = self.keys.keys().map(|&who| (who, Attention::ReservationsReleased)).collect();
+            }
+        }
+        Model::good(told)
+    }
+
+    fn reserve(&mut self, by: u8, kind: Type) -> Answer {
+        match self.reservation {
+            None => self.reservation = Some((kind, by)),
+            Some((held, _)) if held == kind && self.holders().contains(&by) => {}
+            Some(_) => return Answer::Conflict,
+        }
+        Model::good(BTreeSet::new())
+    }
+
+    fn release(&mut self, by: u8, kind: Type) -> Answer {
+        let Some((held, _)) = self.reservation.filter(|_| self.holders().contains(&by)) else {
+            return Model::good(BTreeSet::new());
+        };
+        if held != kind {
+            return Answer::Refused;
+        }
+        self.reservation = None;
+        let told = self.others(by).map(|who| (who, Attention::ReservationsReleased));
+        Model::good(if held.registrants_have_access() { told.collect() } else { BTreeSet::new() })
+    }
+
+    fn preempt(&mut self, by: u8, victims: u64, kind: Type) -> Answer {
+        let all = self.reservation.is_some_and(|(held, _)| held.all_registrants());
+        let holder_key = self.reservation.and_then(|(_, holder)| self.keys.get(&holder).copied());
+        let takes_over = if all { victims == 0 } else { victims != 0 && holder_key == Some(victims) };
+        if !takes_over && victims == 0 {
+            return Answer::Refused;
+        }
+        if !takes_over && !self.keys.values().any(|&key| key == victims) {
+            return Answer::Conflict;
+        }
+        let everyone = takes_over && all;
+        let preempted: BTreeSet<u8> =
+            self.others(by).filter(|who| everyone || self.keys[who] == victims).collect();
+        self.keys.retain(|who, _| !preempted.contains(who));
+        self.generation += 1;
+        let mut told: BTreeSet<_> =
+            preempted.iter().map(|&who| (who, Attention::RegistrationsPreempted)).collect();
+        if takes_over {
+            if self.reservation.is_some_and(|(before, _)| before != kind) {
+                told.extend(self.others(by).map(|who| (who, Attention::ReservationsReleased)));
+            }
+            self.reservation = Some((kind, by));
+        }
+        Answer::Good { told, preempted }
+    }
+
+    fn hand_over(&mut self, by: u8, command: &Move) -> Answer {
+        let to = command.to.initiator.isid[5];
+        let Some((kind, holder)) = self.reservation else { return Answer::Conflict };
+        if holder != by || kind.all_registrants() {
+            return Answer::Conflict;
+        }
+        if command.key == 0 || to == by {
+            return Answer::Refused;
+        }
+        self.keys.insert(to, command.key);
+        if command.unregister {
+            self.keys.remove(&by);
+        }
+        self.reservation = Some((kind, to));
+        self.generation += 1;
+        Model::good(BTreeSet::new())
+    }
+
+    fn allows(&self, who: u8, write: bool) -> bool {
+        let Some((kind, _)) = self.reservation else { return true };
+        self.holders().contains(&who)
+            || kind.registrants_have_access() && self.keys.contains_key(&who)
+            || kind.others_may_read() && !write
+    }
+}
+
+/// The answer of what is tested, in the model's words. The sender hears nothing, covered or not.
+fn answer(by: u8, outcome: Result<super::change::Changed, Failure>) -> Answer {
+    let number = |registration: &super::Registration| registration.initiator.isid[5];
+    match outcome {
+        Err(Failure::ReservationConflict) => Answer::Conflict,
+        Err(Failure::Check(_)) => Answer::Refused,
+        Ok(changed) => {
+            let told = changed.notices.iter().map(|notice| (number(&notice.who), notice.what));
+            let preempted = changed.preempted.iter().map(number).collect();
+            Answer::Good { told: told.filter(|(who, _)| *who != by).collect(), preempted }
+        }
+    }
+}
+
+/// Few keys and few nexuses, so that things happen.
+fn commands() -> impl Strategy<Value = (u8, Command)> {
+    let key = 0u64..4;
+    let kind = proptest::sample::select(Type::ALL.to_vec());
+    let register = (proptest::option::of(key.clone()), key.clone(), any::<bool>()).prop_map(
+        |(existing, key, persist_through_power_loss)| {
+            Command::Register(Register {
+                existing,
+                key,
+                all_target_ports: false,
+                persist_through_power_loss,
+                initiators: None,
+            })
+        },
+    );
+    let reserve = (key.clone(), kind.clone()).prop_map(|(key, kind)| Command::Reserve { key, kind });
+    let release = (key.clone(), kind.clone()).prop_map(|(key, kind)| Command::Release { key, kind });
+    let clear = key.clone().prop_map(|key| Command::Clear { key });
+    let preempt = (key.clone(), key.clone(), kind, any::<bool>())
+        .prop_map(|(key, victims, kind, abort)| Command::Preempt { key, victims, kind: Some(kind), abort });
+    let hand_over =
+        (key.clone(), key, 1..=NEXUSES, any::<bool>()).prop_map(|(existing, key, to, unregister)| {
+            Command::Move(Move {
+                existing,
+                key,
+                to: nexus(to),
+                unregister,
+                persist_through_power_loss: false,
+            })
+        });
+    let action =
+        prop_oneof![4 => register, 3 => reserve, 2 => release, 1 => clear, 3 => preempt, 2 => hand_over];
+    (1..=NEXUSES, action)
+}
+
+fn names() -> Vec<(u8, NexusName)> {
+    (1..=NEXUSES).map(|who| (who, nexus(who))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn any_sequence_of_actions_does_what_the_model_does(
+        actions in proptest::collection::vec(commands(), 1..40),
+    ) {
+        let mut state = Registrations::default();
+        let mut model = Model::default();
+        for (by, command) in actions {
+            let before = state.clone();
+            let seen = answer(by, state.carry_out(&nexus(by), command.clone()));
+            prop_assert_eq!(&seen, &model.carry_out(by, &command), "{:?} by {}", command, by);
+            if !matches!(seen, Answer::Good { .. }) {
+                prop_assert_eq!(&state, &before, "a refusal changes nothing");
+            }
+            prop_assert_eq!(state.generation, model.generation);
+            for (who, name) in names() {
+                prop_assert_eq!(state.key_of(&name).map(std::num::NonZeroU64::get), model.keys.get(&who).copied());
+                prop_assert_eq!(state.holds(&name), model.holders().contains(&who));
+                prop_assert_eq!(state.allows(&name, Reserved::Read), model.allows(who, false));
+                prop_assert_eq!(state.allows(&name, Reserved::Write), model.allows(who, true));
+            }
+            let restarted = Registrations::from_bytes(&state.to_bytes()).expect("what was saved is whole");
+            let kept = if state.persist_through_power_loss { state.clone() } else { Registrations::default() };
+            prop_assert_eq!(restarted, Registrations { generation: 0, ..kept });
+        }
+    }
+}

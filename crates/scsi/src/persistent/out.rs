@@ -1,0 +1,391 @@
+//! PERSISTENT RESERVE OUT: its CDB and parameter lists (SPC-4 6.16).
+
+use super::change::{Changed, Move, Register};
+use super::transport_id::TransportId;
+use super::{NexusName, Registrations, Type};
+use crate::failure::Failure;
+use crate::nexus::{InitiatorPort, TargetPort};
+use crate::sense::Condition;
+
+/// What the CDB says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    action: Action,
+    /// SCOPE and TYPE; `None` where they are not legal, which matters to some service actions only.
+    kind: Option<Type>,
+    /// PARAMETER LIST LENGTH in bytes.
+    pub(crate) length: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Register,
+    Reserve,
+    Release,
+    Clear,
+    Preempt,
+    PreemptAndAbort,
+    RegisterAndIgnoreExistingKey,
+    RegisterAndMove,
+}
+
+/// A service action with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Register(Register),
+    Reserve { key: u64, kind: Type },
+    Release { key: u64, kind: Type },
+    Clear { key: u64 },
+    Preempt { key: u64, victims: u64, kind: Option<Type>, abort: bool },
+    Move(Move),
+}
+
+/// What a parameter list is read against.
+pub(crate) struct Around<'a> {
+    /// The nexus that sent it.
+    pub(crate) by: &'a NexusName,
+    /// All I_T nexuses that are there: a TransportID without ISID, or a relative port, means some of them.
+    pub(crate) attached: &'a [NexusName],
+    /// There is a place to keep registrations in through a loss of power.
+    pub(crate) can_persist: bool,
+}
+
+/// The parameter list without TransportIDs.
+const LIST_BYTES: usize = 24;
+/// The longest list taken: 64 TransportIDs of 232 bytes.
+const LIST_BYTES_MAX: usize = 16 << 10;
+
+impl Request {
+    /// Reads the CDB, 5Fh, of full length.
+    pub(crate) fn parse(cdb: &[u8]) -> Result<Request, Condition> {
+        let &[0x5f, action, scope_type, _, _, a, b, c, d, ..] = cdb else {
+            return Err(Condition::invalid_field(0));
+        };
+        let request = Request {
+            action: Action::from_code(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?,
+            kind: Type::from_code(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
+            length: u32::from_be_bytes([a, b, c, d]) as usize,
+        };
+        request.check(scope_type)
+    }
+
+    fn check(self, scope_type: u8) -> Result<Request, Condition> {
+        let reserves = matches!(self.action, Action::Reserve | Action::Release);
+        if reserves && self.kind.is_none() {
+            return Err(Condition::invalid_bit(2, if scope_type & 0xf0 != 0 { 7 } else { 3 }));
+        }
+        let exact = !matches!(self.action, Action::Register | Action::RegisterAndMove);
+        if self.length < LIST_BYTES || exact && self.length != LIST_BYTES {
+            return Err(Condition::parameter_list_length());
+        }
+        if self.length > LIST_BYTES_MAX {
+            return Err(Condition::invalid_field(5));
+        }
+        Ok(self)
+    }
+
+    /// Reads the parameter list.
+    pub(crate) fn read(&self, list: &[u8], around: &Around<'_>) -> Result<Command, Condition> {
+        if list.len() < self.length {
+            return Err(Condition::parameter_list_length());
+        }
+        let (key, second) = (u64_at(list, 0)?, u64_at(list, 8)?);
+        match (self.action, self.kind) {
+            (Action::Register, _) => self.register(list, Some(key), second, around).map(Command::Register),
+            (Action::RegisterAndIgnoreExistingKey, _) => {
+                self.register(list, None, second, around).map(Command::Register)
+            }
+            (Action::RegisterAndMove, _) => moved(list, key, second, around).map(Command::Move),
+            (Action::Clear, _) => Ok(Command::Clear { key }),
+            (Action::Preempt | Action::PreemptAndAbort, kind) => {
+                let abort = self.action == Action::PreemptAndAbort;
+                Ok(Command::Preempt { key, victims: second, kind, abort })
+            }
+            (Action::Reserve, Some(kind)) => Ok(Command::Reserve { key, kind }),
+            (Action::Release, Some(kind)) => Ok(Command::Release { key, kind }),
+            (Action::Reserve | Action::Release, None) => Err(Condition::invalid_bit(2, 3)),
+        }
+    }
+
+    /// The basic parameter list (SPC-4 table 209).
+    fn register(
+        &self,
+        list: &[u8],
+        existing: Option<u64>,
+        key: u64,
+        around: &Around<'_>,
+    ) -> Result<Register, Condition> {
+        let flags = list[20];
+        let spec_i_pt = flags & 0x08 != 0;
+        if spec_i_pt && self.action != Action::Register {
+            return Err(bit(20, 3));
+        }
+        if !spec_i_pt && list.len() != LIST_BYTES {
+            return Err(Condition::parameter_list_length());
+        }
+        Ok(Register {
+            existing,
+            key,
+            all_target_ports: flags & 0x04 != 0,
+            persist_through_power_loss: persists(flags, bit(20, 0), around)?,
+            initiators: spec_i_pt.then(|| initiators(list, around)).transpose()?,
+        })
+    }
+}
+
+/// The list of TransportIDs behind SPEC_I_PT, from byte 24 on.
+fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Condition> {
+    let length = list.get(24..28).ok_or(Condition::parameter_list_length())?;
+    let mut rest = &list[28..];
+    if u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize != rest.len() {
+        return Err(Condition::parameter_list_length());
+    }
+    let mut initiators = Vec::new();
+    while !rest.is_empty() {
+        let at = list.len() - rest.len();
+        let (id, tail) = TransportId::parse(rest).map_err(|_| wrong(at))?;
+        let ports = ports_of(id, around);
+        if ports.is_empty() {
+            return Err(wrong(at));
+        }
+        initiators.extend(ports);
+        rest = tail;
+    }
+    initiators.dedup();
+    Ok(initiators)
+}
+
+/// A TransportID without ISID stands for the ports of that initiator that are there (SPC-4 7.6.4.6).
+fn ports_of(id: TransportId, around: &Around<'_>) -> Vec<InitiatorPort> {
+    match id {
+        TransportId::Port(port) => vec![port],
+        TransportId::Device(name) => {
+            let here = around.attached.iter().map(|nexus| &nexus.initiator);
+            let mut ports: Vec<InitiatorPort> = here.filter(|port| port.name == name).cloned().collect();
+            ports.sort_unstable_by_key(|port| port.isid);
+            ports.dedup();
+            ports
+        }
+    }
+}
+
+/// The parameter list of REGISTER AND MOVE (SPC-4 table 211).
+fn moved(list: &[u8], existing: u64, key: u64, around: &Around<'_>) -> Result<Move, Condition> {
+    let flags = list[17];
+    let length = u32::from_be_bytes([list[20], list[21], list[22], list[23]]) as usize;
+    if length != list.len() - LIST_BYTES {
+        return Err(Condition::parameter_list_length());
+    }
+    let initiator = match TransportId::parse(&list[LIST_BYTES..]) {
+        Ok((TransportId::Port(port), [])) => port,
+        _ => return Err(wrong(LIST_BYTES)),
+    };
+    let target = target_port(u16::from_be_bytes([list[18], list[19]]), around).ok_or(wrong(18))?;
+    Ok(Move {
+        existing,
+        key,
+        to: NexusName { initiator, target },
+        unregister: flags & 0x02 != 0,
+        persist_through_power_loss: persists(flags, bit(17, 0), around)?,
+    })
+}
+
+/// The target port with this RELATIVE TARGET PORT IDENTIFIER, as far as it is in use.
+fn target_port(relative: u16, around: &Around<'_>) -> Option<TargetPort> {
+    let mut ports = around.attached.iter().chain([around.by]).map(|nexus| &nexus.target);
+    ports.find(|port| port.name == around.by.target.name && port.relative_port == relative).cloned()
+}
+
+/// APTPL, which is refused where nothing can be kept.
+fn persists(flags: u8, field: Condition, around: &Around<'_>) -> Result<bool, Condition> {
+    let wanted = flags & 0x01 != 0;
+    if wanted && !around.can_persist { Err(field) } else { Ok(wanted) }
+}
+
+impl Action {
+    fn from_code(code: u8) -> Option<Action> {
+        Some(match code {
+            0x00 => Action::Register,
+            0x01 => Action::Reserve,
+            0x02 => Action::Release,
+            0x03 => Action::Clear,
+            0x04 => Action::Preempt,
+            0x05 => Action::PreemptAndAbort,
+            0x06 => Action::RegisterAndIgnoreExistingKey,
+            0x07 => Action::RegisterAndMove,
+            _ => return None,
+        })
+    }
+}
+
+impl Registrations {
+    /// Carries out a service action for the nexus `by`.
+    pub(crate) fn carry_out(&mut self, by: &NexusName, command: Command) -> Result<Changed, Failure> {
+        match command {
+            Command::Register(register) => self.register(by, register),
+            Command::Reserve { key, kind } => self.reserve(by, key, kind),
+            Command::Release { key, kind } => self.release(by, key, kind),
+            Command::Clear { key } => self.clear(by, key),
+            Command::Preempt { key, victims, kind, .. } => self.preempt(by, key, victims, kind),
+            Command::Move(command) => self.register_and_move(by, command),
+        }
+    }
+}
+
+fn u64_at(list: &[u8], at: usize) -> Result<u64, Condition> {
+    let bytes =
+        list.get(at..).and_then(|tail| tail.first_chunk()).ok_or(Condition::parameter_list_length())?;
+    Ok(u64::from_be_bytes(*bytes))
+}
+
+fn wrong(at: usize) -> Condition {
+    Condition::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX))
+}
+
+fn bit(byte: u16, bit: u8) -> Condition {
+    Condition::invalid_parameter(byte).at_field(false, byte, Some(bit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{nexus, through};
+    use super::*;
+
+    fn cdb(action: u8, scope_type: u8, length: u32) -> [u8; 10] {
+        let [a, b, c, d] = length.to_be_bytes();
+        [0x5f, action, scope_type, 0, 0, a, b, c, d, 0]
+    }
+
+    fn list(key: u64, second: u64, flags: u8) -> Vec<u8> {
+        [&key.to_be_bytes()[..], &second.to_be_bytes(), &[0, 0, 0, 0, flags, 0, 0, 0]].concat()
+    }
+
+    fn read(action: u8, scope_type: u8, list: &[u8]) -> Result<Command, Condition> {
+        let by = nexus(1);
+        let attached = [nexus(1), nexus(2), through(2, 2)];
+        let around = Around { by: &by, attached: &attached, can_persist: true };
+        Request::parse(&cdb(action, scope_type, list.len() as u32))?.read(list, &around)
+    }
+
+    #[test]
+    fn keys_and_flags_of_register() {
+        let expected = Register {
+            existing: Some(1),
+            key: 2,
+            all_target_ports: true,
+            persist_through_power_loss: true,
+            initiators: None,
+        };
+        assert_eq!(read(0, 0, &list(1, 2, 0x05)), Ok(Command::Register(expected.clone())));
+        let ignoring = Register { existing: None, ..expected };
+        assert_eq!(read(6, 0, &list(1, 2, 0x05)), Ok(Command::Register(ignoring)));
+    }
+
+    #[test]
+    fn scope_and_type_count_where_a_reservation_is_made_or_ended() {
+        assert_eq!(read(1, 3, &list(1, 0, 0)), Ok(Command::Reserve { key: 1, kind: Type::ExclusiveAccess }));
+        assert_eq!(read(1, 0x13, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 7)));
+        assert_eq!(read(2, 2, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 3)));
+        assert_eq!(read(3, 0x1f, &list(1, 0, 0)), Ok(Command::Clear { key: 1 }));
+        let preempt = Command::Preempt { key: 1, victims: 2, kind: None, abort: true };
+        assert_eq!(read(5, 0, &list(1, 2, 0)), Ok(preempt));
+    }
+
+    #[test]
+    fn a_list_of_another_length_is_wrong() {
+        for action in [0, 1, 2, 3, 4, 5, 6, 7] {
+            let short = Request::parse(&cdb(action, 1, 23));
+            assert_eq!(short, Err(Condition::parameter_list_length()), "{action}");
+        }
+        assert_eq!(Request::parse(&cdb(1, 1, 28)), Err(Condition::parameter_list_length()));
+        assert_eq!(Request::parse(&cdb(0, 1, u32::MAX)), Err(Condition::invalid_field(5)));
+        let mut longer = list(0, 1, 0);
+        longer.extend([0; 4]);
+        assert_eq!(read(0, 0, &longer), Err(Condition::parameter_list_length()));
+    }
+
+    #[test]
+    fn a_list_the_initiator_cut_short_is_wrong() {
+        let by = nexus(1);
+        let around = Around { by: &by, attached: &[], can_persist: true };
+        let request = Request::parse(&cdb(3, 0, 24)).unwrap();
+        assert_eq!(request.read(&list(1, 0, 0)[..20], &around), Err(Condition::parameter_list_length()));
+    }
+
+    #[test]
+    fn an_unknown_service_action_is_pointed_at() {
+        assert_eq!(Request::parse(&cdb(8, 0, 24)), Err(Condition::invalid_bit(1, 4)));
+    }
+
+    fn with_ids(flags: u8, ids: &[Vec<u8>]) -> Vec<u8> {
+        let ids = ids.concat();
+        [list(0, 9, flags), (ids.len() as u32).to_be_bytes().to_vec(), ids].concat()
+    }
+
+    #[test]
+    fn spec_i_pt_lists_initiator_ports() {
+        let list = with_ids(0x08, &[nexus(5).initiator.transport_id(), nexus(6).initiator.transport_id()]);
+        let Ok(Command::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        assert_eq!(register.initiators, Some(vec![nexus(5).initiator, nexus(6).initiator]));
+    }
+
+    #[test]
+    fn a_name_without_isid_means_the_ports_that_are_there() {
+        let device = |name: &str| {
+            let mut id = vec![0x05, 0, 0, 28];
+            id.extend(name.as_bytes());
+            id.resize(32, 0);
+            id
+        };
+        let list = with_ids(0x08, &[device("iqn.2026-11.test:host2")]);
+        let Ok(Command::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        assert_eq!(register.initiators, Some(vec![nexus(2).initiator]));
+        let nobody = with_ids(0x08, &[device("iqn.2026-11.test:host9")]);
+        assert_eq!(read(0, 0, &nobody), Err(Condition::invalid_parameter(28)));
+    }
+
+    #[test]
+    fn transport_ids_that_do_not_fill_their_list_are_wrong() {
+        let mut list = with_ids(0x08, &[nexus(5).initiator.transport_id()]);
+        list.push(0);
+        assert_eq!(read(0, 0, &list), Err(Condition::parameter_list_length()));
+        let garbage = with_ids(0x08, &[vec![0xff; 24]]);
+        assert_eq!(read(0, 0, &garbage), Err(Condition::invalid_parameter(28)));
+    }
+
+    #[test]
+    fn only_register_takes_spec_i_pt() {
+        assert_eq!(read(6, 0, &list(0, 1, 0x08)), Err(bit(20, 3)));
+    }
+
+    #[test]
+    fn persistence_is_refused_where_nothing_can_be_kept() {
+        let by = nexus(1);
+        let around = Around { by: &by, attached: &[], can_persist: false };
+        let request = Request::parse(&cdb(0, 0, 24)).unwrap();
+        assert_eq!(request.read(&list(0, 1, 0x01), &around), Err(bit(20, 0)));
+    }
+
+    fn move_list(flags: u8, relative: u16, id: &[u8]) -> Vec<u8> {
+        let mut list = list(1, 2, 0);
+        list[17] = flags;
+        list[18..20].copy_from_slice(&relative.to_be_bytes());
+        list[20..24].copy_from_slice(&(id.len() as u32).to_be_bytes());
+        [&list, id].concat()
+    }
+
+    #[test]
+    fn a_move_names_its_new_holder() {
+        let id = nexus(2).initiator.transport_id();
+        let expected = Move {
+            existing: 1,
+            key: 2,
+            to: through(2, 2),
+            unregister: true,
+            persist_through_power_loss: true,
+        };
+        assert_eq!(read(7, 0, &move_list(3, 2, &id)), Ok(Command::Move(expected)));
+        assert_eq!(read(7, 0, &move_list(3, 9, &id)), Err(Condition::invalid_parameter(18)));
+        assert_eq!(read(7, 0, &move_list(3, 2, &[0; 24])), Err(Condition::invalid_parameter(24)));
+    }
+}
