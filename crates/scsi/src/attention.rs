@@ -8,11 +8,9 @@ use crate::sense::{Condition, SenseKey, asc};
 pub(crate) enum Attention {
     PowerOn,
     BusDeviceReset,
-    NexusLoss,
     MediumChanged,
     ReportedLunsChanged,
     CapacityChanged,
-    InquiryChanged,
     ModeParametersChanged,
     ReservationsPreempted,
     ReservationsReleased,
@@ -25,11 +23,9 @@ impl Attention {
         let code = match self {
             Attention::PowerOn => asc::POWER_ON_OR_RESET,
             Attention::BusDeviceReset => asc::BUS_DEVICE_RESET,
-            Attention::NexusLoss => asc::I_T_NEXUS_LOSS,
             Attention::MediumChanged => asc::MEDIUM_MAY_HAVE_CHANGED,
             Attention::ReportedLunsChanged => asc::REPORTED_LUNS_DATA_CHANGED,
             Attention::CapacityChanged => asc::CAPACITY_DATA_CHANGED,
-            Attention::InquiryChanged => asc::INQUIRY_DATA_CHANGED,
             Attention::ModeParametersChanged => asc::MODE_PARAMETERS_CHANGED,
             Attention::ReservationsPreempted => asc::RESERVATIONS_PREEMPTED,
             Attention::ReservationsReleased => asc::RESERVATIONS_RELEASED,

@@ -22,6 +22,7 @@ mod status;
 mod unit;
 
 pub use command::luns::{REPORT_LUNS_WELL_KNOWN, absent, well_known};
+pub use command::name;
 pub use identity::Identity;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step};

@@ -1,30 +1,39 @@
 //! The commands: one table, one file for each family.
 //!
-//! [`TABLE`] says of each command everything that is not its own business: its name, which bits of its CDB are
+//! The table says of each command everything that is not its own business: its name, which bits of its CDB are
 //! looked at and how long it may take (REPORT SUPPORTED OPERATION CODES tells initiators both), what
 //! reservations think of it, and what must be so before it runs. Its planner decides the rest.
 
 mod call;
 mod table;
 
+pub(crate) mod atomic;
+pub(crate) mod cache;
 pub(crate) mod capacity;
+pub(crate) mod defects;
 pub(crate) mod inquiry;
+pub(crate) mod lba_status;
 pub(crate) mod luns;
 pub(crate) mod read;
 pub(crate) mod ready;
+pub(crate) mod removal;
+pub(crate) mod report;
 pub(crate) mod request_sense;
 pub(crate) mod transfer;
+pub(crate) mod unmap;
+pub(crate) mod verify;
 pub(crate) mod vpd;
 pub(crate) mod write;
+pub(crate) mod write_same;
 
 pub(crate) use call::Call;
-pub(crate) use table::TABLE;
 
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::Reserved;
+use table::TABLE;
 
 /// Decides what a command is that has passed the gate.
 pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
@@ -46,6 +55,8 @@ pub(crate) struct Command {
     pub(crate) medium: bool,
     /// Changes the medium: not while it is protected.
     pub(crate) writes: bool,
+    /// Exists only where space can be given back.
+    pub(crate) thin_only: bool,
     pub(crate) plan: Planner,
 }
 
@@ -71,6 +82,7 @@ impl Command {
             attention: true,
             medium: false,
             writes: false,
+            thin_only: false,
             plan,
         }
     }
@@ -101,16 +113,25 @@ impl Command {
         Command { writes: true, ..self.needs_medium().reserved(Reserved::Write) }
     }
 
+    const fn if_thin(self) -> Command {
+        Command { thin_only: true, ..self }
+    }
+
     /// Its time grows with the blocks it names.
     const fn takes(self, nominal: u32, recommended: u32) -> Command {
         Command { timeouts: Timeouts { nominal, recommended }, ..self }
     }
 }
 
+/// The commands of a logical unit that is thin or not.
+pub(crate) fn commands(thin: bool) -> impl Iterator<Item = &'static Command> {
+    TABLE.iter().filter(move |command| thin || !command.thin_only)
+}
+
 /// The command that this CDB is, or which field of it names none.
-pub(crate) fn find(cdb: Cdb<'_>) -> Result<&'static Command, Condition> {
+pub(crate) fn find(cdb: Cdb<'_>, thin: bool) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
-    for command in TABLE.iter().filter(|command| command.opcode == cdb.opcode()) {
+    for command in commands(thin).filter(|command| command.opcode == cdb.opcode()) {
         match command.service_action {
             Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
             _ => return Ok(command),
@@ -120,4 +141,9 @@ pub(crate) fn find(cdb: Cdb<'_>) -> Result<&'static Command, Condition> {
     let service_action = Condition::invalid_bit(1, 4);
     let opcode = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
     Err(if opcode_known { service_action } else { opcode })
+}
+
+/// What a CDB is called, for people: for logs and counters. `None` if we do not know it.
+pub fn name(cdb: &[u8]) -> Option<&'static str> {
+    find(Cdb(cdb), true).ok().map(|command| command.name)
 }

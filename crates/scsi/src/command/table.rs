@@ -2,44 +2,145 @@
 
 use super::*;
 
-/// Every command, those of one operation code side by side, in ascending order: REPORT SUPPORTED OPERATION
-/// CODES lists them as they stand here.
+/// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
+/// lists them as they stand here.
 pub(crate) static TABLE: &[Command] = &[
-    Command::new("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0x04], ready::plan).needs_medium(),
-    Command::new("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0x04], request_sense::plan).always(),
-    Command::new("READ(6)", &[0x08, 0x1f, 0xff, 0xff, 0xff, 0x04], read::plan).reads(),
-    Command::new("WRITE(6)", &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0x04], write::plan).writes(),
-    Command::new("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0x04], inquiry::plan).always(),
-    Command::new("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0x04], capacity::plan_10)
+    Command::new("TEST UNIT READY", &[0x00, 0, 0, 0, 0, NACA], ready::plan).needs_medium(),
+    Command::new("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, NACA], request_sense::plan).always(),
+    Command::new("READ(6)", &[0x08, 0x1f, 0xff, 0xff, 0xff, NACA], read::plan).reads(),
+    Command::new("WRITE(6)", &[0x0a, 0x1f, 0xff, 0xff, 0xff, NACA], write::plan).writes(),
+    Command::new("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan).always(),
+    Command::new("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
+        .takes(1, 60),
+    Command::new("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x03, NACA], removal::plan_prevent),
+    Command::new("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, NACA], capacity::plan_10)
         .needs_medium(),
-    Command::new("READ(10)", &[0x28, 0xf8, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0x04], read::plan).reads(),
-    Command::new("WRITE(10)", &[0x2a, 0xf8, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0x04], write::plan)
-        .writes(),
-    Command::new("READ(16)", &TRANSFER_16_READ, read::plan).reads(),
-    Command::new("WRITE(16)", &TRANSFER_16_WRITE, write::plan).writes(),
+    Command::new("READ(10)", &ten(0x28, 0xf8), read::plan).reads(),
+    Command::new("WRITE(10)", &ten(0x2a, 0xf8), write::plan).writes(),
+    Command::new("WRITE AND VERIFY(10)", &ten(0x2e, 0xf6), verify::plan_write).writes(),
+    Command::new("VERIFY(10)", &ten(0x2f, 0xf6), verify::plan).reads().takes(1, 60),
+    Command::new("PRE-FETCH(10)", &ten(0x34, 0x02), cache::plan_prefetch).reads(),
+    Command::new("SYNCHRONIZE CACHE(10)", &ten(0x35, 0x02), cache::plan_synchronize)
+        .needs_medium()
+        .reserved(Reserved::Write)
+        .takes(1, 60),
+    Command::new("READ DEFECT DATA(10)", &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, NACA], defects::plan_10)
+        .reads(),
+    Command::new("WRITE SAME(10)", &ten(0x41, 0xfe), write_same::plan).writes().takes(1, 60),
+    Command::new("UNMAP", &[0x42, 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], unmap::plan)
+        .writes()
+        .takes(1, 60)
+        .if_thin(),
+    Command::new("READ(16)", &sixteen(0x88, 0xf8), read::plan).reads(),
+    Command::new(
+        "COMPARE AND WRITE",
+        &[0x89, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0, NACA],
+        atomic::plan_compare_and_write,
+    )
+    .writes(),
+    Command::new("WRITE(16)", &sixteen(0x8a, 0xf8), write::plan).writes(),
+    Command::new("ORWRITE(16)", &sixteen(0x8b, 0xf8), atomic::plan_or_write).writes(),
+    Command::new("WRITE AND VERIFY(16)", &sixteen(0x8e, 0xf6), verify::plan_write).writes(),
+    Command::new("VERIFY(16)", &sixteen(0x8f, 0xf6), verify::plan).reads().takes(1, 60),
+    Command::new("PRE-FETCH(16)", &sixteen(0x90, 0x02), cache::plan_prefetch).reads(),
+    Command::new("SYNCHRONIZE CACHE(16)", &sixteen(0x91, 0x02), cache::plan_synchronize)
+        .needs_medium()
+        .reserved(Reserved::Write)
+        .takes(1, 60),
+    Command::new("WRITE SAME(16)", &sixteen(0x93, 0xff), write_same::plan).writes().takes(1, 60),
+    Command::new("WRITE ATOMIC(16)", &sixteen(0x9c, 0xf8), atomic::plan_write_atomic).writes(),
     Command::new(
         "READ CAPACITY(16)",
-        &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0x04],
+        &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
         capacity::plan_16,
     )
     .action()
     .needs_medium(),
-    Command::new("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0x04], luns::plan)
+    Command::new(
+        "GET LBA STATUS",
+        &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        lba_status::plan,
+    )
+    .action()
+    .reads(),
+    Command::new("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA], luns::plan)
         .always(),
-    Command::new("READ(12)", &TRANSFER_12_READ, read::plan).reads(),
-    Command::new("WRITE(12)", &TRANSFER_12_WRITE, write::plan).writes(),
+    Command::new(
+        "REPORT TARGET PORT GROUPS",
+        &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        report::plan_target_port_groups,
+    )
+    .action(),
+    Command::new(
+        "REPORT SUPPORTED OPERATION CODES",
+        &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        report::plan_operation_codes,
+    )
+    .action()
+    .reserved(Reserved::Read),
+    Command::new(
+        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
+        &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        report::plan_task_management,
+    )
+    .action()
+    .reserved(Reserved::Read),
+    Command::new("READ(12)", &twelve(0xa8, 0xf8), read::plan).reads(),
+    Command::new("WRITE(12)", &twelve(0xaa, 0xf8), write::plan).writes(),
+    Command::new("WRITE AND VERIFY(12)", &twelve(0xae, 0xf6), verify::plan_write).writes(),
+    Command::new("VERIFY(12)", &twelve(0xaf, 0xf6), verify::plan).reads().takes(1, 60),
+    Command::new(
+        "READ DEFECT DATA(12)",
+        &[0xb7, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        defects::plan_12,
+    )
+    .reads(),
 ];
 
-const TRANSFER_12_READ: [u8; 12] = transfer_12(0xa8);
-const TRANSFER_12_WRITE: [u8; 12] = transfer_12(0xaa);
-const TRANSFER_16_READ: [u8; 16] = transfer_16(0x88);
-const TRANSFER_16_WRITE: [u8; 16] = transfer_16(0x8a);
+/// The bit of the CONTROL byte that is looked at.
+const NACA: u8 = 0x04;
 
-/// Protection, DPO, FUA, LBA and length are looked at.
-const fn transfer_12(opcode: u8) -> [u8; 12] {
-    [opcode, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x04]
+/// CDBs of which flags in byte 1, LBA and length are looked at.
+const fn ten(opcode: u8, flags: u8) -> [u8; 10] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, NACA]
 }
 
-const fn transfer_16(opcode: u8) -> [u8; 16] {
-    [opcode, 0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x04]
+const fn twelve(opcode: u8, flags: u8) -> [u8; 12] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA]
+}
+
+const fn sixteen(opcode: u8, flags: u8) -> [u8; 16] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_names_no_command_twice() {
+        let keys: Vec<_> = TABLE.iter().map(|command| (command.opcode, command.service_action)).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:x?}");
+    }
+
+    #[test]
+    fn an_operation_code_has_service_actions_for_all_of_its_commands_or_for_none() {
+        for pair in TABLE.windows(2).filter(|pair| pair[0].opcode == pair[1].opcode) {
+            assert!(pair.iter().all(|command| command.service_action.is_some()), "{}", pair[0].name);
+        }
+    }
+
+    #[test]
+    fn usage_data_are_as_long_as_the_group_code_says() {
+        for command in TABLE {
+            let length = match command.opcode >> 5 {
+                0 => 6,
+                1 | 2 => 10,
+                4 => 16,
+                5 => 12,
+                _ => panic!("{} has no group", command.name),
+            };
+            assert_eq!(command.usage.len(), length, "{}", command.name);
+        }
+    }
 }

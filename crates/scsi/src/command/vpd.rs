@@ -1,5 +1,7 @@
 //! Vital product data: INQUIRY with EVPD (SPC-4 7.8, SBC-3 6.6).
 
+use block::Geometry;
+
 use super::{Call, transfer};
 use crate::identity::Identity;
 use crate::nexus::TargetPort;
@@ -88,7 +90,8 @@ fn block_limits(call: &Call<'_>) -> Vec<u8> {
     let profile = call.unit.device().profile();
     let mut body = vec![0; 60];
     let mut put = |at: usize, bytes: &[u8]| body[at - 4..at - 4 + bytes.len()].copy_from_slice(bytes);
-    put(4, &[WSNZ, COMPARE_AND_WRITE_BLOCKS_MAX]);
+    // WSNZ is zero: WRITE SAME of 0 blocks goes to the end of the medium.
+    put(4, &[0, COMPARE_AND_WRITE_BLOCKS_MAX]);
     put(6, &(1u16 << geometry.physical_exponent.min(15)).to_be_bytes());
     put(8, &(transfer::transfer_blocks_max(geometry) as u32).to_be_bytes());
     // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
@@ -100,7 +103,7 @@ fn block_limits(call: &Call<'_>) -> Vec<u8> {
         put(32, &UGAVALID.to_be_bytes());
     }
     put(36, &WRITE_SAME_BLOCKS_MAX.to_be_bytes());
-    put(44, &(atomic_blocks_max(call) as u32).to_be_bytes());
+    put(44, &(atomic_blocks_max(geometry) as u32).to_be_bytes());
     // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
     body
 }
@@ -123,8 +126,8 @@ fn provisioning(call: &Call<'_>) -> Vec<u8> {
 }
 
 /// MAXIMUM ATOMIC TRANSFER LENGTH. Larger ones would keep other writers out for long.
-pub(crate) fn atomic_blocks_max(call: &Call<'_>) -> u64 {
-    ATOMIC_BYTES_MAX >> call.geometry().block_size.shift()
+pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {
+    ATOMIC_BYTES_MAX >> geometry.block_size.shift()
 }
 
 /// The one target port group there is.
@@ -175,8 +178,6 @@ const ISCSI: u8 = 0x5;
 /// The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
 const SIMPSUP: u8 = 0x01;
 const V_SUP: u8 = 0x01;
-/// WRITE SAME of 0 blocks is refused, not taken for the whole medium.
-const WSNZ: u8 = 0x01;
 const UGAVALID: u32 = 1 << 31;
 /// WABEREQ and WACEREQ 01b: after a SANITIZE erase, reads succeed.
 const READS_AFTER_ERASE_SUCCEED: u8 = 0x50;

@@ -47,17 +47,16 @@ impl LogicalUnit {
         let extent = Extent::new(extent.lba.0, blocks);
         data.truncate(geometry.length(extent) as usize);
         let _shared = self.locks().share(extent).await;
-        self.device().write(extent, data.share(), durability).await?;
+        self.store(extent, data.share(), durability).await?;
         Ok(Outcome::default())
     }
 
     async fn read(&self, extent: Extent, bytes: u32, flush: bool) -> Result<Outcome, Failure> {
-        let length = self.device().geometry().length(extent) as usize;
         let _shared = self.locks().share(extent).await;
         if flush {
             self.device().flush().await?;
         }
-        let mut buffer = self.device().read(extent, Buffer::recycled(length)).await?;
+        let mut buffer = self.fetch(extent).await?;
         buffer.truncate(bytes as usize);
         Ok(DataIn::Buffer(buffer).into())
     }

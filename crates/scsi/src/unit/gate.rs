@@ -12,7 +12,7 @@ use crate::unit::LogicalUnit;
 impl LogicalUnit {
     /// Finds the command and, if nothing forbids it, plans it.
     pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
-        let command = find(call.cdb)?;
+        let command = find(call.cdb, self.thin())?;
         self.check(call, command)?;
         if call.cdb.naca() {
             // INQUIRY says NORMACA = 0 (SAM-5 5.10.2).

@@ -7,6 +7,7 @@
 
 mod finish;
 mod gate;
+mod medium;
 mod state;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
 pub use state::Fence;
-pub(crate) use state::{Attached, Medium, Reserved, State};
+pub(crate) use state::{Medium, Reserved, State};
 
 /// How a logical unit presents itself.
 #[derive(Clone, Copy, Debug)]

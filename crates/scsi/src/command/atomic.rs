@@ -1,0 +1,105 @@
+//! Commands that have their blocks alone: COMPARE AND WRITE, ORWRITE(16) and WRITE ATOMIC(16) (SBC-4 5.3, 5.16,
+//! 5.48). No overlapping read or write of another command sees or makes a mixture.
+
+use block::{Buffer, Extent};
+
+use super::{Call, transfer, vpd};
+use crate::failure::Failure;
+use crate::plan::{Outcome, Plan};
+use crate::sense::{Condition, SenseKey, asc};
+
+/// Data-out are twice the blocks named: first what is expected, then what is to be written.
+pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    transfer::refuse_protection(call.cdb)?;
+    let extent = Extent::new(call.cdb.u64(2), u64::from(call.cdb.byte(NUMBER_OF_BLOCKS)));
+    transfer::within(extent, geometry)?;
+    let half = geometry.length(extent) as u32;
+    if extent.is_empty() && call.command.data_out_bytes != 0 {
+        // More blocks than one byte can count were meant.
+        return Err(Condition::invalid_field(NUMBER_OF_BLOCKS as u16).into());
+    }
+    exactly(call, half * 2)?;
+    if extent.is_empty() {
+        return call.good();
+    }
+    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    call.receive(half * 2, move |unit, data| async move {
+        let (expected, written) = halves(data, half as usize)?;
+        let _excluded = unit.locks().exclude(extent).await;
+        unit.compare(extent, &expected).await?;
+        unit.store(extent, written.share(), durability).await?;
+        Ok(Outcome::default())
+    })
+}
+
+/// Sets the bits that are set in the data.
+pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    let extent = transfer::extent(call.cdb, geometry)?;
+    if extent.is_empty() {
+        return call.good();
+    }
+    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    call.receive(geometry.length(extent) as u32, move |unit, data| async move {
+        let blocks = data.len() as u64 >> geometry.block_size.shift();
+        let extent = Extent::new(extent.lba.0, blocks.min(extent.blocks.0));
+        let _excluded = unit.locks().exclude(extent).await;
+        let mut blocks = unit.fetch(extent).await?;
+        blocks.iter_mut().zip(data.iter()).for_each(|(block, bits)| *block |= bits);
+        unit.store(extent, blocks.share(), durability).await?;
+        Ok(Outcome::default())
+    })
+}
+
+pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    transfer::refuse_protection(call.cdb)?;
+    if call.cdb.u16(ATOMIC_BOUNDARY) != 0 {
+        // MAXIMUM ATOMIC BOUNDARY SIZE is 0: none can be asked for.
+        return Err(Condition::invalid_field(ATOMIC_BOUNDARY as u16).into());
+    }
+    let extent = Extent::new(call.cdb.u64(2), u64::from(call.cdb.u16(12)));
+    transfer::within(extent, geometry)?;
+    if extent.blocks.0 > vpd::atomic_blocks_max(geometry) {
+        return Err(Condition::invalid_field(12).into());
+    }
+    if extent.is_empty() {
+        return call.good();
+    }
+    let bytes = geometry.length(extent) as u32;
+    exactly(call, bytes)?;
+    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    call.receive(bytes, move |unit, data| async move {
+        whole(&data, bytes as usize)?;
+        let _excluded = unit.locks().exclude(extent).await;
+        unit.store(extent, data.share(), durability).await?;
+        Ok(Outcome::default())
+    })
+}
+
+/// A part of what must be done as a whole is refused, before any data: the initiator offers more or less than
+/// the CDB asks for.
+pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
+    (call.command.data_out_bytes == bytes).then_some(()).ok_or(INVALID_INFORMATION_UNIT)
+}
+
+/// The same once they are here, for a front end that brought other data than it was asked for.
+pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
+    (data.len() == bytes).then_some(()).ok_or(INVALID_INFORMATION_UNIT)
+}
+
+fn halves(data: Buffer, half: usize) -> Result<(Buffer, Buffer), Condition> {
+    whole(&data, half * 2)?;
+    let written = Buffer::from(&data[half..]);
+    let mut expected = data;
+    expected.truncate(half);
+    Ok((expected, written))
+}
+
+/// NUMBER OF LOGICAL BLOCKS of COMPARE AND WRITE.
+const NUMBER_OF_BLOCKS: usize = 13;
+/// ATOMIC BOUNDARY of WRITE ATOMIC(16).
+const ATOMIC_BOUNDARY: usize = 10;
+const INVALID_INFORMATION_UNIT: Condition =
+    Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);

@@ -1,0 +1,92 @@
+//! VERIFY(10), (12) and (16) and WRITE AND VERIFY(10), (12) and (16) (SBC-3 5.24 to 5.29, 5.34 to 5.37).
+
+use block::{Buffer, Durability, Extent};
+
+use super::{Call, transfer};
+use crate::cdb::Cdb;
+use crate::failure::Failure;
+use crate::plan::{Outcome, Plan};
+use crate::sense::Condition;
+
+/// BYTCHK: what to compare the medium with (SBC-3 table 93).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ByteCheck {
+    /// Nothing: it is enough that it can be read.
+    Readable,
+    /// The data, block by block.
+    Data,
+    /// One block of data, with every block.
+    OneBlock,
+}
+
+impl ByteCheck {
+    fn of(cdb: Cdb<'_>) -> Result<ByteCheck, Condition> {
+        match cdb.byte(1) >> 1 & 3 {
+            0 => Ok(ByteCheck::Readable),
+            1 => Ok(ByteCheck::Data),
+            3 => Ok(ByteCheck::OneBlock),
+            _ => Err(Condition::invalid_bit(1, 2)),
+        }
+    }
+}
+
+pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    let check = ByteCheck::of(call.cdb)?;
+    let extent = match check {
+        ByteCheck::Data => transfer::extent(call.cdb, geometry)?,
+        ByteCheck::Readable | ByteCheck::OneBlock => transfer::unlimited_extent(call.cdb, geometry)?,
+    };
+    if extent.is_empty() {
+        return call.good();
+    }
+    match check {
+        ByteCheck::Readable => call.run(move |unit| async move {
+            let _shared = unit.locks().share(extent).await;
+            unit.scan(extent).await?;
+            Ok(Outcome::default())
+        }),
+        ByteCheck::Data => call.receive(geometry.length(extent) as u32, move |unit, data| async move {
+            let _shared = unit.locks().share(extent).await;
+            unit.compare(received(extent, &data, geometry), &data).await?;
+            Ok(Outcome::default())
+        }),
+        ByteCheck::OneBlock => call.receive(geometry.block_size.bytes(), move |unit, data| async move {
+            let _shared = unit.locks().share(extent).await;
+            unit.compare(extent, &data).await?;
+            Ok(Outcome::default())
+        }),
+    }
+}
+
+/// Writes, and reads back what is then on the medium.
+pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    let check = ByteCheck::of(call.cdb)?;
+    if check == ByteCheck::OneBlock {
+        return Err(Condition::invalid_bit(1, 2).into());
+    }
+    let extent = transfer::extent(call.cdb, geometry)?;
+    if extent.is_empty() {
+        return call.good();
+    }
+    call.receive(geometry.length(extent) as u32, move |unit, mut data| async move {
+        let extent = received(extent, &data, geometry);
+        data.truncate(geometry.length(extent) as usize);
+        // Nobody else may write in between: their data would be a miscompare of ours.
+        let _excluded = unit.locks().exclude(extent).await;
+        let data = data.share();
+        unit.store(extent, data.clone(), Durability::Stable).await?;
+        match check {
+            ByteCheck::Data => unit.compare(extent, &data).await?,
+            ByteCheck::Readable | ByteCheck::OneBlock => unit.scan(extent).await?,
+        }
+        Ok(Outcome::default())
+    })
+}
+
+/// The blocks for which data have come: the initiator may offer less than the CDB names.
+fn received(extent: Extent, data: &Buffer, geometry: block::Geometry) -> Extent {
+    let blocks = data.len() as u64 >> geometry.block_size.shift();
+    Extent::new(extent.lba.0, blocks.min(extent.blocks.0))
+}

@@ -1,0 +1,89 @@
+//! WRITE SAME(10) and (16) (SBC-3 5.38 and 5.39): one block of data for many, or the wish that they take no
+//! space.
+
+use std::sync::Arc;
+
+use block::{Buffer, Durability, Extent};
+
+use super::{Call, atomic, transfer, vpd};
+use crate::cdb::Layout;
+use crate::failure::Failure;
+use crate::plan::{Outcome, Plan};
+use crate::sense::Condition;
+use crate::unit::LogicalUnit;
+
+pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let geometry = call.geometry();
+    let unmap = call.cdb.bit(1, UNMAP);
+    refuse_flags(call, unmap)?;
+    let extent = extent(call)?;
+    // NDOB: no data-out buffer; the blocks become zeros.
+    let no_data = call.cdb.layout() == Layout::Sixteen && call.cdb.bit(1, NDOB);
+    let bytes = if no_data { 0 } else { geometry.block_size.bytes() };
+    atomic::exactly(call, bytes)?;
+    let stable = transfer::durability(&call.view, false) == Durability::Stable;
+    call.receive(bytes, move |unit, block| async move {
+        atomic::whole(&block, bytes as usize)?;
+        let _shared = unit.locks().share(extent).await;
+        if block.iter().all(|byte| *byte == 0) {
+            unit.device().write_zeroes(extent, unmap).await?;
+        } else {
+            // With UNMAP too: blocks that are unmapped read as zeros, so others must be written (SBC-3 4.7.3.4.4).
+            repeat(&unit, extent, &block).await?;
+        }
+        if stable {
+            unit.device().flush().await?;
+        }
+        Ok(Outcome::default())
+    })
+}
+
+fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
+    transfer::refuse_protection(call.cdb)?;
+    if call.cdb.bit(1, ANCHOR) {
+        // ANC_SUP is zero.
+        return Err(Condition::invalid_bit(1, ANCHOR));
+    }
+    if unmap && !call.unit.thin() {
+        return Err(Condition::invalid_bit(1, UNMAP));
+    }
+    for obsolete in [PBDATA, LBDATA] {
+        if call.cdb.bit(1, obsolete) {
+            return Err(Condition::invalid_bit(1, obsolete));
+        }
+    }
+    Ok(())
+}
+
+/// The blocks named; 0 of them means all to the end of the medium, for WSNZ is zero.
+fn extent(call: &Call<'_>) -> Result<Extent, Condition> {
+    let mut extent = call.cdb.extent();
+    transfer::within(extent, call.geometry())?;
+    if extent.is_empty() {
+        extent = Extent::new(extent.lba.0, call.geometry().blocks.0 - extent.lba.0);
+    }
+    if extent.blocks.0 > vpd::WRITE_SAME_BLOCKS_MAX {
+        return Err(Condition::invalid_field(call.cdb.layout().length_at()));
+    }
+    Ok(extent)
+}
+
+async fn repeat(unit: &Arc<LogicalUnit>, extent: Extent, block: &[u8]) -> Result<(), Failure> {
+    let geometry = unit.device().geometry();
+    let Some(longest) = unit.pieces(extent).next() else { return Ok(()) };
+    let mut pattern = Buffer::recycled(geometry.length(longest) as usize);
+    pattern.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
+    let pattern = pattern.share();
+    for piece in unit.pieces(extent) {
+        // The first piece is the longest, so there is always that much of the pattern.
+        let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
+        unit.store(piece, data, Durability::Cached).await?;
+    }
+    Ok(())
+}
+
+const ANCHOR: u8 = 4;
+const UNMAP: u8 = 3;
+const PBDATA: u8 = 2;
+const LBDATA: u8 = 1;
+const NDOB: u8 = 0;

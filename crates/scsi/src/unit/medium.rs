@@ -1,0 +1,69 @@
+//! The device as commands use it: in pieces of bounded size, and with the errors of a command.
+
+use block::{Buffer, Durability, Extent, Slice};
+
+use crate::failure::Failure;
+use crate::sense::{Condition, SenseKey, asc};
+use crate::unit::LogicalUnit;
+
+/// The largest piece that is held in memory on behalf of a command whose data did not come from outside.
+const PIECE_BYTES: u64 = 1 << 20;
+
+impl LogicalUnit {
+    /// Cuts `extent` into pieces of 1 MiB at most.
+    pub(crate) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
+        let step = (PIECE_BYTES >> self.device().geometry().block_size.shift()).max(1);
+        let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+        (0..blocks.div_ceil(step)).map(move |piece| {
+            let done = piece * step;
+            Extent::new(lba + done, step.min(blocks - done))
+        })
+    }
+
+    /// The blocks of `extent`, which must be short enough to be held at once.
+    pub(crate) async fn fetch(&self, extent: Extent) -> Result<Buffer, Failure> {
+        let length = self.device().geometry().length(extent) as usize;
+        Ok(self.device().read(extent, Buffer::recycled(length)).await?)
+    }
+
+    /// Whether all blocks can be read.
+    pub(crate) async fn scan(&self, extent: Extent) -> Result<(), Failure> {
+        for piece in self.pieces(extent) {
+            self.fetch(piece).await?;
+        }
+        Ok(())
+    }
+
+    /// MISCOMPARE unless all of `extent` holds `expected`, over and over.
+    pub(crate) async fn compare(&self, extent: Extent, expected: &[u8]) -> Result<(), Failure> {
+        if expected.is_empty() {
+            return Ok(());
+        }
+        let mut at = 0;
+        for piece in self.pieces(extent) {
+            let found = self.fetch(piece).await?;
+            let wanted = expected.iter().cycle().skip(at % expected.len());
+            if let Some(offset) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
+                return Err(miscompare((at + offset) as u64).into());
+            }
+            at += found.len();
+        }
+        Ok(())
+    }
+
+    /// Writes `data`, which are as long as `extent`.
+    pub(crate) async fn store(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), Failure> {
+        Ok(self.device().write(extent, data, durability).await?)
+    }
+}
+
+/// MISCOMPARE DURING VERIFY OPERATION. INFORMATION is the offset of the first byte that differs, which ESXi
+/// looks at after a failed COMPARE AND WRITE (SBC-3 5.2).
+fn miscompare(offset: u64) -> Condition {
+    Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY).with_information(offset)
+}
