@@ -7,7 +7,7 @@
 //! own either: time is the reactor's, and CPU time is handed in by whoever can ask for it.
 //!
 //! Reading order: [`Workload`] (what), [`pattern`] (which bytes), [`run`] (the loop), [`Measurement`] (how it
-//! went).
+//! went); [`round_trip`] for data that must come back without being timed.
 
 mod failure;
 mod generations;
@@ -15,10 +15,14 @@ mod measurement;
 pub mod pattern;
 mod picker;
 mod random;
+mod round_trip;
 mod run;
+#[cfg(test)]
+mod test_disk;
 mod workload;
 
 pub use failure::Failure;
 pub use measurement::{Latency, Measurement};
+pub use round_trip::{RoundTrip, read_back, round_trip};
 pub use run::run;
 pub use workload::{Percent, Workload, WorkloadError};

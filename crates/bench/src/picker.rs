@@ -73,7 +73,7 @@ mod tests {
     use crate::workload::tests::reads_of_4k;
 
     fn picker(read: u8, random: u8, index: usize) -> Picker {
-        let (read, random) = (Percent::new(read).unwrap(), Percent::new(random).unwrap());
+        let (read, random) = (Percent::new(read).expect("a share"), Percent::new(random).expect("a share"));
         let workload = Workload { read, random, ..reads_of_4k() };
         Picker::new(&workload, Places { count: 100, blocks: Blocks(8) }, index, 4)
     }

@@ -143,12 +143,12 @@ impl Memory {
     }
 
     /// A buffer to read into; a failed read has taken the last one with it.
-    fn to_read(&mut self) -> Buffer {
+    fn reading(&mut self) -> Buffer {
         self.read.take().unwrap_or_else(|| Buffer::recycled(self.bytes))
     }
 
     /// A buffer to make new data in: the last write's, unless the device has kept a share of it.
-    fn to_stamp(&mut self) -> Buffer {
+    fn stamping(&mut self) -> Buffer {
         self.write.take().and_then(Slice::into_buffer).unwrap_or_else(|| Buffer::recycled(self.bytes))
     }
 }
@@ -183,7 +183,7 @@ impl Stream {
 
     async fn read(&self, place: u64, memory: &mut Memory) -> Result<(), Failure> {
         let extent = self.extent(place);
-        let buffer = self.device.read(extent, memory.to_read()).await.map_err(Failure::Device)?;
+        let buffer = self.device.read(extent, memory.reading()).await.map_err(Failure::Device)?;
         let expected = self.written.as_ref().and_then(|written| written.borrow().expected(place));
         let checked = expected
             .map_or(Ok(()), |generation| pattern::check(&buffer, extent.lba, self.block_bytes(), generation));
@@ -198,7 +198,7 @@ impl Stream {
             return self.device.write(extent, data, Durability::Cached).await.map_err(Failure::Device);
         };
         let generation = written.borrow().next(place);
-        let mut data = memory.to_stamp();
+        let mut data = memory.stamping();
         pattern::stamp(&mut data, extent.lba, self.block_bytes(), generation);
         let data = data.share();
         memory.write = Some(data.clone());

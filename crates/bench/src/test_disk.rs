@@ -1,0 +1,164 @@
+//! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and what can be
+//! wrong with it.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
+    Profile, Run, Slice,
+};
+use reactor::{Detached, ListenOptions, Listener, Park, SharedWorld, Stream, StreamOptions, Unpark, World};
+
+pub(crate) struct Disk {
+    bytes: Mutex<Vec<u8>>,
+    fault: Fault,
+    read_only: bool,
+    writes: AtomicU64,
+}
+
+#[derive(PartialEq)]
+pub(crate) enum Fault {
+    None,
+    Hangs,
+    Fails,
+    LosesEveryTenthWrite,
+    IsInstant,
+}
+
+impl Disk {
+    pub(crate) const BLOCKS: u64 = 512;
+
+    pub(crate) fn new() -> Disk {
+        let bytes = Mutex::new(vec![0; Disk::BLOCKS as usize * 512]);
+        Disk { bytes, fault: Fault::None, read_only: false, writes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn that(fault: Fault) -> Disk {
+        Disk { fault, ..Disk::new() }
+    }
+
+    pub(crate) fn read_only() -> Disk {
+        Disk { read_only: true, ..Disk::new() }
+    }
+
+    fn range(&self, extent: Extent) -> Range<usize> {
+        let start = self.geometry().offset(extent) as usize;
+        start..start + self.geometry().length(extent) as usize
+    }
+
+    async fn take_time(&self) -> Result<(), DeviceError> {
+        match self.fault {
+            Fault::Hangs => std::future::pending().await,
+            Fault::Fails => Err(DeviceError::NotReady),
+            Fault::IsInstant => Ok(()),
+            Fault::None | Fault::LosesEveryTenthWrite => {
+                reactor::sleep(Duration::from_millis(1)).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry { block_size: BlockSize::B512, blocks: Blocks(Disk::BLOCKS), physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: self.read_only,
+            thin: false,
+            granularity: Blocks(1),
+            volatile_cache: false,
+            durable: false,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.take_time().await?;
+            buffer.copy_from_slice(&self.bytes.lock().expect("no panic")[self.range(extent)]);
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.take_time().await?;
+            let number = self.writes.fetch_add(1, Relaxed);
+            if self.fault != Fault::LosesEveryTenthWrite || number % 10 != 9 {
+                self.bytes.lock().expect("no panic")[self.range(extent)].copy_from_slice(&data);
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, _: Extent) -> Pending<'_, ()> {
+        Box::pin(async { Err(DeviceError::Unsupported) })
+    }
+
+    fn write_zeroes(&self, _: Extent, _: bool) -> Pending<'_, ()> {
+        Box::pin(async { Err(DeviceError::Unsupported) })
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
+    }
+}
+
+/// A world where only time passes: a microsecond a turn, or straight to the next timer.
+pub(crate) struct Virtual(Cell<Instant>);
+
+impl Virtual {
+    pub(crate) fn world() -> SharedWorld {
+        Rc::new(Virtual(Cell::new(Instant::now())))
+    }
+}
+
+struct NeverAsleep;
+
+impl Unpark for NeverAsleep {
+    fn unpark(&self) {}
+}
+
+impl World for Virtual {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
+
+    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn turn(&self, park: Park) {
+        let time = match park {
+            Park::For(time) => time,
+            Park::No | Park::Forever => Duration::from_micros(1),
+        };
+        self.0.set(self.0.get() + time);
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::new(NeverAsleep)
+    }
+}
