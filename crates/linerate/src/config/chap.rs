@@ -1,0 +1,143 @@
+//! `[target.chap]` and `[discovery.chap]`: who must prove what (RFC 7143 sections 9.2.1 and 12.1.3).
+
+use std::path::Path;
+use std::str::FromStr;
+
+use iscsi::chap::{Algorithm, Credentials, Secret};
+
+use super::section::{Placed, Section};
+use super::values::Unfit;
+use crate::nearest::hint;
+
+/// CHAP for a target or for discovery.
+#[derive(Clone, Debug)]
+pub(crate) struct Chap {
+    /// Whom the target believes: at least one.
+    pub(crate) accounts: Vec<Credentials>,
+    /// What it answers to an initiator that wants proof in turn.
+    pub(crate) mutual: Option<Credentials>,
+    /// The hashes it accepts: at least one.
+    pub(crate) algorithms: Vec<Algorithm>,
+}
+
+/// An algorithm by the name it has in the file.
+struct Named(Algorithm);
+
+const ALGORITHMS: &[(&str, Algorithm)] = &[
+    ("sha3-256", Algorithm::Sha3_256),
+    ("sha256", Algorithm::Sha256),
+    ("sha1", Algorithm::Sha1),
+    ("md5", Algorithm::Md5),
+];
+
+impl FromStr for Named {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Named, Unfit> {
+        let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
+        let found = ALGORITHMS.iter().find(|(name, _)| *name == text);
+        found
+            .map(|(_, algorithm)| Named(*algorithm))
+            .ok_or_else(|| Unfit(format!("unknown algorithm `{text}`{}", hint(text, &known))))
+    }
+}
+
+/// 96 bits: shorter ones "MUST NOT" be used without IPsec (RFC 7143 section 9.2.1).
+const SECRET_MIN: usize = 12;
+/// As long as the longest CHAP_R of any algorithm can make use of, and more than anybody types.
+const SECRET_MAX: usize = 255;
+
+pub(super) fn read(section: &Section<'_>) -> Option<Chap> {
+    let title = section.title().trim_matches(['[', ']']);
+    let sections = section.sections("account", &format!("[[{title}.account]]"));
+    let found: Vec<(Placed<&str>, Credentials)> = sections.iter().filter_map(account).collect();
+    let mutual = section.section("mutual", &format!("[{title}.mutual]")).as_ref().and_then(account);
+    let algorithms: Vec<Named> = section.list("algorithms");
+    section.done();
+    if sections.is_empty() {
+        let sentence =
+            format!("{} has no account; write [[{title}.account]] with user and secret", section.title());
+        section.mistakes.add(section.at(), sentence);
+    }
+    each_user_once(section, &found);
+    mutual_differs(section, &found, mutual.as_ref());
+    Some(Chap {
+        accounts: found.into_iter().map(|(_, account)| account).collect(),
+        mutual: mutual.map(|(_, account)| account),
+        algorithms: match algorithms.is_empty() {
+            true => Algorithm::ALL.to_vec(),
+            false => algorithms.into_iter().map(|Named(algorithm)| algorithm).collect(),
+        },
+    })
+}
+
+fn each_user_once(section: &Section<'_>, found: &[(Placed<&str>, Credentials)]) {
+    for (index, (place, account)) in found.iter().enumerate() {
+        if found.iter().take(index).any(|(_, other)| other.name == account.name) {
+            let sentence = format!("the user `{}` has two secrets; keep one account", account.name);
+            section.mistakes.add(place.at.clone(), sentence);
+        }
+    }
+}
+
+/// With one secret for both directions an attacker can answer our challenge with our own response ("the secret
+/// used by the initiator MUST be different", RFC 7143 section 9.2.1).
+fn mutual_differs(
+    section: &Section<'_>,
+    found: &[(Placed<&str>, Credentials)],
+    mutual: Option<&(Placed<&str>, Credentials)>,
+) {
+    let Some((place, mutual)) = mutual else { return };
+    if found.iter().any(|(_, account)| account.secret == mutual.secret) {
+        let sentence = "the target's secret is also an initiator's; give the target one of its own";
+        section.mistakes.add(place.at.clone(), sentence);
+    }
+}
+
+fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
+    let user = section.required("user", section.text("user"), "\"alice\"");
+    let secret = match (section.text("secret"), section.text("secret-file")) {
+        (Some(_), Some(file)) => {
+            refuse(section, &file, "there are two secrets; keep `secret` or `secret-file`")
+        }
+        (None, Some(file)) => secret_in(section, &file),
+        (secret, None) => {
+            let inline = section.required("secret", secret, "\"12 to 16 letters\"");
+            inline.and_then(|text| checked(section, &text, text.value.as_bytes()))
+        }
+    };
+    section.done();
+    let (user, secret) = (user?, secret?);
+    if user.value.is_empty() {
+        return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
+    }
+    let account = Credentials { name: user.value.to_owned(), secret };
+    Some((user, account))
+}
+
+fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {
+    section.mistakes.add(place.at.clone(), sentence);
+    None
+}
+
+fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<Secret> {
+    match std::fs::read(Path::new(file.value)) {
+        Ok(bytes) => {
+            // Editors end a file with a newline that nobody means.
+            let secret = bytes.trim_ascii_end();
+            checked(section, file, secret)
+        }
+        Err(error) => refuse(section, file, format!("cannot read the secret in {}: {error}", file.value)),
+    }
+}
+
+fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<Secret> {
+    let length = bytes.len();
+    if (SECRET_MIN..=SECRET_MAX).contains(&length) {
+        return Some(Secret::new(bytes));
+    }
+    let sentence = format!(
+        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and at most 16 for Windows"
+    );
+    refuse(section, place, sentence)
+}

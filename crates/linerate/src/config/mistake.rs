@@ -1,0 +1,138 @@
+//! What is wrong with a configuration file, shown at its place.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write};
+use std::ops::Range;
+
+/// All mistakes of one file, in the order of the file: people mend them in one go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ConfigError {
+    shown: String,
+}
+
+impl ConfigError {
+    /// The file itself could not be read.
+    pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
+        ConfigError { shown: format!("cannot read the configuration {file}: {error}") }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// Collects mistakes while a file is read.
+pub(super) struct Mistakes<'a> {
+    file: &'a str,
+    text: &'a str,
+    list: RefCell<Vec<Mistake>>,
+}
+
+struct Mistake {
+    at: Range<usize>,
+    sentence: String,
+}
+
+impl<'a> Mistakes<'a> {
+    pub(super) fn new(file: &'a str, text: &'a str) -> Mistakes<'a> {
+        Mistakes { file, text, list: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
+        self.list.borrow_mut().push(Mistake { at, sentence: sentence.into() });
+    }
+
+    /// The part `within` of the string that stands at `at`. If the string is written with escapes, letters
+    /// cannot be told apart in it, and all of it is meant.
+    pub(super) fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
+        let start = at.start + 1;
+        if self.text.get(start..start + value.len()) == Some(value) {
+            start + within.start..start + within.end
+        } else {
+            at.clone()
+        }
+    }
+
+    /// `value`, if nothing was wrong.
+    pub(super) fn verdict<T>(self, value: Option<T>) -> Result<T, ConfigError> {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|mistake| mistake.at.start);
+        match value {
+            Some(value) if list.is_empty() => Ok(value),
+            _ => Err(ConfigError { shown: shown(self.file, self.text, &list) }),
+        }
+    }
+}
+
+fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
+    let mut shown = String::new();
+    for (index, mistake) in list.iter().enumerate() {
+        let place = Place::of(text, &mistake.at);
+        let margin = place.line.to_string().len();
+        let lead = if index > 0 { "\n" } else { "" };
+        // Writing into a String does not fail.
+        let _ = write!(
+            shown,
+            "{lead}{file}:{line}:{column}: {sentence}\n{line} | {source}\n{:margin$} | {:before$}{:^<carets$}",
+            "",
+            "",
+            "",
+            line = place.line,
+            column = place.column,
+            sentence = mistake.sentence,
+            source = place.source,
+            before = place.column - 1,
+            carets = place.carets,
+        );
+    }
+    shown
+}
+
+/// A line and what of it is meant; both counted from 1, columns in letters.
+struct Place<'a> {
+    line: usize,
+    column: usize,
+    source: &'a str,
+    carets: usize,
+}
+
+impl<'a> Place<'a> {
+    fn of(text: &'a str, at: &Range<usize>) -> Place<'a> {
+        let before = text.get(..at.start).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let rest = text.get(start..).unwrap_or("");
+        let source = rest.lines().next().unwrap_or("");
+        let column = before.get(start..).unwrap_or("").chars().count() + 1;
+        let meant = text.get(at.clone()).unwrap_or("").lines().next().unwrap_or("");
+        Place { line: before.matches('\n').count() + 1, column, source, carets: meant.chars().count().max(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_shown_in_the_order_of_the_file() {
+        let text = "a = 1\nbcd = 2\n";
+        let mistakes = Mistakes::new("x.toml", text);
+        mistakes.add(6..9, "second");
+        mistakes.add(4..5, "first");
+        let error = mistakes.verdict(Some(())).expect_err("two mistakes");
+        assert_eq!(
+            error.to_string(),
+            "x.toml:1:5: first\n1 | a = 1\n  |     ^\nx.toml:2:1: second\n2 | bcd = 2\n  | ^^^"
+        );
+    }
+
+    #[test]
+    fn a_place_beyond_the_text_is_shown_at_its_end() {
+        let mistakes = Mistakes::new("x", "");
+        mistakes.add(5..9, "?");
+        assert_eq!(mistakes.verdict(None::<()>).expect_err("one").to_string(), "x:1:1: ?\n1 | \n  | ^");
+    }
+}

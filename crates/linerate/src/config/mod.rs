@@ -1,0 +1,114 @@
+//! What a server is to serve: one TOML file, read completely and checked before anything is touched.
+//!
+//! A [`Config`] is a value without effects: no file of a volume is opened and no address bound for it; secrets
+//! alone are read from the files they are in. Numbers left out stay `None`: their defaults belong to those who
+//! use them.
+
+mod chap;
+mod document;
+mod mistake;
+mod names;
+mod portal;
+mod section;
+mod target;
+mod values;
+mod volume;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) use chap::Chap;
+pub(crate) use mistake::ConfigError;
+pub(crate) use portal::Portal;
+pub(crate) use target::{Lun, Target};
+pub(crate) use values::{Address, Uuid, VolumeName};
+pub(crate) use volume::Volume;
+
+/// All that can be said in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// Where initiators connect.
+    pub(crate) portals: Vec<Portal>,
+    /// What there is to serve, each name once.
+    pub(crate) volumes: Vec<Volume>,
+    /// What initiators find.
+    pub(crate) targets: Vec<Target>,
+    /// What discovery sessions must prove.
+    pub(crate) discovery: Option<Chap>,
+    /// What nobody may exceed.
+    pub(crate) limits: Limits,
+    /// Where identities and reservations are kept.
+    pub(crate) state: Option<PathBuf>,
+    /// The control socket.
+    pub(crate) control: Option<PathBuf>,
+    /// Reactor threads.
+    pub(crate) reactors: Option<usize>,
+    /// How long a reactor looks for events before it sleeps.
+    pub(crate) poll: Option<Duration>,
+    /// How files are read and written.
+    pub(crate) io_engine: Option<IoEngine>,
+    /// What is logged.
+    pub(crate) log: Log,
+}
+
+/// `[limits]`; what is `None` has the default of `target::Limits`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) connections_per_address: Option<usize>,
+    pub(crate) sessions: Option<usize>,
+    pub(crate) connections_per_session: Option<u16>,
+    pub(crate) login_time: Option<Duration>,
+    pub(crate) window: Option<u32>,
+    pub(crate) nop_interval: Option<Duration>,
+    pub(crate) send_stall: Option<Duration>,
+    pub(crate) fence_time: Option<Duration>,
+    pub(crate) staging_bytes: Option<usize>,
+}
+
+/// How files are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IoEngine {
+    /// io_uring where the system allows it, threads elsewhere.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Threads that block.
+    Threads,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// What to log, in the words of `--log`.
+    pub(crate) filter: Option<String>,
+    /// How to write it.
+    pub(crate) format: Option<LogFormat>,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Config {
+    /// Reads the file at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Config, ConfigError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(&file, &error))?;
+        Config::parse(&file, &text)
+    }
+
+    /// Reads `text`, which stands in `file`.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
+        document::read(file, text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Which initiators are meant, as people write it into a configuration.
+
+use std::str::FromStr;
+
+use iscsi::name::Name;
+use target::NamePattern;
+
+use super::values::Unfit;
+
+/// An iSCSI name, or the beginning of one with a `*`.
+pub(super) struct InitiatorPattern(pub(super) NamePattern);
+
+impl FromStr for InitiatorPattern {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<InitiatorPattern, Unfit> {
+        match text.strip_suffix('*') {
+            None => Name::new(text).map(drop).map_err(|error| Unfit(error.to_string()))?,
+            Some(stem) if stem.bytes().all(legal) => {}
+            Some(stem) => {
+                let sentence =
+                    format!("`{stem}` begins no iSCSI name; write one such as iqn.1993-08.org.debian:*");
+                return Err(Unfit(sentence));
+            }
+        }
+        Ok(InitiatorPattern(NamePattern::new(text)))
+    }
+}
+
+/// What stands in names in ASCII (RFC 7143 section 4.2.7.1), and the underscore of some appliances.
+fn legal(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_name_or_the_beginning_of_one() {
+        assert!("iqn.1993-08.org.debian:*".parse::<InitiatorPattern>().is_ok());
+        assert!("iqn.1993-08.org.debian:01:abc".parse::<InitiatorPattern>().is_ok());
+        assert!("*".parse::<InitiatorPattern>().is_ok());
+        for bad in ["debian", "iqn.1993-08.org.debian*:x", "a b*"] {
+            assert!(bad.parse::<InitiatorPattern>().is_err(), "{bad}");
+        }
+    }
+}

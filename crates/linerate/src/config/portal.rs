@@ -1,0 +1,55 @@
+//! `[[portal]]`: an address to listen on.
+
+use super::section::Section;
+use super::values::Address;
+use crate::spec::Bytes;
+
+/// An address to listen on, and how connections to it are set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Portal {
+    /// Where to listen.
+    pub(crate) listen: Address,
+    /// Its portal group tag, 1 unless said otherwise.
+    pub(crate) group: u16,
+    /// What discovery says instead: `host:port`.
+    pub(crate) advertise: Option<String>,
+    /// TCP congestion control by name.
+    pub(crate) congestion: Option<String>,
+    /// SO_SNDBUF and SO_RCVBUF in bytes; the system's automatic sizes if `None`.
+    pub(crate) send_buffer: Option<usize>,
+    pub(crate) receive_buffer: Option<usize>,
+}
+
+impl Portal {
+    /// At this address, with everything else as usual.
+    pub(crate) fn at(listen: Address) -> Portal {
+        let (advertise, congestion) = (None, None);
+        Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
+    }
+}
+
+pub(super) fn all(sections: &[Section<'_>]) -> Vec<Portal> {
+    let mut portals: Vec<Portal> = Vec::new();
+    for section in sections {
+        let Some(portal) = read(section) else { continue };
+        // Port 0 takes a free port each time.
+        if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
+            let sentence = format!("{} is listened on twice; remove one [[portal]]", portal.listen.0);
+            section.mistakes.add(section.at(), sentence);
+        }
+        portals.push(portal);
+    }
+    portals
+}
+
+fn read(section: &Section<'_>) -> Option<Portal> {
+    let listen = section.required("listen", section.parsed::<Address>("listen"), "\"0.0.0.0:3260\"");
+    let group = section.count("group", 1..=65_535).map_or(1, |group| group.value as u16);
+    let advertise = section.text("advertise").map(|address| address.value.to_owned());
+    let congestion = section.text("congestion").map(|name| name.value.to_owned());
+    let buffer = |key| section.parsed::<Bytes>(key).map(|bytes| bytes.value.0 as usize);
+    let (send_buffer, receive_buffer) = (buffer("send-buffer"), buffer("receive-buffer"));
+    section.done();
+    let listen = listen?.value;
+    Some(Portal { listen, group, advertise, congestion, send_buffer, receive_buffer })
+}

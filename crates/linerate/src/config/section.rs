@@ -1,0 +1,229 @@
+//! A table of the configuration file, read key by key.
+//!
+//! Not by `serde`: its derive stops at the first mistake and speaks of types; here every mistake of a file is
+//! told at once, an unknown key with the nearest known one, a wrong value with an example of a right one.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistakes;
+use crate::nearest::hint;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) at: Range<usize>,
+}
+
+/// A table, and which of its keys have been asked for.
+pub(super) struct Section<'a> {
+    /// How it is written: `[limits]`.
+    title: String,
+    at: Range<usize>,
+    table: &'a DeTable<'a>,
+    asked: RefCell<Vec<&'static str>>,
+    pub(super) mistakes: &'a Mistakes<'a>,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+impl<'a> Section<'a> {
+    pub(super) fn new(
+        title: impl Into<String>,
+        at: Range<usize>,
+        table: &'a DeTable<'a>,
+        mistakes: &'a Mistakes<'a>,
+    ) -> Section<'a> {
+        Section { title: title.into(), at, table, asked: RefCell::new(Vec::new()), mistakes }
+    }
+
+    /// Where its heading is.
+    pub(super) fn at(&self) -> Range<usize> {
+        self.at.clone()
+    }
+
+    /// How it is written in the file.
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn value(&self, key: &'static str) -> Option<&'a Value<'a>> {
+        self.asked.borrow_mut().push(key);
+        self.table.get(key)
+    }
+
+    /// The value of `key`, if it is there and `read` understands it. `read` answers a sentence otherwise.
+    fn read<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
+    ) -> Option<Placed<T>> {
+        let value = self.value(key)?;
+        match read(value.get_ref()) {
+            Ok(read) => Some(Placed { value: read, at: value.span() }),
+            Err(sentence) => {
+                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn text(&self, key: &'static str) -> Option<Placed<&'a str>> {
+        self.read(key, text)
+    }
+
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let flag = |value: &DeValue<'_>| {
+            value.as_bool().ok_or_else(|| format!("{}; write true or false", is_not(value)))
+        };
+        self.read(key, flag).map(|placed| placed.value)
+    }
+
+    pub(super) fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
+        self.read(key, |value| count(value, &range))
+    }
+
+    /// A string that `T` can be read from.
+    pub(super) fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
+        self.read(key, |value| parse(text(value)?))
+    }
+
+    /// An array of such strings; an empty list if there is none.
+    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Vec<T> {
+        let element = |value: &'a Value<'a>| match text(value.get_ref()).and_then(parse) {
+            Ok(element) => Some(element),
+            Err(sentence) => {
+                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
+                None
+            }
+        };
+        self.array(key, "write strings in brackets: [\"…\", \"…\"]").filter_map(element).collect()
+    }
+
+    /// An array of numbers.
+    pub(super) fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Vec<Placed<u64>> {
+        let element = |value: &'a Value<'a>| match count(value.get_ref(), &range) {
+            Ok(number) => Some(Placed { value: number, at: value.span() }),
+            Err(sentence) => {
+                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
+                None
+            }
+        };
+        self.array(key, "write numbers in brackets: [1, 2]").filter_map(element).collect()
+    }
+
+    fn array(&self, key: &'static str, remedy: &str) -> impl Iterator<Item = &'a Value<'a>> + use<'a> {
+        let array = self.read(key, |value| {
+            value.as_array().ok_or_else(|| format!("{} and not a list; {remedy}", kind_of(value)))
+        });
+        array.into_iter().flat_map(|placed| placed.value.iter())
+    }
+
+    /// A table under `key`.
+    pub(super) fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
+        let table = self.read(key, |value| {
+            value.as_table().ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
+        })?;
+        Some(Section::new(title, table.at, table.value, self.mistakes))
+    }
+
+    /// The tables of an array of tables under `key`.
+    pub(super) fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
+        let element = |value: &'a Value<'a>| match value.get_ref().as_table() {
+            Some(table) => Some(Section::new(title, value.span(), table, self.mistakes)),
+            None => {
+                self.mistakes
+                    .add(value.span(), format!("`{key}`: {}; write {title}", is_not(value.get_ref())));
+                None
+            }
+        };
+        let remedy = format!("write {title} with two brackets, once for each");
+        self.array(key, &remedy).filter_map(element).collect()
+    }
+
+    /// The tables under `key` that have names of the user's choice, in the order of the file.
+    pub(super) fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
+        let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else { return Vec::new() };
+        let mut named: Vec<_> = parent.table.iter().filter_map(|entry| parent.child(key, entry)).collect();
+        named.sort_by_key(|(name, _)| name.at.start);
+        named
+    }
+
+    fn child(
+        &self,
+        key: &str,
+        (name, value): (&'a Spanned<std::borrow::Cow<'a, str>>, &'a Value<'a>),
+    ) -> Option<(Placed<&'a str>, Section<'a>)> {
+        let placed = Placed { value: name.get_ref().as_ref(), at: name.span() };
+        let Some(table) = value.get_ref().as_table() else {
+            let sentence = format!("{} where a name should be; write [{key}.NAME]", is_not(value.get_ref()));
+            self.mistakes.add(name.span(), sentence);
+            return None;
+        };
+        let title = format!("[{key}.{}]", placed.value);
+        Some((placed, Section::new(title, name.span(), table, self.mistakes)))
+    }
+
+    /// What `read` gave, and a mistake at the heading if the key was not there at all.
+    pub(super) fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
+        if !self.table.contains_key(key) {
+            let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
+            self.mistakes.add(self.at(), sentence);
+        }
+        read
+    }
+
+    /// Every key that nobody asked for is a mistake.
+    pub(super) fn done(&self) {
+        let mut asked = self.asked.borrow().clone();
+        asked.sort_unstable();
+        for (key, _) in self.table.iter() {
+            let name: &str = key.get_ref();
+            if !asked.contains(&name) {
+                let sentence = format!("unknown key `{name}` in {}{}", self.title, hint(name, &asked));
+                self.mistakes.add(key.span(), sentence);
+            }
+        }
+    }
+}
+
+fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {
+    value.as_str().ok_or_else(|| format!("{}; write a string in quotes", is_not(value)))
+}
+
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn count(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let number = value.as_integer().and_then(|integer| {
+        u64::from_str_radix(integer.as_str(), integer.radix()).ok().filter(|number| range.contains(number))
+    });
+    number.ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        let found =
+            value.as_integer().map_or_else(|| is_not(value), |integer| format!("{integer} is out of range"));
+        format!("{found}; write a number from {least} to {most}")
+    })
+}
+
+fn is_not(value: &DeValue<'_>) -> String {
+    format!("{} is not what belongs here", kind_of(value))
+}
+
+fn kind_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,159 @@
+//! `[[target]]`: what initiators find, who may use it, and the volumes under its LUNs.
+
+use iscsi::name::Name;
+use target::{NamePattern, Network, Redirect};
+
+use super::names::InitiatorPattern;
+use super::section::{Placed, Section};
+use super::values::VolumeName;
+use super::{Chap, Portal, chap};
+use crate::nearest::{hint, nearest};
+
+/// A target and who may use it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Its iSCSI name.
+    pub(crate) name: Name,
+    /// What people call it.
+    pub(crate) alias: Option<String>,
+    /// The portal groups that reach it; empty for all.
+    pub(crate) groups: Vec<u16>,
+    /// Who may use it; empty for anybody.
+    pub(crate) initiators: Vec<NamePattern>,
+    /// Where they may come from; empty for anywhere.
+    pub(crate) networks: Vec<Network>,
+    /// What they must prove.
+    pub(crate) chap: Option<Chap>,
+    /// Where they are sent instead.
+    pub(crate) redirect: Option<Redirect>,
+    /// Its LUNs, each number once.
+    pub(crate) luns: Vec<Lun>,
+}
+
+/// A volume under a number.
+#[derive(Clone, Debug)]
+pub(crate) struct Lun {
+    pub(crate) lun: u16,
+    pub(crate) volume: VolumeName,
+    /// Who sees it; `None` is everybody who may log in.
+    pub(crate) initiators: Option<Vec<NamePattern>>,
+}
+
+impl Target {
+    /// For anybody, with one volume at LUN 0.
+    pub(crate) fn of_volume(volume: &VolumeName) -> Target {
+        Target {
+            name: volume.target_name(),
+            alias: None,
+            groups: Vec::new(),
+            initiators: Vec::new(),
+            networks: Vec::new(),
+            chap: None,
+            redirect: None,
+            luns: vec![Lun { lun: 0, volume: volume.clone(), initiators: None }],
+        }
+    }
+}
+
+/// Reads all targets; `volumes` are the names that their LUNs can have.
+pub(super) fn all(sections: &[Section<'_>], volumes: &[String], portals: &[Portal]) -> Vec<Target> {
+    let mut targets: Vec<Target> = Vec::new();
+    for section in sections {
+        let Some((name, target)) = read(section, volumes, portals) else { continue };
+        if targets.iter().any(|other| other.name == target.name) {
+            let sentence =
+                format!("the target {} is there twice; put all its LUNs under one [[target]]", target.name);
+            section.mistakes.add(name.at, sentence);
+        }
+        targets.push(target);
+    }
+    targets
+}
+
+fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option<(Placed<Name>, Target)> {
+    let name = section.required("name", section.parsed::<Name>("name"), "\"iqn.2026-01.com.example:disks\"");
+    let alias = section.text("alias").map(|alias| alias.value.to_owned());
+    let groups = groups(section, portals);
+    let (initiators, networks) = (patterns(section), section.list("networks"));
+    let chap = section.section("chap", "[target.chap]").and_then(|section| chap::read(&section));
+    let redirect = section.section("redirect", "[target.redirect]");
+    let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
+    let sections = section.sections("lun", "[[target.lun]]");
+    let luns = luns(&sections, volumes);
+    section.done();
+    if sections.is_empty() && !redirected {
+        let sentence =
+            "this target has no LUN; write [[target.lun]] with lun = 0 and volume = \"…\" under it";
+        section.mistakes.add(section.at(), sentence);
+    }
+    let name = name?;
+    let target =
+        Target { name: name.value.clone(), alias, groups, initiators, networks, chap, redirect, luns };
+    Some((name, target))
+}
+
+fn patterns(section: &Section<'_>) -> Vec<NamePattern> {
+    section.list::<InitiatorPattern>("initiators").into_iter().map(|pattern| pattern.0).collect()
+}
+
+/// A group that no portal has would make a target that nobody can reach.
+fn groups(section: &Section<'_>, portals: &[Portal]) -> Vec<u16> {
+    let groups = section.counts("groups", 1..=65_535);
+    for group in
+        groups.iter().filter(|group| !portals.iter().any(|portal| u64::from(portal.group) == group.value))
+    {
+        let sentence =
+            format!("no [[portal]] has group = {}; give one this group or remove it here", group.value);
+        section.mistakes.add(group.at.clone(), sentence);
+    }
+    groups.iter().map(|group| group.value as u16).collect()
+}
+
+fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
+    let address = section.required("address", section.text("address"), "\"192.0.2.2:3260\"");
+    let permanent = section.flag("permanent").unwrap_or(false);
+    section.done();
+    Some(Redirect { address: address?.value.to_owned(), permanent })
+}
+
+fn luns(sections: &[Section<'_>], volumes: &[String]) -> Vec<Lun> {
+    let mut luns: Vec<Lun> = Vec::new();
+    for section in sections {
+        let Some((number, lun)) = lun(section, volumes) else { continue };
+        if luns.iter().any(|other| other.lun == lun.lun) {
+            let free = (0..).find(|free| *free != lun.lun && luns.iter().all(|other| other.lun != *free));
+            let free = free.unwrap_or_default();
+            let sentence = format!("LUN {} is there twice in this target; LUN {free} is free", lun.lun);
+            section.mistakes.add(number.at, sentence);
+        }
+        luns.push(lun);
+    }
+    luns
+}
+
+fn lun(section: &Section<'_>, volumes: &[String]) -> Option<(Placed<u64>, Lun)> {
+    let number = section.required("lun", section.count("lun", 0..=16_383), "0");
+    let volume = section.required("volume", section.text("volume"), "\"vm1\"");
+    // An empty list of those who see it would be a LUN for nobody; it is one for all, as with targets.
+    let initiators = Some(patterns(section)).filter(|patterns| !patterns.is_empty());
+    section.done();
+    let volume = known(section, &volume?, volumes);
+    let (number, volume) = (number?, volume?);
+    let lun = Lun { lun: number.value as u16, volume, initiators };
+    Some((number, lun))
+}
+
+fn known(section: &Section<'_>, volume: &Placed<&str>, volumes: &[String]) -> Option<VolumeName> {
+    let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    if names.contains(&volume.value) {
+        // A name that is not fit for a volume has its mistake where the volume is.
+        return volume.value.parse().ok();
+    }
+    let meant = match nearest(volume.value, &names) {
+        Some(_) => hint(volume.value, &names),
+        None => format!("; add [volume.{}] or name one that is there", volume.value),
+    };
+    let sentence = format!("there is no volume `{}`{meant}", volume.value);
+    section.mistakes.add(volume.at.clone(), sentence);
+    None
+}

@@ -1,0 +1,167 @@
+use super::*;
+
+fn mistakes(text: &str) -> String {
+    Config::parse("x.toml", text).expect_err("mistakes").to_string()
+}
+
+/// One mistake, at this place, that says so.
+#[track_caller]
+fn refused(text: &str, place: &str, says: &str) {
+    let shown = mistakes(text);
+    let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("x.toml:")).collect();
+    let [head] = heads.as_slice() else { panic!("more than one mistake:\n{shown}") };
+    assert!(head.starts_with(&format!("x.toml:{place}: ")), "not at {place}:\n{shown}");
+    assert!(head.contains(says), "not {says}:\n{shown}");
+}
+
+/// A volume and a target around what a test is about.
+fn with_target(lines: &str) -> String {
+    format!(
+        "[volume.vm1]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:t\"\n\
+         lun = [{{ lun = 0, volume = \"vm1\" }}]\n{lines}"
+    )
+}
+
+#[test]
+fn an_empty_file_is_a_configuration() {
+    let config = Config::parse("x.toml", "").expect("nothing wrong");
+    assert!(config.portals.is_empty() && config.volumes.is_empty() && config.targets.is_empty());
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+    let shown = mistakes("reactors = 0\nstaate = \"/x\"\n[volume.vm1]\nspec = \"ram:1G\"\n");
+    let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("x.toml:")).collect();
+    assert_eq!(heads.len(), 3, "{shown}");
+    assert!(
+        heads[0].starts_with("x.toml:1:12: `reactors`: 0 is out of range; write a number from 1 to 1024")
+    );
+    assert!(heads[1].starts_with("x.toml:2:1: unknown key `staate` in the file; did you mean `state`?"));
+    assert!(heads[2].starts_with("x.toml:4:13: `1G` can mean two sizes"), "{shown}");
+    assert!(shown.ends_with("4 | spec = \"ram:1G\"\n  |             ^^"), "{shown}");
+}
+
+#[test]
+fn what_is_not_toml_is_shown_at_its_place() {
+    let shown = mistakes("[volume.vm1\nspec = 1");
+    assert!(shown.starts_with("x.toml:1:12: this is not TOML"), "{shown}");
+}
+
+#[test]
+fn values_of_the_wrong_kind_are_refused_with_an_example() {
+    refused("reactors = \"two\"", "1:12", "write a number from 1 to 1024");
+    refused("state = 1", "1:9", "write a string in quotes");
+    refused("limits = 1", "1:10", "write it as a table, [limits]");
+    refused("[portal]\nlisten = \"127.0.0.1\"", "1:1", "write [[portal]] with two brackets");
+    refused("poll = \"50\"", "1:8", "a whole number and a unit");
+    refused("io-engine = \"urin\"", "1:13", "did you mean `uring`?");
+    refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
+    refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,target=debug");
+    refused("[volume]\nvm1 = 1", "2:1", "write [volume.NAME]");
+    refused("[limits]\nconnections-per-session = 9", "2:27", "from 1 to 8");
+    refused("[volume.vm1]\nspec = \"ram:1GiB\"\nreadonly = 1", "3:12", "true or false");
+}
+
+#[test]
+fn portals_are_checked() {
+    refused("[[portal]]", "1:1", "has no `listen`");
+    refused("[[portal]]\nlisten = \"::1\"", "2:10", "write [::1]:3260");
+    let twice = "[[portal]]\nlisten = \"127.0.0.1:3260\"\n";
+    refused(&format!("{twice}{twice}"), "3:1", "listened on twice");
+    refused("[[portal]]\nlisten = \"127.0.0.1\"\nlissen = 1", "3:1", "did you mean `listen`?");
+}
+
+#[test]
+fn volumes_are_checked() {
+    refused("[volume.VM1]\nspec = \"ram:1GiB\"", "1:9", "write `vm1`");
+    refused("[volume.vm1]", "1:9", "[volume.vm1] has no `spec`");
+    refused("[volume.vm1]\nspec = \"ram:1GiB?blok=512\"", "2:18", "did you mean `block`?");
+    refused("[volume.vm1]\nspec = \"ram:\\u0031G\"", "2:8", "can mean two sizes");
+    refused("[volume.vm1]\nspec = \"ram:1GiB\"\nuuid = \"1\"", "3:8", "is not a UUID");
+    refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "needs some time");
+    let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
+    refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "4:9", "`a` has the UUID of `b`");
+}
+
+#[test]
+fn options_of_a_volume_beside_its_specification_win() {
+    let text =
+        "[volume.a]\nspec = \"ram:1GiB?readonly\"\nreadonly = false\nremovable = true\ndeadline = \"5s\"";
+    let config = Config::parse("x.toml", text).expect("nothing wrong");
+    let [volume] = config.volumes.as_slice() else { panic!("one volume") };
+    assert!(!volume.spec.readonly && volume.spec.removable);
+    assert_eq!(volume.deadline, Duration::from_secs(5));
+}
+
+#[test]
+fn targets_are_checked() {
+    refused("[[target]]\nname = \"iqn.2026-01.com.example:t\"", "1:1", "has no LUN");
+    refused(&with_target("networks = [\"10.0.0.0/33\"]"), "6:13", "not a network");
+    refused(&with_target("initiators = [\"debian\"]"), "6:15", "begins with iqn.");
+    refused(&with_target("initiators = \"debian\""), "6:14", "write strings in brackets");
+    refused(&with_target("groups = [2]"), "6:11", "no [[portal]] has group = 2");
+    refused(&with_target("[target.redirect]\npermanent = true"), "6:1", "has no `address`");
+    refused(&with_target("color = 1"), "6:1", "unknown key `color` in [[target]]");
+    let again = "[[target]]\nname = \"iqn.2026-01.com.example:t\"\nlun = [{ lun = 0, volume = \"vm1\" }]";
+    refused(&with_target(again), "7:8", "is there twice");
+    let bad = with_target("").replace("iqn.2026-01", "iqn.2026");
+    refused(&bad, "4:8", "a year, a month and a domain");
+}
+
+#[test]
+fn luns_are_checked() {
+    let lun = |lines: &str| with_target("").replace("lun = [{ lun = 0, volume = \"vm1\" }]", lines);
+    refused(
+        &lun("[[target.lun]]\nlun = 0\nvolume = \"vm2\""),
+        "7:10",
+        "no volume `vm2`; did you mean `vm1`?",
+    );
+    refused(&lun("[[target.lun]]\nlun = 0\nvolume = \"backup\""), "7:10", "add [volume.backup]");
+    refused(&lun("[[target.lun]]\nlun = 16384\nvolume = \"vm1\""), "6:7", "from 0 to 16383");
+    refused(&lun("[[target.lun]]\nvolume = \"vm1\""), "5:1", "has no `lun`");
+    let twice = "[[target.lun]]\nlun = 0\nvolume = \"vm1\"\n".repeat(2);
+    refused(&lun(&twice), "9:7", "LUN 0 is there twice in this target; LUN 1 is free");
+}
+
+#[test]
+fn chap_is_checked() {
+    let chap = |lines: &str| with_target(&format!("[target.chap]\n{lines}"));
+    refused(&chap(""), "6:1", "write [[target.chap.account]]");
+    let account = "[[target.chap.account]]\nuser = \"alice\"\n";
+    refused(
+        &chap(&format!("{account}secret = \"short\"")),
+        "9:10",
+        "has 5 bytes; a CHAP secret has 12 to 255",
+    );
+    refused(&chap(account), "7:1", "has no `secret`");
+    refused(&chap(&format!("{account}secret-file = \"/nonexistent\"")), "9:15", "cannot read the secret in");
+    let both = "secret = \"123456789012\"\nsecret-file = \"/x\"";
+    refused(&chap(&format!("{account}{both}")), "10:15", "two secrets");
+    let good = format!("{account}secret = \"123456789012\"\n");
+    refused(&chap(&format!("{good}{good}")), "11:8", "has two secrets");
+    let mutual = "[target.chap.mutual]\nuser = \"target\"\nsecret = \"123456789012\"\n";
+    refused(&chap(&format!("{good}{mutual}")), "11:8", "give the target one of its own");
+    refused(&chap(&format!("algorithms = [\"sha2\"]\n{good}")), "7:15", "unknown algorithm `sha2`");
+    refused("[discovery.chap]\nalgorithms = [\"md5\"]", "1:1", "write [[discovery.chap.account]]");
+}
+
+#[test]
+fn a_secret_can_stand_in_a_file_and_never_shows_itself() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), "correct horse battery\n").expect("written");
+    let lines = format!(
+        "[target.chap]\n[[target.chap.account]]\nuser = \"alice\"\nsecret-file = \"{}\"",
+        file.path().display()
+    );
+    let config = Config::parse("x.toml", &with_target(&lines)).expect("nothing wrong");
+    let chap = config.targets[0].chap.as_ref().expect("CHAP");
+    assert_eq!(chap.accounts[0].secret, iscsi::chap::Secret::new(b"correct horse battery"));
+    assert!(!format!("{config:?}").contains("horse"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_file_makes_it_panic(text in "(\\[+(portal|volume|target|chap|lun)(\\.[a-z]{1,3})?\\]+|[a-z]{1,6} = (\"[a-zä:/.]{0,9}\"|[0-9]{1,3}|\\[\\]|\\{\\})|\n){0,12}") {
+        let _ = Config::parse("x.toml", &text);
+    }
+}

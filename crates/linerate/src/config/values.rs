@@ -1,0 +1,214 @@
+//! Values that the configuration file and the command line share, each with the rule that it must obey.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use iscsi::name::Name;
+
+/// Why a text is not what it should be, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit(pub(super) String);
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// Where to listen: `iscsi://ADDR:PORT`; the scheme and the port may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address(pub(crate) SocketAddr);
+
+/// The port IANA gave iSCSI (RFC 7143 section 4.2.7.3).
+const ISCSI_PORT: u16 = 3260;
+
+impl FromStr for Address {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Address, Unfit> {
+        let place = match text.split_once("://") {
+            None => text,
+            Some(("iscsi", place)) => place,
+            Some((scheme, _)) => {
+                return Err(Unfit(format!("`{scheme}://` is not served by this version; write iscsi://…")));
+            }
+        };
+        let bracketed = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
+        let bare = bracketed.unwrap_or(place).parse::<IpAddr>().ok();
+        match (place.parse(), bare) {
+            (Ok(address), _) => Ok(Address(address)),
+            (Err(_), Some(IpAddr::V6(_))) if bracketed.is_none() => {
+                Err(Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{ISCSI_PORT}")))
+            }
+            (Err(_), Some(address)) => Ok(Address(SocketAddr::new(address, ISCSI_PORT))),
+            (Err(_), None) => Err(Unfit(format!(
+                "`{place}` is not an address and a port; write one such as 0.0.0.0:{ISCSI_PORT} or [::]:{ISCSI_PORT}"
+            ))),
+        }
+    }
+}
+
+/// The name of a volume. It becomes part of an iSCSI name and of file names, so it has lower-case letters,
+/// digits, dots and dashes only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct VolumeName(String);
+
+impl VolumeName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The target that `--volume` makes for it.
+    pub(crate) fn target_name(&self) -> Name {
+        // A volume's name has letters that every iSCSI name may have, and is short enough (below).
+        Name::new(&format!("iqn.2026-01.io.linerate:{}", self.0))
+            .expect("a volume's name makes an iSCSI name")
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for VolumeName {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<VolumeName, Unfit> {
+        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if begins && text.chars().all(letter) && text.len() <= NAME_MAX {
+            return Ok(VolumeName(text.to_owned()));
+        }
+        let example = text.to_ascii_lowercase();
+        let example: String =
+            example.chars().map(|c| if letter(c) { c } else { '-' }).take(NAME_MAX).collect();
+        let example = example.trim_start_matches(['-', '.']);
+        let example = if example.is_empty() { "vm1" } else { example };
+        Err(Unfit(format!(
+            "`{text}` cannot name a volume: up to {NAME_MAX} lower-case letters, digits, dots and dashes can, a \
+             letter or digit first; write `{example}`"
+        )))
+    }
+}
+
+/// Leaves room for the rest of an iSCSI name, which has up to 223 bytes (RFC 7143 section 4.2.7.1).
+const NAME_MAX: usize = 64;
+
+/// A UUID in its usual form, of any version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Uuid(pub(crate) [u8; 16]);
+
+impl Uuid {
+    /// A random one (RFC 9562 version 4) made of these bytes.
+    pub(crate) fn from_random(mut bytes: [u8; 16]) -> Uuid {
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Uuid(bytes)
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if [4, 6, 8, 10].contains(&index) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Uuid, Unfit> {
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .filter(|c| *c != '-')
+            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect();
+        let bytes: Option<Vec<u8>> = digits.map(|digits| {
+            digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | d)).collect()
+        });
+        let uuid = bytes.and_then(|bytes| bytes.try_into().ok()).map(Uuid);
+        // Only the two usual ways to write one: with dashes in their places, or with none.
+        uuid.filter(|uuid| !text.contains('-') || uuid.to_string().eq_ignore_ascii_case(text)).ok_or_else(
+            || {
+                Unfit(format!(
+                    "`{text}` is not a UUID; write one such as 6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f"
+                ))
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn address(text: &str) -> Result<String, String> {
+        text.parse::<Address>().map(|address| address.0.to_string()).map_err(|error| error.0)
+    }
+
+    #[test]
+    fn scheme_and_port_may_be_left_out() {
+        for text in ["iscsi://127.0.0.1:3260", "127.0.0.1:3260", "iscsi://127.0.0.1", "127.0.0.1"] {
+            assert_eq!(address(text), Ok("127.0.0.1:3260".to_owned()), "{text}");
+        }
+        assert_eq!(address("[::1]:3261"), Ok("[::1]:3261".to_owned()));
+        assert_eq!(address("iscsi://[::1]"), Ok("[::1]:3260".to_owned()));
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_meant_name_the_remedy() {
+        assert!(address("::1").unwrap_err().contains("write [::1]:3260"));
+        assert!(address("nbd://127.0.0.1").unwrap_err().contains("not served by this version"));
+        for bad in ["", "localhost:3260", "127.0.0.1:99999", "3260", "*:3260", ":3260"] {
+            assert!(address(bad).unwrap_err().contains("0.0.0.0:3260"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_volume_name_can_be_part_of_an_iscsi_name() {
+        let name = |text: &str| text.parse::<VolumeName>().map_err(|error| error.0);
+        assert_eq!(
+            name("vm-1.disk0").expect("a name").target_name().as_str(),
+            "iqn.2026-01.io.linerate:vm-1.disk0"
+        );
+        assert!(name("VM_1").unwrap_err().ends_with("write `vm-1`"));
+        for bad in ["", "../etc", ".a", "a/b", "ä", &"x".repeat(65)] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_written_with_dashes_in_their_places_or_with_none() {
+        let text = "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f";
+        let uuid: Uuid = text.parse().expect("a UUID");
+        assert_eq!(uuid.to_string(), text);
+        assert_eq!(text.replace('-', "").parse(), Ok(uuid));
+        for bad in
+            ["", "6f2d4c1e", "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6g", "6f2d4c1e8-a3b-4f5d-9c7e-1b2a3c4d5e6f"]
+        {
+            assert!(bad.parse::<Uuid>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn uuids_read_back(bytes: [u8; 16]) {
+            let uuid = Uuid::from_random(bytes);
+            prop_assert_eq!(uuid.to_string().parse(), Ok(uuid));
+        }
+
+        #[test]
+        fn no_text_makes_them_panic(text in "[\\[\\]:/0-9a-fäß.-]{0,40}") {
+            let _ = (text.parse::<Uuid>(), text.parse::<Address>(), text.parse::<VolumeName>());
+        }
+    }
+}

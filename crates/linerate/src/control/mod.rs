@@ -1,0 +1,168 @@
+//! The control socket: how a running server is asked about its sessions and told to make a volume fail.
+//!
+//! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
+//! may carry several, one after the other. It serves people and scripts, never the data path.
+
+mod client;
+mod server;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use client::{AskError, ask};
+pub(crate) use server::{BindError, Socket};
+
+use crate::nearest::hint;
+use crate::spec::Time;
+
+/// What a server can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Who is logged in.
+    Sessions,
+    /// Switch the `fault:` layer of a volume.
+    Fault {
+        /// Its name.
+        volume: String,
+        /// What its requests are to meet with from now on.
+        mode: FaultMode,
+    },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub(crate) enum Reply {
+    /// To [`Request::Sessions`].
+    Sessions {
+        /// All of them.
+        sessions: Vec<Session>,
+    },
+    /// It is done.
+    Done,
+    /// It is not done, and why.
+    Refused {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// A session; sums count from its login.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) initiator: String,
+    /// The initiator's half of the session's identity, in hexadecimal.
+    pub(crate) isid: String,
+    /// The target's half.
+    pub(crate) tsih: u16,
+    /// `None` for a discovery session.
+    pub(crate) target: Option<String>,
+    pub(crate) age_seconds: f64,
+    /// The reactor thread it lives on.
+    pub(crate) core: usize,
+    pub(crate) connections: Vec<Connection>,
+    /// What was negotiated, as `Key=Value`.
+    pub(crate) parameters: Vec<String>,
+    /// Commands in flight now.
+    pub(crate) in_flight: usize,
+    pub(crate) commands: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) cid: u16,
+    /// The initiator's end.
+    pub(crate) peer: SocketAddr,
+    /// Our end.
+    pub(crate) local: SocketAddr,
+}
+
+/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail` or `slow=5ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum FaultMode {
+    /// Nothing; those that hang go on.
+    Pass,
+    /// They wait until told otherwise.
+    Hang,
+    /// They fail as if the device were gone.
+    Fail,
+    /// They take so much longer.
+    Slow(Duration),
+}
+
+impl fmt::Display for FaultMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultMode::Pass => f.write_str("pass"),
+            FaultMode::Hang => f.write_str("hang"),
+            FaultMode::Fail => f.write_str("fail"),
+            FaultMode::Slow(time) => write!(f, "slow={}", Time(*time)),
+        }
+    }
+}
+
+impl FromStr for FaultMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FaultMode, String> {
+        match (text, text.split_once('=')) {
+            ("pass", _) => Ok(FaultMode::Pass),
+            ("hang", _) => Ok(FaultMode::Hang),
+            ("fail", _) => Ok(FaultMode::Fail),
+            ("slow", _) => Err("`slow` wants a time; write one such as slow=5ms".to_owned()),
+            (_, Some(("slow", time))) => {
+                time.parse().map(|Time(time)| FaultMode::Slow(time)).map_err(|error| error.to_string())
+            }
+            _ => Err(format!("unknown fault `{text}`{}", hint(text, &["pass", "hang", "fail", "slow=5ms"]))),
+        }
+    }
+}
+
+impl TryFrom<String> for FaultMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<FaultMode, String> {
+        text.parse()
+    }
+}
+
+impl From<FaultMode> for String {
+    fn from(mode: FaultMode) -> String {
+        mode.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_on_the_socket_are_frozen() {
+        let fault = Request::Fault { volume: "vm1".into(), mode: FaultMode::Slow(Duration::from_millis(5)) };
+        let line = r#"{"request":"fault","volume":"vm1","mode":"slow=5ms"}"#;
+        assert_eq!(serde_json::to_string(&fault).expect("JSON"), line);
+        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), fault);
+        let sessions = serde_json::to_string(&Request::Sessions).expect("JSON");
+        assert_eq!(sessions, r#"{"request":"sessions"}"#);
+        assert_eq!(serde_json::to_string(&Reply::Done).expect("JSON"), r#"{"reply":"done"}"#);
+    }
+
+    #[test]
+    fn a_fault_is_one_of_four() {
+        for text in ["pass", "hang", "fail", "slow=250us"] {
+            assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
+        }
+        assert!("hagn".parse::<FaultMode>().unwrap_err().contains("did you mean `hang`?"));
+        assert!("slow".parse::<FaultMode>().unwrap_err().contains("slow=5ms"));
+        assert!("slow=5".parse::<FaultMode>().unwrap_err().contains("a unit"));
+    }
+}

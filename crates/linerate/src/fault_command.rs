@@ -1,0 +1,31 @@
+//! `linerate fault`: makes a volume with a `fault:` layer hang, fail or be slow, to see what initiators do.
+
+use std::path::PathBuf;
+
+use crate::config::VolumeName;
+use crate::control::{FaultMode, Reply, Request, ask};
+use crate::failure::Failure;
+
+/// Makes a volume with a fault: layer hang, fail or be slow
+#[derive(Debug, clap::Args)]
+pub(crate) struct FaultArguments {
+    /// The volume; its specification has a fault: layer, as in fault:[ram:1GiB]
+    volume: VolumeName,
+    /// pass, hang, fail, or slow=TIME such as slow=5ms
+    mode: FaultMode,
+    /// The control socket of the server [default: control.sock in the state directory]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &FaultArguments) -> Result<(), Failure> {
+    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let request = Request::Fault { volume: arguments.volume.to_string(), mode: arguments.mode };
+    match ask(&socket, &request).map_err(Failure::failed)? {
+        Reply::Done => Ok(()),
+        Reply::Refused { reason } => Err(Failure::failed(reason)),
+        Reply::Sessions { .. } => {
+            Err(Failure::failed("the server answered something else; is it of this version?"))
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Structured logs on standard error; standard output is for what a command answers.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+use crate::failure::Failure;
+
+/// Quiet: what needs attention, and one line for each login and logout.
+const USUAL: &str = "warn,target::login=info";
+
+/// Begins to log. What the command line says goes before what the file says.
+pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
+    let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::refused(format!(
+            "cannot log `{filter}`: {error}; write one such as info or warn,target=debug"
+        ))
+    })?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let begun = match arguments.format.or(file.format).unwrap_or_default() {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    begun.map_err(Failure::failed)
+}
