@@ -1,1 +1,17 @@
-//! The real world behind the reactor's interface: epoll, io_uring, files, memory; the home of unsafe.
+//! The real world behind the reactor's interface: epoll, io_uring, files, memory. The only home of `unsafe`, file
+//! by file, each block with the reason why it is sound.
+//!
+//! Knows no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets, clock and
+//! sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`] over
+//! [`files`](AsyncFile).
+
+pub mod cputime;
+mod epoll;
+mod open_error;
+mod ram;
+mod tcp;
+pub mod threads;
+
+pub use epoll::{Epoll, EpollOptions};
+pub use open_error::OpenError;
+pub use ram::{RamDevice, RamOptions};

@@ -1,0 +1,359 @@
+//! One thread's access to the world through epoll.
+//!
+//! Sockets are registered once, edge-triggered, and remember what the kernel last said about them: a steady
+//! stream of requests costs its reads and writes and one `epoll_wait` per batch, no `epoll_ctl`. An eventfd,
+//! edge-triggered too and so never read, ends the sleep for other threads and for io_uring's completions.
+//!
+//! Before sleeping the thread looks for events for as long as [`Spin`] finds that this pays.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use reactor::{
+    Detached, ListenOptions, Listener, Park, SharedWorld, Spin, Stream, StreamOptions, Unpark, World,
+};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+
+use crate::tcp;
+
+/// How an [`Epoll`] is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct EpollOptions {
+    /// The longest time to look for events before sleeping; zero sleeps at once.
+    pub spin: Duration,
+}
+
+impl Default for EpollOptions {
+    /// 50 µs: beyond that, what a wake-up costs no longer matters (`reference/crates.md`, section 1).
+    fn default() -> EpollOptions {
+        EpollOptions { spin: Duration::from_micros(50) }
+    }
+}
+
+/// A [`World`] over epoll, for the thread that made it.
+pub struct Epoll {
+    poller: Rc<Poller>,
+    unpark: Arc<EventFd>,
+    events: RefCell<Vec<epoll::Event>>,
+    spin: Cell<Spin>,
+}
+
+/// Events taken from the kernel at once: with more sockets ready than that, the rest comes with the next turn.
+const EVENTS: usize = 256;
+
+/// The place of the eventfd among the registered; sockets have places from 0 on.
+const UNPARK: u64 = u64::MAX;
+
+impl Epoll {
+    /// A world for this thread.
+    pub fn new(options: EpollOptions) -> io::Result<Epoll> {
+        let poller = Rc::new(Poller {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            sources: RefCell::default(),
+        });
+        let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&poller.epoll, &unpark.0, epoll::EventData::new_u64(UNPARK), edges)?;
+        Ok(Epoll {
+            poller,
+            unpark,
+            events: RefCell::new(Vec::with_capacity(EVENTS)),
+            spin: Cell::new(Spin::new(options.spin)),
+        })
+    }
+
+    /// The same as the executor wants it.
+    pub fn shared(options: EpollOptions) -> io::Result<SharedWorld> {
+        Ok(Rc::new(Epoll::new(options)?))
+    }
+
+    /// Looks for events as long as that pays, then sleeps.
+    fn wait(&self, limit: Option<Duration>) {
+        let mut spin = self.spin.get();
+        let start = Instant::now();
+        let look = spin.allowance().min(limit.unwrap_or(Duration::MAX));
+        let mut looked = Duration::ZERO;
+        while looked < look {
+            if self.take_events(Some(Duration::ZERO)) {
+                spin.found();
+                return self.spin.set(spin);
+            }
+            looked = start.elapsed();
+        }
+        let left = limit.map(|limit| limit.saturating_sub(looked));
+        match self.take_events(left) {
+            true => spin.slept(looked, start.elapsed().saturating_sub(looked)),
+            false => spin.idle(),
+        }
+        self.spin.set(spin);
+    }
+
+    /// Waits for events at most for `limit` and wakes whom they are for; whether there were any.
+    fn take_events(&self, limit: Option<Duration>) -> bool {
+        let mut events = self.events.borrow_mut();
+        events.clear();
+        let limit = limit.map(timespec);
+        let waited =
+            epoll::wait(&self.poller.epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref());
+        match waited {
+            Ok(_) => {}
+            Err(Errno::INTR) => return false,
+            // Only a bad argument could cause another error: ours are an epoll we own and a valid timeout.
+            Err(errno) => unreachable!("epoll_wait on an epoll of our own: {errno}"),
+        }
+        for event in events.iter() {
+            self.poller.tell(event.data.u64(), event.flags);
+        }
+        !events.is_empty()
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A century is as good as for ever, and fits.
+    let seconds = duration.as_secs().min(100 * 365 * 86_400);
+    Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+impl World for Epoll {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        let (socket, local) = tcp::listen(at, &options.stream)?;
+        let source = self.poller.register(socket, epoll::EventFlags::IN)?;
+        Ok(Box::new(tcp::TcpListener { source, local, options: options.stream.clone() }))
+    }
+
+    fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        let socket = tcp::connect(to, options)?;
+        let stream = tcp::TcpStream::new(self.poller.register(socket, BOTH)?, to, true)?;
+        Ok(Box::new(stream))
+    }
+
+    fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
+        let detached = stream.downcast::<tcp::DetachedTcp>().map_err(|_| io::ErrorKind::InvalidInput)?;
+        let tcp::DetachedTcp { socket, peer, connecting } = *detached;
+        Ok(Box::new(tcp::TcpStream::new(self.poller.register(socket, BOTH)?, peer, connecting)?))
+    }
+
+    fn turn(&self, park: Park) {
+        match park {
+            Park::No => {
+                self.take_events(Some(Duration::ZERO));
+            }
+            Park::For(limit) => self.wait(Some(limit)),
+            Park::Forever => self.wait(None),
+        }
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::clone(&self.unpark) as Arc<dyn Unpark>
+    }
+}
+
+/// Ends the sleep of the thread whose epoll it is registered with.
+struct EventFd(OwnedFd);
+
+impl Unpark for EventFd {
+    fn unpark(&self) {
+        // Adding to the count is an edge each time. It fails only when the count is full, after 2^64 unparks,
+        // and even then the sleeper has been told.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// What a stream wants to know.
+pub(crate) const BOTH: epoll::EventFlags =
+    epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP);
+
+/// The epoll and those registered with it.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    sources: RefCell<Sources>,
+}
+
+#[derive(Default)]
+struct Sources {
+    places: Vec<Place>,
+    vacant: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Place {
+    /// Events that the kernel handed over before their socket was closed must not reach the next one here.
+    generation: u32,
+    source: Weak<Readiness>,
+}
+
+impl Poller {
+    pub(crate) fn register(
+        self: &Rc<Poller>,
+        socket: OwnedFd,
+        interest: epoll::EventFlags,
+    ) -> io::Result<Source> {
+        let readiness = Rc::new(Readiness::default());
+        let key = self.sources.borrow_mut().insert(&readiness);
+        let data = epoll::EventData::new_u64(key);
+        let source = Source { socket: Some(socket), readiness, key, poller: Rc::clone(self) };
+        epoll::add(&self.epoll, source.socket(), data, interest | epoll::EventFlags::ET)?;
+        Ok(source)
+    }
+
+    fn tell(&self, key: u64, flags: epoll::EventFlags) {
+        let readiness = self.sources.borrow().of(key);
+        if let Some(readiness) = readiness {
+            readiness.tell(flags);
+        }
+    }
+}
+
+impl Sources {
+    fn insert(&mut self, readiness: &Rc<Readiness>) -> u64 {
+        let place = self.vacant.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        self.places[place].source = Rc::downgrade(readiness);
+        u64::from(self.places[place].generation) << 32 | place as u64
+    }
+
+    fn of(&self, key: u64) -> Option<Rc<Readiness>> {
+        let place = self.places.get(key as u32 as usize)?;
+        (u64::from(place.generation) == key >> 32).then(|| place.source.upgrade()).flatten()
+    }
+
+    fn remove(&mut self, key: u64) {
+        let index = key as u32 as usize;
+        if let Some(place) = self.places.get_mut(index) {
+            // The highest generation is left out, so that no key is UNPARK.
+            place.generation = (place.generation + 1) % u32::MAX;
+            place.source = Weak::new();
+            self.vacant.push(index);
+        }
+    }
+}
+
+/// A socket and its registration.
+pub(crate) struct Source {
+    /// Only gone between [`Source::take`] and the end of the value.
+    socket: Option<OwnedFd>,
+    pub(crate) readiness: Rc<Readiness>,
+    key: u64,
+    poller: Rc<Poller>,
+}
+
+impl Source {
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        self.socket.as_ref().expect("a source in use has its socket")
+    }
+
+    pub(crate) fn raw(&self) -> i32 {
+        self.socket().as_raw_fd()
+    }
+
+    /// Ends the registration and gives the socket away.
+    pub(crate) fn take(mut self) -> OwnedFd {
+        let socket = self.socket.take().expect("a source in use has its socket");
+        // It was added when the source was made; were it gone, there would be nothing left to do.
+        let _ = epoll::delete(&self.poller.epoll, socket.as_fd());
+        socket
+    }
+
+    pub(crate) fn accepted(&self, socket: OwnedFd) -> io::Result<Source> {
+        self.poller.register(socket, BOTH)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Closing the socket ends its registration in the kernel.
+        self.poller.sources.borrow_mut().remove(self.key);
+    }
+}
+
+/// What the kernel last said about a socket, and who wants to know. Starts as ready for everything: the first
+/// attempt finds out.
+pub(crate) struct Readiness {
+    pub(crate) reading: Direction,
+    pub(crate) writing: Direction,
+}
+
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness { reading: Direction::ready(), writing: Direction::ready() }
+    }
+}
+
+impl Readiness {
+    fn tell(&self, flags: epoll::EventFlags) {
+        use epoll::EventFlags as Flags;
+        if flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR) {
+            // From now on every attempt has an answer, so nothing may be taken for "not yet".
+            self.reading.ends();
+        }
+        if flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR) {
+            self.reading.becomes_ready();
+        }
+        if flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR) {
+            self.writing.becomes_ready();
+        }
+    }
+}
+
+/// One direction of a socket.
+pub(crate) struct Direction {
+    ready: Cell<bool>,
+    ended: Cell<bool>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+impl Direction {
+    fn ready() -> Direction {
+        Direction { ready: Cell::new(true), ended: Cell::new(false), waiter: RefCell::new(None) }
+    }
+
+    fn becomes_ready(&self) {
+        self.ready.set(true);
+        let waiter = self.waiter.take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    fn ends(&self) {
+        self.ended.set(true);
+    }
+
+    /// An attempt moved less than it could have: the next event is an edge to wait for. At the end of a
+    /// stream there is no further edge.
+    pub(crate) fn is_exhausted(&self) {
+        self.ready.set(self.ended.get());
+    }
+
+    /// Whether an attempt has a chance.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.ready.get() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut waiter = self.waiter.borrow_mut();
+        match &mut *waiter {
+            Some(waiter) => waiter.clone_from(cx.waker()),
+            None => *waiter = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

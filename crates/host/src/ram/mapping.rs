@@ -1,0 +1,114 @@
+//! Memory straight from the kernel: zero until written, taken a page at a time as it is written, and given back
+//! a page at a time.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use block::Medium;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// The page of every machine this is built for; [`Mapping::new`] checks it.
+pub(super) const PAGE: usize = 4096;
+
+/// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at any
+/// time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the new
+/// value, as with two writes to one sector of a disk, and never a broken promise to the compiler.
+pub(super) struct Mapping {
+    start: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: the mapping is plain memory that belongs to no thread; all access is by atomics or by copies whose
+// races are harmless (see `store`).
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does not
+    /// count against the overcommit limit: a RAM volume may be larger than what is free now.
+    pub(super) fn new(length: usize) -> io::Result<Mapping> {
+        assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
+        let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the place, so no existing memory is touched.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), length, protection, flags) }?;
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, length })
+    }
+
+    /// The mapping as counters or bitmaps.
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives; atomics
+        // may be shared.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
+    }
+
+    /// Gives whole pages back: they read as zeros afterwards, for the kernel's own copies too. What lies beyond
+    /// the mapping is left out.
+    pub(super) fn discard(&self, bytes: Range<usize>) {
+        debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
+        let end = bytes.end.min(self.length);
+        let Some(length) = end.checked_sub(bytes.start).filter(|&length| length > 0) else { return };
+        // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; whoever
+        // copies from or to them meanwhile sees the old bytes or zeros.
+        let gone = unsafe { madvise(self.at(bytes.start).cast(), length, Advice::LinuxDontNeed) };
+        // It fails for locked memory only (EINVAL under mlockall): then the bytes are zeroed in place.
+        if gone.is_err() {
+            self.zero(bytes.start, length);
+        }
+    }
+
+    /// Makes bytes zero. What lies beyond the mapping is left out.
+    pub(super) fn zero(&self, at: usize, length: usize) {
+        let length = length.min(self.length.saturating_sub(at));
+        if length > 0 {
+            // SAFETY: inside the mapping; for races see `store`.
+            unsafe { ptr::write_bytes(self.at(at), 0, length) };
+        }
+    }
+
+    fn at(&self, byte: usize) -> *mut u8 {
+        debug_assert!(byte <= self.length);
+        // SAFETY: callers have made sure that `byte` lies in the mapping.
+        unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
+    }
+}
+
+impl Medium for Mapping {
+    fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: valid for `length` bytes as long as `self` lives; atomics may be shared.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
+    }
+
+    fn store(&self, at: usize, from: &[u8]) {
+        assert!(at <= self.length && from.len() <= self.length - at, "a store inside the medium");
+        // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not part
+        // of it: nobody makes such references to a mapping. Another thread may copy the same bytes at the same
+        // time. Nobody holds a reference to them as plain bytes either and nothing is concluded from their
+        // values here, so all that can come of it is a mixture of old and new bytes, on which no front end
+        // relies: those that need more take a range lock (`block::RangeLocks`). Byte-wise atomic stores would
+        // say the same to the compiler at a tenth of the speed.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
+    }
+
+    fn load(&self, at: usize, into: &mut [u8]) {
+        assert!(at <= self.length && into.len() <= self.length - at, "a load inside the medium");
+        // SAFETY: as for `store`, the other way round.
+        unsafe { ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping, and no slice of it outlives the value.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
+    }
+}

@@ -1,0 +1,236 @@
+//! A volume in memory, which takes memory as it is written and gives it back when it is unmapped.
+//!
+//! Front ends send from and receive into the volume's own memory ([`BlockDevice::memory`]): between a socket
+//! and the volume lies one copy, the kernel's. A write that is acknowledged is in the volume: there is no cache
+//! that a flush would have to empty, and nothing here survives the process, which the profile says
+//! (`durable: false`). All requests are carried out in their first poll.
+
+mod mapping;
+mod written;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
+    Pending, Profile, Region, Run, Slice,
+};
+
+use crate::OpenError;
+use mapping::{Mapping, PAGE};
+use written::Written;
+
+/// What a RAM volume is like.
+#[derive(Clone, Copy, Debug)]
+pub struct RamOptions {
+    /// The capacity in bytes: at least one block, and whole blocks.
+    pub bytes: u64,
+    /// The length of a logical block.
+    pub block_size: BlockSize,
+    /// log2 of the logical blocks per physical block; 3 for 512e.
+    pub physical_exponent: u8,
+    /// Nothing may be written: it stays all zeros.
+    pub read_only: bool,
+}
+
+impl RamOptions {
+    /// A writable volume of 512-byte blocks in physical blocks of the same size.
+    pub fn new(bytes: u64) -> RamOptions {
+        RamOptions { bytes, block_size: BlockSize::B512, physical_exponent: 0, read_only: false }
+    }
+}
+
+/// A volume in memory.
+pub struct RamDevice {
+    memory: Arc<Mapping>,
+    written: Written,
+    /// The unit of space in bytes: a page, or a block if that is larger.
+    granule: usize,
+    geometry: Geometry,
+    read_only: bool,
+}
+
+impl RamDevice {
+    /// A volume of zeros.
+    pub fn new(options: RamOptions) -> Result<RamDevice, OpenError> {
+        let RamOptions { bytes, block_size, physical_exponent, read_only } = options;
+        let blocks = block_size.exact(bytes).filter(|blocks| blocks.0 > 0);
+        let blocks = blocks.ok_or(OpenError::NotWholeBlocks { bytes, block_size })?;
+        let no_memory = |source| OpenError::NoMemory { bytes, source };
+        let length = usize::try_from(bytes).map_err(|_| no_memory(std::io::ErrorKind::OutOfMemory.into()))?;
+        let granule = PAGE.max(block_size.bytes() as usize);
+        Ok(RamDevice {
+            memory: Arc::new(Mapping::new(length).map_err(no_memory)?),
+            written: Written::new(length.div_ceil(granule)).map_err(no_memory)?,
+            granule,
+            geometry: Geometry { block_size, blocks, physical_exponent },
+            read_only,
+        })
+    }
+
+    /// Bytes of memory taken by what was written and not unmapped since, in whole pages,
+    /// or blocks where those are larger.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.count() * self.granule as u64
+    }
+
+    /// Where an extent lies in memory, if it lies in the device.
+    fn range(&self, extent: Extent) -> Result<Range<usize>, DeviceError> {
+        if !self.geometry.contains(extent) {
+            return Err(DeviceError::OutOfRange);
+        }
+        // The whole device fits the address space, so its parts do.
+        let start = self.geometry.offset(extent) as usize;
+        Ok(start..start + self.geometry.length(extent) as usize)
+    }
+
+    fn range_to_change(&self, extent: Extent) -> Result<Range<usize>, DeviceError> {
+        let range = self.range(extent)?;
+        if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(range) }
+    }
+
+    fn store(&self, extent: Extent, data: &[u8]) -> Result<(), DeviceError> {
+        let range = self.range_to_change(extent)?;
+        if data.len() != range.len() {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.written.insert(self.touched(&range));
+        self.memory.store(range.start, data);
+        Ok(())
+    }
+
+    fn load(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let range = self.range(extent)?;
+        if buffer.len() != range.len() {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.memory.load(range.start, &mut buffer);
+        Ok(buffer)
+    }
+
+    /// The granules that a part of the range lies in.
+    fn touched(&self, range: &Range<usize>) -> Range<usize> {
+        range.start / self.granule..range.end.div_ceil(self.granule)
+    }
+
+    /// Whole granules go back; the parts of granules at the ends become zero where they are.
+    fn give_back(&self, extent: Extent) -> Result<(), DeviceError> {
+        let range = self.range_to_change(extent)?;
+        // The last granule of the device may be shorter than the others, and is whole all the same.
+        let to_the_end = range.end as u64 == self.geometry.bytes();
+        let end = if to_the_end { range.end.div_ceil(self.granule) } else { range.end / self.granule };
+        let whole = range.start.div_ceil(self.granule)..end;
+        if whole.is_empty() {
+            self.zero_where_written(range);
+            return Ok(());
+        }
+        let bytes = whole.start * self.granule..whole.end * self.granule;
+        self.zero_where_written(range.start..bytes.start);
+        self.zero_where_written(bytes.end..range.end);
+        self.written.remove(whole);
+        self.memory.discard(bytes);
+        Ok(())
+    }
+
+    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must not
+    /// take memory for that.
+    fn zero_where_written(&self, range: Range<usize>) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / self.granule + 1) * self.granule);
+            if self.written.contains(at / self.granule) {
+                self.memory.zero(at, end - at);
+            }
+            at = end;
+        }
+    }
+
+    fn zero(&self, extent: Extent) -> Result<(), DeviceError> {
+        let range = self.range_to_change(extent)?;
+        self.written.insert(self.touched(&range));
+        self.memory.zero(range.start, range.len());
+        Ok(())
+    }
+
+    fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
+        let range = self.range(extent)?;
+        let mut runs = Vec::new();
+        let granules = self.touched(&range);
+        let mut at = granules.start;
+        while at < granules.end && runs.len() < runs_max.max(1) {
+            let end = self.written.run_end(at, granules.end);
+            let bytes = (at * self.granule).max(range.start)..(end * self.granule).min(range.end);
+            runs.push(Run { extent: self.extent(&bytes), allocation: self.allocation_of(at) });
+            at = end;
+        }
+        Ok(runs)
+    }
+
+    fn allocation_of(&self, granule: usize) -> Allocation {
+        if self.written.contains(granule) { Allocation::Mapped } else { Allocation::Deallocated }
+    }
+
+    /// The blocks of a range that starts and ends with one.
+    fn extent(&self, range: &Range<usize>) -> Extent {
+        let shift = self.geometry.block_size.shift();
+        Extent::new(range.start as u64 >> shift, (range.end - range.start) as u64 >> shift)
+    }
+
+    fn region(&self, range: Range<usize>) -> Option<Region> {
+        Region::new(Arc::clone(&self.memory) as Arc<dyn Medium>, range)
+    }
+}
+
+impl BlockDevice for RamDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: self.read_only,
+            thin: true,
+            granularity: Blocks((self.granule >> self.geometry.block_size.shift()) as u64),
+            volatile_cache: false,
+            durable: false,
+            solid_state: true,
+        }
+    }
+
+    fn memory(&self, extent: Extent) -> Option<Region> {
+        self.region(self.range(extent).ok()?)
+    }
+
+    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+        let range = self.range_to_change(extent).ok()?;
+        self.written.insert(self.touched(&range));
+        self.region(range)
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move { self.load(extent, buffer) })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        Box::pin(async move { self.store(extent, &data) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move { self.give_back(extent) })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move { if may_unmap { self.give_back(extent) } else { self.zero(extent) } })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { self.runs(extent, runs_max) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

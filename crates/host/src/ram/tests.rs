@@ -1,0 +1,176 @@
+use super::*;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// RAM requests end in their first poll.
+fn now<F: Future>(request: F) -> F::Output {
+    match pin!(request).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("a RAM volume never waits"),
+    }
+}
+
+fn volume(bytes: u64, block_size: BlockSize) -> RamDevice {
+    RamDevice::new(RamOptions { block_size, ..RamOptions::new(bytes) }).expect("memory")
+}
+
+fn read(device: &RamDevice, lba: u64, blocks: u64) -> Buffer {
+    let length = (blocks << device.geometry().block_size.shift()) as usize;
+    now(device.read(Extent::new(lba, blocks), Buffer::recycled(length))).expect("readable")
+}
+
+fn fill(device: &RamDevice, lba: u64, blocks: u64, byte: u8) {
+    let mut data = Buffer::zeroed((blocks << device.geometry().block_size.shift()) as usize);
+    data.fill(byte);
+    now(device.write(Extent::new(lba, blocks), data.share(), Durability::Cached)).expect("writable");
+}
+
+#[test]
+fn a_size_that_is_not_whole_blocks_is_refused() {
+    for bytes in [0, 511, 513] {
+        let refused = RamDevice::new(RamOptions::new(bytes)).err();
+        assert!(matches!(refused, Some(OpenError::NotWholeBlocks { .. })), "{bytes}");
+    }
+}
+
+#[test]
+fn more_than_the_address_space_is_refused() {
+    let refused = RamDevice::new(RamOptions::new(u64::MAX - 511)).err();
+    assert!(matches!(refused, Some(OpenError::NoMemory { .. })));
+}
+
+#[test]
+fn beyond_the_end_is_out_of_range_for_every_request() {
+    let device = volume(8 * 512, BlockSize::B512);
+    let beyond = Extent::new(7, 2);
+    assert_eq!(now(device.read(beyond, Buffer::zeroed(1024))).err(), Some(DeviceError::OutOfRange));
+    let data = Buffer::zeroed(1024).share();
+    assert_eq!(now(device.write(beyond, data, Durability::Stable)), Err(DeviceError::OutOfRange));
+    assert_eq!(now(device.unmap(beyond)), Err(DeviceError::OutOfRange));
+    assert_eq!(now(device.write_zeroes(beyond, true)), Err(DeviceError::OutOfRange));
+    assert_eq!(now(device.allocation(beyond, 1)), Err(DeviceError::OutOfRange));
+    assert!(device.memory(beyond).is_none() && device.memory_to_write(beyond).is_none());
+}
+
+#[test]
+fn a_read_only_volume_changes_for_nobody() {
+    let options = RamOptions { read_only: true, ..RamOptions::new(4096) };
+    let device = RamDevice::new(options).expect("memory");
+    let extent = Extent::new(0, 1);
+    let data = Buffer::zeroed(512).share();
+    assert_eq!(now(device.write(extent, data, Durability::Cached)), Err(DeviceError::ReadOnly));
+    assert_eq!(now(device.unmap(extent)), Err(DeviceError::ReadOnly));
+    assert_eq!(now(device.write_zeroes(extent, false)), Err(DeviceError::ReadOnly));
+    assert!(device.memory_to_write(extent).is_none());
+    assert!(device.memory(extent).is_some());
+}
+
+#[test]
+fn what_was_written_is_read_and_the_rest_is_zero() {
+    for block_size in [BlockSize::B512, BlockSize::B4096, BlockSize::new(65_536).expect("legal")] {
+        let device = volume(16 << block_size.shift(), block_size);
+        fill(&device, 3, 2, 0xa5);
+        assert!(read(&device, 3, 2).iter().all(|&byte| byte == 0xa5));
+        assert!(read(&device, 0, 3).iter().all(|&byte| byte == 0));
+        assert!(read(&device, 5, 11).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn memory_is_taken_as_it_is_written_and_given_back() {
+    let device = volume(1 << 40, BlockSize::B512);
+    assert_eq!(device.bytes_written(), 0);
+    fill(&device, 1 << 30, 16, 1);
+    assert_eq!(device.bytes_written(), 8192);
+    now(device.unmap(Extent::new(0, 1 << 31))).expect("unmapped");
+    assert_eq!(device.bytes_written(), 0);
+    assert!(read(&device, 1 << 30, 16).iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn the_kernel_gets_the_pages_back() {
+    let device = volume(256 << 20, BlockSize::B4096);
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/smaps_rollup").expect("proc");
+        let line = statm.lines().find(|line| line.starts_with("Rss:")).expect("its resident size");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+    };
+    fill(&device, 0, 65_536, 7);
+    let full = resident();
+    now(device.unmap(Extent::new(0, 65_536))).expect("unmapped");
+    assert!(resident() + 200 < full, "{} MiB of {full} MiB stay", resident());
+}
+
+#[test]
+fn an_unaligned_unmap_zeroes_its_edges_and_no_more() {
+    let device = volume(64 * 512, BlockSize::B512);
+    fill(&device, 0, 64, 9);
+    now(device.unmap(Extent::new(5, 30))).expect("unmapped");
+    assert!(read(&device, 0, 5).iter().all(|&byte| byte == 9));
+    assert!(read(&device, 5, 30).iter().all(|&byte| byte == 0));
+    assert!(read(&device, 35, 29).iter().all(|&byte| byte == 9));
+    assert_eq!(device.bytes_written(), 5 * 4096, "granules 1 to 3 are gone");
+}
+
+#[test]
+fn an_unmap_inside_one_granule_keeps_its_space() {
+    let device = volume(64 * 512, BlockSize::B512);
+    fill(&device, 0, 8, 9);
+    now(device.unmap(Extent::new(1, 2))).expect("unmapped");
+    assert!(read(&device, 1, 2).iter().all(|&byte| byte == 0));
+    assert!(read(&device, 3, 5).iter().all(|&byte| byte == 9));
+    assert_eq!(device.bytes_written(), 4096);
+}
+
+#[test]
+fn the_short_last_granule_goes_back_too() {
+    let device = volume(9 * 512, BlockSize::B512);
+    fill(&device, 8, 1, 9);
+    now(device.unmap(Extent::new(8, 1))).expect("unmapped");
+    assert_eq!(device.bytes_written(), 0);
+}
+
+#[test]
+fn zeroes_keep_their_space_unless_they_may_be_unmapped() {
+    let device = volume(64 * 512, BlockSize::B512);
+    now(device.write_zeroes(Extent::new(0, 64), false)).expect("zeroed");
+    assert_eq!(device.bytes_written(), 32_768);
+    now(device.write_zeroes(Extent::new(0, 64), true)).expect("zeroed");
+    assert_eq!(device.bytes_written(), 0);
+}
+
+#[test]
+fn allocation_tells_runs_in_order_without_gaps() {
+    let device = volume(1 << 30, BlockSize::B512);
+    fill(&device, 16, 8, 1);
+    let runs = now(device.allocation(Extent::new(1, 100), 8)).expect("runs");
+    let expected = [
+        Run { extent: Extent::new(1, 15), allocation: Allocation::Deallocated },
+        Run { extent: Extent::new(16, 8), allocation: Allocation::Mapped },
+        Run { extent: Extent::new(24, 77), allocation: Allocation::Deallocated },
+    ];
+    assert_eq!(runs, expected);
+    assert_eq!(now(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
+}
+
+#[test]
+fn regions_are_the_volume_itself() {
+    let device = volume(64 * 512, BlockSize::B512);
+    let region = device.memory_to_write(Extent::new(8, 8)).expect("memory");
+    assert_eq!(device.bytes_written(), 4096);
+    region.store(0, &[3; 4096]);
+    assert!(read(&device, 8, 8).iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_region_outlives_the_unmapping_of_its_blocks_and_the_device() {
+    let device = volume(64 * 512, BlockSize::B512);
+    fill(&device, 0, 64, 5);
+    let region = device.memory(Extent::new(0, 64)).expect("memory");
+    now(device.unmap(Extent::new(0, 32))).expect("unmapped");
+    drop(device);
+    let mut seen = [1; 32_768];
+    region.load(0, &mut seen);
+    assert!(seen[..16_384].iter().all(|&byte| byte == 0) && seen[16_384..].iter().all(|&byte| byte == 5));
+}

@@ -1,0 +1,300 @@
+//! TCP streams and listeners that never block, over sockets registered with an epoll.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+
+use reactor::{Detached, InSlice, Listener, OutSlice, Stream, StreamOptions};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use crate::epoll::Source;
+
+/// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
+/// away. The system's own limit (net.core.somaxconn, 4096) applies too.
+const BACKLOG: i32 = 1024;
+
+/// Slices handed to the kernel at once; what is beyond stays for the next call. 64 of them are 1 KiB of stack.
+const SLICES: usize = 64;
+
+/// A listening socket, and where it listens.
+pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = new_socket(at)?;
+    socket.set_reuse_address(true)?;
+    if at.is_ipv6() {
+        // 0.0.0.0 and [::] can then both be listened on, in any order.
+        socket.set_only_v6(true)?;
+    }
+    // Buffer sizes decide the window scale in the handshake: they are inherited from the listener.
+    apply(&socket, options)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    let local = address(&socket.local_addr()?)?;
+    Ok((socket.into(), local))
+}
+
+/// A socket that has begun to connect.
+pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<OwnedFd> {
+    let socket = new_socket(to)?;
+    apply(&socket, options)?;
+    if let Some(source) = options.source {
+        socket.bind(&source.into())?;
+    }
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error),
+        Ok(()) => Ok(socket.into()),
+    }
+}
+
+fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(family_of), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+}
+
+fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
+    // A reply must not wait for the acknowledgement of the one before it.
+    socket.set_tcp_nodelay(true)?;
+    if let Some(name) = &options.congestion {
+        socket.set_tcp_congestion(name.as_bytes())?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
+}
+
+fn address(address: &SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// A TCP connection.
+pub(crate) struct TcpStream {
+    source: Source,
+    peer: SocketAddr,
+    local: Cell<SocketAddr>,
+    /// Not yet known to be connected.
+    connecting: Cell<bool>,
+}
+
+/// A TCP connection between two threads.
+pub(crate) struct DetachedTcp {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connecting: bool,
+}
+
+impl TcpStream {
+    pub(crate) fn new(source: Source, peer: SocketAddr, connecting: bool) -> io::Result<TcpStream> {
+        let local = address(&SockRef::from(source.socket()).local_addr()?)?;
+        if connecting {
+            // Not writable before the handshake is over; that is an event.
+            source.readiness.writing.is_exhausted();
+            source.readiness.reading.is_exhausted();
+        }
+        Ok(TcpStream { source, peer, local: Cell::new(local), connecting: Cell::new(connecting) })
+    }
+
+    /// After the first event of a connecting socket: did it connect?
+    fn connected(&self) -> io::Result<()> {
+        if self.connecting.get() {
+            let socket = SockRef::from(self.source.socket());
+            if let Some(error) = socket.take_error()? {
+                return Err(error);
+            }
+            self.local.set(address(&socket.local_addr()?)?);
+            self.connecting.set(false);
+        }
+        Ok(())
+    }
+}
+
+impl Stream for TcpStream {
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        let reading = &self.source.readiness.reading;
+        reading.check()?;
+        let wanted = InVector::of(into);
+        if wanted.bytes == 0 {
+            return Ok(0);
+        }
+        let received = wanted.receive(self.source.raw());
+        match &received {
+            // A stream that gives less than asked has no more, unless it ends there (epoll(7)).
+            Ok(received) if *received < wanted.bytes && *received > 0 => reading.is_exhausted(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => reading.is_exhausted(),
+            _ => {}
+        }
+        received
+    }
+
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        let writing = &self.source.readiness.writing;
+        writing.check()?;
+        self.connected()?;
+        let offered = OutVector::of(from);
+        if offered.bytes == 0 {
+            return Ok(0);
+        }
+        let sent = offered.send(self.source.raw());
+        // A short write is no sign of a full buffer: only the kernel's word counts.
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            writing.is_exhausted();
+        }
+        sent
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.readiness.reading.poll(cx)
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.readiness.writing.poll(cx)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.local.get()
+    }
+
+    fn shutdown(&self) {
+        // It fails only if the peer ended the connection first, which is as good.
+        let _ = SockRef::from(self.source.socket()).shutdown(std::net::Shutdown::Both);
+    }
+
+    fn detach(self: Box<Self>) -> Detached {
+        let TcpStream { source, peer, connecting, .. } = *self;
+        Box::new(DetachedTcp { socket: source.take(), peer, connecting: connecting.get() })
+    }
+}
+
+/// A listening TCP socket.
+pub(crate) struct TcpListener {
+    pub(crate) source: Source,
+    pub(crate) local: SocketAddr,
+    pub(crate) options: StreamOptions,
+}
+
+impl Listener for TcpListener {
+    fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
+        let arriving = &self.source.readiness.reading;
+        arriving.check()?;
+        match SockRef::from(self.source.socket()).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+            Ok((socket, peer)) => {
+                apply(&socket, &self.options)?;
+                let source = self.source.accepted(socket.into())?;
+                Ok(Box::new(TcpStream::new(source, address(&peer)?, false)?))
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    arriving.is_exhausted();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.source.readiness.reading.poll(cx)
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+/// Places to receive into, as the kernel takes them.
+struct InVector<'a> {
+    vector: Vector,
+    bytes: usize,
+    _borrowed: std::marker::PhantomData<&'a mut ()>,
+}
+
+impl<'a> InVector<'a> {
+    fn of(slices: &'a mut [InSlice<'_>]) -> InVector<'a> {
+        let mut vector = Vector::empty();
+        for slice in slices.iter_mut().take(SLICES) {
+            match slice {
+                InSlice::Bytes(bytes) => vector.push(bytes.as_mut_ptr(), bytes.len()),
+                // Atomics may be written through a shared reference.
+                InSlice::Shared(bytes) => vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
+            }
+        }
+        InVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
+    }
+
+    fn receive(&self, socket: i32) -> io::Result<usize> {
+        let mut message = self.vector.message();
+        // SAFETY: the vector names memory that `of` borrowed mutably, or atomics that anyone may write, for as
+        // long as `self` lives, which is longer than the call.
+        let received = unsafe { libc::recvmsg(socket, &raw mut message, 0) };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Bytes to send, as the kernel takes them.
+struct OutVector<'a> {
+    vector: Vector,
+    bytes: usize,
+    _borrowed: std::marker::PhantomData<&'a ()>,
+}
+
+impl<'a> OutVector<'a> {
+    fn of(slices: &'a [OutSlice<'_>]) -> OutVector<'a> {
+        let mut vector = Vector::empty();
+        for slice in slices.iter().take(SLICES) {
+            match slice {
+                OutSlice::Bytes(bytes) => vector.push(bytes.as_ptr().cast_mut(), bytes.len()),
+                OutSlice::Shared(bytes) => vector.push(bytes.as_ptr().cast_mut().cast(), bytes.len()),
+            }
+        }
+        OutVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
+    }
+
+    fn send(&self, socket: i32) -> io::Result<usize> {
+        let message = self.vector.message();
+        // SAFETY: the vector names memory that `of` borrowed for as long as `self` lives, which is longer than
+        // the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end of us.
+        let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Up to [`SLICES`] pieces of memory, on the stack.
+struct Vector {
+    pieces: [MaybeUninit<libc::iovec>; SLICES],
+    count: usize,
+    bytes: usize,
+}
+
+impl Vector {
+    fn empty() -> Vector {
+        Vector { pieces: [const { MaybeUninit::uninit() }; SLICES], count: 0, bytes: 0 }
+    }
+
+    fn push(&mut self, start: *mut u8, length: usize) {
+        if length > 0 && self.count < SLICES {
+            self.pieces[self.count].write(libc::iovec { iov_base: start.cast(), iov_len: length });
+            self.count += 1;
+            self.bytes += length;
+        }
+    }
+
+    /// A message of the pieces. It points into `self` and must not outlive it.
+    fn message(&self) -> libc::msghdr {
+        // SAFETY: a msghdr of zeros is one without address, pieces and control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        // The kernel only reads the pieces; the first `count` of them were written by `push`.
+        message.msg_iov = self.pieces.as_ptr().cast_mut().cast();
+        message.msg_iovlen = self.count;
+        message
+    }
+}
