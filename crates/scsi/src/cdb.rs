@@ -12,6 +12,11 @@ impl Cdb<'_> {
         self.0.get(at).copied().unwrap_or(0)
     }
 
+    /// All of it, as long as the longest of ours.
+    pub(crate) fn full(self) -> [u8; 16] {
+        std::array::from_fn(|at| self.byte(at))
+    }
+
     pub(crate) fn bit(self, at: usize, bit: u8) -> bool {
         self.byte(at) >> bit & 1 == 1
     }

@@ -14,6 +14,14 @@
 
 use std::fmt;
 
+use block::{Exclusive, Extent};
+
+use crate::failure::Failure;
+use crate::mode::Pages;
+use crate::persistent::Registrations;
+use crate::sense::{Condition, SenseKey, asc};
+use crate::unit::{Keep, LogicalUnit};
+
 /// The two parts that are kept, each in its own form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
@@ -60,6 +68,50 @@ impl Kept {
         let kept = Kept { reservations: reader.part()?, mode_pages: reader.part()? };
         reader.end()?;
         Ok(kept)
+    }
+}
+
+/// Brings back what `keep` has, if anything: mode pages into `modes`, registrations as they were.
+pub(crate) fn restore(keep: Option<&dyn Keep>, modes: &mut Pages) -> Result<Registrations, Damaged> {
+    let Some(bytes) = keep.and_then(Keep::load) else {
+        return Ok(Registrations::default());
+    };
+    let kept = Kept::from_bytes(&bytes)?;
+    modes.restore(&kept.mode_pages)?;
+    Registrations::from_bytes(&kept.reservations)
+}
+
+/// The right to change what is kept. Saving takes time, and saves must not overtake each other.
+pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] Exclusive);
+
+impl LogicalUnit {
+    pub(crate) async fn turn_to_keep(&self) -> Turn {
+        Turn(self.keeping().exclude(Extent::new(0, 1)).await)
+    }
+
+    /// Saves `next` in place of the registrations, unless a restart would see no difference.
+    pub(crate) async fn save_registrations(&self, next: &Registrations, _turn: &Turn) -> Result<(), Failure> {
+        let (before, mode_pages) =
+            self.look(|state| (state.registrations.to_bytes(), state.modes.to_bytes()));
+        let reservations = next.to_bytes();
+        if reservations == before {
+            return Ok(());
+        }
+        self.save(Kept { reservations, mode_pages }).await
+    }
+
+    /// Saves `next` in place of the mode pages.
+    pub(crate) async fn save_modes(&self, next: &Pages, _turn: &Turn) -> Result<(), Failure> {
+        let reservations = self.look(|state| state.registrations.to_bytes());
+        self.save(Kept { reservations, mode_pages: next.to_bytes() }).await
+    }
+
+    async fn save(&self, kept: Kept) -> Result<(), Failure> {
+        let failed = Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE);
+        match self.keep() {
+            Some(keep) => keep.save(kept.to_bytes()).await.map_err(|_| failed.into()),
+            None => Err(failed.into()),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The table of commands.
 
 use super::*;
+use crate::mode::command as mode;
+use crate::persistent::command as persistent;
+use crate::reserve;
 
 /// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
 /// lists them as they stand here.
@@ -10,6 +13,11 @@ pub(crate) static TABLE: &[Command] = &[
     Command::new("READ(6)", &[0x08, 0x1f, 0xff, 0xff, 0xff, NACA], read::plan).reads(),
     Command::new("WRITE(6)", &[0x0a, 0x1f, 0xff, 0xff, 0xff, NACA], write::plan).writes(),
     Command::new("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan).always(),
+    Command::new("MODE SELECT(6)", &[0x15, 0x13, 0, 0, 0xff, NACA], mode::plan_select)
+        .reserved(Reserved::Write),
+    Command::new("RESERVE(6)", &[0x16, 0x13, 0, 0, 0, NACA], reserve::plan_reserve).reserved(Reserved::Own),
+    Command::new("RELEASE(6)", &[0x17, 0x13, 0, 0, 0, NACA], reserve::plan_release).reserved(Reserved::Own),
+    Command::new("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, NACA], mode::plan_sense),
     Command::new("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
         .takes(1, 60),
     Command::new("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x03, NACA], removal::plan_prevent),
@@ -31,6 +39,34 @@ pub(crate) static TABLE: &[Command] = &[
         .writes()
         .takes(1, 60)
         .if_thin(),
+    Command::new("MODE SELECT(10)", &[0x55, 0x13, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_select)
+        .reserved(Reserved::Write),
+    Command::new("RESERVE(10)", &[0x56, 0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_reserve)
+        .reserved(Reserved::Own),
+    Command::new("RELEASE(10)", &[0x57, 0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_release)
+        .reserved(Reserved::Own),
+    Command::new("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_sense),
+    persistent_in("PERSISTENT RESERVE IN, READ KEYS", &[0x5e, 0, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
+    persistent_in("PERSISTENT RESERVE IN, READ RESERVATION", &[0x5e, 1, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
+    persistent_in("PERSISTENT RESERVE IN, REPORT CAPABILITIES", &[0x5e, 2, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
+    persistent_in("PERSISTENT RESERVE IN, READ FULL STATUS", &[0x5e, 3, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
+    persistent_out("PERSISTENT RESERVE OUT, REGISTER", &[0x5f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA]),
+    persistent_out("PERSISTENT RESERVE OUT, RESERVE", &[0x5f, 1, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA]),
+    persistent_out("PERSISTENT RESERVE OUT, RELEASE", &[0x5f, 2, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA]),
+    persistent_out("PERSISTENT RESERVE OUT, CLEAR", &[0x5f, 3, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA]),
+    persistent_out("PERSISTENT RESERVE OUT, PREEMPT", &[0x5f, 4, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA]),
+    persistent_out(
+        "PERSISTENT RESERVE OUT, PREEMPT AND ABORT",
+        &[0x5f, 5, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA],
+    ),
+    persistent_out(
+        "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY",
+        &[0x5f, 6, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA],
+    ),
+    persistent_out(
+        "PERSISTENT RESERVE OUT, REGISTER AND MOVE",
+        &[0x5f, 7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA],
+    ),
     Command::new("READ(16)", &sixteen(0x88, 0xf8), read::plan).reads(),
     Command::new(
         "COMPARE AND WRITE",
@@ -96,6 +132,15 @@ pub(crate) static TABLE: &[Command] = &[
     )
     .reads(),
 ];
+
+/// They look at the reservations, so reservations do not stop them.
+const fn persistent_in(name: &'static str, usage: &'static [u8]) -> Command {
+    Command::new(name, usage, persistent::plan_in).action().reserved(Reserved::Own)
+}
+
+const fn persistent_out(name: &'static str, usage: &'static [u8]) -> Command {
+    Command::new(name, usage, persistent::plan_out).action().reserved(Reserved::Own)
+}
 
 /// The bit of the CONTROL byte that is looked at.
 const NACA: u8 = 0x04;

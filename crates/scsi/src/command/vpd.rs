@@ -34,7 +34,7 @@ fn device_identification(call: &Call<'_>) -> Vec<u8> {
     designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &t10_vendor_id(identity));
     let port = call.unit.look(|state| {
         let mut nexuses = state.nexuses.iter();
-        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.target_port.clone())
+        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.name.target.clone())
     });
     if let Some(port) = port {
         designate_port(&mut body, &port);

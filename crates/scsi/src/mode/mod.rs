@@ -8,6 +8,7 @@
 //! TST is 0: one set of pages is shared by all I_T nexuses, so a change by one is a unit attention, MODE
 //! PARAMETERS CHANGED, for all others.
 
+pub(crate) mod command;
 mod page;
 pub(crate) mod select;
 pub(crate) mod sense;

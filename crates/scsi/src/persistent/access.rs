@@ -43,7 +43,7 @@ mod tests {
         for (kind, expected) in rows {
             let mut state = Registrations::default();
             for who in [1, 2] {
-                state.register(&nexus(who), super::super::change::Register::new(key(who.into()))).unwrap();
+                state.register(&nexus(who), &super::super::change::Register::new(key(who.into()))).unwrap();
             }
             state.reserve(&nexus(1), 1, kind).unwrap();
             let seen = [
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn without_a_reservation_everything_passes() {
         let mut state = Registrations::default();
-        state.register(&nexus(1), super::super::change::Register::new(key(1))).unwrap();
+        state.register(&nexus(1), &super::super::change::Register::new(key(1))).unwrap();
         assert!(state.allows(&nexus(2), Reserved::Write));
     }
 }

@@ -65,7 +65,7 @@ const SPEC_I_PT: Condition = Condition::invalid_parameter(20).at_field(false, 20
 
 impl Registrations {
     /// REGISTER, REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for key zero).
-    pub(crate) fn register(&mut self, by: &NexusName, command: Register) -> Verdict {
+    pub(crate) fn register(&mut self, by: &NexusName, command: &Register) -> Verdict {
         let current = self.key_of(by).map_or(0, NonZeroU64::get);
         if command.existing.is_some_and(|existing| existing != current) {
             return Err(Failure::ReservationConflict);
@@ -75,8 +75,8 @@ impl Registrations {
         }
         match NonZeroU64::new(command.key) {
             None if current == 0 => Ok(Changed::default()),
-            None => Ok(self.unregister(by, &command)),
-            Some(key) => self.add(by, key, &command),
+            None => Ok(self.unregister(by, command)),
+            Some(key) => self.add(by, key, command),
         }
     }
 
@@ -334,7 +334,7 @@ mod tests {
     fn registered(keys: &[(u8, u64)]) -> Registrations {
         let mut state = Registrations::default();
         for &(who, with) in keys {
-            state.register(&nexus(who), Register::new(key(with))).unwrap();
+            state.register(&nexus(who), &Register::new(key(with))).unwrap();
         }
         state
     }
@@ -357,25 +357,25 @@ mod tests {
     #[test]
     fn a_newcomer_registers_with_reservation_key_zero_only() {
         let mut state = Registrations::default();
-        assert_eq!(state.register(&nexus(1), change_key(7, 1)), CONFLICT);
+        assert_eq!(state.register(&nexus(1), &change_key(7, 1)), CONFLICT);
         assert_eq!(state.generation, 0);
-        assert!(state.register(&nexus(1), change_key(0, 1)).is_ok());
+        assert!(state.register(&nexus(1), &change_key(0, 1)).is_ok());
         assert_eq!((keys(&state), state.generation), (vec![1], 1));
     }
 
     #[test]
     fn unregistering_a_newcomer_does_nothing_and_counts_nothing() {
         let mut state = Registrations::default();
-        assert!(state.register(&nexus(1), change_key(0, 0)).is_ok());
+        assert!(state.register(&nexus(1), &change_key(0, 0)).is_ok());
         assert_eq!(state, Registrations::default());
     }
 
     #[test]
     fn a_registered_key_changes_only_for_who_knows_it_or_ignores_it() {
         let mut state = registered(&[(1, 1)]);
-        assert_eq!(state.register(&nexus(1), change_key(2, 3)), CONFLICT);
-        assert!(state.register(&nexus(1), change_key(1, 3)).is_ok());
-        assert!(state.register(&nexus(1), Register::new(key(4))).is_ok());
+        assert_eq!(state.register(&nexus(1), &change_key(2, 3)), CONFLICT);
+        assert!(state.register(&nexus(1), &change_key(1, 3)).is_ok());
+        assert!(state.register(&nexus(1), &Register::new(key(4))).is_ok());
         assert_eq!((keys(&state), state.generation), (vec![4], 3));
     }
 
@@ -383,7 +383,7 @@ mod tests {
     fn the_holder_keeps_the_reservation_when_it_changes_its_key() {
         let mut state = registered(&[(1, 1)]);
         state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
-        state.register(&nexus(1), change_key(1, 2)).unwrap();
+        state.register(&nexus(1), &change_key(1, 2)).unwrap();
         assert!(state.holds(&nexus(1)));
     }
 
@@ -392,7 +392,7 @@ mod tests {
         for kind in Type::ALL.into_iter().filter(|kind| !kind.all_registrants()) {
             let mut state = registered(&[(1, 1), (2, 2)]);
             state.reserve(&nexus(1), 1, kind).unwrap();
-            let changed = state.register(&nexus(1), change_key(1, 0)).unwrap();
+            let changed = state.register(&nexus(1), &change_key(1, 0)).unwrap();
             assert_eq!(state.reservation(), None);
             let expected = if kind.registrants_have_access() {
                 vec![(2, Attention::ReservationsReleased)]
@@ -407,9 +407,9 @@ mod tests {
     fn a_reservation_of_all_registrants_ends_with_the_last() {
         let mut state = registered(&[(1, 1), (2, 2)]);
         state.reserve(&nexus(1), 1, Type::WriteExclusiveAllRegistrants).unwrap();
-        state.register(&nexus(1), change_key(1, 0)).unwrap();
+        state.register(&nexus(1), &change_key(1, 0)).unwrap();
         assert!(state.holds(&nexus(2)));
-        state.register(&nexus(2), change_key(2, 0)).unwrap();
+        state.register(&nexus(2), &change_key(2, 0)).unwrap();
         assert_eq!(state.reservation(), None);
     }
 
@@ -577,12 +577,12 @@ mod tests {
             let initiators = others.iter().map(|&who| nexus(who).initiator).collect();
             Register { initiators: Some(initiators), ..change_key(0, 9) }
         };
-        assert!(state.register(&nexus(1), with(&[2, 3])).is_err());
+        assert!(state.register(&nexus(1), &with(&[2, 3])).is_err());
         assert_eq!(keys(&state), [3]);
-        state.register(&nexus(1), with(&[2, 4])).unwrap();
+        state.register(&nexus(1), &with(&[2, 4])).unwrap();
         assert_eq!((keys(&state), state.generation), (vec![3, 9, 9, 9], 2));
         assert_eq!(
-            state.register(&nexus(1), Register { existing: Some(9), ..with(&[5]) }),
+            state.register(&nexus(1), &Register { existing: Some(9), ..with(&[5]) }),
             Err(SPEC_I_PT.into())
         );
     }
@@ -591,9 +591,9 @@ mod tests {
     fn a_registration_for_all_target_ports_counts_through_each() {
         let mut state = Registrations::default();
         let all = Register { all_target_ports: true, ..change_key(0, 1) };
-        state.register(&nexus(1), all).unwrap();
+        state.register(&nexus(1), &all).unwrap();
         assert_eq!(state.key_of(&through(1, 2)), Some(key(1)));
-        state.register(&through(1, 2), change_key(1, 0)).unwrap();
+        state.register(&through(1, 2), &change_key(1, 0)).unwrap();
         assert_eq!(state.key_of(&through(1, 2)), None);
         assert_eq!(state.key_of(&through(1, 3)), Some(key(1)));
     }
@@ -601,11 +601,11 @@ mod tests {
     #[test]
     fn unregistering_for_all_target_ports_ends_each_with_that_key() {
         let mut state = Registrations::default();
-        state.register(&through(1, 1), change_key(0, 1)).unwrap();
-        state.register(&through(1, 2), change_key(0, 1)).unwrap();
-        state.register(&through(1, 3), change_key(0, 8)).unwrap();
+        state.register(&through(1, 1), &change_key(0, 1)).unwrap();
+        state.register(&through(1, 2), &change_key(0, 1)).unwrap();
+        state.register(&through(1, 3), &change_key(0, 8)).unwrap();
         let all = Register { all_target_ports: true, ..change_key(1, 0) };
-        state.register(&through(1, 1), all).unwrap();
+        state.register(&through(1, 1), &all).unwrap();
         assert_eq!(keys(&state), [8]);
     }
 
@@ -614,9 +614,9 @@ mod tests {
         let mut state = Registrations::default();
         let count = REGISTRATIONS_MAX as u16;
         for group in 0..count {
-            state.register(&through(1, group), change_key(0, 1)).unwrap();
+            state.register(&through(1, group), &change_key(0, 1)).unwrap();
         }
-        let one_more = state.register(&through(1, count), change_key(0, 1));
+        let one_more = state.register(&through(1, count), &change_key(0, 1));
         let code = asc::INSUFFICIENT_REGISTRATION_RESOURCES;
         assert_eq!(one_more, Err(Condition::new(SenseKey::IllegalRequest, code).into()));
     }

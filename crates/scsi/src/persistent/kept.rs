@@ -154,9 +154,9 @@ mod tests {
     fn persistent() -> Registrations {
         let mut state = Registrations::default();
         let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
-        state.register(&nexus(1), lasting.clone()).unwrap();
-        state.register(&nexus(2), Register { all_target_ports: true, ..lasting.clone() }).unwrap();
-        state.register(&through(2, 2), Register { key: 0, ..lasting }).unwrap();
+        state.register(&nexus(1), &lasting.clone()).unwrap();
+        state.register(&nexus(2), &Register { all_target_ports: true, ..lasting.clone() }).unwrap();
+        state.register(&through(2, 2), &Register { key: 0, ..lasting }).unwrap();
         state.reserve(&nexus(1), 0xabcd, Type::WriteExclusiveRegistrantsOnly).unwrap();
         state
     }

@@ -16,6 +16,7 @@
 
 pub(crate) mod access;
 pub(crate) mod change;
+pub(crate) mod command;
 pub(crate) mod kept;
 pub(crate) mod out;
 pub(crate) mod report;

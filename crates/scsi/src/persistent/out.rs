@@ -222,7 +222,7 @@ impl Registrations {
     /// Carries out a service action for the nexus `by`.
     pub(crate) fn carry_out(&mut self, by: &NexusName, command: Command) -> Result<Changed, Failure> {
         match command {
-            Command::Register(register) => self.register(by, register),
+            Command::Register(register) => self.register(by, &register),
             Command::Reserve { key, kind } => self.reserve(by, key, kind),
             Command::Release { key, kind } => self.release(by, key, kind),
             Command::Clear { key } => self.clear(by, key),

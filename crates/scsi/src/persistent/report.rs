@@ -123,7 +123,7 @@ mod tests {
     fn two_registered() -> Registrations {
         let mut state = Registrations::default();
         for who in [1, 2] {
-            state.register(&nexus(who), Register::new(key(u64::from(who) << 56 | 0xab))).unwrap();
+            state.register(&nexus(who), &Register::new(key(u64::from(who) << 56 | 0xab))).unwrap();
         }
         state
     }
@@ -181,7 +181,7 @@ mod tests {
     fn full_status_tells_of_a_registration_for_all_target_ports() {
         let mut state = Registrations::default();
         let all = Register { all_target_ports: true, ..Register::new(key(1)) };
-        state.register(&nexus(1), all).unwrap();
+        state.register(&nexus(1), &all).unwrap();
         assert_eq!(state.report(Report::FullStatus, true)[8 + 12], 0x02);
     }
 }

@@ -19,6 +19,8 @@ use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::command::{self, Call};
 use crate::identity::Identity;
+use crate::kept::{self, Damaged};
+use crate::mode::{Facts, Pages};
 use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
@@ -38,7 +40,7 @@ pub struct LogicalUnitOptions {
     pub thin: Option<bool>,
 }
 
-/// Where a logical unit keeps what must survive a restart: persistent reservations with APTPL.
+/// Where a logical unit keeps what must survive a restart: persistent reservations with APTPL, saved mode pages.
 pub trait Keep: Send + Sync {
     /// Replaces what is kept; ends when the bytes are on stable storage.
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
@@ -56,24 +58,30 @@ pub struct LogicalUnit {
     /// Counts the changes of `state`; never [`View::NONE`].
     generation: AtomicU64,
     state: Mutex<State>,
+    /// Held by whoever changes what is kept, from reading the state to saving and changing it.
+    keeping: Arc<RangeLocks>,
 }
 
 impl LogicalUnit {
-    /// A logical unit over `device`. What `keep` has from an earlier life is taken over.
+    /// A logical unit over `device`. What `keep` has from an earlier life is taken over; if that is damaged, the
+    /// volume must not be served as if nobody had reserved it.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         options: LogicalUnitOptions,
         keep: Option<Arc<dyn Keep>>,
-    ) -> Arc<LogicalUnit> {
-        let state = Mutex::new(State::new(device.profile().volatile_cache));
-        Arc::new(LogicalUnit {
+    ) -> Result<Arc<LogicalUnit>, Damaged> {
+        let mut modes = Pages::new(Facts { volatile_cache: device.profile().volatile_cache });
+        let registrations = kept::restore(keep.as_deref(), &mut modes)?;
+        let state = Mutex::new(State::new(modes, registrations));
+        Ok(Arc::new(LogicalUnit {
             device,
             options,
             keep,
             locks: Arc::default(),
             generation: AtomicU64::new(0),
             state,
-        })
+            keeping: Arc::default(),
+        }))
     }
 
     /// An initiator port begins to use this logical unit through a target port. The first thing it hears is
@@ -173,8 +181,17 @@ impl LogicalUnit {
         &self.locks
     }
 
+    pub(crate) fn keeping(&self) -> &Arc<RangeLocks> {
+        &self.keeping
+    }
+
     pub(crate) fn keep(&self) -> Option<&Arc<dyn Keep>> {
         self.keep.as_ref()
+    }
+
+    /// Whether there is a place to keep anything in.
+    pub(crate) fn can_keep(&self) -> bool {
+        self.keep.is_some()
     }
 
     /// Changes the state, and has every nexus look again before its next command.

@@ -4,7 +4,9 @@ use block::Geometry;
 
 use crate::attention::{Attention, Attentions};
 use crate::failure::Failure;
+use crate::mode::Pages;
 use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
+use crate::persistent::{NexusName, Registrations};
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
@@ -27,8 +29,7 @@ pub(crate) enum Medium {
 /// An I_T nexus that uses the logical unit.
 pub(crate) struct Attached {
     pub(crate) id: NexusId,
-    pub(crate) initiator: InitiatorPort,
-    pub(crate) target_port: TargetPort,
+    pub(crate) name: NexusName,
     pub(crate) attentions: Attentions,
     /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
     pub(crate) prevents_removal: bool,
@@ -39,35 +40,36 @@ pub(crate) struct State {
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) medium: Medium,
     pub(crate) fence: Fence,
-    /// Caching mode page, WCE.
-    pub(crate) write_cache: bool,
-    /// Control mode page, SWP.
-    pub(crate) software_write_protect: bool,
-    /// Control mode page, D_SENSE.
-    pub(crate) descriptor_sense: bool,
+    pub(crate) modes: Pages,
+    /// Persistent reservations.
+    pub(crate) registrations: Registrations,
+    /// The nexus that holds the logical unit by RESERVE.
+    pub(crate) reserved_by: Option<NexusId>,
 }
 
 impl State {
-    pub(crate) fn new(volatile_cache: bool) -> State {
+    pub(crate) fn new(modes: Pages, registrations: Registrations) -> State {
         State {
             nexuses: Vec::new(),
             medium: Medium::Loaded,
             fence: Fence::Open,
-            write_cache: volatile_cache,
-            software_write_protect: false,
-            descriptor_sense: false,
+            modes,
+            registrations,
+            reserved_by: None,
         }
     }
 
     pub(crate) fn attach(&mut self, id: NexusId, initiator: InitiatorPort, target_port: TargetPort) {
         let attentions = Attentions::default();
-        self.nexuses.push(Attached { id, initiator, target_port, attentions, prevents_removal: false });
+        let name = NexusName { initiator, target: target_port };
+        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false });
         self.raise(id, Attention::PowerOn);
     }
 
     /// I_T nexus loss: what lives with the nexus ends.
     pub(crate) fn detach(&mut self, id: NexusId) {
         self.nexuses.retain(|nexus| nexus.id != id);
+        self.release_reserve(id);
     }
 
     /// Logical unit reset. The medium stays where it is, and so do persistent reservations.
@@ -75,6 +77,8 @@ impl State {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
         }
+        self.reserved_by = None;
+        self.modes.reset();
         self.raise_all(Attention::BusDeviceReset);
     }
 
@@ -108,7 +112,7 @@ impl State {
     }
 
     pub(crate) fn sense_format(&self) -> SenseFormat {
-        if self.descriptor_sense { SenseFormat::Descriptor } else { SenseFormat::Fixed }
+        if self.modes.descriptor_sense() { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
     /// Why the medium cannot be accessed, if it cannot.
@@ -124,16 +128,29 @@ impl State {
 
     /// Why nothing may be written, if it may not.
     pub(crate) fn writable(&self, read_only: bool) -> Result<(), Condition> {
-        match (read_only, self.software_write_protect) {
+        match (read_only, self.modes.write_protect()) {
             (true, _) => Err(Condition::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)),
             (false, true) => Err(Condition::new(SenseKey::DataProtect, asc::SOFTWARE_WRITE_PROTECTED)),
             (false, false) => Ok(()),
         }
     }
 
-    /// Whether the reservations there are let this nexus carry out a command of this class.
-    pub(crate) fn reserved(&self, _id: NexusId, _class: Reserved) -> Result<(), Failure> {
-        Ok(())
+    /// Whether the reservations there are let this nexus carry out a command of this class. RESERVE and
+    /// persistent reservations exclude each other (SPC-2 5.5.1), so each can be asked by itself.
+    pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
+        let free =
+            class == Reserved::Never || self.passes_reserve(id, class) && self.passes_persistent(id, class);
+        if free { Ok(()) } else { Err(Failure::ReservationConflict) }
+    }
+
+    /// A nexus that is not attached any more passes nothing.
+    fn passes_persistent(&self, id: NexusId, class: Reserved) -> bool {
+        self.registrations.reservation().is_none()
+            || self.name(id).is_some_and(|name| self.registrations.allows(name, class))
+    }
+
+    pub(crate) fn name(&self, id: NexusId) -> Option<&NexusName> {
+        self.nexuses.iter().find(|nexus| nexus.id == id).map(|nexus| &nexus.name)
     }
 
     /// What this nexus may take for granted until the state changes.
@@ -148,7 +165,7 @@ impl State {
             reads: ready && self.reserved(id, Reserved::Read).is_ok(),
             writes: ready && writable && self.reserved(id, Reserved::Write).is_ok(),
             volatile_cache,
-            write_through: !self.write_cache,
+            write_through: !self.modes.write_cache(),
             format: self.sense_format(),
         }
     }
@@ -165,6 +182,6 @@ pub(crate) enum Reserved {
     Read,
     /// Conflicts with any reservation of others.
     Write,
-    /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE OUT.
+    /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
     Own,
 }

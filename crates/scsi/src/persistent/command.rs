@@ -1,0 +1,87 @@
+//! PERSISTENT RESERVE IN and OUT at a logical unit: the state is its, and so are the nexuses to tell.
+
+use std::sync::Arc;
+
+use block::Buffer;
+
+use super::change::Changed;
+use super::out::{Around, Command, Request};
+use super::report::Report;
+use super::{NexusName, Registration, Registrations};
+use crate::command::Call;
+use crate::failure::Failure;
+use crate::nexus::NexusId;
+use crate::plan::{DataIn, Effect, Outcome, Plan};
+use crate::unit::{LogicalUnit, State};
+
+/// PERSISTENT RESERVE IN (SPC-4 6.15).
+pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let (report, allocation) = Report::parse(&call.cdb.full())?;
+    let can_keep = call.unit.can_keep();
+    let data = call.unit.look(|state| {
+        not_reserved(state)?;
+        Ok::<_, Failure>(state.registrations.report(report, can_keep))
+    })?;
+    call.parameter_data(data, allocation as u32)
+}
+
+/// PERSISTENT RESERVE OUT (SPC-4 6.16).
+pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let request = Request::parse(&call.cdb.full())?;
+    call.unit.look(not_reserved)?;
+    let id = call.nexus.id;
+    call.receive(request.length as u32, move |unit, list| carry_out(unit, id, request, list))
+}
+
+/// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT conflict (SPC-2 5.5.3), whoever
+/// sends them.
+fn not_reserved(state: &State) -> Result<(), Failure> {
+    match state.reserved_by {
+        None => Ok(()),
+        Some(_) => Err(Failure::ReservationConflict),
+    }
+}
+
+/// Saves before it changes, and changes before it answers: what is acknowledged is kept, what could not be kept
+/// has not happened.
+async fn carry_out(
+    unit: Arc<LogicalUnit>,
+    id: NexusId,
+    request: Request,
+    list: Buffer,
+) -> Result<Outcome, Failure> {
+    let turn = unit.turn_to_keep().await;
+    let (by, attached, mut next) = unit.look(|state| {
+        let attached: Vec<NexusName> = state.nexuses.iter().map(|nexus| nexus.name.clone()).collect();
+        (state.name(id).cloned(), attached, state.registrations.clone())
+    });
+    let by = by.ok_or(Failure::ReservationConflict)?;
+    let around = Around { by: &by, attached: &attached, can_persist: unit.can_keep() };
+    let command = request.read(&list, &around)?;
+    let abort = matches!(command, Command::Preempt { abort: true, .. });
+    let changed = next.carry_out(&by, command)?;
+    unit.save_registrations(&next, &turn).await?;
+    let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
+    let effects = if abort { vec![Effect::AbortTasks { nexuses: preempted }] } else { Vec::new() };
+    Ok(Outcome { data: DataIn::None, effects })
+}
+
+impl State {
+    /// Takes the new registrations and tells those whom it concerns. Returns the preempted nexuses, `by` never
+    /// among them.
+    fn take_registrations(&mut self, by: NexusId, next: Registrations, changed: &Changed) -> Vec<NexusId> {
+        self.registrations = next;
+        for notice in &changed.notices {
+            for id in self.covered(&notice.who, by) {
+                self.raise(id, notice.what);
+            }
+        }
+        changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()
+    }
+
+    /// The nexuses that are here of those that a registration covers, but for `by`.
+    fn covered(&self, registration: &Registration, by: NexusId) -> Vec<NexusId> {
+        let others = self.nexuses.iter().filter(|nexus| nexus.id != by);
+        others.filter(|nexus| registration.covers(&nexus.name)).map(|nexus| nexus.id).collect()
+    }
+}
