@@ -36,9 +36,9 @@ impl Claimant {
         Claimant { claim, step: Step::Algorithms }
     }
 
-    /// Whether the target must prove itself too.
-    pub fn is_mutual(&self) -> bool {
-        self.claim.target.is_some()
+    /// Whether our own proof has been given; the target's may still be due.
+    pub fn has_proved(&self) -> bool {
+        matches!(self.step, Step::Proof(_) | Step::Done)
     }
 
     /// Whether nothing more is due from either side. Our own proof may still be refused by a login status.

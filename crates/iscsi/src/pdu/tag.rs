@@ -10,6 +10,9 @@ const RESERVED_TAG: u32 = 0xffff_ffff;
 pub struct Itt(u32);
 
 impl Itt {
+    /// A tag like any other, for whoever needs just one.
+    pub const ZERO: Itt = Itt(0);
+
     /// A tag; `None` for 0xffffffff, which is reserved.
     pub fn new(value: u32) -> Option<Itt> {
         (value != RESERVED_TAG).then_some(Itt(value))

@@ -1,0 +1,47 @@
+//! Login (RFC 7143 section 6.3): how a connection begins, as two machines without I/O.
+//!
+//! ```text
+//!                      SecurityNegotiation ──▶ OperationalNegotiation ──▶ FullFeature
+//!                              │                         ▲                    ▲
+//!        who are you? ─────────┘   may also be the first │      or be skipped │
+//! ```
+//!
+//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs go in by `handle_pdu`; PDUs
+//! to send come out of `poll_transmit`, and what only the driver can know or do comes out of `poll_event`. Neither
+//! machine keeps time: the driver ends a login that takes too long.
+
+mod admission;
+mod initiator;
+#[cfg(test)]
+mod pair;
+mod refusal;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use admission::{Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent};
+pub use initiator::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
+pub use refusal::Cause;
+pub use target::{TargetLogin, TargetPolicy};
+
+use crate::pdu::Bhs;
+
+/// Bytes of data in a login PDU: MaxRecvDataSegmentLength's default, which holds until it is declared otherwise
+/// (section 13.12). Nothing larger need be read from a peer that has not logged in.
+pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
+
+/// Bytes of one text in a login, all its pieces together.
+pub const LOGIN_TEXT_BYTES_MAX: usize = 65536;
+
+/// PDUs that a peer may send in one login. A login with mutual CHAP takes five; this leaves room for texts in
+/// pieces, and ends a peer that only says "go on".
+pub const LOGIN_PDUS_MAX: usize = 64;
+
+/// A PDU to send: its header, and its data without padding. There are no digests before the full feature phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The header.
+    pub bhs: Bhs,
+    /// The data, as long as the header says.
+    pub data: Vec<u8>,
+}

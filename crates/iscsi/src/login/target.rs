@@ -1,0 +1,496 @@
+//! The target's side of a login.
+//!
+//! ```text
+//!   Opening ──first text──▶ Admitting ──admit──▶ Talking ──T to FullFeature──▶ Granting ──grant──▶ Talking, its
+//!                               │                   │                              │           last words ──▶ Over
+//!                               └─────refused───────┴────any rule broken───────────┴──refused──▶ Over
+//! ```
+//!
+//! What the initiator says in a request is answered in one response, if need be in several pieces. The driver is
+//! asked twice: who may come in at all, and which session the connection is to be part of.
+
+use std::collections::VecDeque;
+
+use super::admission::{
+    Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent,
+};
+use super::{Cause, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
+use crate::chap::{Authenticator, ChapPolicy};
+use crate::keys::Key;
+use crate::name::Name;
+use crate::negotiate::{NegotiationError, Negotiator, Parameters, Role, SessionType};
+use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, Tsih};
+use crate::serial::Sn;
+use crate::text::{self, Assembly, Pair, Pieces};
+
+/// What holds for all logins of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetPolicy {
+    /// The number of the first status on the connection.
+    pub first_stat_sn: Sn,
+}
+
+/// One login on one connection.
+#[derive(Debug)]
+pub struct TargetLogin {
+    phase: Phase,
+    stage: Stage,
+    /// The latest request, to answer.
+    latest: Latest,
+    assembly: Assembly,
+    pdus: usize,
+    stat_sn: Sn,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<TargetEvent>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No text is complete yet.
+    Opening,
+    /// The driver is thinking about the first text, which waits here.
+    Admitting(AdmissionRequest, LoginRequest, Vec<u8>),
+    Talking(Box<Talk>),
+    /// The driver is looking for a session.
+    Granting(Box<Talk>, Box<Parameters>),
+    Over,
+}
+
+/// What is needed to answer a request, whatever is wrong with the rest of it.
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    stage: Stage,
+    isid: Isid,
+    tsih: Tsih,
+    cid: Cid,
+    itt: Itt,
+    cmd_sn: Sn,
+}
+
+/// A login that was let in.
+#[derive(Debug)]
+struct Talk {
+    request: AdmissionRequest,
+    authentication: Authentication,
+    negotiator: Negotiator,
+    /// Whether our own declarations have been made.
+    has_declared: bool,
+    /// TargetPortalGroupTag, until it has been said.
+    tag: Option<u16>,
+    /// What remains to be said to the latest request, and the stage to move to after it.
+    reply: Pieces,
+    transit_to: Option<Stage>,
+    /// What the last words lead to.
+    outcome: Option<Box<LoggedIn>>,
+}
+
+#[derive(Debug)]
+enum Authentication {
+    NotNeeded,
+    Needed(ChapPolicy),
+    Running(Authenticator),
+}
+
+impl TargetLogin {
+    /// Waits for the first request.
+    pub fn new(policy: TargetPolicy) -> TargetLogin {
+        TargetLogin {
+            phase: Phase::Opening,
+            stage: Stage::SecurityNegotiation,
+            latest: Latest::NONE,
+            assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
+            pdus: 0,
+            stat_sn: policy.first_stat_sn,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// A PDU has come: its header, and its data without padding. A driver need not read data beyond
+    /// [`LOGIN_DATA_BYTES_MAX`]; it may close the connection instead.
+    pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
+        if !matches!(self.phase, Phase::Over) {
+            self.receive(bhs, data).unwrap_or_else(|cause| self.fail(cause));
+        }
+    }
+
+    /// The driver's answer to [`TargetEvent::Admit`]. Without such a question it has no effect.
+    pub fn admit(&mut self, admission: Admission) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Admitting(request, first, text) => match admission {
+                Admission::Accept(acceptance) => self.accept(*acceptance, request, &first, &text),
+                Admission::Refuse(status) => self.fail(Cause::Refused(status)),
+                Admission::Redirect { address, permanent } => self.redirect(&address, permanent),
+            },
+            other => self.phase = other,
+        }
+    }
+
+    /// The driver's answer to [`TargetEvent::SessionNeeded`]. Without such a question it has no effect.
+    pub fn grant(&mut self, grant: Result<Grant, LoginStatus>) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Granting(talk, parameters) => match grant {
+                Ok(grant) => self.conclude(talk, *parameters, grant),
+                Err(status) => self.fail(Cause::Refused(status)),
+            },
+            other => self.phase = other,
+        }
+    }
+
+    /// The next PDU to send. Send all there are before acting on an event.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing for the driver to know or do.
+    pub fn poll_event(&mut self) -> Option<TargetEvent> {
+        self.events.pop_front()
+    }
+
+    fn receive(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Cause> {
+        if bhs.opcode() != Some(Opcode::LoginRequest) {
+            return Err(if self.pdus == 0 { Cause::NotALogin } else { Cause::AnotherPdu });
+        }
+        let latest = Latest::of(bhs).ok_or(Cause::NotALogin)?;
+        let before = std::mem::replace(&mut self.latest, latest);
+        self.pdus += 1;
+        if self.pdus > LOGIN_PDUS_MAX || data.len() > LOGIN_DATA_BYTES_MAX {
+            return Err(Cause::TooMuch);
+        }
+        let request = LoginRequest::parse(bhs)?;
+        if self.pdus == 1 {
+            self.begin(&request)?;
+        } else if !latest.goes_on_from(&before) {
+            return Err(Cause::IdentityChanged);
+        } else if request.stage != self.stage {
+            return Err(Cause::WrongStage);
+        }
+        self.take(&request, data)
+    }
+
+    /// The initiator chooses the first stage (section 6.3). Version 0 is the only one there is (section 11.12.2).
+    fn begin(&mut self, request: &LoginRequest) -> Result<(), Cause> {
+        self.stage = request.stage;
+        if request.version_min > VERSION { Err(Cause::Version) } else { Ok(()) }
+    }
+
+    fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), Cause> {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            // We have not finished: the initiator may only say "go on" (section 6.2).
+            Phase::Talking(talk) if !talk.reply.is_empty() => {
+                if request.continues || !data.is_empty() {
+                    return Err(Cause::OutOfTurn);
+                }
+                self.say(talk);
+            }
+            phase @ (Phase::Opening | Phase::Talking(_)) => {
+                match self.assembly.add(data, request.continues)? {
+                    Some(text) => self.take_text(phase, request, text)?,
+                    None => {
+                        self.phase = phase;
+                        self.transmit(self.response(LoginStatus::Success), Vec::new());
+                    }
+                }
+            }
+            Phase::Admitting(..) | Phase::Granting(..) | Phase::Over => return Err(Cause::OutOfTurn),
+        }
+        Ok(())
+    }
+
+    fn take_text(&mut self, phase: Phase, request: &LoginRequest, text: Vec<u8>) -> Result<(), Cause> {
+        if let Phase::Talking(talk) = phase {
+            return self.answer(talk, request, &text);
+        }
+        let admission = admission_request(request, &text::parse(&text)?)?;
+        self.events.push_back(TargetEvent::Admit(admission.clone()));
+        self.phase = Phase::Admitting(admission, *request, text);
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        acceptance: Acceptance,
+        request: AdmissionRequest,
+        first: &LoginRequest,
+        text: &[u8],
+    ) {
+        let talk = Box::new(Talk::new(acceptance, request));
+        self.answer(talk, first, text).unwrap_or_else(|cause| self.fail(cause));
+    }
+
+    /// Answers a whole text, and moves on if the initiator wants to and may.
+    fn answer(&mut self, mut talk: Box<Talk>, request: &LoginRequest, text: &[u8]) -> Result<(), Cause> {
+        let mut out = Vec::new();
+        talk.answer(request, &text::parse(text)?, &mut out)?;
+        talk.reply = Pieces::new(out);
+        if talk.transit_to != Some(Stage::FullFeature) {
+            self.say(talk);
+            return Ok(());
+        }
+        let parameters = talk.negotiator.clone().finish()?;
+        self.events.push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
+            request: talk.request.clone(),
+            authenticated_as: talk.authentication.name(),
+            parameters: parameters.clone(),
+            cmd_sn: request.cmd_sn,
+        })));
+        self.phase = Phase::Granting(talk, Box::new(parameters));
+        Ok(())
+    }
+
+    fn conclude(&mut self, mut talk: Box<Talk>, parameters: Parameters, grant: Grant) {
+        talk.outcome = Some(Box::new(LoggedIn {
+            request: AdmissionRequest { tsih: grant.tsih, ..talk.request.clone() },
+            authenticated_as: talk.authentication.name(),
+            parameters,
+            exp_cmd_sn: grant.exp_cmd_sn,
+            max_cmd_sn: grant.max_cmd_sn,
+            stat_sn: self.stat_sn,
+        }));
+        self.say(talk);
+    }
+
+    /// Says the next piece of a reply; with the last one the login moves.
+    fn say(&mut self, mut talk: Box<Talk>) {
+        let (data, continues) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
+        let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
+        if continues {
+            self.transmit(response, data);
+            self.phase = Phase::Talking(talk);
+            return;
+        }
+        response.transit_to = talk.transit_to.take();
+        self.stage = response.transit_to.unwrap_or(self.stage);
+        let Some(mut outcome) = talk.outcome.take() else {
+            self.transmit(response, data);
+            self.phase = Phase::Talking(talk);
+            return;
+        };
+        response.tsih = outcome.request.tsih;
+        response.exp_cmd_sn = outcome.exp_cmd_sn;
+        response.max_cmd_sn = outcome.max_cmd_sn;
+        self.transmit(response, data);
+        outcome.stat_sn = self.stat_sn;
+        self.events.push_back(TargetEvent::LoggedIn(outcome));
+    }
+
+    fn redirect(&mut self, address: &str, permanent: bool) {
+        let status =
+            if permanent { LoginStatus::TargetMovedPermanently } else { LoginStatus::TargetMovedTemporarily };
+        let mut data = Vec::new();
+        text::append(&mut data, Key::TargetAddress.name(), address);
+        self.transmit(self.response(status), data);
+        self.events.push_back(TargetEvent::Failed(Cause::Refused(status)));
+    }
+
+    fn fail(&mut self, cause: Cause) {
+        self.phase = Phase::Over;
+        if let Some(status) = cause.status() {
+            self.transmit(self.response(status), Vec::new());
+        }
+        self.events.push_back(TargetEvent::Failed(cause));
+    }
+
+    /// A response to the latest request, in its stage, with nothing in it.
+    fn response(&self, status: LoginStatus) -> LoginResponse {
+        let latest = self.latest;
+        LoginResponse {
+            continues: false,
+            stage: latest.stage,
+            transit_to: None,
+            version_max: VERSION,
+            version_active: VERSION,
+            isid: latest.isid,
+            tsih: latest.tsih,
+            itt: latest.itt,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: latest.cmd_sn,
+            max_cmd_sn: latest.cmd_sn,
+            status,
+            data_segment_length: 0,
+        }
+    }
+
+    fn transmit(&mut self, response: LoginResponse, data: Vec<u8>) {
+        // A piece is of LOGIN_DATA_BYTES_MAX bytes at most.
+        let response = LoginResponse { data_segment_length: data.len() as u32, ..response };
+        self.transmits.push_back(Transmit { bhs: response.emit(), data });
+        self.stat_sn = self.stat_sn.next();
+    }
+}
+
+impl Latest {
+    /// Before the first request. Nothing is ever sent by it: what ends a login then, ends it without a word.
+    const NONE: Latest = Latest {
+        stage: Stage::SecurityNegotiation,
+        isid: Isid([0; 6]),
+        tsih: Tsih::NEW,
+        cid: Cid(0),
+        itt: Itt::ZERO,
+        cmd_sn: Sn(0),
+    };
+
+    /// What a header says, right or wrong. Without a task tag it cannot be answered.
+    fn of(bhs: &Bhs) -> Option<Latest> {
+        Some(Latest {
+            stage: Stage::new(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
+            isid: Isid(bhs.bytes(8)),
+            tsih: Tsih(bhs.u16(14)),
+            cid: Cid(bhs.u16(20)),
+            itt: Itt::new(bhs.itt_raw())?,
+            cmd_sn: Sn(bhs.u32(24)),
+        })
+    }
+
+    /// Whether this is of the same login. The task tag should be the same too (section 11.12), but initiators
+    /// have been seen to count it on, and nothing depends on it.
+    fn goes_on_from(&self, before: &Latest) -> bool {
+        (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)
+    }
+}
+
+impl Talk {
+    fn new(acceptance: Acceptance, request: AdmissionRequest) -> Talk {
+        let negotiator = match &acceptance.session {
+            Some(session) => Negotiator::following(Role::Target, acceptance.offers, session),
+            None => Negotiator::leading(Role::Target, acceptance.offers, request.session_type),
+        };
+        Talk {
+            request,
+            authentication: acceptance
+                .authentication
+                .map_or(Authentication::NotNeeded, Authentication::Needed),
+            negotiator,
+            has_declared: false,
+            tag: acceptance.target_portal_group_tag,
+            reply: Pieces::default(),
+            transit_to: None,
+            outcome: None,
+        }
+    }
+
+    /// Appends what is to be said to a text, and decides where the login goes.
+    fn answer(&mut self, request: &LoginRequest, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), Cause> {
+        self.check_names(pairs)?;
+        if let Some(tag) = self.tag.take() {
+            // Section 13.9: the first response of a normal session must say it.
+            text::append(out, Key::TargetPortalGroupTag.name(), tag);
+        }
+        if request.stage == Stage::SecurityNegotiation {
+            self.authentication.handle(pairs, out)?;
+        }
+        self.transit_to = self.next_stage(request)?;
+        // In the operational stage, or where it is skipped and there will be no other occasion.
+        let may_declare =
+            request.stage == Stage::OperationalNegotiation || self.transit_to == Some(Stage::FullFeature);
+        if may_declare && !std::mem::replace(&mut self.has_declared, true) {
+            self.negotiator.open(out);
+        }
+        let for_negotiator: Vec<Pair<'_>> =
+            pairs.iter().copied().filter(|pair| is_negotiated(pair, request.stage)).collect();
+        Ok(self.negotiator.receive_all(&for_negotiator, out)?)
+    }
+
+    /// Where the login goes after this request: where the initiator wants to, once it has proved itself.
+    ///
+    /// iPXE sets T in every round of CHAP (ipxe pull request 1444). It cannot be meant before the proof, so the
+    /// response just does not move.
+    fn next_stage(&self, request: &LoginRequest) -> Result<Option<Stage>, Cause> {
+        match (&self.authentication, request.stage, request.transit_to) {
+            (Authentication::NotNeeded, _, wish) => Ok(wish),
+            (Authentication::Running(chap), _, wish) => Ok(wish.filter(|_| chap.authenticated().is_some())),
+            (Authentication::Needed(_), Stage::SecurityNegotiation, None) => Ok(None),
+            (Authentication::Needed(_), ..) => Err(Cause::AuthenticationSkipped),
+        }
+    }
+
+    /// Names may be said again (some initiators do in every request), but not changed.
+    fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), Cause> {
+        let same = |pair: &Pair<'_>| match Key::find(pair.key) {
+            Some(Key::InitiatorName) => Name::new(pair.value).as_ref() == Ok(&self.request.initiator_name),
+            Some(Key::TargetName) => Name::new(pair.value).ok() == self.request.target_name,
+            Some(Key::SessionType) => SessionType::named(pair.value) == Some(self.request.session_type),
+            _ => true,
+        };
+        if pairs.iter().all(same) { Ok(()) } else { Err(Cause::IdentityChanged) }
+    }
+}
+
+impl Authentication {
+    /// Takes in the security keys of a request, and appends what is to be said to them.
+    fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), Cause> {
+        if let Some(method) = pairs.iter().find(|pair| pair.key == Key::AuthMethod.name()) {
+            self.choose(method.value, out)?;
+        }
+        // An initiator may send its algorithms together with AuthMethod, or in the next request.
+        match self {
+            Authentication::Running(chap) if pairs.iter().any(is_chap) => Ok(chap.handle(pairs, out)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// AuthMethod (section 12.1): the one that the target wants, if the initiator has it on its list.
+    fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), Cause> {
+        let (wanted, chosen) = match std::mem::replace(self, Authentication::NotNeeded) {
+            Authentication::NotNeeded => (NONE, Authentication::NotNeeded),
+            Authentication::Needed(policy) => (CHAP, Authentication::Running(Authenticator::new(policy))),
+            Authentication::Running(_) => {
+                return Err(Cause::Negotiation(NegotiationError::Repeated(Key::AuthMethod)));
+            }
+        };
+        if !listed.split(',').any(|method| method == wanted) {
+            return Err(Cause::NoSharedAuthMethod);
+        }
+        text::append(out, Key::AuthMethod.name(), wanted);
+        *self = chosen;
+        Ok(())
+    }
+
+    /// The CHAP name that was proved.
+    fn name(&self) -> Option<String> {
+        match self {
+            Authentication::NotNeeded | Authentication::Needed(_) => None,
+            Authentication::Running(chap) => chap.authenticated().map(str::to_owned),
+        }
+    }
+}
+
+/// Who wants in, from the first request's text.
+fn admission_request(request: &LoginRequest, pairs: &[Pair<'_>]) -> Result<AdmissionRequest, Cause> {
+    let find = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
+    let initiator_name = find(Key::InitiatorName).ok_or(Cause::MissingKey(Key::InitiatorName))?;
+    let target_name = find(Key::TargetName).map(Name::new).transpose();
+    // Without the key, the session is a normal one (section 13.21).
+    let session_type = find(Key::SessionType).map_or(Some(SessionType::Normal), SessionType::named);
+    let admission = AdmissionRequest {
+        initiator_name: Name::new(initiator_name).map_err(Cause::BadInitiatorName)?,
+        target_name: target_name.map_err(Cause::BadTargetName)?,
+        session_type: session_type.ok_or(Cause::UnknownSessionType)?,
+        isid: request.isid,
+        tsih: request.tsih,
+        cid: request.cid,
+    };
+    if admission.session_type == SessionType::Normal && admission.target_name.is_none() {
+        return Err(Cause::MissingKey(Key::TargetName));
+    }
+    Ok(admission)
+}
+
+/// Whether a pair is the negotiator's: names are the login's, and security keys in their stage are CHAP's. In the
+/// other stage they have no place, and the negotiator rejects them.
+fn is_negotiated(pair: &Pair<'_>, stage: Stage) -> bool {
+    let is_name =
+        [Key::InitiatorName, Key::TargetName, Key::SessionType].iter().any(|key| pair.key == key.name());
+    let is_security = pair.key == Key::AuthMethod.name() || is_chap(pair);
+    !(is_name || is_security && stage == Stage::SecurityNegotiation)
+}
+
+fn is_chap(pair: &Pair<'_>) -> bool {
+    [Key::ChapA, Key::ChapI, Key::ChapC, Key::ChapN, Key::ChapR].iter().any(|key| pair.key == key.name())
+}
+
+const VERSION: u8 = 0;
+
+/// Values of AuthMethod.
+const NONE: &str = "None";
+const CHAP: &str = "CHAP";

@@ -1,0 +1,547 @@
+//! Logins that fail, logins that succeed, and what no login may survive or must.
+
+use proptest::prelude::*;
+
+use super::pair::*;
+use super::*;
+use crate::chap::{Algorithm, ChapError};
+use crate::keys::Key;
+use crate::negotiate::{DigestKind, NegotiationError, Offers, Parameters, SessionType};
+use crate::pdu::{Cid, Isid, Itt, LoginRequest, LoginStatus, Malformed, NopOut, Opcode, Stage, Tsih};
+use crate::serial::Sn;
+use crate::text::MalformedText;
+
+const SECURITY: Stage = Stage::SecurityNegotiation;
+const OPERATIONAL: Stage = Stage::OperationalNegotiation;
+const FULL: Option<Stage> = Some(Stage::FullFeature);
+
+fn nop_out() -> Bhs {
+    let nop = NopOut {
+        immediate: true,
+        lun: Default::default(),
+        itt: Itt::new(5),
+        ttt: None,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: 0,
+    };
+    nop.emit()
+}
+
+/// One request by hand: what the initiator is told, and why.
+fn refused_at_once(request: LoginRequest, text: &str) -> (LoginStatus, Cause) {
+    let mut door = Door::open();
+    let reply = door.say(request, text);
+    (reply.response.status, door.cause().expect("a failure"))
+}
+
+#[test]
+fn a_connection_that_does_not_begin_with_a_login_is_closed_without_a_word() {
+    let mut door = Door::open();
+    assert!(door.say_pdu(&nop_out(), &[]).is_none());
+    assert_eq!(door.cause(), Some(Cause::NotALogin));
+}
+
+#[test]
+fn another_pdu_in_the_middle_of_a_login_is_invalid() {
+    let mut door = Door::open();
+    door.say(request(SECURITY, None), &names_and(""));
+    let reply = door.say_pdu(&nop_out(), &[]).expect("a refusal");
+    assert_eq!(reply.response.status, LoginStatus::InvalidDuringLogin);
+    assert_eq!(door.cause(), Some(Cause::AnotherPdu));
+}
+
+#[test]
+fn a_malformed_header_is_an_initiator_error() {
+    let mut door = Door::open();
+    let mut bhs = request(SECURITY, None).emit();
+    bhs.set_u8(1, 0x08);
+    let reply = door.say_pdu(&bhs, &[]).expect("a refusal");
+    assert_eq!(reply.response.status, LoginStatus::InitiatorError);
+    assert_eq!(door.cause(), Some(Cause::Malformed(Malformed::ReservedStage)));
+}
+
+#[test]
+fn version_zero_is_the_only_one() {
+    let future = LoginRequest { version_max: 2, version_min: 1, ..request(SECURITY, None) };
+    assert_eq!(refused_at_once(future, &names_and("")), (LoginStatus::UnsupportedVersion, Cause::Version));
+    let polyglot = LoginRequest { version_max: 2, ..request(SECURITY, None) };
+    assert_eq!(Door::open().say(polyglot, &names_and("")).response.version_active, 0);
+}
+
+#[test]
+fn names_that_are_missing_or_none_are_told() {
+    let say = |text: &str| refused_at_once(request(SECURITY, None), text);
+    let missing = |key| (LoginStatus::MissingParameter, Cause::MissingKey(key));
+    assert_eq!(say("SessionType=Discovery"), missing(Key::InitiatorName));
+    assert_eq!(say(&format!("InitiatorName={INITIATOR}")), missing(Key::TargetName));
+    assert_eq!(say(&format!("InitiatorName={INITIATOR} TargetName=disk")).0, LoginStatus::NotFound);
+    assert_eq!(say(&format!("InitiatorName=host TargetName={TARGET}")).0, LoginStatus::InitiatorError);
+    let unknown_type = (LoginStatus::SessionTypeNotSupported, Cause::UnknownSessionType);
+    assert_eq!(say(&format!("InitiatorName={INITIATOR} SessionType=Party")), unknown_type);
+}
+
+#[test]
+fn malformed_text_is_an_initiator_error() {
+    let refused = refused_at_once(request(SECURITY, None), "InitiatorName");
+    assert_eq!(refused, (LoginStatus::InitiatorError, Cause::MalformedText(MalformedText::NoEqualsSign)));
+}
+
+#[test]
+fn a_login_keeps_its_session_connection_and_stage() {
+    let first = request(OPERATIONAL, None);
+    for (second, cause) in [
+        (LoginRequest { isid: Isid([1; 6]), ..first }, Cause::IdentityChanged),
+        (LoginRequest { tsih: Tsih(9), ..first }, Cause::IdentityChanged),
+        (LoginRequest { cid: Cid(8), ..first }, Cause::IdentityChanged),
+        (request(SECURITY, None), Cause::WrongStage),
+    ] {
+        let mut door = Door::open();
+        door.say(first, &names_and(""));
+        assert_eq!(door.say(second, "").response.status, LoginStatus::InitiatorError);
+        assert_eq!(door.cause(), Some(cause));
+    }
+}
+
+#[test]
+fn names_may_be_said_again_but_not_changed() {
+    let mut door = Door::open();
+    door.say(request(SECURITY, Some(OPERATIONAL)), &names_and("AuthMethod=None"));
+    let again = door.say(request(OPERATIONAL, None), &names_and(""));
+    assert_eq!(again.response.status, LoginStatus::Success);
+    door.say(request(OPERATIONAL, None), "InitiatorName=iqn.2026-11.org.example:eve");
+    assert_eq!(door.cause(), Some(Cause::IdentityChanged));
+}
+
+#[test]
+fn a_key_negotiated_twice_is_an_initiator_error() {
+    let mut door = Door::open();
+    door.say(request(OPERATIONAL, None), &names_and("MaxBurstLength=4096"));
+    assert_eq!(
+        door.say(request(OPERATIONAL, None), "MaxBurstLength=4096").response.status,
+        LoginStatus::InitiatorError
+    );
+    assert_eq!(door.cause(), Some(Cause::Negotiation(NegotiationError::Repeated(Key::MaxBurstLength))));
+}
+
+#[test]
+fn requests_that_never_end_are_ended() {
+    let mut door = Door::open();
+    let go_on = LoginRequest { continues: true, ..request(SECURITY, None) };
+    let mut replies = std::iter::from_fn(|| Some(door.say(go_on, "").response.status));
+    assert_eq!(replies.position(|status| status == LoginStatus::InitiatorError), Some(LOGIN_PDUS_MAX));
+    assert_eq!(door.cause(), Some(Cause::TooMuch));
+}
+
+#[test]
+fn a_request_or_a_text_that_is_too_large_is_refused() {
+    let mut door = Door::open();
+    door.say_bytes(request(SECURITY, None), &[b'x'; LOGIN_DATA_BYTES_MAX + 1]);
+    assert_eq!(door.cause(), Some(Cause::TooMuch));
+
+    let mut door = Door::open();
+    let go_on = LoginRequest { continues: true, ..request(SECURITY, None) };
+    while door.cause().is_none() {
+        door.say_bytes(go_on, &[b'x'; LOGIN_DATA_BYTES_MAX]);
+    }
+    assert_eq!(door.cause(), Some(Cause::MalformedText(MalformedText::TooLong)));
+}
+
+#[test]
+fn nothing_is_said_after_the_end() {
+    let mut door = Door::open();
+    door.say(request(SECURITY, None), "InitiatorName");
+    assert!(door.say_bytes(request(SECURITY, None), b"").is_none());
+    door.target.admit(accept(None));
+    door.target.grant(Ok(grant()));
+    assert!(door.target.poll_transmit().is_none() && door.target.poll_event().is_none());
+}
+
+#[test]
+fn an_initiator_that_does_not_wait_for_admission_is_refused() {
+    let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0) });
+    let text = names_and("").replace(' ', "\0");
+    target.handle_pdu(&request(SECURITY, None).emit(), text.as_bytes());
+    target.handle_pdu(&request(SECURITY, None).emit(), b"");
+    assert!(matches!(target.poll_event(), Some(TargetEvent::Admit(_))));
+    assert_eq!(target.poll_event(), Some(TargetEvent::Failed(Cause::OutOfTurn)));
+}
+
+#[test]
+fn what_the_driver_refuses_with_is_what_the_initiator_hears() {
+    use LoginStatus::*;
+    for status in [
+        AuthorizationFailure,
+        NotFound,
+        TargetRemoved,
+        TooManyConnections,
+        CannotIncludeInSession,
+        SessionTypeNotSupported,
+        SessionDoesNotExist,
+        TargetError,
+        ServiceUnavailable,
+        OutOfResources,
+    ] {
+        let at_the_door = Pair { admission: Admission::Refuse(status), ..Pair::plain() };
+        assert_eq!(at_the_door.run().refused(), (status, Cause::Refused(status)));
+        let at_the_end = Pair { grant: Err(status), ..Pair::plain() };
+        assert_eq!(at_the_end.run().refused(), (status, Cause::Refused(status)));
+    }
+}
+
+#[test]
+fn a_target_that_has_moved_says_where_to() {
+    for permanent in [false, true] {
+        let address = "[2001:db8::1]:3260,2".to_owned();
+        let moved =
+            Pair { admission: Admission::Redirect { address: address.clone(), permanent }, ..Pair::plain() };
+        assert_eq!(moved.run().initiator, InitiatorEvent::Redirected { address, permanent });
+    }
+}
+
+#[test]
+fn a_wrong_secret_fails_either_way() {
+    for algorithm in Algorithm::ALL {
+        let mut guess = one_way(algorithm);
+        guess.initiator = credentials("alice", "a guess");
+        let wrong = (LoginStatus::AuthenticationFailure, Cause::Chap(ChapError::WrongResponse));
+        assert_eq!(Pair::with_chap(guess).run().refused(), wrong);
+
+        let mut suspicious = mutual(algorithm);
+        suspicious.target =
+            suspicious.target.map(|(_, challenge)| (credentials("disk", "another"), challenge));
+        let failure = InitiatorEvent::Failed(LoginFailure::Chap(ChapError::WrongResponse));
+        assert_eq!(lonely_initiator_end(&Pair::with_chap(suspicious)), failure);
+    }
+}
+
+/// How it ends for an initiator that gives up and tells the target nothing.
+fn lonely_initiator_end(pair: &Pair) -> InitiatorEvent {
+    let mut initiator = InitiatorLogin::new(pair.config.clone());
+    let mut door = Door { admission: pair.admission.clone(), ..Door::open() };
+    for _ in 0..LOGIN_PDUS_MAX {
+        let sent = initiator.poll_transmit();
+        let Some(reply) = sent.and_then(|Transmit { bhs, data }| door.say_pdu(&bhs, &data)) else { break };
+        initiator.handle_pdu(&reply.response.emit(), reply.text.replace(' ', "\0").as_bytes());
+    }
+    initiator.poll_event().expect("an end")
+}
+
+#[test]
+fn authentication_cannot_be_skipped() {
+    let failure = LoginStatus::AuthenticationFailure;
+    for (first, text, cause) in [
+        (request(OPERATIONAL, FULL), "", Cause::AuthenticationSkipped),
+        (request(OPERATIONAL, None), "AuthMethod=CHAP", Cause::AuthenticationSkipped),
+        (request(SECURITY, Some(OPERATIONAL)), "", Cause::AuthenticationSkipped),
+        (request(SECURITY, FULL), "", Cause::AuthenticationSkipped),
+        (request(SECURITY, Some(OPERATIONAL)), "AuthMethod=None", Cause::NoSharedAuthMethod),
+        (request(SECURITY, None), "AuthMethod=KRB5,SRP", Cause::NoSharedAuthMethod),
+        (request(SECURITY, None), "AuthMethod=CHAP CHAP_A=4", Cause::Chap(ChapError::NoSharedAlgorithm)),
+    ] {
+        let mut door = Door::with_chap();
+        assert_eq!(door.say(first, &names_and(text)).response.status, failure, "{text}");
+        assert_eq!(door.cause(), Some(cause), "{text}");
+    }
+}
+
+#[test]
+fn a_challenge_is_not_answered_by_moving_on() {
+    let mut door = Door::with_chap();
+    door.say(request(SECURITY, None), &names_and("AuthMethod=CHAP"));
+    door.say(request(SECURITY, None), "CHAP_A=7");
+    let reply = door.say(request(SECURITY, FULL), "");
+    assert_eq!((reply.response.transit_to, reply.response.status), (None, LoginStatus::Success));
+    door.say(request(OPERATIONAL, FULL), "");
+    assert_eq!(door.cause(), Some(Cause::WrongStage));
+}
+
+#[test]
+fn a_mutual_initiator_does_not_make_do_with_less() {
+    let open_door = Pair { admission: accept(None), ..Pair::with_chap(mutual(Algorithm::Sha256)) };
+    assert_eq!(open_door.run().refused(), (LoginStatus::AuthenticationFailure, Cause::NoSharedAuthMethod));
+}
+
+#[test]
+fn a_one_way_initiator_makes_do_with_an_open_target() {
+    let open_door = Pair { admission: accept(None), ..Pair::with_chap(one_way(Algorithm::Sha256)) };
+    assert_eq!(open_door.run().logged_in().1.authenticated_as, None);
+}
+
+#[test]
+fn every_algorithm_logs_in_one_way_and_mutually() {
+    for algorithm in Algorithm::ALL {
+        for claim in [one_way(algorithm), mutual(algorithm)] {
+            let (_, logged_in) = Pair::with_chap(claim).run().logged_in();
+            assert_eq!(logged_in.authenticated_as.as_deref(), Some("alice"));
+        }
+    }
+}
+
+/// iPXE sets T, to the operational stage, in each round of CHAP.
+#[test]
+fn t_in_every_round_of_chap_is_tolerated() {
+    let mut door = Door::with_chap();
+    let eager = request(SECURITY, Some(OPERATIONAL));
+    assert_eq!(door.say(eager, &names_and("AuthMethod=CHAP,None")).response.transit_to, None);
+    assert_eq!(door.say(eager, "CHAP_A=5").response.transit_to, None);
+    let alice = policy().initiators[0].clone();
+    let response = Algorithm::Md5.response(&alice.secret, &policy().challenge);
+    let proof = format!(
+        "CHAP_N=alice CHAP_R={} CHAP_I=9 CHAP_C=0x0102030405060708",
+        crate::text::hex_value(&response)
+    );
+    let reply = door.say(eager, &proof);
+    assert_eq!(reply.response.transit_to, Some(OPERATIONAL));
+    assert!(reply.text.starts_with("CHAP_N=disk CHAP_R=0x"), "{}", reply.text);
+}
+
+#[test]
+fn a_plain_login_agrees_on_everything() {
+    let (attached, logged_in) = Pair::plain().run().logged_in();
+    assert_eq!(attached.parameters.mirrored(), logged_in.parameters);
+    assert_eq!((attached.tsih, logged_in.request.tsih), (Tsih(0x55), Tsih(0x55)));
+    assert_eq!(attached.target_portal_group_tag, Some(1));
+    assert_eq!(attached.exp_stat_sn, logged_in.stat_sn);
+    assert_eq!((attached.exp_cmd_sn, attached.max_cmd_sn), (Sn(0x20), Sn(0x11f)));
+    assert_eq!((logged_in.exp_cmd_sn, logged_in.max_cmd_sn), (Sn(0x20), Sn(0x11f)));
+    assert_eq!(logged_in.parameters.local_max_recv_data_segment_length, 262_144);
+    assert_eq!(logged_in.parameters.peer_max_recv_data_segment_length, 262_144);
+    assert!(!logged_in.parameters.initial_r2t && logged_in.parameters.immediate_data);
+}
+
+#[test]
+fn digests_are_there_if_the_initiator_insists() {
+    let mut pair = Pair::plain();
+    pair.config.offers = Offers {
+        header_digest: vec![DigestKind::Crc32c],
+        data_digest: vec![DigestKind::Crc32c, DigestKind::None],
+        ..Offers::of_initiator()
+    };
+    let (attached, _) = pair.run().logged_in();
+    assert_eq!(attached.parameters.header_digest, DigestKind::Crc32c);
+    assert_eq!(attached.parameters.data_digest, DigestKind::Crc32c);
+}
+
+#[test]
+fn discovery_needs_no_target() {
+    let mut pair = Pair::plain();
+    pair.config.target_name = None;
+    pair.config.session_type = SessionType::Discovery;
+    let (_, logged_in) = pair.run().logged_in();
+    assert_eq!(logged_in.request.target_name, None);
+    assert_eq!(logged_in.parameters.session_type, SessionType::Discovery);
+    assert_eq!(logged_in.parameters.max_burst_length, 262_144);
+}
+
+#[test]
+fn a_further_connection_joins_its_session() {
+    let (first, session) = Pair::plain().run().logged_in();
+    let mut pair = Pair::plain();
+    pair.config.tsih = first.tsih;
+    pair.config.cid = Cid(8);
+    pair.config.session = Some(first.parameters.clone());
+    pair.config.offers.max_recv_data_segment_length = 65536;
+    if let Admission::Accept(acceptance) = &mut pair.admission {
+        acceptance.session = Some(session.parameters.clone());
+    }
+    let (attached, logged_in) = pair.run().logged_in();
+    assert_eq!((logged_in.request.tsih, logged_in.request.cid), (first.tsih, Cid(8)));
+    let expected = Parameters { peer_max_recv_data_segment_length: 65536, ..session.parameters };
+    assert_eq!(logged_in.parameters, expected);
+    assert_eq!(attached.parameters.mirrored(), expected);
+}
+
+#[test]
+fn the_first_response_gives_the_portal_group_and_no_other_does() {
+    let mut door = Door::open();
+    let first = door.say(request(SECURITY, Some(OPERATIONAL)), &names_and("AuthMethod=None"));
+    assert_eq!(first.text, "TargetPortalGroupTag=1 AuthMethod=None ");
+    let second = door.say(request(OPERATIONAL, FULL), "HeaderDigest=None");
+    assert_eq!(second.text, "MaxRecvDataSegmentLength=262144 HeaderDigest=None ");
+}
+
+#[test]
+fn every_way_through_the_stages_leads_to_the_full_feature_phase() {
+    let ways: [&[LoginRequest]; 4] = [
+        &[request(SECURITY, Some(OPERATIONAL)), request(OPERATIONAL, FULL)],
+        &[
+            request(SECURITY, None),
+            request(SECURITY, Some(OPERATIONAL)),
+            request(OPERATIONAL, None),
+            request(OPERATIONAL, FULL),
+        ],
+        &[request(SECURITY, FULL)],
+        &[request(OPERATIONAL, FULL)],
+    ];
+    for way in ways {
+        let mut door = Door::open();
+        for (index, &step) in way.iter().enumerate() {
+            let text = if index == 0 { names_and("") } else { String::new() };
+            let reply = door.say(step, &text);
+            assert_eq!((reply.response.stage, reply.response.transit_to), (step.stage, step.transit_to));
+            assert_eq!(reply.response.stat_sn, Sn(0x100 + index as u32));
+        }
+        let Some(TargetEvent::LoggedIn(logged_in)) = &door.end else {
+            panic!("not logged in: {:?}", door.end)
+        };
+        assert_eq!(logged_in.parameters.local_max_recv_data_segment_length, 262_144);
+        assert_eq!(logged_in.stat_sn, Sn(0x100 + way.len() as u32));
+    }
+}
+
+#[test]
+fn the_handle_is_told_in_the_last_response_only() {
+    let mut door = Door::open();
+    assert_eq!(door.say(request(OPERATIONAL, None), &names_and("")).response.tsih, Tsih::NEW);
+    assert_eq!(door.say(request(OPERATIONAL, FULL), "").response.tsih, Tsih(0x55));
+}
+
+#[test]
+fn an_answer_longer_than_a_pdu_goes_on_while_the_initiator_says_go_on() {
+    let mut door = Door::open();
+    let unknown: String = (0..1000).map(|i| format!("X-k{i}=1 ")).collect();
+    let mut text = names_and(&unknown).replace(' ', "\0").into_bytes();
+    let rest = text.split_off(8000);
+    let go_on = LoginRequest { continues: true, ..request(OPERATIONAL, None) };
+    assert_eq!(door.say_bytes(go_on, &text).expect("a response").text, "");
+    let mut reply = door.say_bytes(request(OPERATIONAL, FULL), &rest).expect("a response");
+    let mut answers = reply.text.clone();
+    let mut pieces = 1;
+    while reply.response.continues {
+        assert_eq!((reply.response.transit_to, reply.text.len()), (None, LOGIN_DATA_BYTES_MAX));
+        reply = door.say(request(OPERATIONAL, FULL), "");
+        answers += &reply.text;
+        pieces += 1;
+    }
+    assert_eq!(pieces, 3);
+    assert_eq!(answers.matches("=NotUnderstood ").count(), 1000);
+    assert_eq!(reply.response.transit_to, FULL);
+}
+
+#[test]
+fn an_initiator_that_does_not_let_us_finish_is_refused() {
+    let mut door = Door::open();
+    let unknown: String = (0..600).map(|i| format!("X-k{i}=1 ")).collect();
+    assert!(door.say(request(OPERATIONAL, FULL), &names_and(&unknown)).response.continues);
+    door.say(request(OPERATIONAL, FULL), "ImmediateData=Yes");
+    assert_eq!(door.cause(), Some(Cause::OutOfTurn));
+}
+
+#[test]
+fn security_keys_have_no_place_in_the_operational_stage() {
+    let mut door = Door::open();
+    let reply = door.say(request(OPERATIONAL, None), &names_and("AuthMethod=CHAP"));
+    assert!(reply.text.ends_with("AuthMethod=Reject "), "{}", reply.text);
+}
+
+/// What a target may not do to our initiator.
+#[test]
+fn a_target_that_misbehaves_is_left() {
+    let logged_in = |change: &dyn Fn(&mut crate::pdu::LoginResponse)| {
+        let pair = Pair::plain();
+        let mut initiator = InitiatorLogin::new(pair.config.clone());
+        let Transmit { bhs, data } = initiator.poll_transmit().expect("a request");
+        let mut reply = Door::open().say_pdu(&bhs, &data).expect("a response");
+        change(&mut reply.response);
+        initiator.handle_pdu(&reply.response.emit(), reply.text.replace(' ', "\0").as_bytes());
+        initiator.poll_event()
+    };
+    let failed = |failure| Some(InitiatorEvent::Failed(failure));
+    assert_eq!(logged_in(&|_| {}), None);
+    assert_eq!(logged_in(&|response| response.transit_to = FULL), failed(LoginFailure::OutOfTurn));
+    assert_eq!(
+        logged_in(&|response| response.stage = OPERATIONAL),
+        failed(LoginFailure::Malformed(Malformed::BackwardStage))
+    );
+    assert_eq!(logged_in(&|response| response.isid = Isid([9; 6])), failed(LoginFailure::NotOurs));
+    assert_eq!(logged_in(&|response| response.version_active = 1), failed(LoginFailure::NotOurs));
+    assert_eq!(
+        logged_in(&|response| response.itt = Itt::new(1).expect("a tag")),
+        failed(LoginFailure::NotOurs)
+    );
+    let moved = LoginFailure::NoAddress;
+    assert_eq!(logged_in(&|response| response.status = LoginStatus::TargetMovedTemporarily), failed(moved));
+}
+
+#[test]
+fn a_target_that_never_ends_is_left() {
+    let mut initiator = InitiatorLogin::new(Pair::plain().config);
+    let endless = crate::pdu::LoginResponse {
+        continues: true,
+        ..Door::open().say(request(SECURITY, None), &names_and("")).response
+    };
+    for _ in 0..=LOGIN_PDUS_MAX {
+        initiator.handle_pdu(&endless.emit(), b"");
+    }
+    assert_eq!(initiator.poll_event(), Some(InitiatorEvent::Failed(LoginFailure::TooManyRounds)));
+}
+
+/// Headers that are mostly logins, with texts that are mostly keys: what random bytes alone would never reach.
+fn likely_pdus() -> impl Strategy<Value = Vec<(Bhs, Vec<u8>)>> {
+    let flags = prop_oneof![Just(0x81u8), Just(0x87), Just(0x83), Just(0), Just(4), Just(0x40), any::<u8>()];
+    let opcode = prop_oneof![4 => Just(Opcode::LoginRequest), 4 => Just(Opcode::LoginResponse), 1 => Just(Opcode::NopOut)];
+    let noise = proptest::collection::vec((0usize..48, any::<u8>()), 0..3);
+    let known: Vec<String> = crate::keys::TABLE.iter().map(|entry| entry.name.to_owned()).collect();
+    let value = prop_oneof![
+        Just(INITIATOR.to_owned()),
+        Just("CHAP".to_owned()),
+        Just("None".to_owned()),
+        Just("5".to_owned()),
+        Just("Yes".to_owned()),
+        Just("0x0102".to_owned()),
+        "[ -~]{0,12}",
+    ];
+    let text = proptest::collection::vec((proptest::sample::select(known), value), 0..8);
+    let pdu = (opcode, flags, noise, text).prop_map(|(opcode, flags, noise, pairs)| {
+        let mut bhs = Bhs::new(opcode);
+        bhs.set_u8(1, flags);
+        noise.into_iter().for_each(|(at, byte)| bhs.set_u8(at, byte));
+        let text = pairs.iter().flat_map(|(key, value)| format!("{key}={value}\0").into_bytes()).collect();
+        (bhs, text)
+    });
+    proptest::collection::vec(pdu, 1..12)
+}
+
+proptest! {
+    #[test]
+    fn any_pdus_are_survived_by_a_target(pdus in likely_pdus(), chap: bool, named: bool) {
+        let mut door = if chap { Door::with_chap() } else { Door::open() };
+        if named {
+            door.say(request(SECURITY, None), &names_and(""));
+        }
+        for (bhs, data) in &pdus {
+            let _ = door.say_pdu(bhs, data);
+        }
+        let is_in = matches!(door.end, Some(TargetEvent::LoggedIn(_)));
+        prop_assert!(!(chap && is_in), "in without a secret");
+    }
+
+    #[test]
+    fn any_pdus_are_survived_by_an_initiator(pdus in likely_pdus(), chap: bool) {
+        let pair = if chap { Pair::with_chap(mutual(Algorithm::Md5)) } else { Pair::plain() };
+        let mut initiator = InitiatorLogin::new(pair.config);
+        pdus.iter().for_each(|(bhs, data)| initiator.handle_pdu(bhs, data));
+        let is_in = matches!(initiator.poll_event(), Some(InitiatorEvent::LoggedIn(_)));
+        prop_assert!(!(chap && is_in), "attached to a target without a secret");
+    }
+
+    /// However the initiator cuts its text, the same is agreed.
+    #[test]
+    fn text_may_be_cut_anywhere(cuts in proptest::collection::vec(0usize..400, 0..6)) {
+        let text = names_and("HeaderDigest=CRC32C MaxBurstLength=65536 X-a=1 InitialR2T=No").replace(' ', "\0");
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+        cuts.sort_unstable();
+        let mut door = Door::open();
+        let mut from = 0;
+        for &cut in &cuts {
+            let go_on = LoginRequest { continues: true, ..request(OPERATIONAL, None) };
+            let reply = door.say_bytes(go_on, &text.as_bytes()[from..cut]).expect("a response");
+            prop_assert_eq!(reply.text, "");
+            from = cut;
+        }
+        let reply = door.say_bytes(request(OPERATIONAL, FULL), &text.as_bytes()[from..]).expect("a response");
+        prop_assert_eq!(reply.text, "TargetPortalGroupTag=1 MaxRecvDataSegmentLength=262144 HeaderDigest=CRC32C \
+            MaxBurstLength=65536 X-a=NotUnderstood InitialR2T=No ");
+    }
+}
