@@ -9,10 +9,13 @@
 
 pub mod chap;
 pub mod digest;
+pub mod framing;
 pub mod keys;
 pub mod login;
 pub mod name;
 pub mod negotiate;
 pub mod pdu;
 pub mod serial;
+mod slab;
+pub mod target;
 pub mod text;

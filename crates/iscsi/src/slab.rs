@@ -1,0 +1,111 @@
+//! Things by number, where a number that is used again is told apart from its former self.
+//!
+//! Both machines keep their tasks here: finding one is an index and a comparison, and nothing is allocated once
+//! there have been as many tasks at a time as there ever will be.
+
+/// The name of an entry: its place, and the how manieth tenant of the place it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Entries by [`Key`].
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    tenant: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn new() -> Slab<T> {
+        Slab { places: Vec::new(), free: Vec::new() }
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| self.grow());
+        let place = &mut self.places[index as usize];
+        place.generation = place.generation.wrapping_add(1);
+        place.tenant = Some(value);
+        Key { index, generation: place.generation }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let place = self.places.get_mut(key.index as usize)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        let value = place.tenant.take()?;
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let place = self.places.get(key.index as usize)?;
+        place.tenant.as_ref().filter(|_| place.generation == key.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let place = self.places.get_mut(key.index as usize)?;
+        place.tenant.as_mut().filter(|_| place.generation == key.generation)
+    }
+
+    /// The entry that lives at a place now, whichever it is.
+    pub(crate) fn at(&self, index: u32) -> Option<Key> {
+        let place = self.places.get(index as usize)?;
+        place.tenant.as_ref().map(|_| Key { index, generation: place.generation })
+    }
+
+    /// All entries, by place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        (0u32..).zip(&self.places).filter_map(|(index, place)| {
+            let key = Key { index, generation: place.generation };
+            place.tenant.as_ref().map(|value| (key, value))
+        })
+    }
+
+    fn grow(&mut self) -> u32 {
+        // The callers' tables are bounded by the command window, far below 2^32.
+        let index = self.places.len() as u32;
+        self.places.push(Place { generation: 0, tenant: None });
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_used_again_does_not_answer_to_its_old_key() {
+        let mut slab = Slab::new();
+        let old = slab.insert("old");
+        assert_eq!(slab.remove(old), Some("old"));
+        let new = slab.insert("new");
+        assert_eq!((old.index, slab.get(old)), (new.index, None));
+        assert_eq!(slab.remove(old), None);
+        assert_eq!((slab.get(new), slab.len()), (Some(&"new"), 1));
+    }
+
+    #[test]
+    fn places_are_used_again_before_new_ones_are_made() {
+        let mut slab = Slab::new();
+        for round in 0..100 {
+            let key = slab.insert(round);
+            assert_eq!(key.index, 0);
+            slab.remove(key);
+        }
+        assert_eq!(slab.iter().count(), 0);
+    }
+}

@@ -1,0 +1,87 @@
+//! What a session is told when it begins.
+
+use std::time::Duration;
+
+use crate::negotiate::Parameters;
+use crate::serial::Sn;
+
+/// What a session is told when it begins.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// As the leading login agreed.
+    pub parameters: Parameters,
+    /// Commands that may be under way at a time.
+    pub window: u32,
+    /// The CmdSN of the first command: the leading login's, which a login does not use up.
+    pub exp_cmd_sn: Sn,
+    /// When to ask whether the initiator is there.
+    pub nop: NopPolicy,
+    /// Immediate commands and task management functions that may be under way beside the window.
+    pub immediate_max: u32,
+    /// Bytes kept of commands that overtook others on another connection, and wait for their turn.
+    pub staged_bytes_max: usize,
+    /// Bytes of text in one exchange.
+    pub text_bytes_max: usize,
+}
+
+/// When to ask whether the initiator is there, and when to believe that it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NopPolicy {
+    /// Silence after which a NOP-In is sent.
+    pub interval: Duration,
+    /// Further silence after which the connection is closed.
+    pub timeout: Duration,
+    /// Time after the login within which no connection is closed for its silence: boot firmware answers no NOP-In
+    /// until the operating system has taken over.
+    pub grace: Duration,
+}
+
+/// How a connection stands when its login ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionStart {
+    /// The StatSN of its next status.
+    pub stat_sn: Sn,
+    /// Bytes of data that we take in one PDU.
+    pub local_max_recv_data_segment_length: u32,
+    /// Bytes of data that the initiator takes in one PDU.
+    pub peer_max_recv_data_segment_length: u32,
+}
+
+impl SessionConfig {
+    /// With our usual limits.
+    pub fn new(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
+        SessionConfig {
+            parameters,
+            exp_cmd_sn,
+            // Issue 2 asks for 256 at least; open-iscsi uses 128 (cmds_max) unless told otherwise.
+            window: 256,
+            nop: NopPolicy::default(),
+            immediate_max: 64,
+            // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
+            staged_bytes_max: 16 << 20,
+            text_bytes_max: 64 << 10,
+        }
+    }
+}
+
+impl Default for NopPolicy {
+    /// Laptops that sleep drop their connections without a word; twenty seconds of silence end them.
+    fn default() -> NopPolicy {
+        NopPolicy {
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
+            grace: Duration::from_secs(120),
+        }
+    }
+}
+
+impl ConnectionStart {
+    /// As a connection's login agreed.
+    pub fn new(stat_sn: Sn, parameters: &Parameters) -> ConnectionStart {
+        ConnectionStart {
+            stat_sn,
+            local_max_recv_data_segment_length: parameters.local_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: parameters.peer_max_recv_data_segment_length,
+        }
+    }
+}

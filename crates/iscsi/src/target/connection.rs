@@ -1,0 +1,132 @@
+//! What the session keeps of each of its connections.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::config::ConnectionStart;
+use super::event::ConnectionId;
+use super::keepalive::Keepalive;
+use super::receive::Incoming;
+use super::text::Exchange;
+use crate::pdu::{Bhs, Cid, Opcode};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) cid: Cid,
+    /// The next status's number.
+    pub(super) stat_sn: Sn,
+    /// The last ExpStatSN that came: statuses before it have arrived.
+    pub(super) exp_stat_sn: Sn,
+    pub(super) local_segment_max: u32,
+    pub(super) peer_segment_max: u32,
+    /// The header whose data segment is on its way.
+    pub(super) header: Bhs,
+    pub(super) incoming: Incoming,
+    /// To be sent first: it is small, and somebody waits for it (NOP-In, R2T, Reject, text).
+    pub(super) urgent: VecDeque<Say>,
+    /// Data in `urgent`.
+    pub(super) urgent_bytes: usize,
+    /// To be sent in this order: answers to commands, and what must not overtake them.
+    pub(super) answers: VecDeque<Say>,
+    pub(super) keepalive: Keepalive,
+    pub(super) text: Exchange,
+    /// A logout has been accepted: nothing more is listened to.
+    pub(super) logged_out: bool,
+    /// The initiator was asked to log out, and has until then.
+    pub(super) logout_by: Option<Instant>,
+}
+
+/// Something to say. Numbers are put in when it is said.
+#[derive(Debug)]
+pub(super) enum Say {
+    /// A task's data and status.
+    Answer(Key),
+    /// A task's next R2T.
+    R2t(Key),
+    /// A PDU that is ready but for its numbers.
+    Ready(Box<Ready>),
+}
+
+/// A PDU that is ready but for its numbers.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) bhs: Bhs,
+    pub(super) data: Vec<u8>,
+    /// It uses a StatSN up.
+    pub(super) is_status: bool,
+    /// Once it is out, connections are to be closed.
+    pub(super) then: Option<Closing>,
+}
+
+/// Which connections a logout ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// One, for this reason.
+    One(ConnectionId, super::CloseReason),
+    /// All.
+    All,
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: ConnectionId,
+        cid: Cid,
+        start: ConnectionStart,
+        now: Instant,
+        text_bytes_max: usize,
+    ) -> Connection {
+        Connection {
+            id,
+            cid,
+            stat_sn: start.stat_sn,
+            exp_stat_sn: start.stat_sn,
+            local_segment_max: start.local_max_recv_data_segment_length,
+            peer_segment_max: start.peer_max_recv_data_segment_length,
+            header: Bhs::new(Opcode::NopOut),
+            incoming: Incoming::Nothing,
+            urgent: VecDeque::new(),
+            urgent_bytes: 0,
+            answers: VecDeque::new(),
+            keepalive: Keepalive::new(now),
+            text: Exchange::new(text_bytes_max),
+            logged_out: false,
+            logout_by: None,
+        }
+    }
+
+    /// Says something soon, that uses a StatSN up.
+    pub(super) fn say_status(&mut self, bhs: Bhs, data: Vec<u8>) {
+        self.say(Ready { bhs, data, is_status: true, then: None });
+    }
+
+    /// Says something soon, that uses no StatSN up.
+    pub(super) fn say_aside(&mut self, bhs: Bhs) {
+        self.say(Ready { bhs, data: Vec::new(), is_status: false, then: None });
+    }
+
+    pub(super) fn say(&mut self, ready: Ready) {
+        self.urgent_bytes += ready.data.len();
+        self.urgent.push_back(Say::Ready(Box::new(ready)));
+    }
+
+    /// Whether the peer sends and does not listen: beside all R2Ts there may be, so much waits to be sent.
+    pub(super) fn is_deaf(&self, r2ts_max: usize) -> bool {
+        self.urgent.len() > r2ts_max.saturating_add(UNANSWERED_MAX)
+            || self.urgent_bytes > UNANSWERED_BYTES_MAX
+    }
+
+    /// Says something behind all answers so far.
+    pub(super) fn say_after_answers(&mut self, bhs: Bhs, then: Option<Closing>) {
+        let ready = Ready { bhs, data: Vec::new(), is_status: true, then };
+        self.answers.push_back(Say::Ready(Box::new(ready)));
+    }
+}
+
+/// Requests and Rejects whose answers wait to be sent. More than any initiator has pings and texts under way.
+const UNANSWERED_MAX: usize = 1024;
+/// Their data: sixteen pings of 256 KiB.
+const UNANSWERED_BYTES_MAX: usize = 4 << 20;

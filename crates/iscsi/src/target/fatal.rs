@@ -1,0 +1,42 @@
+//! What ends a connection at once.
+
+use std::fmt;
+
+/// A rule broken in a way that no PDU can answer: the connection must be closed, and with ErrorRecoveryLevel 0
+/// its commands are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fatal {
+    /// A header does not match its digest: where the next one begins is anybody's guess (section 7.8). Drivers,
+    /// who check digests, say so themselves.
+    HeaderDigest,
+    /// More data in one PDU than our MaxRecvDataSegmentLength.
+    SegmentTooLong {
+        /// Bytes of data announced.
+        length: u32,
+    },
+    /// A Login Request after the login.
+    LoginInFullFeaturePhase,
+    /// Data for a task of another connection (section 4.2.2.3, connection allegiance).
+    ForeignTask,
+    /// More PDUs that want an answer than answers were taken: the peer sends and does not listen.
+    TooManyUnanswered,
+    /// The connection is not, or no longer, part of the session.
+    NotConnected,
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fatal::HeaderDigest => f.write_str("a header does not match its digest"),
+            Fatal::SegmentTooLong { length } => {
+                write!(f, "{length} bytes in one PDU, more than MaxRecvDataSegmentLength")
+            }
+            Fatal::LoginInFullFeaturePhase => f.write_str("a login request after the login"),
+            Fatal::ForeignTask => f.write_str("data for a task of another connection"),
+            Fatal::TooManyUnanswered => f.write_str("the peer sends requests and takes no answers"),
+            Fatal::NotConnected => f.write_str("the connection is not part of the session"),
+        }
+    }
+}
+
+impl std::error::Error for Fatal {}

@@ -1,0 +1,92 @@
+//! Logout (RFC 7143 sections 11.14 and 11.15): a connection, another one, or all of them.
+//!
+//! Commands that have been answered get their answers; the others end without one. The response is the last PDU on
+//! its connection, and the connection is closed behind it.
+
+use super::Session;
+use super::connection::Closing;
+use super::event::{CloseReason, ConnectionId, Event};
+use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+impl Session {
+    pub(super) fn handle_logout(&mut self, id: ConnectionId, pdu: &LogoutRequest) {
+        match (pdu.reason, self.with_cid(pdu.cid)) {
+            (LogoutReason::CloseSession, _) => self.log_out_session(id, pdu.itt),
+            (LogoutReason::CloseConnection, Some(closed)) if closed == id => self.log_out_own(id, pdu.itt),
+            (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
+            (LogoutReason::CloseConnection, None) => {
+                self.answer_logout(id, pdu.itt, LogoutResult::CidNotFound, None);
+            }
+            // Tasks change their connection at ErrorRecoveryLevel 2 only.
+            (LogoutReason::RemoveForRecovery, _) => {
+                self.answer_logout(id, pdu.itt, LogoutResult::RecoveryNotSupported, None);
+            }
+        }
+    }
+
+    fn with_cid(&self, cid: Cid) -> Option<ConnectionId> {
+        self.connections().find(|&(_, known)| known == cid).map(|(id, _)| id)
+    }
+
+    fn log_out_session(&mut self, id: ConnectionId, itt: Itt) {
+        let others: Vec<ConnectionId> =
+            self.connections().map(|(other, _)| other).filter(|&other| other != id).collect();
+        for other in others {
+            self.stop_listening(other);
+            self.drop_tasks_of(other);
+        }
+        self.end_own_tasks(id);
+        self.answer_logout(id, itt, LogoutResult::Success, Some(Closing::All));
+    }
+
+    fn log_out_own(&mut self, id: ConnectionId, itt: Itt) {
+        self.end_own_tasks(id);
+        let close = Closing::One(id, CloseReason::Logout);
+        self.answer_logout(id, itt, LogoutResult::Success, Some(close));
+    }
+
+    fn log_out_other(&mut self, id: ConnectionId, closed: ConnectionId, itt: Itt) {
+        self.stop_listening(closed);
+        self.drop_tasks_of(closed);
+        self.release();
+        self.events.push_back(Event::Close { connection: closed, reason: CloseReason::Logout });
+        self.answer_logout(id, itt, LogoutResult::Success, None);
+    }
+
+    /// Ends the tasks of a connection that have no answer yet.
+    fn end_own_tasks(&mut self, id: ConnectionId) {
+        self.stop_listening(id);
+        let doomed: Vec<Key> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.connection == id && !task.queued)
+            .map(|(key, _)| key)
+            .collect();
+        doomed.into_iter().for_each(|key| self.drop_task(key));
+        self.release();
+    }
+
+    fn stop_listening(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.logged_out = true;
+            connection.logout_by = None;
+        }
+    }
+
+    fn answer_logout(&mut self, id: ConnectionId, itt: Itt, result: LogoutResult, then: Option<Closing>) {
+        let pdu = LogoutResponse {
+            result,
+            itt,
+            stat_sn: Sn(0),
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+            time2wait_s: self.config.parameters.default_time2wait_s,
+            time2retain_s: self.config.parameters.default_time2retain_s,
+        };
+        if let Some(connection) = self.connection_mut(id) {
+            connection.say_after_answers(pdu.emit(), then);
+        }
+    }
+}

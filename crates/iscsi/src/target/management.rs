@@ -1,0 +1,233 @@
+//! Task management (RFC 7143 sections 4.2.3 and 11.5): which functions the machine can answer itself, and when the
+//! others may begin.
+//!
+//! | the task of an ABORT TASK                   | answer                                               |
+//! |---------------------------------------------|------------------------------------------------------|
+//! | is under way                                | the driver's, once it has fenced the task            |
+//! | waits for its turn                          | it is dropped; Function complete                     |
+//! | has been answered                           | Function complete, behind that answer                |
+//! | has not arrived, RefCmdSN is in the window  | RefCmdSN counts as received; Function complete       |
+//! | is over (RefCmdSN is below the window)      | Function complete: ESXi resets a target that says it |
+//! |                                             | does not exist                                       |
+//! | cannot have existed                         | Task does not exist                                  |
+
+use super::Session;
+use super::event::{ConnectionId, Event, TaskId, TmfId, TmfRequest};
+use super::window::{Held, Turn};
+use crate::pdu::{
+    Itt, RejectReason, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResult,
+};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// A function under way.
+#[derive(Debug)]
+pub(super) struct Management {
+    connection: ConnectionId,
+    itt: Itt,
+    immediate: bool,
+    /// It waits for commands that were sent before it.
+    waiting: Option<TaskManagementRequest>,
+}
+
+impl Session {
+    /// A function has been carried out, or not.
+    pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
+        if let Some(management) = self.managements.remove(tmf.0) {
+            self.immediate -= u32::from(management.immediate);
+            self.answer_management(management.connection, management.itt, result);
+        }
+    }
+
+    pub(super) fn handle_management(&mut self, id: ConnectionId, pdu: TaskManagementRequest) {
+        if pdu.immediate && self.immediate >= self.config.immediate_max {
+            return self.reject(id, RejectReason::ImmediateCommandReject);
+        }
+        if self.must_wait(&pdu) {
+            self.open_management(id, &pdu, Some(pdu));
+        } else {
+            self.start(id, &pdu);
+        }
+    }
+
+    /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected tasks to
+    /// be received, based on the CmdSN ordering". Only where several connections are can some be missing.
+    fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
+        let ends_many = match pdu.function {
+            Function::AbortTaskSet
+            | Function::ClearTaskSet
+            | Function::LogicalUnitReset
+            | Function::TargetWarmReset
+            | Function::TargetColdReset
+            | Function::ITNexusReset => true,
+            Function::AbortTask
+            | Function::ClearAca
+            | Function::TaskReassign
+            | Function::QueryTask
+            | Function::QueryTaskSet
+            | Function::QueryAsynchronousEvent
+            | Function::Other(_) => false,
+        };
+        let is_ahead =
+            self.window.exp_cmd_sn().lt(pdu.cmd_sn) && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
+        pdu.immediate && ends_many && is_ahead && self.connections.iter().flatten().count() > 1
+    }
+
+    /// Starts the functions for which all commands sent before them have arrived.
+    pub(super) fn release_managements(&mut self) {
+        if self.immediate > 0 {
+            let exp_cmd_sn = self.window.exp_cmd_sn();
+            self.start_waiting(|pdu| pdu.cmd_sn.le(exp_cmd_sn));
+        }
+    }
+
+    /// A connection is gone. Commands that were on it may never come, so nobody waits for them any longer.
+    pub(super) fn managements_lose(&mut self, id: ConnectionId) {
+        let is_orphan = |management: &Management| management.connection == id && management.waiting.is_some();
+        let orphans: Vec<Key> =
+            self.managements.iter().filter(|(_, entry)| is_orphan(entry)).map(|(key, _)| key).collect();
+        for key in orphans {
+            self.managements.remove(key);
+            self.immediate -= 1; // only immediate ones ever wait
+        }
+        self.start_waiting(|_| true);
+    }
+
+    fn start_waiting(&mut self, may_start: impl Fn(&TaskManagementRequest) -> bool) {
+        let ready: Vec<Key> = self
+            .managements
+            .iter()
+            .filter(|(_, entry)| entry.waiting.as_ref().is_some_and(&may_start))
+            .map(|(key, _)| key)
+            .collect();
+        for key in ready {
+            let Some(entry) = self.managements.get_mut(key) else { continue };
+            let (connection, waiting) = (entry.connection, entry.waiting.take());
+            if let Some(pdu) = waiting {
+                self.hand_over(connection, &pdu, key, None);
+            }
+        }
+    }
+
+    fn start(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
+        let speaks_rfc7144 = self.config.parameters.protocol_level >= 2;
+        match pdu.function {
+            Function::AbortTask => self.abort_task(id, pdu),
+            Function::TaskReassign => {
+                self.answer_management(id, pdu.itt, TaskManagementResult::ReassignmentNotSupported);
+            }
+            Function::QueryTask if speaks_rfc7144 => self.query_task(id, pdu),
+            Function::QueryTaskSet | Function::ITNexusReset | Function::QueryAsynchronousEvent
+                if speaks_rfc7144 =>
+            {
+                self.ask_driver(id, pdu, None);
+            }
+            Function::AbortTaskSet
+            | Function::ClearAca
+            | Function::ClearTaskSet
+            | Function::LogicalUnitReset
+            | Function::TargetWarmReset
+            | Function::TargetColdReset => self.ask_driver(id, pdu, None),
+            // RFC 7144 section 4: its functions need iSCSIProtocolLevel 2.
+            Function::QueryTask
+            | Function::QueryTaskSet
+            | Function::ITNexusReset
+            | Function::QueryAsynchronousEvent
+            | Function::Other(_) => {
+                self.answer_management(id, pdu.itt, TaskManagementResult::NotSupported);
+            }
+        }
+    }
+
+    fn abort_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
+        let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
+        let result = match found.and_then(|key| Some((key, self.tasks.get(key)?))) {
+            Some((_, task)) if task.lun != pdu.lun => TaskManagementResult::TaskDoesNotExist,
+            Some((key, task)) if task.is_held() => {
+                self.drop_task(key);
+                self.release();
+                TaskManagementResult::FunctionComplete
+            }
+            Some((_, task)) if task.queued => TaskManagementResult::FunctionComplete,
+            Some((key, task)) => {
+                let task = TaskId { key, connection: task.connection };
+                return self.ask_driver(id, pdu, Some(task));
+            }
+            None => self.abort_absent(pdu),
+        };
+        self.answer_management(id, pdu.itt, result);
+    }
+
+    /// Section 11.5.5: if the task is not there "but the CmdSN indicated by RefCmdSN is within the valid CmdSN
+    /// window and less than the CmdSN of the Task Management Function Request itself, then targets MUST consider
+    /// the CmdSN received and return the 'Function Complete' response".
+    fn abort_absent(&mut self, pdu: &TaskManagementRequest) -> TaskManagementResult {
+        let sn = pdu.ref_cmd_sn;
+        match self.window.turn(sn) {
+            Turn::Now if sn.lt(pdu.cmd_sn) => {
+                self.window.advance();
+                self.release();
+                TaskManagementResult::FunctionComplete
+            }
+            Turn::Early if sn.lt(pdu.cmd_sn) => {
+                self.window.hold(sn, Held::Nothing);
+                TaskManagementResult::FunctionComplete
+            }
+            Turn::Never if sn.lt(self.window.exp_cmd_sn()) => TaskManagementResult::FunctionComplete,
+            Turn::Now | Turn::Early | Turn::Never => TaskManagementResult::TaskDoesNotExist,
+        }
+    }
+
+    /// RFC 7144 section 4: "Function Succeeded" says that the task is there.
+    fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
+        let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
+        let is_there = |task: &super::Task| task.lun == pdu.lun && task.answer.is_none();
+        let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
+            true => TaskManagementResult::FunctionSucceeded,
+            false => TaskManagementResult::FunctionComplete,
+        };
+        self.answer_management(id, pdu.itt, result);
+    }
+
+    fn ask_driver(&mut self, id: ConnectionId, pdu: &TaskManagementRequest, referenced: Option<TaskId>) {
+        let key = self.open_management(id, pdu, None);
+        self.hand_over(id, pdu, key, referenced);
+    }
+
+    fn open_management(
+        &mut self,
+        connection: ConnectionId,
+        pdu: &TaskManagementRequest,
+        waiting: Option<TaskManagementRequest>,
+    ) -> Key {
+        self.immediate += u32::from(pdu.immediate);
+        self.managements.insert(Management { connection, itt: pdu.itt, immediate: pdu.immediate, waiting })
+    }
+
+    fn hand_over(
+        &mut self,
+        connection: ConnectionId,
+        pdu: &TaskManagementRequest,
+        key: Key,
+        referenced: Option<TaskId>,
+    ) {
+        self.events.push_back(Event::TaskManagement(TmfRequest {
+            tmf: TmfId(key),
+            connection,
+            function: pdu.function,
+            lun: pdu.lun,
+            referenced,
+        }));
+    }
+
+    /// Behind the answers that wait on the connection: none of the affected tasks' answers may come after this one
+    /// (section 4.2.3.3 (f)).
+    fn answer_management(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
+        let none = Sn(0);
+        let pdu = TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none };
+        if let Some(connection) = self.connection_mut(id) {
+            connection.say_after_answers(pdu.emit(), None);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The target's half of a session in full feature phase (RFC 7143), as a machine without I/O.
+//!
+//! One [`Session`] serves all connections of a session, which live on one thread. A driver hands it headers as
+//! they arrive, asks it where each data segment belongs, and does what its events say; what there is to send comes
+//! out of [`Session::poll_transmit`], connection by connection. Payload never passes through here: the machine
+//! names a task and an offset, and the driver receives into, or sends from, where the bytes lie.
+//!
+//! ```text
+//!              handle_header ─► Segment ─► (driver receives) ─► handle_segment
+//!   wire ──►        │                                                │           ──► poll_transmit ──► wire
+//!                   ▼                                                ▼                     ▲
+//!             Event::Command ─► expect_data ─► R2Ts … ─► Event::DataComplete ─► respond ───┘
+//! ```
+//!
+//! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
+//! delivered), `receive` and `inbound` (commands and their data), `answer` and `transmit` (Data-In and status),
+//! `management`, `text`, `logout`, `keepalive` (the rest of the protocol).
+//!
+//! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
+//! twice.
+
+mod answer;
+mod config;
+mod connection;
+mod event;
+mod fatal;
+mod inbound;
+mod keepalive;
+mod logout;
+mod management;
+mod notice;
+mod receive;
+mod respond;
+mod tags;
+mod task;
+mod text;
+mod transmit;
+mod window;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+pub use config::{ConnectionStart, NopPolicy, SessionConfig};
+pub use event::{CloseReason, Command, ConnectionId, DataFault, Event, TaskId, TextQuery, TmfId, TmfRequest};
+pub use fatal::Fatal;
+pub use notice::Notice;
+pub use receive::{Place, Segment};
+pub use respond::Response;
+pub use transmit::{Payload, Transmit};
+
+use self::connection::Connection;
+use self::management::Management;
+use self::tags::Tags;
+use self::task::Task;
+use self::window::Window;
+use crate::negotiate::Parameters;
+use crate::pdu::Cid;
+use crate::serial::Sn;
+use crate::slab::{Key, Slab};
+
+/// A session: its command window, its tasks and its connections.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    window: Window,
+    tasks: Slab<Task>,
+    tags: Tags,
+    managements: Slab<Management>,
+    connections: Vec<Option<Connection>>,
+    /// Distinguishes the connections that have had the same index.
+    generation: u16,
+    events: VecDeque<Event>,
+    counters: Counters,
+    /// Non-immediate tasks whose last PDU has not been sent: each keeps a place of the command window.
+    active: u32,
+    /// Immediate tasks and task management functions under way.
+    immediate: u32,
+    /// Data of commands that wait for their turn, in bytes.
+    staged_bytes: usize,
+}
+
+/// What has happened in a session so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// SCSI commands handed to the driver.
+    pub commands: u64,
+    /// Commands outside the command window, or repeated within it: ignored, as section 4.2.2.1 demands.
+    pub commands_ignored: u64,
+    /// Data-Out PDUs for tasks that are not there any more: dropped.
+    pub data_out_late: u64,
+    /// Data segments that did not match their digest.
+    pub digest_errors: u64,
+    /// PDUs answered by a Reject.
+    pub rejects: u64,
+}
+
+impl Session {
+    /// A session without connections. The first is the one whose login made it.
+    pub fn new(config: SessionConfig) -> Session {
+        Session {
+            window: Window::new(config.exp_cmd_sn, config.window),
+            config,
+            tasks: Slab::new(),
+            tags: Tags::default(),
+            managements: Slab::new(),
+            connections: Vec::new(),
+            generation: 0,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            active: 0,
+            immediate: 0,
+            staged_bytes: 0,
+        }
+    }
+
+    /// A connection has logged in.
+    pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
+        let free = self.connections.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        self.generation = self.generation.wrapping_add(1);
+        // MaxConnections is a 16-bit number, and the login keeps to it.
+        let id = ConnectionId { index: index as u16, generation: self.generation };
+        self.connections[index] = Some(Connection::new(id, cid, start, now, self.config.text_bytes_max));
+        id
+    }
+
+    /// A connection is gone. Its tasks die with it (ErrorRecoveryLevel 0); [`Event::TaskGone`] tells which. The
+    /// session goes on if it has others.
+    pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        self.connections[id.index()] = None;
+        self.drop_tasks_of(id);
+        self.managements_lose(id);
+        self.release();
+    }
+
+    /// What the driver is to do next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            let event = self.events.pop_front()?;
+            if self.is_current(&event) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The parameters that the leading login agreed on.
+    pub fn parameters(&self) -> &Parameters {
+        &self.config.parameters
+    }
+
+    /// Tasks that are there: not delivered yet, under way, or being answered.
+    pub fn commands_in_flight(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The next CmdSN in order.
+    pub fn exp_cmd_sn(&self) -> Sn {
+        self.window.exp_cmd_sn()
+    }
+
+    /// The last CmdSN that the initiator has been told there is room for.
+    pub fn max_cmd_sn(&self) -> Sn {
+        self.window.max_cmd_sn()
+    }
+
+    /// The connections there are.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
+        self.connections.iter().flatten().map(|connection| (connection.id, connection.cid))
+    }
+
+    fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(id.index())?.as_ref().filter(|connection| connection.id == id)
+    }
+
+    fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
+    }
+
+    /// Whether an event still means something: a task may have ended between the event's cause and now.
+    fn is_current(&self, event: &Event) -> bool {
+        match event {
+            Event::Command(Command { task, .. })
+            | Event::StagedData { task, .. }
+            | Event::DataComplete { task }
+            | Event::DataFailed { task, .. } => {
+                self.tasks.get(task.key).is_some_and(|task| task.answer.is_none())
+            }
+            Event::TaskManagement(_)
+            | Event::SendTargets { .. }
+            | Event::TaskGone { .. }
+            | Event::Close { .. } => true,
+        }
+    }
+
+    /// Takes a task off all books, whatever it has got to.
+    fn remove_task(&mut self, key: Key) -> Option<Task> {
+        let task = self.tasks.remove(key)?;
+        self.tags.remove(task.itt);
+        self.staged_bytes -= task.staged_bytes();
+        if task.immediate {
+            self.immediate -= 1;
+        } else if !task.is_held() {
+            self.active -= 1;
+        }
+        Some(task)
+    }
+
+    /// Ends the tasks of a connection, and tells the driver of those that it knows.
+    fn drop_tasks_of(&mut self, id: ConnectionId) {
+        let doomed: Vec<Key> =
+            self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
+        doomed.into_iter().for_each(|key| self.drop_task(key));
+    }
+
+    fn drop_task(&mut self, key: Key) {
+        let Some(task) = self.remove_task(key) else { return };
+        match task.is_held() {
+            true => self.window.forget(key),
+            false => {
+                self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } })
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The driver spoke: what it takes of a command's data, and how the command ends.
+
+use super::Session;
+use super::answer::Answer;
+use super::connection::Say;
+use super::event::{ConnectionId, DataFault, TaskId};
+use crate::pdu::NopIn;
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// SAM-5 status.
+    pub status: u8,
+    /// Sense data; empty for none. What is beyond 65,535 bytes is not sent.
+    pub sense: &'a [u8],
+    /// Bytes that the driver holds to be sent as Data-In. What is beyond the EDTL is not sent.
+    pub data_in: u32,
+    /// Bytes that the CDB asks to move, in the command's direction (a bidirectional command's: to write). The
+    /// difference to the EDTL is reported as residual.
+    pub expected: u64,
+}
+
+impl Session {
+    /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
+    /// [`super::Event::DataComplete`] says so. See [`super::Event::Command`] for when to call this.
+    pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        if entry.answer.is_none() {
+            entry.inbound.expect(wanted.min(entry.lengths.write));
+            self.go_on(task.key);
+        }
+    }
+
+    /// A command has ended. Only the first answer counts; an answer to a task that is gone does nothing.
+    ///
+    /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
+    pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        if entry.answer.is_none() {
+            let Response { status, sense, data_in, expected } = response;
+            entry.answer = Some(Answer::new(status, sense, data_in, expected, entry.lengths));
+            // Data that did not match their digest: "it MUST wait to receive all the data (signaled by a data PDU
+            // with the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
+            if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {
+                self.queue_answer(task.key);
+            }
+        }
+    }
+
+    /// The driver gives a command up, and has fenced it: nothing is answered, and data that still come for it are
+    /// dropped.
+    pub fn abort(&mut self, task: TaskId) {
+        if self.remove_task(task.key).is_some() {
+            self.tell_of_room(task.connection);
+        }
+    }
+
+    /// Queues an answer that has waited for the last of its command's data.
+    pub(super) fn answer_if_drained(&mut self, key: Key) {
+        let waits = |task: &&super::Task| task.answer.is_some() && !task.queued && task.inbound.is_drained();
+        if self.tasks.get(key).as_ref().is_some_and(waits) {
+            self.queue_answer(key);
+        }
+    }
+
+    fn queue_answer(&mut self, key: Key) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.queued = true;
+        let id = task.connection;
+        if let Some(connection) = self.connection_mut(id) {
+            connection.answers.push_back(Say::Answer(key));
+        }
+    }
+
+    /// An initiator that was told to send nothing must hear when it may again, and no answer may be due that would
+    /// tell it.
+    fn tell_of_room(&mut self, id: ConnectionId) {
+        if !self.window.is_closed() {
+            return;
+        }
+        let Some(connection) = self.connection_mut(id) else { return };
+        if connection.urgent.is_empty() && connection.answers.is_empty() {
+            let none = Sn(0);
+            let pdu = NopIn {
+                lun: crate::pdu::Lun(0),
+                itt: None,
+                ttt: None,
+                stat_sn: none,
+                exp_cmd_sn: none,
+                max_cmd_sn: none,
+                data_segment_length: 0,
+            };
+            connection.say_aside(pdu.emit());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Text in full feature phase (RFC 7143 sections 6.3 and 11.10): which targets there are, and the one number that a
+//! connection may still change, MaxRecvDataSegmentLength.
+//!
+//! Either side's text may need several PDUs. The initiator's pieces (C set) are each answered by an empty response;
+//! ours are each asked for by an empty request that quotes our tag.
+//!
+//! ```text
+//!   initiator                                   target
+//!   SendTargets=All        F  ttt=none  ───▶
+//!                                       ◀───    TargetName=… (as much as fits)   C  ttt=1
+//!   (empty)                F  ttt=1     ───▶
+//!                                       ◀───    …the rest                        F  ttt=none
+//! ```
+
+use super::Session;
+use super::connection::Connection;
+use super::event::{ConnectionId, Event, TextQuery};
+use crate::keys::{Key, answer};
+use crate::negotiate::SessionType;
+use crate::pdu::{Lun, RejectReason, TextRequest, TextResponse, Ttt};
+use crate::serial::Sn;
+use crate::text::{self, Assembly, Pair, Pieces};
+
+/// A connection's exchange of text; there is one at a time.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    incoming: Assembly,
+    outgoing: Pieces,
+    /// The tag of our last response, if the exchange goes on.
+    ttt: Option<Ttt>,
+    tags: u32,
+    /// The request that waits for the driver's answer, and what we have to say before it.
+    asked: Option<(TextRequest, Vec<u8>)>,
+}
+
+impl Exchange {
+    pub(super) fn new(text_bytes_max: usize) -> Exchange {
+        Exchange {
+            incoming: Assembly::new(text_bytes_max),
+            outgoing: Pieces::default(),
+            ttt: None,
+            tags: 0,
+            asked: None,
+        }
+    }
+
+    /// A request without our tag begins a new exchange, and ends one that was under way (section 11.10.4).
+    fn restart(&mut self) {
+        self.incoming.clear();
+        self.outgoing = Pieces::default();
+        self.ttt = None;
+    }
+
+    fn next_tag(&mut self) -> Option<Ttt> {
+        self.tags = (self.tags + 1) & 0x7fff_ffff;
+        self.ttt = Ttt::new(self.tags);
+        self.ttt
+    }
+}
+
+impl Session {
+    /// The driver's answer to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
+    /// Nothing if there are no such targets.
+    pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>) {
+        let Some(connection) = self.connection_mut(id) else { return };
+        if let Some((request, mut said)) = connection.text.asked.take() {
+            said.append(&mut text);
+            connection.reply(&request, said);
+        }
+    }
+
+    pub(super) fn handle_text(&mut self, id: ConnectionId, request: &TextRequest, data: &[u8]) {
+        let Some(connection) = self.connection_mut(id) else { return };
+        let exchange = &mut connection.text;
+        // "An initiator MUST have at most one outstanding Text Request on a connection" (section 11.10).
+        if exchange.asked.is_some() {
+            return self.reject(id, RejectReason::ProtocolError);
+        }
+        match request.ttt {
+            None => exchange.restart(),
+            ttt if ttt == exchange.ttt => {}
+            Some(_) => return self.reject(id, RejectReason::InvalidPduField),
+        }
+        if !exchange.outgoing.is_empty() {
+            return match data.is_empty() {
+                true => connection.say_piece(request),
+                false => self.reject(id, RejectReason::ProtocolError),
+            };
+        }
+        match exchange.incoming.add(data, request.continues) {
+            Ok(None) => connection.ask_for_more(request),
+            Ok(Some(text)) => self.answer_text(id, request, &text),
+            Err(_) => self.reject(id, RejectReason::ProtocolError),
+        }
+    }
+
+    fn answer_text(&mut self, id: ConnectionId, request: &TextRequest, text: &[u8]) {
+        let Ok(pairs) = text::parse(text) else { return self.reject(id, RejectReason::InvalidPduField) };
+        let is_discovery = self.config.parameters.session_type == SessionType::Discovery;
+        let mut query = None;
+        let mut reply = Vec::new();
+        let Some(connection) = self.connection_mut(id) else { return };
+        for pair in pairs {
+            match Key::find(pair.key) {
+                Some(Key::SendTargets) => query = send_targets(pair.value, is_discovery),
+                Some(Key::MaxRecvDataSegmentLength) => connection.take_segment_max(pair, &mut reply),
+                // Declared, not negotiated: nothing to say.
+                Some(Key::InitiatorAlias | Key::InitiatorName) => {}
+                // Everything else was settled by the login.
+                Some(_) => text::append(&mut reply, pair.key, answer::REJECT),
+                None => text::append(&mut reply, pair.key, answer::NOT_UNDERSTOOD),
+            }
+            if query.is_none() && Key::find(pair.key) == Some(Key::SendTargets) {
+                text::append(&mut reply, pair.key, answer::REJECT);
+            }
+        }
+        match query {
+            Some(which) => {
+                connection.text.asked = Some((*request, reply));
+                self.events.push_back(Event::SendTargets { connection: id, which });
+            }
+            None => connection.reply(request, reply),
+        }
+    }
+}
+
+impl Connection {
+    /// Section 13.12: a declaration, of 512 to 2^24-1 bytes. It holds for what is sent from now on.
+    fn take_segment_max(&mut self, pair: Pair<'_>, reply: &mut Vec<u8>) {
+        match text::number(pair.value) {
+            Some(bytes @ 512..=0xff_ffff) => self.peer_segment_max = bytes,
+            Some(_) | None => text::append(reply, pair.key, answer::REJECT),
+        }
+    }
+
+    fn reply(&mut self, request: &TextRequest, text: Vec<u8>) {
+        self.text.outgoing = Pieces::new(text);
+        self.say_piece(request);
+    }
+
+    fn say_piece(&mut self, request: &TextRequest) {
+        let (data, continues) = self.text.outgoing.next(self.peer_segment_max as usize);
+        let is_final = request.is_final && !continues;
+        self.say_text(request, data, is_final, continues);
+    }
+
+    fn ask_for_more(&mut self, request: &TextRequest) {
+        self.say_text(request, Vec::new(), false, false);
+    }
+
+    fn say_text(&mut self, request: &TextRequest, data: Vec<u8>, is_final: bool, continues: bool) {
+        let ttt = if is_final { None } else { self.text.next_tag() };
+        self.text.ttt = ttt;
+        let pdu = TextResponse {
+            is_final,
+            continues,
+            lun: Lun(0),
+            itt: request.itt,
+            ttt,
+            stat_sn: Sn(0),
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+            data_segment_length: data.len() as u32,
+        };
+        self.say_status(pdu.emit(), data);
+    }
+}
+
+/// Appendix C. "All … MUST NOT be supported" outside discovery, where the rest would mean nothing inside.
+fn send_targets(value: &str, is_discovery: bool) -> Option<TextQuery> {
+    match value {
+        "All" if is_discovery => Some(TextQuery::All),
+        "All" => None,
+        "" if is_discovery => None,
+        "" => Some(TextQuery::Own),
+        name => Some(TextQuery::One(name.to_owned())),
+    }
+}

@@ -1,0 +1,247 @@
+//! What there is to say, one PDU at a time, numbered as it is said.
+
+use super::answer::{Chunk, Limits};
+use super::connection::{Closing, Ready, Say};
+use super::event::{CloseReason, ConnectionId, Event, TaskId};
+use super::{Session, inbound};
+use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse};
+use crate::serial::Sn;
+use crate::slab::Key;
+use std::num::NonZeroU32;
+
+/// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its header. Targets send no additional header segments.
+    pub header: Bhs,
+    /// Its data.
+    pub payload: Payload,
+    /// Nothing of this task follows: when this is sent, its data may be freed.
+    pub last_of: Option<TaskId>,
+}
+
+/// The data of a PDU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// None.
+    None,
+    /// These bytes.
+    Inline(Vec<u8>),
+    /// A part of a task's data.
+    Task {
+        /// The task.
+        task: TaskId,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+    },
+}
+
+impl Session {
+    /// The next PDU to send on a connection. Events may come of it: [`Event::Close`] does, behind a logout's
+    /// answer.
+    pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
+        loop {
+            let connection = self.connection_mut(id)?;
+            if let Some(say) = connection.urgent.pop_front() {
+                if let Some(transmit) = self.say_urgent(id, say) {
+                    return Some(transmit);
+                }
+            } else if let Some(&Say::Answer(key)) = connection.answers.front() {
+                if let Some(transmit) = self.say_answer(id, key) {
+                    return Some(transmit);
+                }
+            } else {
+                return match connection.answers.pop_front()? {
+                    Say::Ready(ready) => Some(self.say_ready(id, *ready)),
+                    Say::Answer(_) | Say::R2t(_) => None,
+                };
+            }
+        }
+    }
+
+    fn say_urgent(&mut self, id: ConnectionId, say: Say) -> Option<Transmit> {
+        match say {
+            Say::Ready(ready) => {
+                if let Some(connection) = self.connection_mut(id) {
+                    connection.urgent_bytes -= ready.data.len();
+                }
+                Some(self.say_ready(id, *ready))
+            }
+            Say::R2t(key) => self.say_r2t(id, key),
+            Say::Answer(key) => self.say_answer(id, key),
+        }
+    }
+
+    fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
+        let Ready { mut bhs, data, is_status, then } = ready;
+        self.stamp_stat_sn(id, &mut bhs, is_status);
+        self.stamp_window(&mut bhs);
+        match then {
+            Some(Closing::One(connection, reason)) => {
+                self.events.push_back(Event::Close { connection, reason })
+            }
+            Some(Closing::All) => self.close_all(),
+            None => {}
+        }
+        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
+        Transmit { header: bhs, payload, last_of: None }
+    }
+
+    fn close_all(&mut self) {
+        let all = self.connections.iter().flatten().map(|connection| connection.id);
+        let close = |connection| Event::Close { connection, reason: CloseReason::Logout };
+        self.events.extend(all.map(close));
+    }
+
+    fn say_r2t(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        let task = self.tasks.get_mut(key).filter(|task| task.answer.is_none())?;
+        let burst = task.inbound.send_r2t(&self.config.parameters)?;
+        let pdu = R2t {
+            lun: task.lun,
+            itt: task.itt,
+            ttt: inbound::r2t_tag(key, burst.r2t_sn),
+            stat_sn: Sn(0),
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+            r2t_sn: Sn(burst.r2t_sn),
+            buffer_offset: burst.offset,
+            desired_data_transfer_length: NonZeroU32::new(burst.length)?,
+        };
+        let mut header = pdu.emit();
+        self.stamp_stat_sn(id, &mut header, false);
+        self.stamp_window(&mut header);
+        Some(Transmit { header, payload: Payload::None, last_of: None })
+    }
+
+    /// The next piece of the answer that is first in its queue; takes it off the queue with its last.
+    fn say_answer(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        let limits = self.limits(id);
+        let Some(task) = self.tasks.get_mut(key) else {
+            self.end_answer(id);
+            return None;
+        };
+        let (lengths, itt) = (task.lengths, task.itt);
+        match task.answer.as_mut()?.next_chunk(limits, lengths) {
+            Some(chunk) => Some(self.say_chunk(id, key, itt, chunk)),
+            None => self.say_response(id, key),
+        }
+    }
+
+    fn say_chunk(&mut self, id: ConnectionId, key: Key, itt: Itt, chunk: Chunk) -> Transmit {
+        let task = TaskId { key, connection: id };
+        let status = chunk.with_status.then(|| self.take_status(id, key));
+        let mut header = DataIn {
+            is_final: chunk.is_final,
+            acknowledge: false,
+            status,
+            lun: Lun(0),
+            itt,
+            ttt: None,
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+            data_sn: Sn(chunk.data_sn),
+            buffer_offset: chunk.offset,
+            data_segment_length: chunk.length,
+        }
+        .emit();
+        self.stamp_window(&mut header);
+        Transmit {
+            header,
+            payload: Payload::Task { task, offset: chunk.offset, length: chunk.length },
+            last_of: chunk.with_status.then_some(task),
+        }
+    }
+
+    /// The status that rides on a task's last Data-In: the task is over.
+    fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
+        self.end_answer(id);
+        let task = self.remove_task(key);
+        let answer = task.as_ref().and_then(|task| Some((task.answer.as_ref()?, task.lengths)));
+        DataInStatus {
+            status: answer.map_or(0, |(answer, _)| answer.status),
+            stat_sn: self.next_stat_sn(id),
+            residual: answer.map_or(crate::pdu::Residual::None, |(answer, lengths)| answer.residual(lengths)),
+        }
+    }
+
+    fn say_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        self.end_answer(id);
+        let task = self.remove_task(key)?;
+        let answer = task.answer?;
+        let data = sense_segment(&answer.sense);
+        let r2ts = if task.lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
+        let mut header = ScsiResponse {
+            response: Response::Completed,
+            status: answer.status,
+            itt: task.itt,
+            snack_tag: 0,
+            stat_sn: self.next_stat_sn(id),
+            exp_cmd_sn: Sn(0),
+            max_cmd_sn: Sn(0),
+            exp_data_sn: Sn(answer.data_sn().wrapping_add(r2ts)),
+            residual: answer.residual(task.lengths),
+            read_residual: answer.read_residual(task.lengths),
+            data_segment_length: data.len() as u32,
+        }
+        .emit();
+        self.stamp_window(&mut header);
+        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
+        Some(Transmit { header, payload, last_of: Some(TaskId { key, connection: id }) })
+    }
+
+    fn end_answer(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.answers.pop_front();
+        }
+    }
+
+    fn limits(&self, id: ConnectionId) -> Limits {
+        Limits {
+            segment: self.connection(id).map_or(1, |connection| connection.peer_segment_max.max(1)),
+            burst: self.config.parameters.max_burst_length.max(1),
+        }
+    }
+
+    // --- numbers
+
+    fn next_stat_sn(&mut self, id: ConnectionId) -> Sn {
+        let Some(connection) = self.connection_mut(id) else { return Sn(0) };
+        let stat_sn = connection.stat_sn;
+        connection.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    /// All PDUs but Data-In without status carry the next StatSN; statuses use it up.
+    fn stamp_stat_sn(&mut self, id: ConnectionId, header: &mut Bhs, is_status: bool) {
+        let stat_sn = match is_status {
+            true => self.next_stat_sn(id),
+            false => self.connection(id).map_or(Sn(0), |connection| connection.stat_sn),
+        };
+        header.set_u32(STAT_SN, stat_sn.0);
+    }
+
+    /// Every PDU of a target tells the command window as it is now.
+    fn stamp_window(&mut self, header: &mut Bhs) {
+        let max_cmd_sn = self.window.open(self.active);
+        header.set_u32(EXP_CMD_SN, self.window.exp_cmd_sn().0);
+        header.set_u32(MAX_CMD_SN, max_cmd_sn.0);
+    }
+}
+
+/// Section 11.4.7: sense data behind their length in two bytes.
+fn sense_segment(sense: &[u8]) -> Vec<u8> {
+    let Ok(length) = u16::try_from(sense.len()) else {
+        return sense_segment(&sense[..usize::from(u16::MAX)]);
+    };
+    match length {
+        0 => Vec::new(),
+        length => [&length.to_be_bytes(), sense].concat(),
+    }
+}
+
+/// Where all PDUs of a target have their numbers (section 11).
+const STAT_SN: usize = 24;
+const EXP_CMD_SN: usize = 28;
+const MAX_CMD_SN: usize = 32;

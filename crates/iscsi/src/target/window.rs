@@ -1,0 +1,162 @@
+//! The command window: in which order commands are delivered (RFC 7143 section 4.2.2.1).
+//!
+//! ```text
+//!      … | ExpCmdSN | …held, or not yet arrived… | MaxCmdSN | …
+//!   ignored   now                 early                        ignored
+//! ```
+
+use std::collections::VecDeque;
+
+use super::receive::Request;
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// The numbers of the window, and what has arrived before its turn.
+#[derive(Debug)]
+pub(super) struct Window {
+    exp_cmd_sn: Sn,
+    max_cmd_sn: Sn,
+    depth: u32,
+    /// By distance from ExpCmdSN. Never longer than the window has been wide.
+    held: VecDeque<Option<Held>>,
+}
+
+/// What has arrived before its turn.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A SCSI command; the rest is with its task.
+    Command(Key),
+    /// Anything else.
+    Request(Box<Request>),
+    /// Nothing any more: it was aborted, and its number counts as received.
+    Nothing,
+}
+
+/// Where a CmdSN stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is the next.
+    Now,
+    /// Others come first.
+    Early,
+    /// "The target MUST silently ignore any non-immediate command outside of this range or non-immediate
+    /// duplicates within the range."
+    Never,
+}
+
+impl Window {
+    pub(super) fn new(exp_cmd_sn: Sn, depth: u32) -> Window {
+        // Serial numbers compare over half a circle; a window of a million is beyond any use.
+        let depth = depth.clamp(1, 1 << 20);
+        let max_cmd_sn = exp_cmd_sn.plus(depth).minus(1);
+        Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new() }
+    }
+
+    pub(super) fn exp_cmd_sn(&self) -> Sn {
+        self.exp_cmd_sn
+    }
+
+    pub(super) fn max_cmd_sn(&self) -> Sn {
+        self.max_cmd_sn
+    }
+
+    /// Whether the initiator has been told that it may send nothing.
+    pub(super) fn is_closed(&self) -> bool {
+        self.max_cmd_sn.lt(self.exp_cmd_sn)
+    }
+
+    /// Opens the window as wide as `active` commands leave it, and says what it reaches to. It is never taken
+    /// back: "a MaxCmdSN value less than the local one is ignored", so a window that shrinks is a promise broken.
+    pub(super) fn open(&mut self, active: u32) -> Sn {
+        let reach = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
+        if self.max_cmd_sn.lt(reach) {
+            self.max_cmd_sn = reach;
+        }
+        self.max_cmd_sn
+    }
+
+    pub(super) fn turn(&self, cmd_sn: Sn) -> Turn {
+        if !(self.exp_cmd_sn.le(cmd_sn) && cmd_sn.le(self.max_cmd_sn)) {
+            return Turn::Never;
+        }
+        match self.exp_cmd_sn.distance(cmd_sn) {
+            0 => Turn::Now,
+            ahead => match self.held.get(ahead as usize) {
+                Some(Some(_)) => Turn::Never,
+                Some(None) | None => Turn::Early,
+            },
+        }
+    }
+
+    /// The next number in order has arrived.
+    pub(super) fn advance(&mut self) {
+        self.held.pop_front();
+        self.exp_cmd_sn = self.exp_cmd_sn.next();
+    }
+
+    /// Keeps something whose [`Turn`] is not yet.
+    pub(super) fn hold(&mut self, cmd_sn: Sn, what: Held) {
+        let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
+        if self.held.len() <= ahead {
+            self.held.resize_with(ahead + 1, || None);
+        }
+        self.held[ahead] = Some(what);
+    }
+
+    /// What was kept under the number that is next now, if it has arrived; the number is then used up.
+    pub(super) fn take_next(&mut self) -> Option<Held> {
+        let next = self.held.front_mut()?.take()?;
+        self.advance();
+        Some(next)
+    }
+
+    /// A held command is gone; its number still counts as received.
+    pub(super) fn forget(&mut self, key: Key) {
+        let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
+        if let Some(held) = self.held.iter_mut().find(is_it) {
+            *held = Some(Held::Nothing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outside_the_window_and_repeated_ones_have_no_turn() {
+        let mut window = Window::new(Sn(10), 4);
+        let turns = |window: &Window| [9, 10, 11, 13, 14].map(|sn| window.turn(Sn(sn)));
+        assert_eq!(turns(&window), [Turn::Never, Turn::Now, Turn::Early, Turn::Early, Turn::Never]);
+        window.hold(Sn(13), Held::Nothing);
+        assert_eq!(window.turn(Sn(13)), Turn::Never);
+        window.advance();
+        assert_eq!((window.turn(Sn(11)), window.turn(Sn(12))), (Turn::Now, Turn::Early));
+    }
+
+    #[test]
+    fn what_is_held_comes_when_the_gap_is_filled() {
+        let mut window = Window::new(Sn(u32::MAX), 8);
+        window.hold(Sn(0), Held::Nothing);
+        window.hold(Sn(2), Held::Nothing);
+        assert!(window.take_next().is_none());
+        window.advance();
+        assert!(window.take_next().is_some());
+        assert!(window.take_next().is_none());
+        assert_eq!(window.exp_cmd_sn(), Sn(1));
+    }
+
+    #[test]
+    fn the_window_closes_by_standing_still_and_never_shrinks() {
+        let mut window = Window::new(Sn(1), 2);
+        assert_eq!(window.max_cmd_sn(), Sn(2));
+        window.advance();
+        assert_eq!(window.open(1), Sn(2));
+        window.advance();
+        assert_eq!(window.open(2), Sn(2));
+        assert!(window.is_closed());
+        assert_eq!(window.turn(Sn(3)), Turn::Never);
+        assert_eq!(window.open(1), Sn(3));
+        assert_eq!(window.turn(Sn(3)), Turn::Now);
+    }
+}
