@@ -30,4 +30,4 @@ pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step};
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
-pub use unit::{Fence, Keep, LogicalUnit, LogicalUnitOptions};
+pub use unit::{Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault};

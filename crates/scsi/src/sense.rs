@@ -231,6 +231,8 @@ pub mod asc {
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const WRITE_ERROR: u16 = 0x0c00;
+    pub const UNEXPECTED_UNSOLICITED_DATA: u16 = 0x0c0c;
+    pub const NOT_ENOUGH_UNSOLICITED_DATA: u16 = 0x0c0d;
     pub const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: u16 = 0x0e03;
     pub const UNRECOVERED_READ_ERROR: u16 = 0x1100;
     pub const PARAMETER_LIST_LENGTH_ERROR: u16 = 0x1a00;
@@ -266,6 +268,7 @@ pub mod asc {
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;
     pub const REPORTED_LUNS_DATA_CHANGED: u16 = 0x3f0e;
     pub const INTERNAL_TARGET_FAILURE: u16 = 0x4400;
+    pub const PROTOCOL_SERVICE_CRC_ERROR: u16 = 0x4705;
     pub const MEDIUM_REMOVAL_PREVENTED: u16 = 0x5302;
     pub const INSUFFICIENT_REGISTRATION_RESOURCES: u16 = 0x5504;
 }

@@ -6,6 +6,7 @@
 //! it has not moved since this nexus last looked, they touch nothing that another core may hold.
 
 mod finish;
+mod front_end;
 mod gate;
 mod medium;
 mod state;
@@ -24,7 +25,7 @@ use crate::mode::{Facts, Pages};
 use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
-pub use state::Fence;
+pub use front_end::{Fence, TransferFault};
 pub(crate) use state::{Medium, Reserved, State};
 
 /// How a logical unit presents itself.
@@ -135,11 +136,6 @@ impl LogicalUnit {
                 state.raise(*id, Attention::CommandsCleared);
             }
         });
-    }
-
-    /// Takes the medium out of service because the device hangs, or back into it.
-    pub fn fence(&self, fence: Fence) {
-        self.change(|state| state.fence = fence);
     }
 
     /// The device has grown.

@@ -10,15 +10,6 @@ use crate::persistent::{NexusName, Registrations};
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
-/// Whether the medium may be accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
-    /// It may.
-    Open,
-    /// The device hangs: commands that need the medium get NOT READY at once instead of hanging with it.
-    Hung,
-}
-
 /// Whether there is a medium, in a unit whose medium can be ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
@@ -39,7 +30,8 @@ pub(crate) struct Attached {
 pub(crate) struct State {
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) medium: Medium,
-    pub(crate) fence: Fence,
+    /// How many front ends wait for the device to let go of what they gave up.
+    pub(crate) fences: usize,
     pub(crate) modes: Pages,
     /// Persistent reservations.
     pub(crate) registrations: Registrations,
@@ -52,7 +44,7 @@ impl State {
         State {
             nexuses: Vec::new(),
             medium: Medium::Loaded,
-            fence: Fence::Open,
+            fences: 0,
             modes,
             registrations,
             reserved_by: None,
@@ -117,12 +109,10 @@ impl State {
 
     /// Why the medium cannot be accessed, if it cannot.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
-        match (self.fence, self.medium) {
-            (Fence::Hung, _) => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
-            (Fence::Open, Medium::Ejected) => {
-                Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT))
-            }
-            (Fence::Open, Medium::Loaded) => Ok(()),
+        match self.medium {
+            _ if self.fences > 0 => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
+            Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),
+            Medium::Loaded => Ok(()),
         }
     }
 

@@ -1,0 +1,61 @@
+//! What a front end reports of its own accord: transfers that failed, commands it gave up, a device that hangs.
+
+use std::sync::Arc;
+
+use block::DeviceError;
+
+use crate::failure;
+use crate::plan::Reply;
+use crate::sense::{Condition, SenseKey, asc};
+use crate::unit::LogicalUnit;
+
+/// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense key
+/// is always ABORTED COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferFault {
+    /// A digest did not match.
+    Digest,
+    /// Data that were not asked for, or not agreed on.
+    UnexpectedUnsolicited,
+    /// Less than was announced.
+    NotEnoughUnsolicited,
+}
+
+/// Keeps the medium out of service for as long as it lives. Several may hold at once.
+pub struct Fence {
+    unit: Arc<LogicalUnit>,
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.unit.change(|state| state.fences -= 1);
+    }
+}
+
+impl LogicalUnit {
+    /// Takes the medium out of service because the device hangs: commands that need it get NOT READY, becoming
+    /// ready, at once instead of hanging with it.
+    pub fn fence(self: &Arc<Self>) -> Fence {
+        self.change(|state| state.fences += 1);
+        Fence { unit: Arc::clone(self) }
+    }
+
+    /// The reply to a command whose data did not arrive.
+    pub fn transfer_failed(&self, fault: TransferFault) -> Reply {
+        let code = match fault {
+            TransferFault::Digest => asc::PROTOCOL_SERVICE_CRC_ERROR,
+            TransferFault::UnexpectedUnsolicited => asc::UNEXPECTED_UNSOLICITED_DATA,
+            TransferFault::NotEnoughUnsolicited => asc::NOT_ENOUGH_UNSOLICITED_DATA,
+        };
+        self.refuse(&Condition::new(SenseKey::AbortedCommand, code))
+    }
+
+    /// The reply to a command that was given up while the device worked on it.
+    pub fn gave_up(&self, error: DeviceError) -> Reply {
+        self.refuse(&failure::condition(error))
+    }
+
+    fn refuse(&self, condition: &Condition) -> Reply {
+        Reply::check(condition, self.look(|state| state.sense_format()))
+    }
+}
