@@ -1,0 +1,168 @@
+//! What went over the wire, decoded by tshark: no malformed frame, and nothing that its iSCSI and SCSI dissectors
+//! call an error or a warning.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::NamedTempFile;
+
+use crate::program::{ended_within, installed, run, signal};
+use crate::server::Server;
+
+/// A complaint of Wireshark's about something that is right.
+struct Artefact {
+    /// In its message.
+    message: &'static str,
+    /// In what it says of the frame.
+    frame: &'static str,
+    /// The frame's data segment, in bytes, where the artefact depends on it.
+    data_bytes: Option<&'static str>,
+}
+
+const ARTEFACTS: &[Artefact] = &[
+    // libiscsi asks for 64 bytes of VPD page 83h first. The page is longer, so it is cut there, and its PAGE LENGTH
+    // says how long it is (SPC-4 4.3.5.6); the dissector follows the length beyond the data.
+    Artefact { message: "Malformed Packet", frame: "Inquiry Response Data", data_bytes: Some("64") },
+    // Frames of the loopback that two processors sent at the same time are captured in either order.
+    Artefact { message: "New fragment overlaps old data", frame: "Out-Of-Order", data_bytes: None },
+];
+
+/// TCP's own analysis, such as full windows, is of the loopback and not of what is tested.
+const GROUP_SEQUENCE: &str = "33554432";
+
+/// Does something with a server while its port is being captured, then has the capture decoded.
+pub(crate) fn watched<T>(server: &Server, what: impl FnOnce() -> T) -> T {
+    let Some(capture) = Capture::begin(server.port()) else { return what() };
+    let outcome = what();
+    let faults = capture.end();
+    assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+    outcome
+}
+
+struct Capture {
+    tshark: Child,
+    file: NamedTempFile,
+    port: u16,
+}
+
+impl Capture {
+    /// Begins to capture, or says why it cannot.
+    fn begin(port: u16) -> Option<Capture> {
+        if !installed(&["tshark"]) {
+            return None;
+        }
+        let file = NamedTempFile::new().expect("a temporary file");
+        let mut command = Command::new("tshark");
+        // A large kernel buffer, and an end before a fast run fills the disk: the beginning has every kind of PDU.
+        command.args([
+            "-q",
+            "-i",
+            "lo",
+            "-B",
+            "64",
+            "-a",
+            "packets:20000",
+            "-f",
+            &format!("tcp port {port}"),
+        ]);
+        command.arg("-w").arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut tshark = command.spawn().expect("tshark");
+        let mut lines = BufReader::new(tshark.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        if !lines.any(|line| line.contains("Capturing on")) {
+            eprintln!("not decoded: tshark may not capture on the loopback here");
+            let _ = tshark.wait();
+            return None;
+        }
+        std::thread::spawn(move || lines.for_each(drop)); // so that it never waits for us
+        wait_until_it_captures();
+        Some(Capture { tshark, file, port })
+    }
+
+    /// Ends the capture and returns tshark's complaints.
+    fn end(mut self) -> Vec<String> {
+        wait_until_it_captures();
+        if matches!(self.tshark.try_wait(), Ok(None)) {
+            signal(&self.tshark, "INT");
+        }
+        ended_within(&mut self.tshark, Duration::from_secs(20)).expect("tshark ends when interrupted");
+        assert!(
+            self.tell(&["-Y", "iscsi", "-T", "fields", "-e", "frame.number"]).lines().count() > 2,
+            "nothing captured"
+        );
+        self.tell(COMPLAINTS).lines().filter_map(fault).collect()
+    }
+
+    /// What tshark has to say about the capture.
+    fn tell(&self, what: &[&str]) -> String {
+        let file = self.file.path().display().to_string();
+        let decode_as = format!("tcp.port=={},iscsi", self.port);
+        run("tshark", &[&["-r", &file, "-d", &decode_as], what].concat()).expect_success()
+    }
+}
+
+/// Every frame with a complaint: severities, groups, messages, and what the frame is.
+const COMPLAINTS: &[&str] = &[
+    "-Y",
+    "_ws.malformed || _ws.expert.severity >= \"Warning\"",
+    "-T",
+    "fields",
+    "-E",
+    "aggregator=|",
+    "-e",
+    "frame.number",
+    "-e",
+    "_ws.expert.severity",
+    "-e",
+    "_ws.expert.group",
+    "-e",
+    "_ws.expert.message",
+    "-e",
+    "iscsi.datasegmentlength",
+    "-e",
+    "_ws.col.Info",
+];
+
+/// Expert information from "warning" upwards, in Wireshark's numbers.
+const WARNING: u32 = 0x0060_0000;
+
+/// A line of complaints, if one of them counts.
+fn fault(line: &str) -> Option<String> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [_, severities, groups, messages, data_bytes, frame] = fields[..] else { return None }; // tshark's own remarks
+    let artefact = |message: &str| {
+        ARTEFACTS.iter().any(|artefact| {
+            message.contains(artefact.message)
+                && frame.contains(artefact.frame)
+                && artefact.data_bytes.is_none_or(|bytes| bytes == data_bytes)
+        })
+    };
+    let mut complaints = severities.split('|').zip(groups.split('|')).zip(messages.split('|'));
+    let counts = complaints.any(|((severity, group), message)| {
+        let severity: u32 = severity.parse().unwrap_or_default();
+        severity >= WARNING && group != GROUP_SEQUENCE && !artefact(message)
+    });
+    counts.then(|| line.to_owned())
+}
+
+/// tshark says that it captures a moment before it does, and writes what it has captured a moment later.
+fn wait_until_it_captures() {
+    std::thread::sleep(Duration::from_millis(400));
+}
+
+#[test]
+fn a_complaint_of_tcp_is_not_one_of_iscsi() {
+    assert_eq!(fault("7\t6291456\t33554432\tTCP Zero Window segment\t\t[TCP ZeroWindow]"), None);
+    assert!(fault("7\t2097152|6291456\t33554432|83886080\tACK|Unknown Page\t64\tSCSI: Data In").is_some());
+}
+
+#[test]
+fn only_a_page_cut_at_64_bytes_may_look_malformed() {
+    let malformed = |bytes| {
+        format!(
+            "7\t8388608\t117440512\tMalformed Packet (Exception occurred)\t{bytes}\tData In (Inquiry Response Data)"
+        )
+    };
+    assert_eq!(fault(&malformed(64)), None);
+    assert!(fault(&malformed(72)).is_some());
+}

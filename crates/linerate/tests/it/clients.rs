@@ -1,0 +1,94 @@
+//! libiscsi's small programs: discovery, INQUIRY, READ CAPACITY, write protection, load.
+
+use crate::capture::watched;
+use crate::program::{installed, run};
+use crate::server::{Server, ask};
+
+#[test]
+fn discovery_lists_the_target_with_its_size() {
+    if !installed(&["iscsi-ls"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let said = watched(&server, || ask("iscsi-ls", &["-s"], &format!("iscsi://{}", server.portal())));
+    assert!(
+        said.contains(&format!("Target:{} Portal:{},1", server.target_name("disk"), server.portal())),
+        "{said}"
+    );
+    assert!(said.contains("Type:DIRECT_ACCESS (Size:63M)"), "{said}"); // it rounds (last LBA * block) down
+}
+
+#[test]
+fn every_vital_product_data_page_listed_is_there() {
+    if !installed(&["iscsi-inq"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let url = server.url("disk");
+    watched(&server, || {
+        let standard = ask("iscsi-inq", &[], &url);
+        assert!(standard.contains("Peripheral Device Type:DIRECT_ACCESS"), "{standard}");
+        let list = ask("iscsi-inq", &["-e", "1", "-c", "0"], &url);
+        let pages: Vec<u8> = list.lines().filter_map(listed_page).collect();
+        assert!(pages.contains(&0x83) && pages.contains(&0xb0), "{list}");
+        for page in pages {
+            run("iscsi-inq", &["-e", "1", "-c", &page.to_string(), &url]).expect_success();
+        }
+    });
+}
+
+/// The number in a line such as `Page:0xb0 BLOCK_LIMITS`.
+fn listed_page(line: &str) -> Option<u8> {
+    let (_, number) = line.split_once("0x")?;
+    u8::from_str_radix(number.get(..2)?, 16).ok()
+}
+
+#[test]
+fn capacity_and_block_lengths_are_as_specified() {
+    if !installed(&["iscsi-readcapacity16"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB", "large=ram:64MiB?block=4096"]);
+    watched(&server, || {
+        let said = ask("iscsi-readcapacity16", &[], &server.url("disk"));
+        assert!(said.contains("RETURNED LOGICAL BLOCK ADDRESS:131071"), "{said}");
+        assert!(said.contains("LOGICAL BLOCK LENGTH IN BYTES:512"), "{said}");
+        assert!(said.contains("LBPME:1 LBPRZ:1"), "{said}");
+        if server.is_ours() {
+            let said = ask("iscsi-readcapacity16", &[], &server.url("large"));
+            assert!(said.contains("RETURNED LOGICAL BLOCK ADDRESS:16383"), "{said}");
+            assert!(said.contains("LOGICAL BLOCK LENGTH IN BYTES:4096"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn software_write_protect_can_be_turned_on_and_off() {
+    if !installed(&["iscsi-swp", "qemu-io"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let url = server.url("disk");
+    let write = || run("qemu-io", &["-f", "raw", "-c", "write -P 0x5a 0 64k", &url]);
+    watched(&server, || {
+        assert!(ask("iscsi-swp", &[], &url).contains("SWP:0"));
+        ask("iscsi-swp", &["-s", "on"], &url);
+        assert!(ask("iscsi-swp", &[], &url).contains("SWP:1"));
+        write().expect_failure();
+        ask("iscsi-swp", &["-s", "off"], &url);
+        write().expect_success();
+    });
+}
+
+#[test]
+fn a_second_of_random_reads_has_no_error() {
+    if !installed(&["iscsi-perf"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let said = watched(&server, || {
+        ask("iscsi-perf", &["-m", "32", "-b", "8", "-t", "1", "-r"], &server.url("disk"))
+    });
+    assert!(said.contains("iops average"), "{said}");
+    assert!(!said.contains("iops average 0 "), "{said}");
+}

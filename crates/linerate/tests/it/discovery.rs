@@ -1,0 +1,84 @@
+//! Discovery by the Linux initiator's own tool, on systems whose kernel has no iSCSI module too.
+//!
+//! `iscsiadm -m discovery -t sendtargets` speaks iSCSI itself, but first asks a daemon for the initiator's name and
+//! looks in /sys for a transport, which only the kernel module brings. Both can be stood in for: the daemon by a
+//! thread that answers its three questions, /sys/class and /etc/iscsi by folders mounted over them in a mount
+//! namespace that dies with the command.
+
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::Command;
+
+use crate::capture::watched;
+use crate::program::{installed, run_command};
+use crate::server::Server;
+
+#[test]
+fn iscsiadm_finds_the_target() {
+    if !installed(&["iscsiadm", "unshare"]) || !may_mount() {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    stand_in_for_iscsid();
+    let said = watched(&server, || {
+        let mut command = Command::new("unshare");
+        run_command(command.args(["--mount", "sh", "-c", SCRIPT, "sh", &server.portal()])).expect_success()
+    });
+    assert!(said.contains(&format!("{},1 {}", server.portal(), server.target_name("disk"))), "{said}");
+}
+
+/// Mounting needs root.
+fn may_mount() -> bool {
+    let may = run_command(Command::new("unshare").args(["--mount", "true"])).status.success();
+    if !may {
+        eprintln!("skipped: mount namespaces need root");
+    }
+    may
+}
+
+/// The transport `tcp` as the module would show it, and a database of nodes that nobody else sees.
+const SCRIPT: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /mnt
+mkdir -p /mnt/class/iscsi_transport/tcp /mnt/class/iscsi_session /mnt/class/iscsi_host /mnt/etc
+echo 1 > /mnt/class/iscsi_transport/tcp/handle
+echo 0x39 > /mnt/class/iscsi_transport/tcp/caps
+echo InitiatorName=iqn.2026-01.io.linerate:interop > /mnt/etc/initiatorname.iscsi
+: > /mnt/etc/iscsid.conf
+mount --bind /mnt/etc /etc/iscsi
+test -d /sys/class/iscsi_transport || mount --bind /mnt/class /sys/class
+exec iscsiadm -m discovery -t sendtargets -p "$1"
+"#;
+
+/// Where iscsiadm looks for its daemon: an abstract socket.
+const ISCSID: &str = "ISCSIADM_ABSTRACT_NAMESPACE";
+
+/// The size of open-iscsi 2.1's request and response, as it sends and awaits them.
+const REQUEST_BYTES: usize = 16104;
+const RESPONSE_BYTES: usize = 2464;
+
+/// Answers iscsiadm in iscsid's place, as long as this process lives. Where the name is taken there is a real one.
+fn stand_in_for_iscsid() {
+    let name = SocketAddr::from_abstract_name(ISCSID).expect("a valid name");
+    let Ok(listener) = UnixListener::bind_addr(&name) else { return };
+    std::thread::spawn(move || listener.incoming().filter_map(Result::ok).for_each(answer));
+}
+
+/// A request begins with the number of what is asked for; so does the response, then 0 for success and the value.
+fn answer(mut stream: UnixStream) {
+    let mut request = vec![0; REQUEST_BYTES];
+    if stream.read_exact(&mut request).is_err() {
+        return; // iscsiadm looks first whether anybody is there
+    }
+    let value: &[u8] = match request[0] {
+        8 => b"iqn.2026-01.io.linerate:interop", // the initiator's name
+        10 => b"/etc/iscsi/iscsid.conf",         // the configuration file
+        _ => b"",                                // its alias
+    };
+    let mut response = vec![0; RESPONSE_BYTES];
+    response[..4].copy_from_slice(&request[..4]);
+    response[8..8 + value.len()].copy_from_slice(value);
+    let _ = stream.write_all(&response); // iscsiadm tells of it if it misses something
+}

@@ -1,0 +1,16 @@
+//! Other people's programs against the real binary: the last judge of what an initiator sees.
+//!
+//! Each test starts a server of its own on a free port of the loopback, with its own state folder, runs a program
+//! and looks at what it says; what went over the wire meanwhile is decoded by tshark, and must decode without a
+//! complaint. A program that is not installed makes its tests say so and hold; `cargo xtask test` installs them all.
+//!
+//! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to tell a fault of the test from one of ours.
+
+mod capture;
+mod clients;
+mod discovery;
+mod lifecycle;
+mod program;
+mod qemu;
+mod refusals;
+mod server;

@@ -1,0 +1,97 @@
+//! Running a program to its end, within a time.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whether all of these programs are installed; says which is not, once, as the reason for doing nothing.
+pub(crate) fn installed(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
+    let missing = |program: &&&str| !places.iter().any(|place| place.join(program).is_file());
+    let Some(program) = programs.iter().find(missing) else { return true };
+    eprintln!("skipped: {program} is not installed");
+    false
+}
+
+/// A program that has ended, and what it said on both its outputs.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) said: String,
+}
+
+impl Ended {
+    /// What it said, after making sure that it succeeded.
+    pub(crate) fn expect_success(self) -> String {
+        assert!(self.status.success(), "{}: {}", self.status, self.said);
+        self.said
+    }
+
+    /// What it said, after making sure that it failed.
+    pub(crate) fn expect_failure(self) -> String {
+        assert!(!self.status.success(), "succeeded: {}", self.said);
+        self.said
+    }
+}
+
+/// No program of these tests has a reason to take longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs a program with these arguments.
+pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &[A]) -> Ended {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    run_command(&mut command)
+}
+
+/// Runs a command. Both outputs go to one file, so that they come in order and never fill a pipe.
+pub(crate) fn run_command(command: &mut Command) -> Ended {
+    let mut output = tempfile::tempfile().expect("a temporary file");
+    let for_child = |output: &File| Stdio::from(output.try_clone().expect("another handle of it"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(for_child(&output))
+        .stderr(for_child(&output))
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let status = ended_within(&mut child, LIMIT);
+    let mut said = Vec::new();
+    output.rewind().and_then(|()| output.read_to_end(&mut said)).expect("what was just written");
+    let said = String::from_utf8_lossy(&said).into_owned();
+    match status {
+        Some(status) => Ended { status, said },
+        None => panic!("{command:?} did not end within {LIMIT:?}: {said}"),
+    }
+}
+
+/// Waits for a child's end; kills it and returns nothing when its time is up.
+pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child to wait for") {
+            return Some(status);
+        }
+        if Instant::now() >= deadline {
+            child.kill().and_then(|()| child.wait()).expect("a child to kill");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5)); // waiting for another process, which nothing announces
+    }
+}
+
+/// Sends a child a signal by its name.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name}");
+}
+
+/// A file of so many bytes that repeat nothing within a block and differ between blocks.
+pub(crate) fn write_patterned_file(path: &Path, size_bytes: usize) {
+    let words =
+        (0..size_bytes as u64 / 8).flat_map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes());
+    std::fs::write(path, words.collect::<Vec<u8>>()).expect("a temporary file");
+}

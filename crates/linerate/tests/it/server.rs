@@ -1,0 +1,209 @@
+//! The server under test: started, waited for, stopped, killed and started again.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::program::{ended_within, run, run_command, signal};
+
+/// A running server with a state folder that outlives restarts, on a port that stays the same.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kind: Kind,
+    child: Child,
+    port: u16,
+    volumes: Vec<String>,
+    state: TempDir,
+}
+
+/// Whose server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Linerate,
+    /// To check these tests themselves.
+    Tgt,
+}
+
+/// How long a server may take from its start to the line `ready`.
+const START: Duration = Duration::from_secs(20);
+
+/// How long a server may take from SIGTERM to its end: it promises 10 s.
+const STOP: Duration = Duration::from_secs(11);
+
+const TGT_NAME: &str = "iqn.2026-01.io.linerate:disk";
+
+impl Server {
+    /// Serves volumes, `NAME=SPEC`; `{state}` in one is the server's state folder.
+    pub(crate) fn serving(volumes: &[&str]) -> Server {
+        let kind = match std::env::var("LINERATE_INTEROP_SERVER").as_deref() {
+            Ok("tgt") => Kind::Tgt,
+            _ => Kind::Linerate,
+        };
+        let state = TempDir::new().expect("a temporary folder");
+        let port = free_port();
+        let volumes: Vec<String> = volumes
+            .iter()
+            .map(|volume| volume.replace("{state}", &state.path().display().to_string()))
+            .collect();
+        let child = start(kind, port, &volumes, state.path());
+        Server { kind, child, port, volumes, state }
+    }
+
+    /// Whether this is ours, so that what only ours can do may be asked of it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind == Kind::Linerate
+    }
+
+    /// Its port on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `host:port`.
+    pub(crate) fn portal(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The iSCSI name of a volume's target.
+    pub(crate) fn target_name(&self, volume: &str) -> String {
+        match self.kind {
+            Kind::Linerate => format!("iqn.2026-01.io.linerate:{volume}"),
+            Kind::Tgt => TGT_NAME.to_owned(),
+        }
+    }
+
+    /// The URL of a volume's logical unit, as libiscsi and QEMU write it.
+    pub(crate) fn url(&self, volume: &str) -> String {
+        let lun = if self.is_ours() { 0 } else { 1 }; // tgt keeps LUN 0 for its controller
+        format!("iscsi://{}/{}/{lun}", self.portal(), self.target_name(volume))
+    }
+
+    /// Where it keeps what survives a restart.
+    pub(crate) fn state(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// Asks it to end (SIGTERM), and sees that it does, in time and of its own accord.
+    pub(crate) fn stop(&mut self) {
+        signal(&self.child, "TERM");
+        let status = ended_within(&mut self.child, STOP).expect("an end within 10 s of SIGTERM");
+        assert!(status.success(), "after SIGTERM: {status}");
+    }
+
+    /// Ends it without warning (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
+    }
+
+    /// Starts it again after its end: same port, volumes and state.
+    pub(crate) fn restart(&mut self) {
+        self.child = start(self.kind, self.port, &self.volumes, self.state.path());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+        if self.kind == Kind::Tgt {
+            let _ = std::fs::remove_file(format!("/var/run/tgtd/socket.{}", control_port(self.port)));
+            let _ = std::fs::remove_file(format!("/var/run/tgtd/socket.{}.lock", control_port(self.port)));
+        }
+    }
+}
+
+/// The binary under test with the arguments of a server.
+pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.arg("serve").arg("--state").arg(state).arg("--control").arg(state.join("control"));
+    command.args(["--listen", &format!("127.0.0.1:{port}")]);
+    command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
+    command
+}
+
+/// A port of the loopback that nothing listens on now.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn start(kind: Kind, port: u16, volumes: &[String], state: &Path) -> Child {
+    match kind {
+        Kind::Linerate => start_linerate(port, volumes, state),
+        Kind::Tgt => start_tgt(port, state),
+    }
+}
+
+fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
+    let mut command = serve(port, volumes, state);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the linerate binary");
+    await_ready(child.stdout.take().expect("a pipe"));
+    child
+}
+
+/// Reads until the line `ready`, and goes on reading so that the server never waits for us.
+fn await_ready(stdout: ChildStdout) {
+    let (sender, ready) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = sender.send(line); // nobody listens any more once it was ready
+        }
+    });
+    while ready.recv_timeout(START).expect("a server that says `ready`") != "ready" {}
+}
+
+/// The name of tgtd's control socket, which it wants below 32768.
+fn control_port(port: u16) -> u16 {
+    port % 32_000 + 1
+}
+
+fn start_tgt(port: u16, state: &Path) -> Child {
+    let image = state.join("disk.img");
+    std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&image)
+        .and_then(|file| file.set_len(64 << 20))
+        .expect("an image file");
+    let control = control_port(port).to_string();
+    let mut command = Command::new("tgtd");
+    command.args(["--foreground", "--control-port", &control]);
+    command
+        .args(["--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let child = command.spawn().expect("tgtd");
+    let administer = |arguments: &[&str]| {
+        run_command(
+            Command::new("tgtadm").args(["--control-port", &control, "--lld", "iscsi"]).args(arguments),
+        )
+    };
+    let answers = || administer(&["--op", "show", "--mode", "sys"]).status.success();
+    let patience = || std::thread::sleep(Duration::from_millis(50)); // tgtd announces nothing
+    assert!(
+        (0..100).any(|_| answers() || {
+            patience();
+            false
+        }),
+        "tgtd does not answer"
+    );
+    let image = image.display().to_string();
+    let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
+    administer(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TGT_NAME]).expect_success();
+    administer(&[&["--op", "new"], &unit[..], &["-b", &image]].concat()).expect_success();
+    administer(&[&["--op", "update"], &unit[..], &["--params", "thin_provisioning=1"]].concat())
+        .expect_success();
+    administer(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]).expect_success();
+    child
+}
+
+/// Runs one of the small libiscsi programs against a server's volume.
+pub(crate) fn ask(program: &str, arguments: &[&str], url: &str) -> String {
+    run(program, &[arguments, &[url]].concat()).expect_success()
+}
