@@ -1,1 +1,32 @@
 //! Portals, targets, LUN maps, access control and sessions: front ends joined to devices.
+//!
+//! A [`Server`] is made from a [`ServerConfig`] together with one [`Core`] for each reactor thread; each core is
+//! moved to its thread and run there. What this crate leaves out: where configuration comes from, what a device
+//! is made of, and every system call.
+//!
+//! Reading order: [`ServerConfig`] (what is served), `server` and `core` (the threads and what they share),
+//! `listener` and `admission` (how a connection gets in), `connection`, `inbox` and `outbox` (its bytes),
+//! `session` and `luns` (its commands), `management` (how commands end otherwise).
+
+mod access;
+mod admission;
+mod config;
+mod connection;
+mod core;
+mod directory;
+mod inbox;
+mod link;
+mod listener;
+mod luns;
+mod management;
+mod outbox;
+mod registry;
+mod server;
+mod session;
+mod status;
+
+pub use access::{Access, NamePattern, Network, NotANetwork};
+pub use config::{Authentication, Export, Limits, Portal, Redirect, ServerConfig, Target};
+pub use core::Core;
+pub use server::Server;
+pub use status::{ConnectionStatus, SessionStatus, Traffic};

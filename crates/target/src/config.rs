@@ -1,0 +1,149 @@
+//! What a server serves, as values: the binary reads files and arguments, this crate never does.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::chap::{Algorithm, Credentials};
+use reactor::StreamOptions;
+use scsi::LogicalUnit;
+
+use crate::access::{Access, NamePattern};
+
+/// All of it.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Where initiators connect.
+    pub portals: Vec<Portal>,
+    /// What they find there.
+    pub targets: Vec<Target>,
+    /// What discovery sessions must prove; `None` lets anybody ask, and answers only with what they may use.
+    pub discovery_authentication: Option<Authentication>,
+    /// What nobody may exceed.
+    pub limits: Limits,
+    /// Reactor threads. A session lives on one of them.
+    pub cores: usize,
+    /// Fills a slice from the operating system's random source: for CHAP challenges.
+    pub random: fn(&mut [u8]),
+}
+
+impl ServerConfig {
+    /// Every logical unit, once.
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        let mut units: Vec<Arc<LogicalUnit>> = Vec::new();
+        for export in self.targets.iter().flat_map(|target| &target.exports) {
+            if !units.iter().any(|unit| Arc::ptr_eq(unit, &export.unit)) {
+                units.push(Arc::clone(&export.unit));
+            }
+        }
+        units
+    }
+}
+
+/// An address to listen on, and the portal group it belongs to (RFC 7143 section 4.4.1).
+#[derive(Clone, Debug)]
+pub struct Portal {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Its portal group tag, at least 1. Connections of one session may come by any portal of one group.
+    pub tag: u16,
+    /// What discovery says instead of the address, for targets behind address translation: `host:port`.
+    pub advertise: Option<String>,
+    /// How accepted connections are set up.
+    pub stream: StreamOptions,
+}
+
+/// A target: a name, its logical units, and who may use them.
+#[derive(Clone)]
+pub struct Target {
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it (TargetAlias).
+    pub alias: Option<String>,
+    /// Its LUNs.
+    pub exports: Vec<Export>,
+    /// Who may log in.
+    pub access: Access,
+    /// What they must prove; `None` is no proof.
+    pub authentication: Option<Authentication>,
+    /// The portal groups that reach it; empty for all.
+    pub portal_groups: Vec<u16>,
+    /// Send initiators elsewhere at login.
+    pub redirect: Option<Redirect>,
+}
+
+/// A logical unit under a number.
+#[derive(Clone)]
+pub struct Export {
+    /// 0 to 16,383 (SAM-5 4.7: what flat space addressing can say).
+    pub lun: u16,
+    /// What answers there.
+    pub unit: Arc<LogicalUnit>,
+    /// Who sees it; `None` is everybody who may log in.
+    pub initiators: Option<Vec<NamePattern>>,
+    /// How long a command may take before it is given up and its LUN is taken out of service until the device
+    /// answers again.
+    pub deadline: Duration,
+}
+
+/// CHAP (RFC 7143 section 12.1).
+#[derive(Clone)]
+pub struct Authentication {
+    /// Whom the target believes. Secrets are at least 96 bits long (RFC 7143 section 9.2.1); the binary's
+    /// configuration sees to that.
+    pub accounts: Vec<Credentials>,
+    /// What it answers to an initiator that wants proof in turn.
+    pub mutual: Option<Credentials>,
+    /// The hashes it accepts.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// A login redirection (RFC 7143 section 11.13.5, status class 1).
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// `host:port` or `host:port,tag`.
+    pub address: String,
+    /// 0102h instead of 0101h: the initiator may remember it.
+    pub permanent: bool,
+}
+
+/// What nobody may exceed, so that neither a crowd nor a hostile peer takes the memory or the time of others.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once, of one address, those still logging in included.
+    pub connections_per_address: usize,
+    /// Sessions at once, all together.
+    pub sessions: usize,
+    /// Connections of one session (the MaxConnections key): 1 to 8.
+    pub connections_per_session: u16,
+    /// From accepting a connection to its last login response.
+    pub login_time: Duration,
+    /// Commands a session may have in flight: the command window (RFC 7143 section 4.2.2.1).
+    pub window: u32,
+    /// Silence after which an initiator is asked whether it is alive; no answer for as long ends its
+    /// connection.
+    pub nop_interval: Duration,
+    /// How long a peer may take nothing of what is being sent to it.
+    pub send_stall: Duration,
+    /// How long task management waits for a device to let go of aborted requests before it answers with the
+    /// logical unit fenced instead.
+    pub fence_time: Duration,
+    /// Receive buffers a session may hold at once, in bytes, beyond which its writes wait for their turn.
+    pub staging_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_per_address: 1024,
+            sessions: 4096,
+            connections_per_session: 8,
+            login_time: Duration::from_secs(15), // open-iscsi gives a login 15 s, then tries again
+            window: 256,                         // users find 32, 64 and 128 too small (tcmu-runner#359)
+            nop_interval: Duration::from_secs(15),
+            send_stall: Duration::from_secs(60),
+            fence_time: Duration::from_secs(2), // task management is promised within 5 s
+            staging_bytes: 64 << 20,
+        }
+    }
+}

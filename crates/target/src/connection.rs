@@ -1,0 +1,206 @@
+//! One connection in full feature phase: the loop between a socket and its session.
+//!
+//! Each round reads what is there once, does what it asks for, and sends what there is to say: with work in
+//! sight, two system calls for any number of commands.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use iscsi::framing::Framing;
+use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
+use reactor::{InSlice, Stream};
+
+use crate::admission::Admitted;
+use crate::core::Local;
+use crate::inbox::{Inbox, Input, Scratch};
+use crate::link::{Closing, Link};
+use crate::outbox::Outbox;
+use crate::session::SharedSession;
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// As agreed: a logout, or a request of ours.
+    Closed(Closing),
+    /// The peer hung up.
+    PeerClosed,
+    /// The socket failed.
+    Socket(io::Error),
+    /// The peer broke a rule that cannot be answered otherwise.
+    Violation(Fatal),
+    /// The peer took nothing of what was sent for too long.
+    Stalled,
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    pub(crate) id: ConnectionId,
+    framing: Framing,
+    session: SharedSession,
+    pub(crate) link: Rc<Link>,
+    scratch: Rc<Scratch>,
+    send_stall: Duration,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// The socket may have more.
+    readable: bool,
+    /// Since when the socket has taken nothing.
+    stuck: Option<Instant>,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Closed(Closing::Polite(CloseReason::Logout)) => f.write_str("logout"),
+            End::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => {
+                f.write_str("did not log out when asked to")
+            }
+            End::Closed(Closing::Polite(CloseReason::Silent)) => f.write_str("silent, even when asked"),
+            End::Closed(Closing::Polite(CloseReason::Dropped)) => f.write_str("dropped as announced"),
+            End::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
+            End::PeerClosed => f.write_str("closed by the initiator without logout"),
+            End::Socket(error) => write!(f, "{error}"),
+            End::Violation(fatal) => write!(f, "{fatal}"),
+            End::Stalled => f.write_str("took nothing of what was sent for too long"),
+        }
+    }
+}
+
+impl Connection {
+    /// A connection that has just logged in, on the core of its session. What came behind its login is taken in.
+    pub(crate) fn new(
+        local: &Rc<Local>,
+        session: &SharedSession,
+        admitted: Admitted,
+    ) -> io::Result<Connection> {
+        let Admitted { stream, peer, local: here, rest, login, .. } = admitted;
+        let stream = reactor::world().adopt(stream)?;
+        let now = reactor::now();
+        let link = Rc::new(Link::new(login.request.cid, peer, here));
+        let start = ConnectionStart::new(login.stat_sn, &login.parameters);
+        let id = session.borrow_mut().open_link(now, Rc::clone(&link), start);
+        session.borrow().log_in(&link);
+        Ok(Connection {
+            stream,
+            id,
+            framing: Framing::new(&login.parameters),
+            session: Rc::clone(session),
+            link,
+            scratch: Rc::clone(&local.scratch),
+            send_stall: local.server.config.limits.send_stall,
+            inbox: Inbox::after_login(rest),
+            outbox: Outbox::default(),
+            readable: true,
+            stuck: None,
+        })
+    }
+
+    /// Runs it to its end.
+    pub(crate) async fn run(&mut self) -> End {
+        loop {
+            if let Err(end) = self.round() {
+                return end;
+            }
+            if self.readable {
+                reactor::yield_now().await; // others first; then what is left in the socket
+            } else {
+                self.idle().await;
+            }
+        }
+    }
+
+    fn round(&mut self) -> Result<(), End> {
+        let now = reactor::now();
+        match self.link.closing() {
+            // A peer that does not take what it is sent is not listened to.
+            None if self.readable && self.outbox.has_room() => self.receive(now)?,
+            None | Some(Closing::Polite(_)) => self.readable = false,
+            Some(Closing::Abrupt) => return Err(End::Closed(Closing::Abrupt)),
+        }
+        self.send(now)?;
+        match self.link.closing() {
+            Some(closing) if self.outbox.is_empty() => Err(End::Closed(closing)),
+            _ => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, now: Instant) -> Result<(), End> {
+        let session = &mut *self.session.borrow_mut();
+        let scratch = &mut *self.scratch.borrow_mut();
+        let kept = self.inbox.restore(scratch);
+        let direct = self.inbox.direct_place(session);
+        let direct_bytes = direct.as_ref().map_or(0, |(_, length)| *length);
+        let room = direct_bytes + scratch.len() - kept;
+        let read = match direct {
+            Some((place, _)) => self.stream.try_read(&mut [place, InSlice::Bytes(&mut scratch[kept..])]),
+            None => self.stream.try_read(&mut [InSlice::Bytes(&mut scratch[kept..])]),
+        };
+        let read = match read {
+            Ok(0) => return Err(End::PeerClosed),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(End::Socket(error)),
+        };
+        self.readable = read == room;
+        let input = Input { now, connection: self.id, framing: self.framing };
+        let placed = read.min(direct_bytes);
+        self.inbox.placed(&input, session, placed).map_err(End::Violation)?;
+        self.inbox.take(&input, session, &scratch[..kept + read - placed]).map_err(End::Violation)
+    }
+
+    fn send(&mut self, now: Instant) -> Result<(), End> {
+        loop {
+            self.fill();
+            if self.outbox.is_empty() {
+                self.stuck = None;
+                return Ok(());
+            }
+            let moved = self.outbox.send(&*self.stream).map_err(End::Socket)?;
+            if !self.outbox.is_empty() {
+                let since = *self.stuck.get_or_insert(now);
+                self.stuck = (!moved).then_some(since);
+                let stalled = !moved && now.duration_since(since) > self.send_stall;
+                return if stalled { Err(End::Stalled) } else { Ok(()) };
+            }
+        }
+    }
+
+    /// Moves what the session has to say into the outbox.
+    fn fill(&mut self) {
+        let session = &mut *self.session.borrow_mut();
+        while self.outbox.has_room() {
+            let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
+            let Transmit { header, payload, last_of } = transmit;
+            self.outbox.push_header(&header, self.framing);
+            match payload {
+                Payload::None => {}
+                Payload::Inline(bytes) => self.outbox.push_inline(&bytes, self.framing),
+                Payload::Task { task, offset, length } => {
+                    let range = offset as usize..offset as usize + length as usize;
+                    self.outbox.push_segment(session.outgoing(task), range, self.framing);
+                }
+            }
+            if let Some(lock) = last_of.and_then(|task| session.sent(task)) {
+                self.outbox.keep(lock);
+            }
+        }
+    }
+
+    /// Waits until the socket or the session has something.
+    async fn idle(&mut self) {
+        let blocked = !self.outbox.is_empty();
+        let listening = self.link.closing().is_none() && self.outbox.has_room();
+        poll_fn(|cx| {
+            self.readable = listening && self.stream.poll_readable(cx).is_ready();
+            let woken = self.link.poll_woken(cx).is_ready();
+            let writable = blocked && self.stream.poll_writable(cx).is_ready();
+            if self.readable || woken || writable { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}

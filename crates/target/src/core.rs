@@ -1,0 +1,298 @@
+//! A reactor thread's share of the server: the sessions that live on it, the messages that reach it, and its
+//! clock.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use iscsi::pdu::{Cid, LoginStatus, Tsih};
+use iscsi::serial::Sn;
+use iscsi::target::TaskId;
+use reactor::{Receiver, Sender};
+use scsi::{LogicalUnit, NexusId};
+
+use crate::admission::Admitted;
+use crate::connection::Connection;
+use crate::inbox::{SCRATCH_BYTES, Scratch};
+use crate::listener;
+use crate::management::{self, Whose};
+use crate::server::Server;
+use crate::session::{Session, SharedSession};
+use crate::status::SessionStatus;
+
+/// What one core tells another.
+pub(crate) enum Message {
+    /// A connection is about to join a session here: may it, and where does the command window stand?
+    Reserve { tsih: Tsih, cid: Cid, answer: Sender<Result<(Sn, Sn), LoginStatus>> },
+    /// A connection has logged in, and its session lives, or is to live, here.
+    Join(Box<Admitted>),
+    /// A session must end; the answer is the end of the channel.
+    End { tsih: Tsih, done: Sender<()> },
+    /// Commands must end; the answer says whose there were.
+    Abort {
+        unit: Arc<LogicalUnit>,
+        whose: Whose,
+        /// The command on whose behalf it is, and its nexus.
+        except: Option<(NexusId, TaskId)>,
+        done: Sender<Vec<NexusId>>,
+    },
+    /// The sessions of a target must close their connections.
+    CloseTarget { target: usize, except: Tsih },
+    /// Somebody wants to know.
+    Status(std::sync::mpsc::Sender<Vec<SessionStatus>>),
+    /// The server ends: ask initiators to log out, and leave within so long.
+    Drain(Duration),
+}
+
+/// A reactor thread's share of a server. Made by [`Server::new`], moved to its thread, and run there.
+pub struct Core {
+    pub(crate) index: usize,
+    pub(crate) server: Arc<Server>,
+    pub(crate) messages: Receiver<Message>,
+}
+
+/// What the tasks of a core share.
+pub(crate) struct Local {
+    pub(crate) index: usize,
+    pub(crate) server: Arc<Server>,
+    pub(crate) sessions: RefCell<HashMap<u16, SharedSession>>,
+    pub(crate) scratch: Rc<Scratch>,
+}
+
+impl Core {
+    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or why
+    /// it could not, to `bound`; the others report nothing.
+    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) {
+        let Core { index, server, mut messages } = self;
+        let scratch = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
+        let local = Rc::new(Local { index, server, sessions: RefCell::default(), scratch: Rc::new(scratch) });
+        if index == 0 {
+            match listener::bind(&local) {
+                Ok(addresses) => drop(bound.send(Ok(addresses))),
+                Err(error) => return drop(bound.send(Err(error))),
+            }
+        }
+        drop(bound);
+        let _clock = reactor::spawn(tick(Rc::clone(&local)));
+        while let Some(message) = messages.recv().await {
+            if let Message::Drain(grace) = message {
+                return local.drain(grace).await;
+            }
+            local.handle(message);
+        }
+    }
+}
+
+impl Local {
+    fn handle(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Reserve { tsih, cid, answer } => {
+                // As below, whoever asked may be gone by now.
+                let _ = answer.send(self.reserve(tsih, cid));
+            }
+            Message::Join(admitted) => self.join(*admitted),
+            Message::End { tsih, done } => self.end(tsih, done),
+            Message::Abort { unit, whose, except, done } => {
+                // A failed send means that whoever asked is gone.
+                let _ = done.send(self.abort(&unit, &whose, except));
+            }
+            Message::CloseTarget { target, except } => self.close_target(target, except),
+            Message::Status(answer) => drop(answer.send(self.status())),
+            Message::Drain(_) => unreachable!("handled by the loop that ends with it"),
+        }
+    }
+
+    pub(crate) fn session(&self, tsih: Tsih) -> Option<SharedSession> {
+        self.sessions.borrow().get(&tsih.0).cloned()
+    }
+
+    fn all(&self) -> Vec<SharedSession> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// Whether a session has room for a connection, or has one of this CID already, which the new one replaces
+    /// (RFC 7143 section 6.3.4).
+    fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), LoginStatus> {
+        let session = self.session(tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
+        let session = session.borrow();
+        let others = session.links().filter(|link| link.cid != cid).count();
+        if others >= usize::from(session.machine.parameters().max_connections) {
+            return Err(LoginStatus::TooManyConnections);
+        }
+        Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn()))
+    }
+
+    /// A connection has logged in: its session begins, or goes on with one more.
+    fn join(self: &Rc<Self>, admitted: Admitted) {
+        let tsih = admitted.login.request.tsih;
+        let peer = admitted.peer;
+        let session = match (admitted.leading, self.session(tsih)) {
+            (true, _) => self.begin_session(&admitted),
+            (false, Some(session)) => session,
+            // It has ended since the login looked.
+            (false, None) => return self.server.registry.leave(peer.ip()),
+        };
+        match Connection::new(self, &session, admitted) {
+            Ok(connection) => drop(reactor::spawn(serve(Rc::clone(self), session, connection, peer.ip()))),
+            Err(error) => {
+                tracing::warn!(%peer, %error, "a connection could not change threads");
+                self.server.registry.leave(peer.ip());
+                self.end_session_without_links(&session);
+            }
+        }
+    }
+
+    fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
+        let session = Session::begin(&self.server, admitted);
+        self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        session
+    }
+
+    /// Takes a session off the books once its last connection is gone.
+    fn end_session_without_links(&self, session: &SharedSession) {
+        let tsih = session.borrow().identity.tsih;
+        if session.borrow().links().next().is_none() && self.sessions.borrow_mut().remove(&tsih.0).is_some() {
+            self.server.registry.vacate(tsih);
+        }
+    }
+
+    /// Cuts a session's connections; their tasks take it off the books, which ends the wait of `done`.
+    fn end(&self, tsih: Tsih, done: Sender<()>) {
+        if let Some(session) = self.session(tsih) {
+            let mut session = session.borrow_mut();
+            session.on_end(done);
+            session.links().for_each(|link| link.cut());
+        }
+    }
+
+    fn abort(
+        &self,
+        unit: &Arc<LogicalUnit>,
+        whose: &Whose,
+        except: Option<(NexusId, TaskId)>,
+    ) -> Vec<NexusId> {
+        let mut ended = Vec::new();
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            let Some(nexus) = session.nexus_of(unit) else { continue };
+            let meant = match whose {
+                Whose::All => true,
+                Whose::Of(nexuses) => nexuses.contains(&nexus),
+            };
+            let spared = except.filter(|(at, _)| *at == nexus).map(|(_, task)| task);
+            if meant && session.abort_unit(unit, spared) {
+                ended.push(nexus);
+                session.wake_all();
+            }
+        }
+        ended
+    }
+
+    fn close_target(&self, target: usize, except: Tsih) {
+        for session in self.all() {
+            let session = session.borrow();
+            if session.identity.target == Some(target) && session.identity.tsih != except {
+                session.links().for_each(|link| link.cut());
+            }
+        }
+    }
+
+    fn status(&self) -> Vec<SessionStatus> {
+        self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+    }
+
+    /// Asks initiators to log out, lets commands end, then cuts what is left.
+    async fn drain(self: &Rc<Self>, grace: Duration) {
+        let end = reactor::now() + grace;
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            session.machine.request_logout(reactor::now(), grace);
+            session.wake_all();
+        }
+        while reactor::now() < end && !self.sessions.borrow().is_empty() {
+            reactor::sleep(DRAIN_STEP).await;
+        }
+        for session in self.all() {
+            session.borrow().links().for_each(|link| link.cut());
+        }
+        // Their tasks see it on their next turn, and take their sessions off the books.
+        reactor::sleep(DRAIN_STEP).await;
+        if self.index == 0 {
+            self.flush_all().await;
+        }
+    }
+
+    /// What was acknowledged is kept: the last flush is ours. All volumes at once, so that one that hangs costs
+    /// the others nothing.
+    async fn flush_all(&self) {
+        let end = reactor::now() + FLUSH_TIME;
+        let flushing: Vec<_> = self
+            .server
+            .config
+            .units()
+            .into_iter()
+            .map(|unit| (reactor::spawn(flush(Arc::clone(&unit))), unit))
+            .collect();
+        for (flushed, unit) in flushing {
+            let left = end.saturating_duration_since(reactor::now());
+            if !matches!(reactor::timeout(left, flushed).await, Ok(Ok(()))) {
+                tracing::error!(unit = unit.identity().serial(), "could not flush before leaving");
+            }
+        }
+    }
+}
+
+async fn flush(unit: Arc<LogicalUnit>) -> Result<(), block::DeviceError> {
+    unit.device().flush().await
+}
+
+/// A connection's life in full feature phase.
+async fn serve(local: Rc<Local>, session: SharedSession, mut connection: Connection, address: IpAddr) {
+    let end = connection.run().await;
+    session.borrow().log_out(&connection.link, &end);
+    let id = connection.id;
+    drop(connection); // closes the socket
+    session.borrow_mut().lose_link(reactor::now(), id);
+    local.server.registry.leave(address);
+    local.end_session_without_links(&session);
+}
+
+/// Looks after what nobody's arrival wakes: commands that take too long, peers that are silent, sockets that
+/// take nothing.
+async fn tick(local: Rc<Local>) {
+    loop {
+        let now = reactor::now();
+        let mut busy = false;
+        for session in local.all() {
+            busy |= tick_session(&session, now);
+        }
+        reactor::sleep(if busy { BUSY_TICK } else { IDLE_TICK }).await;
+    }
+}
+
+fn tick_session(session: &SharedSession, now: Instant) -> bool {
+    let mut session = session.borrow_mut();
+    let late = session.expire(now);
+    late.iter().for_each(management::fence);
+    if session.machine.poll_timeout().is_some_and(|due| due <= now) {
+        session.machine.handle_timeout(now);
+        session.handle_events(now);
+    }
+    let busy = session.in_flight() > 0;
+    if busy {
+        session.wake_all(); // a socket that takes nothing is noticed by its connection
+    }
+    busy
+}
+
+/// Deadlines are seconds; a quarter of one is fine enough.
+const BUSY_TICK: Duration = Duration::from_millis(250);
+/// With nothing in flight only silence is timed.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+const DRAIN_STEP: Duration = Duration::from_millis(20);
+/// The process promises to end within ten seconds.
+const FLUSH_TIME: Duration = Duration::from_secs(4);

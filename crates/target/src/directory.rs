@@ -1,0 +1,159 @@
+//! What SendTargets answers (RFC 7143 appendix C): the targets an initiator may use, and the portals by which
+//! it can reach them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::config::{Portal, ServerConfig, Target};
+
+/// Who asks, and from where.
+pub(crate) struct Asker<'a> {
+    pub(crate) initiator: &'a str,
+    pub(crate) address: IpAddr,
+    /// Our end of its connection: known to be reachable.
+    pub(crate) local: SocketAddr,
+}
+
+/// The targets that `asker` may know of. One it may not log in to does not exist for it.
+pub(crate) fn visible<'a>(
+    config: &'a ServerConfig,
+    asker: &'a Asker<'a>,
+) -> impl Iterator<Item = &'a Target> + 'a {
+    config.targets.iter().filter(|target| target.access.admits(asker.initiator, asker.address))
+}
+
+/// The text of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL.
+pub(crate) fn describe<'a>(
+    targets: impl Iterator<Item = &'a Target>,
+    portals: &[Portal],
+    asker: &Asker<'_>,
+) -> Vec<u8> {
+    let mut text = Vec::new();
+    for target in targets {
+        line(&mut text, "TargetName", &target.name);
+        if let Some(alias) = &target.alias {
+            line(&mut text, "TargetAlias", alias);
+        }
+        for portal in portals.iter().filter(|portal| reaches(target, portal)) {
+            if let Some(address) = address_for(portal, asker.local) {
+                line(&mut text, "TargetAddress", &format!("{address},{}", portal.tag));
+            }
+        }
+    }
+    text
+}
+
+/// Whether `portal` leads to `target`.
+pub(crate) fn reaches(target: &Target, portal: &Portal) -> bool {
+    target.portal_groups.is_empty() || target.portal_groups.contains(&portal.tag)
+}
+
+/// What to say of a portal to somebody who reached us at `local`; `None` if it would not get there.
+fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
+    if let Some(advertised) = &portal.advertise {
+        return Some(advertised.clone());
+    }
+    let (listen, here) = (portal.listen.ip(), local.ip().to_canonical());
+    if listen.is_unspecified() {
+        // The address the asker used is one that works; it must be of the family the portal accepts.
+        return (listen.is_ipv6() || here.is_ipv4()).then(|| with_port(here, portal.listen.port()));
+    }
+    let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
+    near.then(|| with_port(listen, portal.listen.port()))
+}
+
+/// IPv6 link-local addresses need a zone that means nothing on the asker's side.
+fn link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+fn with_port(address: IpAddr, port: u16) -> String {
+    SocketAddr::new(address, port).to_string()
+}
+
+fn line(text: &mut Vec<u8>, key: &str, value: &str) {
+    text.extend_from_slice(key.as_bytes());
+    text.push(b'=');
+    text.extend_from_slice(value.as_bytes());
+    text.push(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Access, NamePattern};
+    use crate::config::Limits;
+
+    fn portal(listen: &str, tag: u16) -> Portal {
+        let listen = listen.parse().expect("an address");
+        Portal { listen, tag, advertise: None, stream: reactor::StreamOptions::default() }
+    }
+
+    fn target(name: &str, initiators: &[&str]) -> Target {
+        Target {
+            name: name.into(),
+            alias: None,
+            exports: Vec::new(),
+            access: Access {
+                initiators: initiators.iter().map(|name| NamePattern::new(name)).collect(),
+                networks: Vec::new(),
+            },
+            authentication: None,
+            portal_groups: Vec::new(),
+            redirect: None,
+        }
+    }
+
+    fn ask(config: &ServerConfig, initiator: &str, local: &str) -> String {
+        let local: SocketAddr = local.parse().expect("an address");
+        let asker = Asker { initiator, address: local.ip(), local };
+        let text = describe(visible(config, &asker), &config.portals, &asker);
+        String::from_utf8(text).expect("UTF-8").replace('\0', "\n")
+    }
+
+    fn config(portals: Vec<Portal>, targets: Vec<Target>) -> ServerConfig {
+        let limits = Limits::default();
+        ServerConfig { portals, targets, discovery_authentication: None, limits, cores: 1 }
+    }
+
+    #[test]
+    fn hidden_targets_do_not_leak() {
+        let config = config(
+            vec![portal("127.0.0.1:3260", 1)],
+            vec![target("iqn.mine", &["iqn.me"]), target("iqn.theirs", &["iqn.them"])],
+        );
+        let seen = ask(&config, "iqn.me", "127.0.0.1:3260");
+        assert_eq!(seen, "TargetName=iqn.mine\nTargetAddress=127.0.0.1:3260,1\n");
+    }
+
+    #[test]
+    fn a_wildcard_portal_is_named_as_the_asker_reached_it() {
+        let config =
+            config(vec![portal("0.0.0.0:3260", 1), portal("[::]:3260", 2)], vec![target("iqn.t", &[])]);
+        assert_eq!(
+            ask(&config, "iqn.me", "192.0.2.7:3260"),
+            "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\nTargetAddress=192.0.2.7:3260,2\n"
+        );
+        assert_eq!(
+            ask(&config, "iqn.me", "[fd00::7]:3260"),
+            "TargetName=iqn.t\nTargetAddress=[fd00::7]:3260,2\n"
+        );
+    }
+
+    #[test]
+    fn loopback_portals_are_for_those_on_this_machine() {
+        let config = config(
+            vec![portal("127.0.0.1:3260", 1), portal("192.0.2.7:3260", 1), portal("[fe80::1]:3260", 1)],
+            vec![target("iqn.t", &[])],
+        );
+        assert_eq!(ask(&config, "i", "192.0.2.7:3260"), "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\n");
+        assert_eq!(ask(&config, "i", "127.0.0.1:3260"), "TargetName=iqn.t\nTargetAddress=127.0.0.1:3260,1\n");
+    }
+
+    #[test]
+    fn a_target_shows_only_the_portals_of_its_groups() {
+        let mut grouped = target("iqn.t", &[]);
+        grouped.portal_groups = vec![2];
+        let config = config(vec![portal("192.0.2.7:3260", 1), portal("192.0.2.7:3261", 2)], vec![grouped]);
+        assert_eq!(ask(&config, "i", "192.0.2.7:3260"), "TargetName=iqn.t\nTargetAddress=192.0.2.7:3261,2\n");
+    }
+}

@@ -1,0 +1,191 @@
+//! Task management (RFC 7143 section 11.5): which commands end, on which cores, and when that may be said.
+//!
+//! A function is answered when the commands it ended can no longer touch the medium: they are gone from every
+//! core, and their devices have let go of what was under way. A device that does not let go in time leaves its
+//! logical unit fenced, not ready for anybody, until it does; then the answer is given all the same, because
+//! the fence keeps the promise (DESIGN, decision 5).
+
+use std::cell::RefCell;
+use std::rc::Weak;
+use std::sync::Arc;
+
+use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
+use iscsi::target::{TaskId, TmfRequest};
+use reactor::Sender;
+use scsi::{Effect, LogicalUnit, NexusId, Reply};
+
+use crate::core::Message;
+use crate::server::Server;
+use crate::session::Session;
+
+/// Whose commands for a logical unit are to end.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// Everybody's.
+    All,
+    /// Those of these nexuses.
+    Of(Vec<NexusId>),
+}
+
+/// Where a command stands that asks for more than its own logical unit can do.
+pub(crate) struct Place {
+    pub(crate) session: Weak<RefCell<Session>>,
+    pub(crate) task: TaskId,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) nexus: NexusId,
+}
+
+/// Carries a function out and answers it, aside from the session's other work.
+pub(crate) fn start(server: &Arc<Server>, session: Weak<RefCell<Session>>, request: TmfRequest) {
+    let server = Arc::clone(server);
+    drop(reactor::spawn(async move {
+        let result = carry_out(&server, &session, &request).await;
+        tracing::info!(function = ?request.function, ?result, "task management");
+        with(&session, |session| {
+            session.machine.tmf_done(request.tmf, result);
+            session.handle_events(reactor::now());
+            session.wake_all();
+        });
+    }));
+}
+
+/// Carries out what a command asks for beyond its own logical unit, then answers the command.
+pub(crate) fn settle(server: &Arc<Server>, at: Place, effects: Box<[Effect]>, reply: Reply) {
+    let server = Arc::clone(server);
+    drop(reactor::spawn(async move {
+        for effect in effects {
+            match effect {
+                Effect::AbortTasks { nexuses } => {
+                    let except = Some((at.nexus, at.task));
+                    end_everywhere(&server, &at.unit, Whose::Of(nexuses), except).await;
+                    let_go(&server, &at.unit).await;
+                }
+            }
+        }
+        with(&at.session, |session| session.complete(at.task, reply));
+    }));
+}
+
+async fn carry_out(server: &Arc<Server>, session: &Weak<RefCell<Session>>, request: &TmfRequest) -> Outcome {
+    let unit = with(session, |session| session.unit(request.lun)).flatten();
+    match (request.function, unit) {
+        (Function::TargetWarmReset | Function::TargetColdReset, _) => {
+            reset_target(server, session, request.function == Function::TargetColdReset).await;
+        }
+        // Nobody can be in the state that this one ends: INQUIRY says NORMACA = 0.
+        (Function::ClearAca, _) => return Outcome::NotSupported,
+        (Function::ITNexusReset, _) => {
+            for unit in with(session, |session| session.units()).unwrap_or_default() {
+                with(session, |session| session.abort_unit(&unit, None));
+                let_go(server, &unit).await;
+            }
+        }
+        (Function::AbortTask, unit) => {
+            if let Some(task) = request.referenced {
+                with(session, |session| session.abort(task));
+            }
+            if let Some(unit) = unit {
+                let_go(server, &unit).await;
+            }
+        }
+        (Function::QueryTask, _) => return yes(request.referenced.is_some()),
+        (_, None) => return Outcome::LunDoesNotExist,
+        (Function::AbortTaskSet, Some(unit)) => {
+            with(session, |session| session.abort_unit(&unit, None));
+            let_go(server, &unit).await;
+        }
+        (Function::ClearTaskSet, Some(unit)) => {
+            let cleared = end_everywhere(server, &unit, Whose::All, None).await;
+            with(session, |session| session.tell_cleared(&unit, &cleared));
+            let_go(server, &unit).await;
+        }
+        (Function::LogicalUnitReset, Some(unit)) => {
+            end_everywhere(server, &unit, Whose::All, None).await;
+            unit.reset();
+            let_go(server, &unit).await;
+        }
+        (Function::QueryTaskSet, Some(unit)) => {
+            return yes(with(session, |session| session.has_tasks_for(&unit)) == Some(true));
+        }
+        (Function::QueryAsynchronousEvent | Function::TaskReassign | Function::Other(_), Some(_)) => {
+            return Outcome::NotSupported;
+        }
+    }
+    Outcome::FunctionComplete
+}
+
+/// The answer to a query (RFC 7144 section 4.2).
+fn yes(found: bool) -> Outcome {
+    if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
+}
+
+async fn reset_target(server: &Arc<Server>, session: &Weak<RefCell<Session>>, cold: bool) {
+    let units = with(session, |session| session.units()).unwrap_or_default();
+    for unit in &units {
+        end_everywhere(server, unit, Whose::All, None).await;
+        unit.reset();
+    }
+    for unit in &units {
+        let_go(server, unit).await;
+    }
+    let own = with(session, |session| (session.identity.target, session.identity.tsih));
+    if cold && let Some((Some(target), tsih)) = own {
+        // All other sessions at once; the machine closes this one when it has had its answer.
+        server.tell_all(|_| Message::CloseTarget { target, except: tsih });
+    }
+}
+
+/// Ends the commands of `whose` for `unit` on every core, and says whose there were.
+async fn end_everywhere(
+    server: &Server,
+    unit: &Arc<LogicalUnit>,
+    whose: Whose,
+    except: Option<(NexusId, TaskId)>,
+) -> Vec<NexusId> {
+    let (done, mut answers) = reactor::mailbox();
+    server.tell_all(|_| Message::Abort {
+        unit: Arc::clone(unit),
+        whose: whose.clone(),
+        except,
+        done: Sender::clone(&done),
+    });
+    drop(done);
+    let mut ended = Vec::new();
+    // Each core answers once; the mailbox ends when all have dropped their sender.
+    while let Some(mut nexuses) = answers.recv().await {
+        ended.append(&mut nexuses);
+    }
+    ended
+}
+
+/// Waits until the device has let go of what was aborted, or fences the unit until it has.
+async fn let_go(server: &Server, unit: &Arc<LogicalUnit>) {
+    let quiesced = unit.device().quiesced();
+    if reactor::timeout(server.config.limits.fence_time, quiesced).await.is_err() {
+        fence(unit);
+    }
+}
+
+/// Takes `unit` out of service until its device has let go of everything that was aborted up to now.
+pub(crate) fn fence(unit: &Arc<LogicalUnit>) {
+    let fence = unit.fence();
+    let unit = Arc::clone(unit);
+    tracing::warn!(
+        unit = unit.identity().serial(),
+        "a device does not answer: its logical unit is not ready until it does"
+    );
+    drop(reactor::spawn(async move {
+        // An error ends the wait as well: a device that can fail a request has answered.
+        let _ = unit.device().quiesced().await;
+        drop(fence);
+        tracing::warn!(
+            unit = unit.identity().serial(),
+            "the device has let go of what was aborted: ready again"
+        );
+    }));
+}
+
+/// Does something with a session, if it is still there.
+fn with<T>(session: &Weak<RefCell<Session>>, what: impl FnOnce(&mut Session) -> T) -> Option<T> {
+    session.upgrade().map(|session| what(&mut session.borrow_mut()))
+}
