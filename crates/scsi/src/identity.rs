@@ -32,6 +32,12 @@ impl Identity {
         let local = hash.0 & 0x0fff_ffff_ffff_ffff;
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
+
+    /// Whether this is the DESIGNATOR of one of our designation descriptors, as EXTENDED COPY names logical units:
+    /// the NAA, since the T10 vendor identification is too long for a target descriptor.
+    pub fn is_designated_by(&self, designator: &[u8]) -> bool {
+        designator == self.naa()
+    }
 }
 
 /// FNV-1a over the whole UUID, whose version and variant bits are the same in all. It must never change: the

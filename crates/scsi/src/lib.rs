@@ -10,6 +10,7 @@
 mod attention;
 mod cdb;
 mod command;
+mod copy;
 mod failure;
 mod identity;
 mod kept;

@@ -1,6 +1,7 @@
 //! The table of commands.
 
 use super::*;
+use crate::copy::{results, run};
 use crate::mode::command as mode;
 use crate::persistent::command as persistent;
 use crate::reserve;
@@ -67,6 +68,26 @@ pub(crate) static TABLE: &[Command] = &[
         "PERSISTENT RESERVE OUT, REGISTER AND MOVE",
         &[0x5f, 7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, NACA],
     ),
+    Command::new(
+        "EXTENDED COPY(LID1)",
+        &[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        run::plan,
+    )
+    .action()
+    .reserved(Reserved::Write)
+    .takes(1, 120),
+    Command::new(
+        "RECEIVE COPY RESULTS, COPY STATUS(LID1)",
+        &[0x84, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        results::plan_status,
+    )
+    .action(),
+    Command::new(
+        "RECEIVE COPY RESULTS, OPERATING PARAMETERS",
+        &[0x84, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        results::plan_operating_parameters,
+    )
+    .action(),
     Command::new("READ(16)", &sixteen(0x88, 0xf8), read::plan).reads(),
     Command::new(
         "COMPARE AND WRITE",

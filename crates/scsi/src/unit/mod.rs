@@ -19,6 +19,7 @@ use block::{BlockDevice, Pending, RangeLocks};
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::command::{self, Call};
+use crate::copy::results::Copies;
 use crate::identity::Identity;
 use crate::kept::{self, Damaged};
 use crate::mode::{Facts, Pages};
@@ -197,6 +198,11 @@ impl LogicalUnit {
         let result = change(&mut state);
         self.generation.fetch_add(1, Ordering::Release);
         result
+    }
+
+    /// Notes down how a copy goes: nothing that a nexus would have to look at again for.
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Copies) -> T) -> T {
+        note(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).copies)
     }
 
     /// Looks at the state.

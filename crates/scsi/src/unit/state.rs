@@ -3,6 +3,7 @@
 use block::Geometry;
 
 use crate::attention::{Attention, Attentions};
+use crate::copy::results::Copies;
 use crate::failure::Failure;
 use crate::mode::Pages;
 use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
@@ -37,6 +38,8 @@ pub(crate) struct State {
     pub(crate) registrations: Registrations,
     /// The nexus that holds the logical unit by RESERVE.
     pub(crate) reserved_by: Option<NexusId>,
+    /// What RECEIVE COPY RESULTS tells of.
+    pub(crate) copies: Copies,
 }
 
 impl State {
@@ -48,6 +51,7 @@ impl State {
             modes,
             registrations,
             reserved_by: None,
+            copies: Copies::default(),
         }
     }
 
@@ -62,6 +66,7 @@ impl State {
     pub(crate) fn detach(&mut self, id: NexusId) {
         self.nexuses.retain(|nexus| nexus.id != id);
         self.release_reserve(id);
+        self.copies.forget_all(id);
     }
 
     /// Logical unit reset. The medium stays where it is, and so do persistent reservations.
@@ -130,6 +135,15 @@ impl State {
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
         let free =
             class == Reserved::Never || self.passes_reserve(id, class) && self.passes_persistent(id, class);
+        if free { Ok(()) } else { Err(Failure::ReservationConflict) }
+    }
+
+    /// The same for a command that reaches this logical unit through another one: by its nexus' name, which need
+    /// not be attached here.
+    pub(crate) fn admits(&self, name: &NexusName, class: Reserved) -> Result<(), Failure> {
+        let here = self.nexuses.iter().find(|nexus| nexus.name.is(name)).map(|nexus| nexus.id);
+        let free = self.reserved_by.is_none() || self.reserved_by == here;
+        let free = free && self.registrations.allows(name, class);
         if free { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
