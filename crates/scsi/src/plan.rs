@@ -106,8 +106,10 @@ pub struct Reply {
 }
 
 /// Data for the initiator.
+#[derive(Default)]
 pub enum DataIn {
     /// None.
+    #[default]
     None,
     /// Parameter data.
     Bytes(Vec<u8>),
@@ -190,12 +192,6 @@ impl DataIn {
             DataIn::Bytes(bytes) => bytes.truncate(room),
             DataIn::Buffer(buffer) => buffer.truncate(room),
         }
-    }
-}
-
-impl Default for DataIn {
-    fn default() -> DataIn {
-        DataIn::None
     }
 }
 

@@ -35,7 +35,7 @@ async fn runs(unit: &Arc<LogicalUnit>, rest: Extent, room: usize) -> Result<Vec<
         if rest.is_empty() || runs.len() > room {
             break;
         }
-        for run in unit.device().allocation(rest, room + 1).await? {
+        for run in unit.device().allocation(rest, RUNS_MAX).await? {
             let blocks = run.extent.blocks.0.min(rest.blocks.0);
             let run = Run { extent: Extent::new(rest.lba.0, blocks), ..run };
             rest = Extent::new(rest.lba.0 + blocks, rest.blocks.0 - blocks);
@@ -87,6 +87,8 @@ const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
 /// 16 KiB of them; an initiator that wants more asks on from where these end.
 const DESCRIPTORS_MAX: usize = 1024;
+/// What the device is asked for at once; neighbours of one kind may make few of many.
+const RUNS_MAX: usize = 1024;
 /// How often the device is asked for one command. QEMU waits for the answer while it starts a guest.
 const QUESTIONS_MAX: usize = 64;
 

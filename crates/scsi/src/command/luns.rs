@@ -74,7 +74,7 @@ fn inventory(cdb: Cdb<'_>, luns: &dyn Neighbours) -> Result<Vec<u8>, Condition> 
         0x02 => [luns.luns(), vec![REPORT_LUNS_WELL_KNOWN]].concat(),
         _ => return Err(Condition::invalid_field(2)),
     };
-    let length = u32::try_from(list.len() * 8).unwrap_or(u32::MAX & !7);
+    let length = u32::try_from(list.len() * 8).unwrap_or(!7);
     let mut data = Vec::with_capacity(8 + list.len() * 8);
     data.extend(length.to_be_bytes());
     data.extend([0; 4]);

@@ -1,0 +1,72 @@
+//! Unit attentions.
+
+use crate::support::*;
+
+#[test]
+fn a_new_nexus_hears_of_power_on_once() {
+    let mut bench = Bench::new();
+    let mut newcomer = bench.newcomer();
+    bench.by(&mut newcomer, &TEST_UNIT_READY).check(6, 0x2900);
+    bench.by(&mut newcomer, &TEST_UNIT_READY).good();
+    bench.command(&TEST_UNIT_READY).good();
+}
+
+#[test]
+fn inquiry_report_luns_and_request_sense_are_not_stopped() {
+    let mut bench = Bench::new();
+    let mut newcomer = bench.newcomer();
+    bench.by(&mut newcomer, &inquiry(None, 96)).good();
+    bench.by(&mut newcomer, &twelve(0xa0, 0, 0, 0)).good();
+    let sense = bench.by(&mut newcomer, &[3, 0, 0, 0, 18, 0]).good().data;
+    assert_eq!((sense[2], sense[12], sense[13]), (6, 0x29, 0));
+    bench.by(&mut newcomer, &TEST_UNIT_READY).good();
+}
+
+#[test]
+fn a_read_on_the_fast_path_is_stopped_too() {
+    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
+    bench.command(&sized(0x28, 0, 0, 1)).good();
+    bench.unit.capacity_changed();
+    bench.command(&sized(0x28, 0, 0, 1)).check(6, 0x2a09);
+    bench.command(&sized(0x28, 0, 0, 1)).good();
+}
+
+#[test]
+fn several_come_in_the_order_of_their_weight() {
+    let mut bench = Bench::new();
+    let mut newcomer = bench.newcomer();
+    bench.unit.capacity_changed();
+    bench.unit.luns_changed(newcomer.id());
+    bench.unit.reset();
+    for asc in [0x2900, 0x2903, 0x3f0e, 0x2a09] {
+        bench.by(&mut newcomer, &TEST_UNIT_READY).check(6, asc);
+    }
+    bench.by(&mut newcomer, &TEST_UNIT_READY).good();
+}
+
+#[test]
+fn a_reset_is_heard_by_all() {
+    let mut bench = Bench::new();
+    let mut other = bench.second();
+    bench.unit.reset();
+    bench.command(&TEST_UNIT_READY).check(6, 0x2903);
+    bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2903);
+}
+
+#[test]
+fn report_luns_settles_that_the_luns_have_changed() {
+    let mut bench = Bench::new();
+    bench.unit.luns_changed(bench.nexus.id());
+    bench.command(&twelve(0xa0, 0, 0, 0)).good();
+    bench.command(&TEST_UNIT_READY).good();
+}
+
+#[test]
+fn commands_cleared_are_heard_of_by_those_whose_they_were() {
+    let mut bench = Bench::new();
+    let mut other = bench.second();
+    let ids = [bench.nexus.id(), other.id()];
+    bench.unit.task_set_cleared(&bench.nexus, &ids);
+    bench.command(&TEST_UNIT_READY).good();
+    bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2f00);
+}

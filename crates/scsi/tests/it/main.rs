@@ -1,0 +1,37 @@
+//! The logical unit as a front end sees it: one file for each command, scenes over a disk in memory.
+
+// `support` is public inside, for the fuzz target that includes it too.
+#![allow(unreachable_pub)]
+
+mod support;
+
+mod absent;
+mod any_bytes;
+mod attentions;
+mod capacity;
+mod compare_and_write;
+mod defects;
+mod device_errors;
+mod fence;
+mod inquiry;
+mod lba_status;
+mod model;
+mod operation_codes;
+mod or_write;
+mod prefetch;
+mod prevent_allow;
+mod read;
+mod report_luns;
+mod request_sense;
+mod start_stop;
+mod synchronize_cache;
+mod target_port_groups;
+mod task_management;
+mod unmap;
+mod verify;
+mod vpd;
+mod write;
+mod write_and_verify;
+mod write_atomic;
+mod write_protect;
+mod write_same;

@@ -1,0 +1,201 @@
+//! A disk in memory that remembers what would survive a crash, and fails when told to.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
+    Pending, Profile, Region, Run, Slice,
+};
+
+pub struct DiskOptions {
+    pub block_size: BlockSize,
+    pub blocks: u64,
+    /// What it says it has, for tests of limits that nobody wants to pay memory for.
+    pub claimed_blocks: Option<u64>,
+    pub physical_exponent: u8,
+    pub thin: bool,
+    pub read_only: bool,
+    pub volatile_cache: bool,
+    /// Shows where its blocks lie.
+    pub in_memory: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> DiskOptions {
+        DiskOptions {
+            block_size: BlockSize::B512,
+            blocks: 4096,
+            claimed_blocks: None,
+            physical_exponent: 0,
+            thin: true,
+            read_only: false,
+            volatile_cache: true,
+            in_memory: false,
+        }
+    }
+}
+
+pub struct Disk {
+    options: DiskOptions,
+    bytes: Arc<Bytes>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    stable: Vec<u8>,
+    mapped: Vec<bool>,
+    failure: Option<DeviceError>,
+}
+
+struct Bytes(Vec<AtomicU8>);
+
+impl Medium for Bytes {
+    fn bytes(&self) -> &[AtomicU8] {
+        &self.0
+    }
+
+    fn store(&self, at: usize, from: &[u8]) {
+        self.0[at..].iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+    }
+
+    fn load(&self, at: usize, into: &mut [u8]) {
+        self.0[at..].iter().zip(into).for_each(|(from, to)| *to = from.load(Ordering::Relaxed));
+    }
+}
+
+impl Disk {
+    pub fn new(options: DiskOptions) -> Disk {
+        let length = (options.blocks as usize) << options.block_size.shift();
+        let inner =
+            Inner { stable: vec![0; length], mapped: vec![false; options.blocks as usize], failure: None };
+        let bytes = Arc::new(Bytes((0..length).map(|_| AtomicU8::new(0)).collect()));
+        Disk { options, bytes, inner: Mutex::new(inner) }
+    }
+
+    /// The next request fails like this.
+    pub fn fail(&self, error: DeviceError) {
+        self.inner().failure = Some(error);
+    }
+
+    /// What a crash would leave of a block.
+    pub fn stable_byte(&self, lba: u64) -> u8 {
+        self.inner().stable[(lba as usize) << self.options.block_size.shift()]
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no test panics with the disk in its hands")
+    }
+
+    fn range(&self, extent: Extent) -> std::ops::Range<usize> {
+        let shift = self.options.block_size.shift();
+        let start = (extent.lba.0 as usize) << shift;
+        start..start + ((extent.blocks.0 as usize) << shift)
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        if let Some(error) = self.inner().failure.take() {
+            return Err(error);
+        }
+        self.geometry().contains(extent).then_some(()).ok_or(DeviceError::OutOfRange)
+    }
+
+    fn map(&self, extent: Extent, mapped: bool) {
+        let blocks = extent.lba.0 as usize..(extent.lba.0 + extent.blocks.0) as usize;
+        self.inner().mapped[blocks].fill(mapped);
+    }
+
+    fn fill(&self, extent: Extent) {
+        let range = self.range(extent);
+        self.bytes.store(range.start, &vec![0; range.len()]);
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.options.block_size,
+            blocks: Blocks(self.options.claimed_blocks.unwrap_or(self.options.blocks)),
+            physical_exponent: self.options.physical_exponent,
+        }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: self.options.read_only,
+            thin: self.options.thin,
+            granularity: Blocks(1),
+            volatile_cache: self.options.volatile_cache,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn memory(&self, extent: Extent) -> Option<Region> {
+        self.options.in_memory.then(|| Region::new(Arc::clone(&self.bytes) as _, self.range(extent)))?
+    }
+
+    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+        let region = self.memory(extent)?;
+        self.map(extent, true);
+        Some(region)
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent)?;
+            assert_eq!(buffer.len(), self.range(extent).len());
+            self.bytes.load(self.range(extent).start, &mut buffer);
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            assert_eq!(data.len(), self.range(extent).len());
+            self.map(extent, true);
+            self.bytes.store(self.range(extent).start, &data);
+            if durability == Durability::Stable {
+                self.inner().stable[self.range(extent)].copy_from_slice(&data);
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(Extent::new(0, 0))?;
+            let mut inner = self.inner();
+            self.bytes.load(0, &mut inner.stable);
+            Ok(())
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.write_zeroes(extent, true)
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            self.fill(extent);
+            self.map(extent, !may_unmap);
+            Ok(())
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check(extent)?;
+            let inner = self.inner();
+            // One run a block, as the least helpful device would answer.
+            let blocks = (extent.lba.0..extent.lba.0 + extent.blocks.0).take(runs_max.min(100));
+            let kind = |lba: u64| match inner.mapped[lba as usize] {
+                true => Allocation::Mapped,
+                false => Allocation::Deallocated,
+            };
+            Ok(blocks.map(|lba| Run { extent: Extent::new(lba, 1), allocation: kind(lba) }).collect())
+        })
+    }
+}

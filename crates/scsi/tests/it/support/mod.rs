@@ -1,0 +1,190 @@
+//! A logical unit on a bench: a device in memory, a nexus or two, and words for what tests do with them.
+
+mod answer;
+mod cdb;
+mod disk;
+mod feed;
+
+pub use answer::Answer;
+pub use cdb::*;
+pub use disk::{Disk, DiskOptions};
+pub use feed::feed;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use block::{BlockDevice as _, Buffer};
+use scsi::{
+    CommandIn, Data, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Neighbours, Nexus,
+    Plan, Reply, Step, TargetPort,
+};
+
+pub struct Bench {
+    pub disk: Arc<Disk>,
+    pub unit: Arc<LogicalUnit>,
+    pub nexus: Nexus,
+    pub luns: Arc<dyn Neighbours>,
+}
+
+/// LUN 0 and LUN 7, and nobody to copy to.
+pub struct TwoLuns;
+
+impl Neighbours for TwoLuns {
+    fn luns(&self) -> Vec<u64> {
+        vec![0, 7 << 48]
+    }
+
+    fn by_designator(&self, _designator: &[u8]) -> Option<Arc<LogicalUnit>> {
+        None
+    }
+}
+
+pub fn unit_options() -> LogicalUnitOptions {
+    LogicalUnitOptions {
+        identity: Identity::new(*b"0123456789abcdef"),
+        read_only: false,
+        removable: false,
+        thin: None,
+    }
+}
+
+impl Bench {
+    /// 4,096 blocks of 512 bytes, thin, with a write cache. The nexus has heard its unit attention.
+    pub fn new() -> Bench {
+        Bench::with(DiskOptions::default(), unit_options())
+    }
+
+    pub fn of_disk(disk: DiskOptions) -> Bench {
+        Bench::with(disk, unit_options())
+    }
+
+    pub fn of_unit(change: impl FnOnce(&mut LogicalUnitOptions)) -> Bench {
+        let mut options = unit_options();
+        change(&mut options);
+        Bench::with(DiskOptions::default(), options)
+    }
+
+    pub fn with(disk: DiskOptions, options: LogicalUnitOptions) -> Bench {
+        let disk = Arc::new(Disk::new(disk));
+        let unit = LogicalUnit::new(Arc::clone(&disk) as _, options, None).expect("nothing was kept");
+        let nexus = attach(&unit, 1);
+        let mut bench = Bench { disk, unit, nexus, luns: Arc::new(TwoLuns) };
+        bench.hear_attentions();
+        bench
+    }
+
+    /// Another initiator, through another port, that has not heard its unit attention.
+    pub fn newcomer(&self) -> Nexus {
+        attach(&self.unit, 2)
+    }
+
+    /// Another initiator that has.
+    pub fn second(&mut self) -> Nexus {
+        let mut nexus = self.newcomer();
+        self.by(&mut nexus, &[0; 6]);
+        nexus
+    }
+
+    pub fn hear_attentions(&mut self) {
+        while self.command(&[0; 6]).sense.is_some_and(|sense| sense.key() == 6) {}
+    }
+
+    /// A command that moves no data to the unit, with room for all it may send.
+    pub fn command(&mut self, cdb: &[u8]) -> Answer {
+        self.exchange(cdb, &[], 1 << 24)
+    }
+
+    /// The same from another initiator.
+    pub fn by(&mut self, nexus: &mut Nexus, cdb: &[u8]) -> Answer {
+        std::mem::swap(&mut self.nexus, nexus);
+        let answer = self.command(cdb);
+        std::mem::swap(&mut self.nexus, nexus);
+        answer
+    }
+
+    /// A command with data for the unit.
+    pub fn send(&mut self, cdb: &[u8], data: &[u8]) -> Answer {
+        self.exchange(cdb, data, 0)
+    }
+
+    pub fn exchange(&mut self, cdb: &[u8], data_out: &[u8], room: u32) -> Answer {
+        let plan = self.begin(cdb, data_out.len() as u32, room);
+        Answer::of(self.carry_out(plan, data_out))
+    }
+
+    pub fn begin(&mut self, cdb: &[u8], data_out_bytes: u32, data_in_bytes: u32) -> Plan {
+        let command = CommandIn { cdb, data_out_bytes, data_in_bytes, luns: &self.luns, stage: false };
+        self.unit.begin(&mut self.nexus, &command)
+    }
+
+    /// What a front end does with a plan.
+    pub fn carry_out(&self, plan: Plan, data_out: &[u8]) -> Reply {
+        let (job, data) = match plan {
+            Plan::Reply(reply) => return reply,
+            Plan::Run(job) => (job, Data::None),
+            Plan::Receive(receive) => {
+                assert!(receive.bytes > 0 && receive.bytes as usize <= data_out.len());
+                let data = &data_out[..receive.bytes as usize];
+                match receive.place {
+                    Landing::Memory(region) => {
+                        assert_eq!(region.len(), data.len());
+                        region.store(0, data);
+                        (receive.job, Data::Placed)
+                    }
+                    Landing::Buffer => (receive.job, Data::Buffer(Buffer::from(data))),
+                }
+            }
+        };
+        match self.unit.finish(job, data) {
+            Step::Now(reply) => reply,
+            Step::Later(future) => finish(future),
+        }
+    }
+
+    pub fn block_bytes(&self) -> usize {
+        self.disk.geometry().block_size.bytes() as usize
+    }
+
+    pub fn write(&mut self, lba: u64, data: &[u8]) {
+        let blocks = data.len() / self.block_bytes();
+        self.send(&sixteen(0x8a, 0, lba, blocks as u32), data).good();
+    }
+
+    pub fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
+        self.command(&sixteen(0x88, 0, lba, blocks)).good().data
+    }
+}
+
+fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
+    let initiator = InitiatorPort {
+        name: format!("iqn.2026-11.test:initiator{number}"),
+        isid: [0x80, 0, 0, 0, 0, number],
+    };
+    let target_port = TargetPort {
+        name: "iqn.2026-11.test:target".into(),
+        group: u16::from(number),
+        relative_port: u16::from(number),
+    };
+    unit.attach(initiator, target_port)
+}
+
+/// Runs a future that has nothing to wait for.
+pub fn finish<T>(future: Pin<Box<dyn Future<Output = T>>>) -> T {
+    poll(&mut { future }).expect("nothing is in the way")
+}
+
+pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
+    for _ in 0..1000 {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// `blocks` blocks of `bytes` bytes, each filled with its own number.
+pub fn pattern(blocks: u64, bytes: usize) -> Vec<u8> {
+    (0..blocks).flat_map(|block| vec![(block % 251) as u8 + 1; bytes]).collect()
+}

@@ -1,0 +1,96 @@
+//! INQUIRY: vital product data.
+
+use crate::support::*;
+
+fn page(bench: &mut Bench, code: u8) -> Vec<u8> {
+    let data = bench.command(&inquiry(Some(code), u16::MAX)).good().data;
+    assert_eq!(data[..2], [0, code]);
+    assert_eq!(usize::from(u16::from_be_bytes([data[2], data[3]])), data.len() - 4);
+    data
+}
+
+fn u32_at(data: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(data[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[test]
+fn every_page_that_is_listed_is_there_and_they_are_in_order() {
+    let mut bench = Bench::new();
+    let listed = page(&mut bench, 0)[4..].to_vec();
+    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    for code in listed {
+        page(&mut bench, code);
+    }
+}
+
+#[test]
+fn the_serial_number_is_the_uuid() {
+    assert_eq!(&page(&mut Bench::new(), 0x80)[4..], b"30313233343536373839616263646566");
+}
+
+/// Association and type, code set, designator.
+fn designators(page: &[u8]) -> Vec<(u8, u8, Vec<u8>)> {
+    let mut rest = &page[4..];
+    let mut all = vec![];
+    while let [code_set, kind, _, length, tail @ ..] = rest {
+        let (designator, tail) = tail.split_at(usize::from(*length));
+        all.push((kind & 0x3f, code_set & 0x0f, designator.to_vec()));
+        rest = tail;
+    }
+    all
+}
+
+#[test]
+fn the_unit_has_the_same_names_on_every_path() {
+    let mut bench = Bench::new();
+    let mut other = bench.second();
+    let of_unit = |page: &[u8]| designators(page).into_iter().filter(|d| d.0 < 0x10).collect::<Vec<_>>();
+    let one = of_unit(&page(&mut bench, 0x83));
+    let two = of_unit(&bench.by(&mut other, &inquiry(Some(0x83), 255)).good().data);
+    assert_eq!(one, two);
+    assert_eq!((one[0].0, one[0].2.len(), one[0].2[0] >> 4), (3, 8, 3), "NAA, locally assigned");
+    assert_eq!((one[1].0, &one[1].2[..8], one[1].2.len()), (1, &b"LINERATE"[..], 20), "T10 vendor ID");
+}
+
+#[test]
+fn the_ports_are_named_as_rfc_7143_says() {
+    let all = designators(&page(&mut Bench::new(), 0x83));
+    assert!(all.contains(&(0x14, 1, vec![0, 0, 0, 1])), "relative target port");
+    assert!(all.contains(&(0x15, 1, vec![0, 0, 0, 1])), "target port group");
+    let port = all.iter().find(|d| d.0 == 0x18).expect("SCSI name string of the port");
+    assert!(port.2.starts_with(b"iqn.2026-11.test:target,t,0x0001\0") && port.2.len() % 4 == 0);
+    assert!(all.iter().any(|d| d.0 == 0x28 && d.2.starts_with(b"iqn.2026-11.test:target\0")));
+}
+
+#[test]
+fn block_limits() {
+    let data = page(&mut Bench::new(), 0xb0);
+    assert_eq!(data.len(), 64);
+    assert_eq!((data[4], data[5]), (0, 255), "WSNZ, MAXIMUM COMPARE AND WRITE LENGTH");
+    assert_eq!(u32_at(&data, 8), 32_768, "MAXIMUM TRANSFER LENGTH");
+    assert_eq!(u32_at(&data, 12), 0, "OPTIMAL TRANSFER LENGTH");
+    assert_eq!((u32_at(&data, 20), u32_at(&data, 24)), (1 << 20, 256), "UNMAP");
+    assert_eq!((u32_at(&data, 28), u32_at(&data, 32)), (1, 1 << 31), "UNMAP granularity and alignment");
+    assert_eq!(u32_at(&data, 40), 1 << 20, "MAXIMUM WRITE SAME LENGTH");
+    assert_eq!(u32_at(&data, 44), 4096, "MAXIMUM ATOMIC TRANSFER LENGTH");
+}
+
+#[test]
+fn a_volume_that_is_not_thin_claims_no_unmap() {
+    let mut bench = Bench::of_unit(|unit| unit.thin = Some(false));
+    let limits = page(&mut bench, 0xb0);
+    assert_eq!((u32_at(&limits, 20), u32_at(&limits, 24)), (0, 0));
+    assert_eq!(page(&mut bench, 0xb2)[4..], [0, 0, 0, 0]);
+    assert_eq!(page(&mut Bench::new(), 0xb2)[4..], [0, 0xe4, 2, 0]);
+}
+
+#[test]
+fn granularity_is_that_of_the_physical_block() {
+    let disk = DiskOptions { physical_exponent: 3, ..DiskOptions::default() };
+    assert_eq!(page(&mut Bench::of_disk(disk), 0xb0)[6..8], [0, 8]);
+}
+
+#[test]
+fn block_device_characteristics() {
+    assert_eq!(page(&mut Bench::new(), 0xb1)[4..6], [0, 1], "solid state");
+}
