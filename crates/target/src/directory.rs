@@ -112,7 +112,7 @@ mod tests {
 
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> ServerConfig {
         let limits = Limits::default();
-        ServerConfig { portals, targets, discovery_authentication: None, limits, cores: 1 }
+        ServerConfig { portals, targets, discovery_authentication: None, limits, cores: 1, random: |_| {} }
     }
 
     #[test]
