@@ -1,0 +1,56 @@
+//! An initiator's login hears anything: it ends in bounded time, and attaches to no target that cannot prove itself.
+#![no_main]
+
+use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
+use iscsi::login::{InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX};
+use iscsi::name::Name;
+use iscsi::negotiate::{Offers, SessionType};
+use iscsi::pdu::{Cid, Isid, Itt, LoginRequest, Tsih};
+use iscsi::serial::Sn;
+use libfuzzer_sys::fuzz_target;
+use script::{LOGIN_FLAGS, Script};
+
+const LOGIN_RESPONSE: u8 = 0x23;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut script = Script(bytes);
+    let chap = script.flag();
+    let mut login = InitiatorLogin::new(config(chap));
+    while !script.is_over() {
+        let bhs = script.header(LOGIN_RESPONSE, LOGIN_FLAGS);
+        login.handle_pdu(&bhs, &script.text());
+        while let Some(transmit) = login.poll_transmit() {
+            let request = LoginRequest::parse(&transmit.bhs).expect("our own requests are well formed");
+            assert_eq!(request.data_segment_length as usize, transmit.data.len());
+            assert!(transmit.data.len() <= LOGIN_DATA_BYTES_MAX);
+        }
+        if let Some(InitiatorEvent::LoggedIn(attached)) = login.poll_event() {
+            assert!(!chap, "attached without a secret");
+            assert!(attached.parameters.first_burst_length <= attached.parameters.max_burst_length);
+        }
+    }
+});
+
+fn config(chap: bool) -> InitiatorConfig {
+    let credentials =
+        |name: &str, secret: &[u8]| Credentials { name: name.to_owned(), secret: Secret::new(secret) };
+    let ours = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
+    let claim = ChapClaim {
+        algorithms: Algorithm::ALL.to_vec(),
+        initiator: credentials("alice", b"twelve or more"),
+        target: Some((credentials("disk", b"the target's own"), ours)),
+    };
+    InitiatorConfig {
+        initiator_name: Name::new("iqn.2026-11.org.example:host").expect("a name"),
+        target_name: Name::new("iqn.2026-11.org.example:disk").ok(),
+        session_type: SessionType::Normal,
+        isid: Isid([0; 6]),
+        tsih: Tsih::NEW,
+        cid: Cid(0),
+        itt: Itt::ZERO,
+        cmd_sn: Sn(1),
+        chap: chap.then_some(claim),
+        offers: Offers::of_initiator(),
+        session: None,
+    }
+}

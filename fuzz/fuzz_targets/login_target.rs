@@ -1,0 +1,64 @@
+//! A target's login hears anything: it ends in bounded time, and lets nobody in without a secret.
+#![no_main]
+
+use iscsi::chap::{Algorithm, Challenge, ChapPolicy, Credentials, Secret};
+use iscsi::login::{
+    Acceptance, Admission, Grant, LOGIN_DATA_BYTES_MAX, TargetEvent, TargetLogin, TargetPolicy,
+};
+use iscsi::negotiate::Offers;
+use iscsi::pdu::{LoginResponse, LoginStatus, Tsih};
+use iscsi::serial::Sn;
+use libfuzzer_sys::fuzz_target;
+use script::{LOGIN_FLAGS, Script};
+
+const LOGIN_REQUEST: u8 = 0x43;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut script = Script(bytes);
+    let choices = script.byte();
+    let chap = choices & 1 == 1;
+    let mut login = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(u32::MAX - 1) });
+    if choices & 2 == 0 {
+        let names = b"InitiatorName=iqn.2026-11.org.example:host\0TargetName=iqn.2026-11.org.example:disk\0";
+        login.handle_pdu(&script.header(LOGIN_REQUEST, LOGIN_FLAGS), names);
+    }
+    while !script.is_over() {
+        let bhs = script.header(LOGIN_REQUEST, LOGIN_FLAGS);
+        login.handle_pdu(&bhs, &script.text());
+        while let Some(event) = login.poll_event() {
+            match event {
+                TargetEvent::Admit(_) => login.admit(admission(&mut script, chap)),
+                TargetEvent::SessionNeeded(_) if script.byte() < 0xf0 => {
+                    login.grant(Ok(Grant { tsih: Tsih(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(64) }));
+                }
+                TargetEvent::SessionNeeded(_) => login.grant(Err(LoginStatus::OutOfResources)),
+                TargetEvent::LoggedIn(_) => assert!(!chap, "in without a secret"),
+                TargetEvent::Failed(_) => {}
+            }
+        }
+        while let Some(transmit) = login.poll_transmit() {
+            let response = LoginResponse::parse(&transmit.bhs).expect("our own responses are well formed");
+            assert_eq!(response.data_segment_length as usize, transmit.data.len());
+            assert!(transmit.data.len() <= LOGIN_DATA_BYTES_MAX);
+        }
+    }
+});
+
+fn admission(script: &mut Script<'_>, chap: bool) -> Admission {
+    let policy = ChapPolicy {
+        algorithms: Algorithm::ALL.to_vec(),
+        initiators: vec![Credentials { name: "alice".to_owned(), secret: Secret::new(b"twelve or more") }],
+        target: None,
+        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
+    };
+    match script.byte() {
+        0..0xf0 => Admission::Accept(Box::new(Acceptance {
+            target_portal_group_tag: Some(1),
+            authentication: chap.then_some(policy),
+            offers: Offers::of_target(),
+            session: None,
+        })),
+        0xf0..0xf8 => Admission::Refuse(LoginStatus::NotFound),
+        0xf8.. => Admission::Redirect { address: "[::1]:3260,1".to_owned(), permanent: true },
+    }
+}
