@@ -103,8 +103,9 @@ impl State {
         }
         let mut random = [0; 16];
         let path = self.file(&volume.name, "uuid");
-        getrandom::fill(&mut random)
-            .map_err(|error| StateError::Io("draw a UUID for", path.clone(), error.into()))?;
+        getrandom::fill(&mut random).map_err(|error| {
+            StateError::Io("draw a UUID for", path.clone(), io::Error::other(error.to_string()))
+        })?;
         let uuid = Uuid::from_random(random);
         self.keep(&path, &uuid.to_string())?;
         Ok(uuid)

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::{AskError, ask};
-pub(crate) use server::{BindError, Socket};
+pub(crate) use client::ask;
+pub(crate) use server::{BindError, Socket, SocketFile};
 
 use crate::nearest::hint;
 use crate::spec::Time;

@@ -24,8 +24,9 @@ pub(crate) struct Socket {
     file: SocketFile,
 }
 
+/// The socket's name, which goes away with this value.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+pub(crate) struct SocketFile(PathBuf);
 
 /// Why there is no socket.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Socket {
 
     /// Answers requests on a thread of its own until the process ends or the returned value is dropped, which
     /// takes the name away.
-    pub(crate) fn serve(self, answer: impl Fn(Request) -> Reply + Send + 'static) -> io::Result<impl Drop> {
+    pub(crate) fn serve(self, answer: impl Fn(Request) -> Reply + Send + 'static) -> io::Result<SocketFile> {
         let listener = self.listener;
         let work = move || {
             for client in listener.incoming() {
@@ -143,7 +144,8 @@ fn attend(client: &UnixStream, answer: &impl Fn(Request) -> Reply) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AskError, ask};
+    use super::super::ask;
+    use super::super::client::AskError;
     use super::*;
 
     fn place() -> (tempfile::TempDir, PathBuf) {
@@ -152,7 +154,7 @@ mod tests {
         (directory, path)
     }
 
-    fn serve(path: &Path) -> impl Drop + use<> {
+    fn serve(path: &Path) -> SocketFile {
         let socket = Socket::bind(path).expect("a free place");
         socket.serve(|request| Reply::Refused { reason: format!("{request:?}") }).expect("a thread")
     }

@@ -1,0 +1,64 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Log, LogFormat};
+use crate::failure::Failure;
+use crate::fault_command::{self, FaultArguments};
+use crate::log;
+use crate::serve::{self, ServeArguments};
+use crate::sessions::{self, SessionsArguments};
+
+/// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// What to log to standard error, such as info, debug or warn,target=debug [default: warnings, logins and
+    /// logouts]
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+    /// How to write it
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 done; 1 tried and failed; 2 refused (arguments, configuration, volume, address)";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<ServeArguments>),
+    Sessions(SessionsArguments),
+    Fault(FaultArguments),
+}
+
+impl Arguments {
+    /// Carries the command out.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let log = Log { filter: self.log, format: self.log_format };
+        if !matches!(self.command, Command::Serve(_)) {
+            log::begin(&log, &Log::default())?; // `serve` has a file to look into first
+        }
+        match self.command {
+            Command::Serve(arguments) => serve::run(&arguments, &log)?,
+            Command::Sessions(arguments) => sessions::run(&arguments)?,
+            Command::Fault(arguments) => fault_command::run(&arguments)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,93 @@
+//! What a server says on standard output once it serves: where it listens, and per LUN what to paste. The last
+//! line is `ready`, for scripts that wait for it.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use super::paste::{Way, lines};
+use super::volumes::Volumes;
+use crate::config::{Config, Lun, Portal, Target};
+use crate::spec::Bytes;
+
+/// The whole announcement; `bound` are the addresses of the portals, with the ports that were really taken.
+pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> String {
+    let portals: Vec<(&Portal, SocketAddr)> = config.portals.iter().zip(bound.iter().copied()).collect();
+    let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
+    for (portal, address) in &portals {
+        // Writing into a String does not fail.
+        let _ = writeln!(text, "listens on {address} (portal group {})", portal.group);
+    }
+    for target in &config.targets {
+        let portal = portals.iter().find(|(portal, _)| reaches(target, portal));
+        let Some((_, address)) = portal else { continue };
+        for lun in &target.luns {
+            let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(config, volumes, lun));
+            text += &lines(&Way {
+                portal: reachable(*address),
+                target: target.name.as_str(),
+                lun: lun.lun,
+                user: target
+                    .chap
+                    .as_ref()
+                    .and_then(|chap| chap.accounts.first())
+                    .map(|account| account.name.as_str()),
+            });
+        }
+    }
+    text + "\nready\n"
+}
+
+fn reaches(target: &Target, portal: &Portal) -> bool {
+    target.groups.is_empty() || target.groups.contains(&portal.group)
+}
+
+fn volume(config: &Config, volumes: &Volumes, lun: &Lun) -> String {
+    let spec = config.volumes.iter().find(|volume| volume.name == lun.volume).map(|volume| &volume.spec);
+    let shape = volumes.get(&lun.volume).map(|opened| {
+        let geometry = opened.unit.device().geometry();
+        format!("{} in blocks of {}", Bytes(geometry.bytes()), Bytes(geometry.block_size.bytes().into()))
+    });
+    let spec = spec.map(|spec| spec.to_string());
+    [Some(lun.volume.to_string()), spec, shape].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            outward(Ipv4Addr::UNSPECIFIED.into(), OUTSIDE_V4.into()).unwrap_or(Ipv4Addr::LOCALHOST.into())
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            outward(Ipv6Addr::UNSPECIFIED.into(), OUTSIDE_V6.into()).unwrap_or(Ipv6Addr::LOCALHOST.into())
+        }
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Addresses for documentation (RFC 5737, RFC 3849): the route to anywhere, to nobody in particular.
+const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+/// The address from which packets for `outside` would go. Connecting a datagram socket sends none.
+fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((outside, 9)).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_is_not_a_place_to_connect_to() {
+        for any in ["0.0.0.0:3260", "[::]:3260"] {
+            let address = reachable(any.parse().expect("an address"));
+            assert!(!address.ip().is_unspecified());
+            assert_eq!(address.port(), 3260);
+        }
+        let fixed = "127.0.0.1:1".parse().expect("an address");
+        assert_eq!(reachable(fixed), fixed);
+    }
+}

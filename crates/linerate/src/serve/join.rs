@@ -1,0 +1,89 @@
+//! A checked configuration and opened volumes, as the values that `target` serves.
+
+use std::sync::Arc;
+
+use reactor::StreamOptions;
+use target::{Access, Authentication, Export, ServerConfig};
+
+use super::volumes::Volumes;
+use crate::config::{self, Chap, Config};
+
+/// What to serve, with `cores` reactor threads.
+pub(super) fn server(config: &Config, volumes: &Volumes, cores: usize) -> ServerConfig {
+    ServerConfig {
+        portals: config.portals.iter().map(portal).collect(),
+        targets: config.targets.iter().map(|target| one(target, config, volumes)).collect(),
+        discovery_authentication: config.discovery.as_ref().map(authentication),
+        limits: limits(&config.limits),
+        cores,
+        random,
+    }
+}
+
+fn portal(portal: &config::Portal) -> target::Portal {
+    target::Portal {
+        listen: portal.listen.0,
+        tag: portal.group,
+        advertise: portal.advertise.clone(),
+        stream: StreamOptions {
+            congestion: portal.congestion.clone(),
+            send_buffer_bytes: portal.send_buffer,
+            receive_buffer_bytes: portal.receive_buffer,
+            source: None,
+        },
+    }
+}
+
+fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::Target {
+    target::Target {
+        name: target.name.to_string(),
+        alias: target.alias.clone(),
+        exports: target.luns.iter().filter_map(|lun| export(lun, config, volumes)).collect(),
+        access: Access { initiators: target.initiators.clone(), networks: target.networks.clone() },
+        authentication: target.chap.as_ref().map(authentication),
+        portal_groups: target.groups.clone(),
+        redirect: target.redirect.clone(),
+    }
+}
+
+/// The configuration has made sure that the volume of every LUN is there.
+fn export(lun: &config::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
+    let volume = config.volumes.iter().find(|volume| volume.name == lun.volume)?;
+    let opened = volumes.get(&lun.volume)?;
+    Some(Export {
+        lun: lun.lun,
+        unit: Arc::clone(&opened.unit),
+        initiators: lun.initiators.clone(),
+        deadline: volume.deadline,
+    })
+}
+
+fn authentication(chap: &Chap) -> Authentication {
+    Authentication {
+        accounts: chap.accounts.clone(),
+        mutual: chap.mutual.clone(),
+        algorithms: chap.algorithms.clone(),
+    }
+}
+
+/// For CHAP challenges. A server that could be made to repeat them would let in whoever listened before.
+fn random(bytes: &mut [u8]) {
+    // It worked at the start, when identities may have been drawn; Linux does not fail afterwards.
+    getrandom::fill(bytes).expect("the system's random source works");
+}
+
+/// What the file leaves out stays as `target` has it.
+fn limits(limits: &config::Limits) -> target::Limits {
+    let usual = target::Limits::default();
+    target::Limits {
+        connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
+        sessions: limits.sessions.unwrap_or(usual.sessions),
+        connections_per_session: limits.connections_per_session.unwrap_or(usual.connections_per_session),
+        login_time: limits.login_time.unwrap_or(usual.login_time),
+        window: limits.window.unwrap_or(usual.window),
+        nop_interval: limits.nop_interval.unwrap_or(usual.nop_interval),
+        send_stall: limits.send_stall.unwrap_or(usual.send_stall),
+        fence_time: limits.fence_time.unwrap_or(usual.fence_time),
+        staging_bytes: limits.staging_bytes.unwrap_or(usual.staging_bytes),
+    }
+}

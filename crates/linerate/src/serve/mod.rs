@@ -1,0 +1,130 @@
+//! `linerate serve`: joins the configuration, the devices of `host` and the front end of `target`, and keeps
+//! them company until a signal comes.
+
+mod announce;
+mod answers;
+mod arguments;
+mod end;
+mod join;
+mod paste;
+mod summary;
+mod volumes;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use host::{EpollOptions, threads};
+use target::{Core, Server};
+
+pub(crate) use arguments::ServeArguments;
+use volumes::Volumes;
+
+use crate::config::{Config, Log};
+use crate::control::{BindError, Socket, SocketFile};
+use crate::failure::Failure;
+use crate::state::{self, CONTROL, State};
+
+/// Serves until a signal ends it.
+pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
+    let config = arguments.config()?;
+    if arguments.check {
+        say(&summary::of(&config));
+        return Ok(());
+    }
+    crate::log::begin(log, &config.log)?;
+    let state = open_state(&config)?;
+    let volumes = Arc::new(volumes::open(&config, &state)?);
+    let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
+    let (server, parts) = Server::new(join::server(&config, &volumes, cores.get()));
+    let (reactors, bound) = start(&config, cores, parts)?;
+    let addresses = addresses(&bound)?;
+    let _control = control(&config, &state, &server, &volumes)?;
+    end::on_signals(Arc::clone(&server))?;
+    server.open();
+    say(&announce::text(&config, &volumes, &addresses));
+    reactors.join().map(drop).map_err(Failure::failed)
+}
+
+fn open_state(config: &Config) -> Result<State, Failure> {
+    let directory = match &config.state {
+        Some(directory) => directory.clone(),
+        None => state::usual_directory().map_err(Failure::refused)?,
+    };
+    State::open(&directory).map_err(Failure::refused)
+}
+
+type Bound = Receiver<io::Result<Vec<SocketAddr>>>;
+
+/// Starts the reactor threads, each with its part of the server. The receiver hears of the portals.
+fn start(
+    config: &Config,
+    cores: NonZeroUsize,
+    parts: Vec<Core>,
+) -> Result<(threads::Reactors<()>, Bound), Failure> {
+    let usual = EpollOptions::default();
+    let options = EpollOptions { spin: config.poll.unwrap_or(usual.spin) };
+    let parts: Vec<Option<Core>> = parts.into_iter().map(Some).collect();
+    let parts = Arc::new(Mutex::new(parts));
+    let (report, bound) = mpsc::channel();
+    let main = move |number: usize| {
+        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = parts.get_mut(number).and_then(Option::take);
+        let report = report.clone();
+        async move {
+            if let Some(part) = part {
+                part.run(report).await;
+            }
+        }
+    };
+    let reactors = threads::start(cores, options, main).map_err(Failure::failed)?;
+    Ok((reactors, bound))
+}
+
+fn addresses(bound: &Bound) -> Result<Vec<SocketAddr>, Failure> {
+    match bound.recv() {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => {
+            Err(Failure::refused(format!("cannot listen on {error}; {}", remedy(error.kind()))))
+        }
+        Err(_) => Err(Failure::failed("the reactor threads ended before they listened")),
+    }
+}
+
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
+        io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
+        io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
+        _ => "see --listen",
+    }
+}
+
+/// The control socket. Two servers may share a state directory as long as their volumes differ; then the
+/// second has no socket, unless it was named.
+fn control(
+    config: &Config,
+    state: &State,
+    server: &Arc<Server>,
+    volumes: &Arc<Volumes>,
+) -> Result<Option<SocketFile>, Failure> {
+    let usual = state.directory().join(CONTROL);
+    let socket = match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
+        (Ok(socket), _) => socket,
+        (Err(error @ BindError::InUse(_)), None) => {
+            tracing::warn!(%error, "`linerate sessions` will not find this server");
+            return Ok(None);
+        }
+        (Err(error), _) => return Err(Failure::refused(error)),
+    };
+    let (server, volumes) = (Arc::clone(server), Arc::clone(volumes));
+    socket.serve(move |request| answers::to(&request, &server, &volumes)).map(Some).map_err(Failure::failed)
+}
+
+/// Standard output may be closed, as by `| head`; the server goes on.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

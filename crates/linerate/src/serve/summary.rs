@@ -1,0 +1,78 @@
+//! What `linerate serve --check` says about a configuration without mistakes.
+
+use std::fmt::Write;
+
+use crate::config::{Config, Lun, Target};
+
+/// One line for each listener, target, LUN and idle volume.
+pub(super) fn of(config: &Config) -> String {
+    let mut text = String::new();
+    // Writing into a String does not fail.
+    for portal in &config.portals {
+        let _ = writeln!(text, "listens on {} (portal group {})", portal.listen.0, portal.group);
+    }
+    for target in &config.targets {
+        let _ = writeln!(text, "target {} for {}", target.name, audience(target));
+        for lun in &target.luns {
+            let _ = writeln!(text, "  LUN {}: {}", lun.lun, volume(config, lun));
+        }
+    }
+    for volume in config.volumes.iter().filter(|volume| !is_used(config, volume.name.as_str())) {
+        let _ = writeln!(text, "volume {} is under no LUN and will not be opened", volume.name);
+    }
+    text + "the configuration is good\n"
+}
+
+fn audience(target: &Target) -> String {
+    let who = if target.initiators.is_empty() { "any initiator" } else { "listed initiators" };
+    let near = if target.networks.is_empty() { "" } else { " in listed networks" };
+    let proof = if target.chap.is_some() { ", with CHAP" } else { "" };
+    let elsewhere = target.redirect.as_ref().map(|redirect| format!(", sent on to {}", redirect.address));
+    format!("{who}{near}{proof}{}", elsewhere.unwrap_or_default())
+}
+
+fn volume(config: &Config, lun: &Lun) -> String {
+    let masked = if lun.initiators.is_some() { ", for listed initiators" } else { "" };
+    let spec = config.volumes.iter().find(|volume| volume.name == lun.volume).map(|volume| &volume.spec);
+    let spec = spec.map(|spec| format!(" = {spec}")).unwrap_or_default();
+    format!("{}{spec}{masked}", lun.volume)
+}
+
+/// Whether a LUN of any target shows the volume.
+pub(super) fn is_used(config: &Config, name: &str) -> bool {
+    config.targets.iter().flat_map(|target| &target.luns).any(|lun| lun.volume.as_str() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_told_in_few_lines() {
+        let text = "
+[[portal]]
+listen = \"[::]:3260\"
+group = 2
+[volume.vm1]
+spec = \"ram:1GiB\"
+[volume.spare]
+spec = \"ram:1GiB\"
+[[target]]
+name = \"iqn.2026-01.com.example:disks\"
+networks = [\"fd00::/8\"]
+[[target.lun]]
+lun = 3
+volume = \"vm1\"
+initiators = [\"iqn.1993-08.org.debian:*\"]
+";
+        let config = Config::parse("x.toml", text).expect("nothing wrong");
+        let expected = "\
+listens on [::]:3260 (portal group 2)
+target iqn.2026-01.com.example:disks for any initiator in listed networks
+  LUN 3: vm1 = ram:1GiB, for listed initiators
+volume spare is under no LUN and will not be opened
+the configuration is good
+";
+        assert_eq!(of(&config), expected);
+    }
+}
