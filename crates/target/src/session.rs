@@ -122,7 +122,7 @@ impl Session {
             nop: NopPolicy {
                 interval: limits.nop_interval,
                 timeout: limits.nop_interval,
-                ..NopPolicy::default()
+                ..NopPolicy::OF_TARGET
             },
             ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
         };
