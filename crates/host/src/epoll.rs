@@ -23,6 +23,7 @@ use reactor::{
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
+use crate::files::{IoEngine, ring::Ring};
 use crate::tcp;
 
 /// How an [`Epoll`] is set up.
@@ -45,17 +46,28 @@ pub struct Epoll {
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
+    /// For files; `None` where threads do that.
+    ring: Option<Rc<Ring>>,
 }
 
 /// Events taken from the kernel at once: with more sockets ready than that, the rest comes with the next turn.
 const EVENTS: usize = 256;
 
+/// When the kernel has no memory for file operations, it is asked again after this time.
+const RETRY: Duration = Duration::from_millis(1);
+
 /// The place of the eventfd among the registered; sockets have places from 0 on.
 const UNPARK: u64 = u64::MAX;
 
 impl Epoll {
-    /// A world for this thread.
+    /// A world for this thread, with the file engine the process has chosen ([`IoEngine::choose`]).
     pub fn new(options: EpollOptions) -> io::Result<Epoll> {
+        Epoll::with_engine(options, IoEngine::chosen())
+    }
+
+    /// A world for this thread, with a file engine of its own. Under [`IoEngine::Auto`] a refused ring means
+    /// threads.
+    pub fn with_engine(options: EpollOptions, engine: IoEngine) -> io::Result<Epoll> {
         let poller = Rc::new(Poller {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sources: RefCell::default(),
@@ -63,7 +75,13 @@ impl Epoll {
         let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&poller.epoll, &unpark.0, epoll::EventData::new_u64(UNPARK), edges)?;
+        let ring = match engine {
+            IoEngine::Threads => None,
+            IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
+            IoEngine::Auto => Ring::open(unpark.0.as_fd()).ok(),
+        };
         Ok(Epoll {
+            ring,
             poller,
             unpark,
             events: RefCell::new(Vec::with_capacity(EVENTS)),
@@ -83,7 +101,7 @@ impl Epoll {
         let look = spin.allowance().min(limit.unwrap_or(Duration::MAX));
         let mut looked = Duration::ZERO;
         while looked < look {
-            if self.take_events(Some(Duration::ZERO)) {
+            if self.take_events(Some(Duration::ZERO)) || self.files_have_news() {
                 spin.found();
                 return self.spin.set(spin);
             }
@@ -95,6 +113,28 @@ impl Epoll {
             false => spin.idle(),
         }
         self.spin.set(spin);
+    }
+
+    /// Gives file operations to the kernel and takes finished ones; whether there were any.
+    fn turn_files(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.turn())
+    }
+
+    fn files_have_news(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.has_news())
+    }
+
+    /// How long a turn may wait; not for ever while the kernel has not taken all file operations.
+    fn limit(&self, park: Park) -> Option<Duration> {
+        let limit = match park {
+            Park::No => Some(Duration::ZERO),
+            Park::For(limit) => Some(limit),
+            Park::Forever => None,
+        };
+        match &self.ring {
+            Some(ring) if ring.is_stuck() => Some(limit.map_or(RETRY, |limit| limit.min(RETRY))),
+            _ => limit,
+        }
     }
 
     /// Waits for events at most for `limit` and wakes whom they are for; whether there were any.
@@ -147,12 +187,16 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        match park {
-            Park::No => {
+        // What the kernel had in its cache is finished already: then there is no waiting.
+        let finished = self.turn_files();
+        match self.limit(if finished { Park::No } else { park }) {
+            Some(Duration::ZERO) => {
                 self.take_events(Some(Duration::ZERO));
             }
-            Park::For(limit) => self.wait(Some(limit)),
-            Park::Forever => self.wait(None),
+            limit => self.wait(limit),
+        }
+        if !finished {
+            self.turn_files();
         }
     }
 

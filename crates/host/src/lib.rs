@@ -3,15 +3,17 @@
 //!
 //! Knows no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets, clock and
 //! sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`] over
-//! [`files`](AsyncFile).
+//! [`AsyncFile`].
 
 pub mod cputime;
 mod epoll;
+mod files;
 mod open_error;
 mod ram;
 mod tcp;
 pub mod threads;
 
 pub use epoll::{Epoll, EpollOptions};
+pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};

@@ -1,0 +1,147 @@
+//! Files for tasks: reads and writes that never block their thread.
+//!
+//! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
+//! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
+//! profiles forbid io_uring). Operations own their buffers until the kernel is done with them. One whose future
+//! is dropped is taken back if it has not begun; else it goes on as an *orphan*, and
+//! [`AsyncFile::quiesced`] waits for it.
+
+mod engine;
+mod lane;
+mod operation;
+mod orphans;
+pub(crate) mod ring;
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use block::{Buffer, Durability, Slice};
+use rustix::fs::FallocateFlags;
+
+pub use engine::{IoEngine, UnknownEngine};
+pub(crate) use lane::Lane;
+use operation::Operation;
+use orphans::Orphans;
+
+/// A file whose operations do not block.
+pub struct AsyncFile {
+    file: Arc<File>,
+    lane: Lane,
+    orphans: Arc<Orphans>,
+}
+
+/// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that hangs
+/// holds these and no other file's.
+const LANE_THREADS: usize = 16;
+
+/// What an operation on many bytes came to: how many were moved, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) done: usize,
+    pub(crate) result: io::Result<()>,
+}
+
+impl AsyncFile {
+    /// The file, for asynchronous use from any number of threads.
+    pub fn new(file: File) -> AsyncFile {
+        AsyncFile { file: Arc::new(file), lane: Lane::new(LANE_THREADS), orphans: Arc::default() }
+    }
+
+    /// The file itself.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Reads from byte `at` on until the buffer is full or the file ends.
+    pub(crate) async fn read(&self, buffer: Buffer, at: u64) -> (Buffer, Progress) {
+        let length = buffer.len();
+        let (operation, progress) = self.transfer(Operation::Read { buffer, done: 0, at }, length).await;
+        (operation.into_buffer(), progress)
+    }
+
+    /// Writes all of `data` from byte `at` on.
+    pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
+        let length = data.len();
+        let stable = durability == Durability::Stable;
+        self.transfer(Operation::Write { data, done: 0, at, stable }, length).await.1
+    }
+
+    /// Repeats an operation that may do a part only, until all is done, nothing moves, or it fails.
+    async fn transfer(&self, mut operation: Operation, length: usize) -> (Operation, Progress) {
+        loop {
+            let (returned, moved) = self.perform(operation).await;
+            operation = returned;
+            let result = match moved {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+                Ok(0) if operation.done() < length => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) if operation.done() < length => continue,
+                Ok(_) => Ok(()),
+            };
+            let done = operation.done();
+            return (operation, Progress { done, result });
+        }
+    }
+
+    /// Brings what was written to stable storage.
+    pub async fn sync_data(&self) -> io::Result<()> {
+        self.perform(Operation::SyncData).await.1.map(drop)
+    }
+
+    /// Changes where the file has space: fallocate(2).
+    pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
+        self.perform(Operation::Allocate { mode, at, length }).await.1.map(drop)
+    }
+
+    /// Runs anything else on one of the file's threads.
+    pub async fn blocking<T, F>(&self, work: F) -> T
+    where
+        T: Send + 'static,
+        F: FnOnce(&File) -> T + Send + 'static,
+    {
+        let file = Arc::clone(&self.file);
+        let (claim, ticket) = self.orphans.ticket();
+        let output = self
+            .lane
+            .run(move || {
+                let output = work(&file);
+                drop(ticket);
+                output
+            })
+            .await;
+        drop(claim);
+        output
+    }
+
+    /// Waits until no operation that was dropped before this call is under way, on whatever thread.
+    pub async fn quiesced(&self) {
+        self.orphans.ended().await;
+    }
+
+    /// How many operations go on though their futures were dropped.
+    pub fn orphans(&self) -> usize {
+        self.orphans.count()
+    }
+
+    async fn perform(&self, mut operation: Operation) -> (Operation, io::Result<usize>) {
+        let (claim, ticket) = self.orphans.ticket();
+        let file = Arc::clone(&self.file);
+        let outcome = match ring::current() {
+            Some(ring) => ring.perform(operation, file, ticket).await,
+            None => {
+                let run = move || {
+                    let moved = operation.run(&file);
+                    drop(ticket);
+                    (operation, moved)
+                };
+                self.lane.run(run).await
+            }
+        };
+        drop(claim);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! One file operation with all that it needs, and how each engine carries it out.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd as _;
+
+use block::{Buffer, Slice};
+use io_uring::{opcode, squeue, types};
+use rustix::fs::FallocateFlags;
+use rustix::io::ReadWriteFlags;
+
+/// An operation. It owns its buffer, and remembers how much of it is done.
+pub(crate) enum Operation {
+    Read { buffer: Buffer, done: usize, at: u64 },
+    Write { data: Slice, done: usize, at: u64, stable: bool },
+    SyncData,
+    Allocate { mode: FallocateFlags, at: u64, length: u64 },
+}
+
+/// The most one system call moves: below the kernel's own limit of 2 GiB less a page.
+const CALL_BYTES_MAX: usize = 1 << 30;
+
+impl Operation {
+    /// Bytes moved so far.
+    pub(crate) fn done(&self) -> usize {
+        match self {
+            Operation::Read { done, .. } | Operation::Write { done, .. } => *done,
+            Operation::SyncData | Operation::Allocate { .. } => 0,
+        }
+    }
+
+    /// The buffer of a read; an empty one for others.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self {
+            Operation::Read { buffer, .. } => buffer,
+            _ => Buffer::zeroed(0),
+        }
+    }
+
+    /// Notes what the kernel has moved.
+    pub(super) fn advance(&mut self, moved: usize) {
+        match self {
+            Operation::Read { done, .. } | Operation::Write { done, .. } => *done += moved,
+            Operation::SyncData | Operation::Allocate { .. } => {}
+        }
+    }
+
+    /// Carries the operation out on this thread, or a part of it.
+    pub(super) fn run(&mut self, file: &File) -> io::Result<usize> {
+        let moved = match self {
+            Operation::Read { buffer, done, at } => {
+                let rest = piece_mut(buffer, *done);
+                rustix::io::pread(file, rest, *at + *done as u64)?
+            }
+            Operation::Write { data, done, at, stable } => {
+                let rest = [IoSlice::new(piece(data, *done))];
+                let flags = if *stable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                rustix::io::pwritev2(file, &rest, *at + *done as u64, flags)?
+            }
+            Operation::SyncData => rustix::fs::fdatasync(file).map(|()| 0)?,
+            Operation::Allocate { mode, at, length } => {
+                rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?
+            }
+        };
+        self.advance(moved);
+        Ok(moved)
+    }
+
+    /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory stays
+    /// in place when the operation moves: whoever submits the entry keeps the operation until it completes.
+    pub(super) fn entry(&mut self, file: &File) -> squeue::Entry {
+        let fd = types::Fd(file.as_raw_fd());
+        match self {
+            Operation::Read { buffer, done, at } => {
+                let rest = piece_mut(buffer, *done);
+                opcode::Read::new(fd, rest.as_mut_ptr(), rest.len() as u32).offset(*at + *done as u64).build()
+            }
+            Operation::Write { data, done, at, stable } => {
+                let rest = piece(data, *done);
+                let flags = if *stable { libc::RWF_DSYNC } else { 0 };
+                opcode::Write::new(fd, rest.as_ptr(), rest.len() as u32)
+                    .offset(*at + *done as u64)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Operation::SyncData => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Operation::Allocate { mode, at, length } => {
+                opcode::Fallocate::new(fd, *length).offset(*at).mode(mode.bits() as i32).build()
+            }
+        }
+    }
+}
+
+fn piece(data: &[u8], done: usize) -> &[u8] {
+    let rest = data.get(done..).unwrap_or_default();
+    &rest[..rest.len().min(CALL_BYTES_MAX)]
+}
+
+fn piece_mut(data: &mut [u8], done: usize) -> &mut [u8] {
+    let rest = data.get_mut(done..).unwrap_or_default();
+    let length = rest.len().min(CALL_BYTES_MAX);
+    &mut rest[..length]
+}

@@ -1,0 +1,140 @@
+//! Operations of a file that go on although nobody waits for them any more.
+//!
+//! Each operation is a pair: the *ticket* goes with the work and ends with it, the *claim* stays with the
+//! future. While both live the pair costs no lock; only when a claim is dropped first is its operation entered
+//! here.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// The orphans of one file.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Numbers start at 2: 0 and 1 are states of an operation that is no orphan.
+    entered: u64,
+    running: BTreeSet<u64>,
+    waiters: Vec<Waker>,
+}
+
+const RUNNING: u64 = 0;
+const ENDED: u64 = 1;
+
+struct Shared {
+    /// [`RUNNING`], [`ENDED`] or the number of the orphan.
+    state: AtomicU64,
+    orphans: Arc<Orphans>,
+}
+
+/// The work's side of an operation; dropped when the work can no longer touch the medium.
+pub(crate) struct Ticket(Arc<Shared>);
+
+/// The waiter's side of an operation.
+pub(crate) struct Claim(Arc<Shared>);
+
+impl Orphans {
+    pub(crate) fn ticket(self: &Arc<Self>) -> (Claim, Ticket) {
+        let shared = Arc::new(Shared { state: AtomicU64::new(RUNNING), orphans: Arc::clone(self) });
+        (Claim(Arc::clone(&shared)), Ticket(shared))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.state().running.len()
+    }
+
+    /// Waits for those that are orphans now; later ones do not prolong the wait.
+    pub(crate) async fn ended(&self) {
+        let last = self.state().entered + 1;
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if state.running.first().is_none_or(|&first| first > last) {
+                return Poll::Ready(());
+            }
+            state.waiters.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.0.state.load(Ordering::Acquire) == ENDED {
+            return;
+        }
+        // Under the lock, so that a ticket that ends now and finds itself an orphan finds its entry too.
+        let mut state = self.0.orphans.state();
+        let number = state.entered + 2;
+        let alone = self.0.state.compare_exchange(RUNNING, number, Ordering::AcqRel, Ordering::Acquire);
+        if alone.is_ok() {
+            state.entered += 1;
+            state.running.insert(number);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let number = self.0.state.swap(ENDED, Ordering::AcqRel);
+        if number != RUNNING {
+            let mut state = self.0.orphans.state();
+            state.running.remove(&number);
+            let waiters = mem::take(&mut state.waiters);
+            drop(state);
+            waiters.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Context;
+
+    fn is_over(wait: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn an_operation_that_ends_before_its_waiter_is_no_orphan() {
+        let orphans = Arc::new(Orphans::default());
+        let (claim, ticket) = orphans.ticket();
+        drop(ticket);
+        drop(claim);
+        assert_eq!(orphans.count(), 0);
+    }
+
+    #[test]
+    fn an_operation_still_waited_for_holds_nobody_up() {
+        let orphans = Arc::new(Orphans::default());
+        let (_claim, _ticket) = orphans.ticket();
+        assert!(is_over(pin!(orphans.ended())));
+    }
+
+    #[test]
+    fn the_wait_ends_with_the_orphans_of_its_beginning() {
+        let orphans = Arc::new(Orphans::default());
+        let (claim, first) = orphans.ticket();
+        drop(claim);
+        let mut wait = pin!(orphans.ended());
+        assert!(!is_over(wait.as_mut()));
+        let (claim, _later) = orphans.ticket();
+        drop(claim);
+        drop(first);
+        assert!(is_over(wait));
+        assert_eq!(orphans.count(), 1);
+    }
+}
