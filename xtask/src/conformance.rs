@@ -13,7 +13,7 @@ mod page;
 
 use std::collections::VecDeque;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
@@ -107,7 +107,7 @@ enum Job {
 /// All configurations, as many at a time as there are cores: most of a test's time is waiting.
 fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let jobs = jobs(options)?;
-    let binary = workspace::release_binary()?;
+    let binary = binary_for(&jobs)?;
     let waiting = Mutex::new(jobs.iter().copied().enumerate().collect::<VecDeque<(usize, Job)>>());
     let done = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(1, usize::from);
@@ -124,6 +124,12 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, column)| column).collect()
+}
+
+/// The server of ours, built if it is needed.
+fn binary_for(jobs: &[Job]) -> Result<PathBuf> {
+    let is_needed = jobs.iter().any(|job| matches!(job, Job::Ours(_)));
+    if is_needed { workspace::release_binary() } else { Ok(PathBuf::new()) }
 }
 
 fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {

@@ -16,6 +16,7 @@ use crate::process::{self, Background};
 pub(crate) struct Tgt {
     server: Background,
     port: u16,
+    control: u16,
     image: PathBuf,
 }
 
@@ -29,11 +30,12 @@ impl Tgt {
         fs::File::create(&image)
             .and_then(|file| file.set_len(size_bytes))
             .context("tgt's image in /dev/shm")?;
+        let control = port % 32_000 + 1; // the name of its control socket, which tgtd wants below 32768
         let mut command = placement.command("tgtd");
-        command.args(["--foreground", "--control-port", &port.to_string()]);
+        command.args(["--foreground", "--control-port", &control.to_string()]);
         command.args(["--iscsi", &format!("portal=127.0.0.1:{port}")]);
         let server = Background::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        let tgt = Tgt { server, port, image };
+        let tgt = Tgt { server, port, control, image };
         tgt.await_control()?;
         tgt.export()?;
         Ok(tgt)
@@ -62,7 +64,7 @@ impl Tgt {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        bail!("tgtd does not answer tgtadm on its control port {}", self.port)
+        bail!("tgtd does not answer tgtadm on its control port {}", self.control)
     }
 
     fn export(&self) -> Result<()> {
@@ -76,7 +78,7 @@ impl Tgt {
 
     fn administer(&self, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new("tgtadm");
-        command.args(["--control-port", &self.port.to_string(), "--lld", "iscsi"]).args(arguments);
+        command.args(["--control-port", &self.control.to_string(), "--lld", "iscsi"]).args(arguments);
         process::capture(command).map(drop)
     }
 }
@@ -85,7 +87,7 @@ impl Drop for Tgt {
     fn drop(&mut self) {
         self.server.kill(); // tgtd does not end on SIGTERM while it has targets, and nothing of it is kept
         let _ = fs::remove_file(&self.image);
-        let control = format!("/var/run/tgtd/socket.{}", self.port);
+        let control = format!("/var/run/tgtd/socket.{}", self.control);
         let _ = fs::remove_file(format!("{control}.lock"));
         let _ = fs::remove_file(control);
     }
