@@ -8,7 +8,7 @@ use crate::config::{Log, LogFormat};
 use crate::failure::Failure;
 
 /// Quiet: what needs attention, and one line for each login and logout.
-const USUAL: &str = "warn,target::login=info";
+const USUAL: &str = "warn,linerate::login=info";
 
 /// Begins to log. What the command line says goes before what the file says.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let begun = match arguments.format.or(file.format).unwrap_or_default() {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Json => lines.json().try_init(),
     };
     begun.map_err(Failure::failed)
 }

@@ -1,4 +1,27 @@
-//! The `linerate` program.
+//! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
+//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`volume`] and
+//! [`state`] (what there is), [`serve`], then the commands that ask a running server.
+
+mod arguments;
+mod config;
+mod control;
+mod failure;
+mod fault_command;
+mod log;
 mod nearest;
+mod serve;
+mod sessions;
 mod spec;
-fn main() {}
+mod state;
+mod volume;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match arguments::Arguments::parse().run() {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
