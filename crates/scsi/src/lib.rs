@@ -19,6 +19,7 @@ mod nexus;
 mod persistent;
 mod plan;
 mod reserve;
+mod sanitize;
 mod sense;
 mod status;
 mod unit;
@@ -28,7 +29,9 @@ pub use command::name;
 pub use identity::Identity;
 pub use kept::Damaged;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
-pub use plan::{CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step};
+pub use plan::{
+    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step,
+};
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
 pub use unit::{Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault};

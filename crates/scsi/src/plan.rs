@@ -87,7 +87,18 @@ pub enum Step {
     /// It ends when this future does. Dropping the future gives the command up; what the device cannot take back
     /// any more is what [`block::BlockDevice::quiesced`] waits for.
     Later(Pin<Box<dyn Future<Output = Reply>>>),
+    /// It ends when `reply` does, and has set off something of the logical unit's own (SANITIZE, SBC-3 4.11):
+    /// `work` must be run to its end, whatever becomes of the command, its task set or its nexus.
+    Lasting {
+        /// The rest of the command, as with `Later`.
+        reply: Pin<Box<dyn Future<Output = Reply>>>,
+        /// What goes on.
+        work: Background,
+    },
 }
+
+/// Work of a logical unit that no command owns.
+pub type Background = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The end of a command.
 #[derive(Debug)]
@@ -148,10 +159,16 @@ pub(crate) enum Work {
     Read { extent: Extent, bytes: u32, flush: bool },
     /// Anything else.
     Other(Deferred),
+    /// What outlives the command.
+    Lasting(Start),
 }
 
 /// The rest of a command: data from the initiator (empty if there are none) in, outcome out.
 pub(crate) type Deferred = Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Unfinished + Send>;
+
+/// The same for a command that sets off something of the logical unit's own.
+pub(crate) type Start =
+    Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Unfinished), Failure> + Send>;
 
 /// A command at work.
 pub(crate) type Unfinished = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;

@@ -270,6 +270,7 @@ pub mod asc {
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: u16 = 0x3900;
     pub const MEDIUM_NOT_PRESENT: u16 = 0x3a00;
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;
+    pub const SANITIZE_COMMAND_FAILED: u16 = 0x3103;
     pub const REPORTED_LUNS_DATA_CHANGED: u16 = 0x3f0e;
     pub const INTERNAL_TARGET_FAILURE: u16 = 0x4400;
     pub const PROTOCOL_SERVICE_CRC_ERROR: u16 = 0x4705;

@@ -12,6 +12,7 @@
 //! ```
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
@@ -312,18 +313,26 @@ impl Session {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
-            Step::Later(work) => {
-                let session = Weak::clone(&self.me);
-                let running = reactor::spawn(async move {
-                    let reply = work.await;
-                    if let Some(session) = session.upgrade() {
-                        session.borrow_mut().complete(id, reply);
-                    }
-                });
-                if let Some(task) = self.task(id) {
-                    task.state = State::Running(running);
-                }
+            Step::Later(work) => self.run(id, work),
+            Step::Lasting { reply, work } => {
+                // A dropped handle lets the task run on: no command owns this work.
+                drop(reactor::spawn(work));
+                self.run(id, reply);
             }
+        }
+    }
+
+    /// A device at work, which speaks when it is done.
+    fn run(&mut self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) {
+        let session = Weak::clone(&self.me);
+        let running = reactor::spawn(async move {
+            let reply = work.await;
+            if let Some(session) = session.upgrade() {
+                session.borrow_mut().complete(id, reply);
+            }
+        });
+        if let Some(task) = self.task(id) {
+            task.state = State::Running(running);
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     call.receive(half * 2, move |unit, data| async move {
         let (expected, written) = halves(data, half as usize)?;
         let _excluded = unit.locks().exclude(extent).await;
-        unit.compare(extent, &expected).await?;
+        unit.compare(extent, &expected, 0).await?;
         unit.store(extent, written.share(), durability).await?;
         Ok(Outcome::default())
     })

@@ -55,8 +55,8 @@ pub(crate) struct Command {
     pub(crate) medium: bool,
     /// Changes the medium: not while it is protected.
     pub(crate) writes: bool,
-    /// Exists only where space can be given back.
-    pub(crate) thin_only: bool,
+    /// What the logical unit must be for the command to exist.
+    pub(crate) exists: Exists,
     pub(crate) plan: Planner,
 }
 
@@ -82,7 +82,7 @@ impl Command {
             attention: true,
             medium: false,
             writes: false,
-            thin_only: false,
+            exists: Exists::Always,
             plan,
         }
     }
@@ -114,7 +114,11 @@ impl Command {
     }
 
     const fn if_thin(self) -> Command {
-        Command { thin_only: true, ..self }
+        Command { exists: Exists::Thin, ..self }
+    }
+
+    const fn if_forgetful(self) -> Command {
+        Command { exists: Exists::Forgetful, ..self }
     }
 
     /// Its time grows with the blocks it names.
@@ -123,15 +127,43 @@ impl Command {
     }
 }
 
-/// The commands of a logical unit that is thin or not.
-pub(crate) fn commands(thin: bool) -> impl Iterator<Item = &'static Command> {
-    TABLE.iter().filter(move |command| thin || !command.thin_only)
+/// On which logical units a command exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exists {
+    /// All.
+    Always,
+    /// Those whose space can be given back.
+    Thin,
+    /// Those whose space is gone for good when it is given back, because it is memory.
+    Forgetful,
+}
+
+/// What a logical unit is, as far as the choice of its commands goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) thin: bool,
+    pub(crate) forgetful: bool,
+}
+
+impl Kind {
+    fn has(self, exists: Exists) -> bool {
+        match exists {
+            Exists::Always => true,
+            Exists::Thin => self.thin,
+            Exists::Forgetful => self.forgetful,
+        }
+    }
+}
+
+/// The commands of such a logical unit.
+pub(crate) fn commands(kind: Kind) -> impl Iterator<Item = &'static Command> {
+    TABLE.iter().filter(move |command| kind.has(command.exists))
 }
 
 /// The command that this CDB is, or which field of it names none.
-pub(crate) fn find(cdb: Cdb<'_>, thin: bool) -> Result<&'static Command, Condition> {
+pub(crate) fn find(cdb: Cdb<'_>, kind: Kind) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
-    for command in commands(thin).filter(|command| command.opcode == cdb.opcode()) {
+    for command in commands(kind).filter(|command| command.opcode == cdb.opcode()) {
         match command.service_action {
             Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
             _ => return Ok(command),
@@ -145,5 +177,6 @@ pub(crate) fn find(cdb: Cdb<'_>, thin: bool) -> Result<&'static Command, Conditi
 
 /// What a CDB is called, for people: for logs and counters. `None` if we do not know it.
 pub fn name(cdb: &[u8]) -> Option<&'static str> {
-    find(Cdb(cdb), true).ok().map(|command| command.name)
+    let all = Kind { thin: true, forgetful: true };
+    find(Cdb(cdb), all).ok().map(|command| command.name)
 }

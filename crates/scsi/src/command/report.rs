@@ -1,7 +1,7 @@
 //! What the device server says about itself: REPORT SUPPORTED OPERATION CODES, REPORT SUPPORTED TASK MANAGEMENT
 //! FUNCTIONS and REPORT TARGET PORT GROUPS (SPC-4 6.35, 6.36, 6.37).
 
-use super::{Call, Command, commands, vpd};
+use super::{Call, Command, Kind, commands, vpd};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::sense::Condition;
@@ -9,10 +9,10 @@ use crate::sense::Condition;
 pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let timeouts = call.cdb.bit(2, 7);
     let (opcode, service_action) = (call.cdb.byte(3), call.cdb.u16(4));
-    let thin = call.unit.thin();
+    let kind = call.unit.kind();
     let data = match call.cdb.byte(2) & 7 {
-        0 => all_commands(thin, timeouts),
-        option @ 1..=3 => one_command(find(thin, option, opcode, service_action)?, timeouts),
+        0 => all_commands(kind, timeouts),
+        option @ 1..=3 => one_command(find(kind, option, opcode, service_action)?, timeouts),
         _ => return Err(Condition::invalid_bit(2, 2).into()),
     };
     call.parameter_data(data, call.cdb.u32(6))
@@ -21,12 +21,12 @@ pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure>
 /// The command that REPORTING OPTIONS asks about (SPC-4 table 241): 1 by operation code, which must have no
 /// service actions; 2 by both, and it must have them; 3 by both, whichever it has.
 fn find(
-    thin: bool,
+    kind: Kind,
     option: u8,
     opcode: u8,
     service_action: u16,
 ) -> Result<Option<&'static Command>, Condition> {
-    let mut of_opcode = commands(thin).filter(|command| command.opcode == opcode).peekable();
+    let mut of_opcode = commands(kind).filter(|command| command.opcode == opcode).peekable();
     let Some(first) = of_opcode.peek() else { return Ok(None) };
     match (option, first.service_action.is_some()) {
         (1, true) | (2, false) => Err(Condition::invalid_bit(2, 2)),
@@ -35,9 +35,9 @@ fn find(
     }
 }
 
-fn all_commands(thin: bool, timeouts: bool) -> Vec<u8> {
+fn all_commands(kind: Kind, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
-    for command in commands(thin) {
+    for command in commands(kind) {
         let servactv = u8::from(command.service_action.is_some());
         let ctdp = u8::from(timeouts) << 1;
         let service_action = command.service_action.unwrap_or(0);

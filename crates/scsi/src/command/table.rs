@@ -4,7 +4,7 @@ use super::*;
 use crate::copy::{results, run};
 use crate::mode::command as mode;
 use crate::persistent::command as persistent;
-use crate::reserve;
+use crate::{reserve, sanitize};
 
 /// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
 /// lists them as they stand here.
@@ -40,6 +40,20 @@ pub(crate) static TABLE: &[Command] = &[
         .writes()
         .takes(1, 60)
         .if_thin(),
+    sanitize("SANITIZE, OVERWRITE", &[0x48, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], sanitize::plan_overwrite),
+    sanitize("SANITIZE, BLOCK ERASE", &[0x48, 0xa2, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], sanitize::plan_erase)
+        .if_thin(),
+    sanitize(
+        "SANITIZE, CRYPTOGRAPHIC ERASE",
+        &[0x48, 0xa3, 0, 0, 0, 0, 0, 0xff, 0xff, NACA],
+        sanitize::plan_erase,
+    )
+    .if_forgetful(),
+    sanitize(
+        "SANITIZE, EXIT FAILURE MODE",
+        &[0x48, 0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, NACA],
+        sanitize::plan_exit_failure_mode,
+    ),
     Command::new("MODE SELECT(10)", &[0x55, 0x13, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_select)
         .reserved(Reserved::Write),
     Command::new("RESERVE(10)", &[0x56, 0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_reserve)
@@ -153,6 +167,11 @@ pub(crate) static TABLE: &[Command] = &[
     )
     .reads(),
 ];
+
+/// It asks by itself whether the medium is there and may be written: that the last one failed is no obstacle.
+const fn sanitize(name: &'static str, usage: &'static [u8], plan: Planner) -> Command {
+    Command::new(name, usage, plan).action().reserved(Reserved::Write).takes(60, 3600)
+}
 
 /// They look at the reservations, so reservations do not stop them.
 const fn persistent_in(name: &'static str, usage: &'static [u8]) -> Command {

@@ -42,18 +42,21 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     match check {
         ByteCheck::Readable => call.run(move |unit| async move {
-            let _shared = unit.locks().share(extent).await;
             unit.scan(extent).await?;
             Ok(Outcome::default())
         }),
         ByteCheck::Data => call.receive(geometry.length(extent) as u32, move |unit, data| async move {
             let _shared = unit.locks().share(extent).await;
-            unit.compare(received(extent, &data, geometry), &data).await?;
+            unit.compare(received(extent, &data, geometry), &data, 0).await?;
             Ok(Outcome::default())
         }),
         ByteCheck::OneBlock => call.receive(geometry.block_size.bytes(), move |unit, data| async move {
-            let _shared = unit.locks().share(extent).await;
-            unit.compare(extent, &data).await?;
+            // Piece by piece: nobody is kept waiting for the whole of a medium.
+            for piece in unit.pieces(extent) {
+                let _shared = unit.locks().share(piece).await;
+                let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
+                unit.compare(piece, &data, geometry.length(done)).await?;
+            }
             Ok(Outcome::default())
         }),
     }
@@ -78,7 +81,7 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
         let data = data.share();
         unit.store(extent, data.clone(), Durability::Stable).await?;
         match check {
-            ByteCheck::Data => unit.compare(extent, &data).await?,
+            ByteCheck::Data => unit.compare(extent, &data, 0).await?,
             ByteCheck::Readable | ByteCheck::OneBlock => unit.scan(extent).await?,
         }
         Ok(Outcome::default())

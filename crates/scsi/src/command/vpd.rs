@@ -113,7 +113,8 @@ fn block_characteristics(call: &Call<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     let rotation_rate: u16 = if call.unit.device().profile().solid_state { 1 } else { 0 };
     body[..2].copy_from_slice(&rotation_rate.to_be_bytes());
-    body[3] = READS_AFTER_ERASE_SUCCEED;
+    let kind = call.unit.kind();
+    body[3] = if kind.thin { WABEREQ } else { 0 } | if kind.forgetful { WACEREQ } else { 0 };
     body
 }
 
@@ -179,8 +180,9 @@ const ISCSI: u8 = 0x5;
 const SIMPSUP: u8 = 0x01;
 const V_SUP: u8 = 0x01;
 const UGAVALID: u32 = 1 << 31;
-/// WABEREQ and WACEREQ 01b: after a SANITIZE erase, reads succeed.
-const READS_AFTER_ERASE_SUCCEED: u8 = 0x50;
+/// 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
+const WABEREQ: u8 = 0x40;
+const WACEREQ: u8 = 0x10;
 const LBPU: u8 = 0x80;
 const LBPWS: u8 = 0x40;
 const LBPWS10: u8 = 0x20;

@@ -195,14 +195,14 @@ struct Record {
 impl Record {
     fn begin(unit: &Arc<LogicalUnit>, by: NexusId, list: &List) -> Result<Record, Failure> {
         if list.usage != Usage::None {
-            unit.note(|copies| copies.begin(by, list.id))?;
+            unit.note(|state| state.copies.begin(by, list.id))?;
         }
         Ok(Record { unit: Arc::clone(unit), by, id: list.id, usage: list.usage })
     }
 
     fn proceed(&self, progress: Progress) {
         if self.usage != Usage::None {
-            self.unit.note(|copies| copies.proceed(self.by, self.id, progress));
+            self.unit.note(|state| state.copies.proceed(self.by, self.id, progress));
         }
     }
 
@@ -213,8 +213,8 @@ impl Record {
     /// An end that is already told stays.
     fn end(&self, status: Status) {
         match self.usage {
-            Usage::Hold => self.unit.note(|copies| copies.end(self.by, self.id, status)),
-            Usage::Discard => self.unit.note(|copies| copies.forget(self.by, self.id)),
+            Usage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),
+            Usage::Discard => self.unit.note(|state| state.copies.forget(self.by, self.id)),
             Usage::None => {}
         }
     }

@@ -36,6 +36,12 @@ impl LogicalUnit {
                 let unfinished = deferred(unit, buffer(data));
                 Step::Later(Box::pin(async move { Reply::of(unfinished.await, ended) }))
             }
+            Work::Lasting(start) => match start(unit, buffer(data)) {
+                Err(failure) => Step::Now(Reply::of(Err(failure), ended)),
+                Ok((work, unfinished)) => {
+                    Step::Lasting { reply: Box::pin(async move { Reply::of(unfinished.await, ended) }), work }
+                }
+            },
         }
     }
 

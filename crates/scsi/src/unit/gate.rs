@@ -1,5 +1,5 @@
 //! What every command but the quickest must pass before it is planned, in the order of SAM-5 5.3.3: unit
-//! attentions, then reservations, then whether the medium is there and may be written.
+//! attentions, then reservations, then a SANITIZE under way, then whether the medium is there and may be written.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::unit::LogicalUnit;
 impl LogicalUnit {
     /// Finds the command and, if nothing forbids it, plans it.
     pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
-        let command = find(call.cdb, self.thin())?;
+        let command = find(call.cdb, self.kind())?;
         self.check(call, command)?;
         if call.cdb.naca() {
             // INQUIRY says NORMACA = 0 (SAM-5 5.10.2).
@@ -30,6 +30,9 @@ impl LogicalUnit {
         }
         self.look(|state| {
             state.reserved(id, command.reserved)?;
+            if command.attention {
+                state.sanitize.in_progress()?;
+            }
             if command.medium {
                 state.ready()?;
             }

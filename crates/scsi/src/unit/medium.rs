@@ -34,16 +34,17 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// MISCOMPARE unless all of `extent` holds `expected`, over and over.
-    pub(crate) async fn compare(&self, extent: Extent, expected: &[u8]) -> Result<(), Failure> {
+    /// MISCOMPARE unless all of `extent` holds `expected`, over and over. `offset` is what the command has compared
+    /// before.
+    pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
         }
         let mut at = 0;
         for piece in self.pieces(extent) {
             let found = self.fetch(piece).await?;
-            if let Some(offset) = first_difference(&found, expected, at) {
-                return Err(miscompare((at + offset) as u64).into());
+            if let Some(difference) = first_difference(&found, expected, at) {
+                return Err(miscompare(offset + (at + difference) as u64).into());
             }
             at += found.len();
         }

@@ -18,8 +18,7 @@ use block::{BlockDevice, Pending, RangeLocks};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
-use crate::command::{self, Call};
-use crate::copy::results::Copies;
+use crate::command::{self, Call, Kind};
 use crate::identity::Identity;
 use crate::kept::{self, Damaged};
 use crate::mode::{Facts, Pages};
@@ -169,6 +168,12 @@ impl LogicalUnit {
         self.options.thin.unwrap_or_else(|| self.device.profile().thin)
     }
 
+    /// What commands there are.
+    pub(crate) fn kind(&self) -> Kind {
+        let thin = self.thin();
+        Kind { thin, forgetful: thin && !self.device.profile().durable }
+    }
+
     /// Whether nobody may ever write.
     pub(crate) fn read_only(&self) -> bool {
         self.options.read_only || self.device.profile().read_only
@@ -200,9 +205,9 @@ impl LogicalUnit {
         result
     }
 
-    /// Notes down how a copy goes: nothing that a nexus would have to look at again for.
-    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Copies) -> T) -> T {
-        note(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).copies)
+    /// Notes down how something goes that takes long: nothing for which a nexus would have to look again.
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
+        note(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Looks at the state.

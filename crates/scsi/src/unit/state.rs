@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::mode::Pages;
 use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
 use crate::persistent::{NexusName, Registrations};
+use crate::sanitize::Sanitize;
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
@@ -40,6 +41,7 @@ pub(crate) struct State {
     pub(crate) reserved_by: Option<NexusId>,
     /// What RECEIVE COPY RESULTS tells of.
     pub(crate) copies: Copies,
+    pub(crate) sanitize: Sanitize,
 }
 
 impl State {
@@ -52,6 +54,7 @@ impl State {
             registrations,
             reserved_by: None,
             copies: Copies::default(),
+            sanitize: Sanitize::default(),
         }
     }
 
@@ -112,8 +115,14 @@ impl State {
         if self.modes.descriptor_sense() { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
-    /// Why the medium cannot be accessed, if it cannot.
+    /// Why a command cannot use the medium, if it cannot.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
+        self.accessible()?;
+        self.sanitize.passable()
+    }
+
+    /// Whether there is a medium, and a device that answers.
+    pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
             _ if self.fences > 0 => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
             Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),

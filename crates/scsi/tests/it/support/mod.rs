@@ -140,6 +140,10 @@ impl Bench {
         match self.unit.finish(job, data) {
             Step::Now(reply) => reply,
             Step::Later(future) => finish(future),
+            Step::Lasting { reply, work } => {
+                finish(work);
+                finish(reply)
+            }
         }
     }
 
