@@ -15,6 +15,7 @@ mod initiator;
 #[cfg(test)]
 mod pair;
 mod refusal;
+mod talk;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-/// Section 4.2.7.1: "The maximum length ... is 223 bytes", without the NUL.
+/// Section 4.2.7: a name has at most 223 bytes, without the NUL.
 pub const NAME_BYTES_MAX: usize = 223;
 
 /// A valid, normalised name.
@@ -111,7 +111,7 @@ fn check_digits(digits: &str, lengths: &[usize]) -> Result<(), BadName> {
     if good { Ok(()) } else { Err(BadName::BadDigits) }
 }
 
-/// Section 4.2.7.1: no white space, no punctuation but "-", "." and ":". The underscore is there because names
+/// Section 4.2.7: no white space, no punctuation but "-", "." and ":". The underscore is there because names
 /// in use have it (some appliances make them of host names).
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric()

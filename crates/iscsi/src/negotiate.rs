@@ -322,7 +322,7 @@ fn reply_unless_answer(pair: Pair<'_>, reply: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Section 13.6: an alias is "a human-readable name ... maximum length 255 bytes".
+/// Sections 13.6 and 13.7: an alias is for people, and at most 255 bytes long.
 const ALIAS_BYTES_MAX: usize = 255;
 
 fn set_alias(place: &mut Option<String>, value: &str) -> bool {

@@ -207,7 +207,7 @@ impl InitiatorLogin {
         if !ours {
             return Err(LoginFailure::NotOurs);
         }
-        // Section 11.13.3: a target moves only where it was asked to, and not before it has heard all.
+        // Section 11.13.6: a target moves only where it was asked to, and not before it has heard all.
         let moves = response.transit_to.is_some();
         if moves && (response.transit_to != self.asked || !self.request.is_empty()) {
             return Err(LoginFailure::OutOfTurn);

@@ -55,7 +55,7 @@ impl Cause {
     /// What the initiator is told; nothing where the standard says to just close the connection.
     pub fn status(self) -> Option<LoginStatus> {
         match self {
-            // Section 6.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST
+            // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST
             // immediately terminate the connection on which the PDU was received."
             Cause::NotALogin => None,
             // The same: "... it MUST send a Login reject (with Status "invalid during login") and then disconnect."

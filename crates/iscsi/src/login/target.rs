@@ -14,14 +14,13 @@ use std::collections::VecDeque;
 use super::admission::{
     Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent,
 };
+use super::talk::{Talk, admission_request};
 use super::{Cause, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
-use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
-use crate::name::Name;
-use crate::negotiate::{NegotiationError, Negotiator, Parameters, Role, SessionType};
+use crate::negotiate::Parameters;
 use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, Tsih};
 use crate::serial::Sn;
-use crate::text::{self, Assembly, Pair, Pieces};
+use crate::text::{self, Assembly, Pieces};
 
 /// What holds for all logins of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,30 +64,6 @@ struct Latest {
     cid: Cid,
     itt: Itt,
     cmd_sn: Sn,
-}
-
-/// A login that was let in.
-#[derive(Debug)]
-struct Talk {
-    request: AdmissionRequest,
-    authentication: Authentication,
-    negotiator: Negotiator,
-    /// Whether our own declarations have been made.
-    has_declared: bool,
-    /// TargetPortalGroupTag, until it has been said.
-    tag: Option<u16>,
-    /// What remains to be said to the latest request, and the stage to move to after it.
-    reply: Pieces,
-    transit_to: Option<Stage>,
-    /// What the last words lead to.
-    outcome: Option<Box<LoggedIn>>,
-}
-
-#[derive(Debug)]
-enum Authentication {
-    NotNeeded,
-    Needed(ChapPolicy),
-    Running(Authenticator),
 }
 
 impl TargetLogin {
@@ -168,7 +143,7 @@ impl TargetLogin {
         self.take(&request, data)
     }
 
-    /// The initiator chooses the first stage (section 6.3). Version 0 is the only one there is (section 11.12.2).
+    /// The initiator chooses the first stage (section 6.3). Version 0 is the only one there is (section 11.12.4).
     fn begin(&mut self, request: &LoginRequest) -> Result<(), Cause> {
         self.stage = request.stage;
         if request.version_min > VERSION { Err(Cause::Version) } else { Ok(()) }
@@ -349,148 +324,4 @@ impl Latest {
     }
 }
 
-impl Talk {
-    fn new(acceptance: Acceptance, request: AdmissionRequest) -> Talk {
-        let negotiator = match &acceptance.session {
-            Some(session) => Negotiator::following(Role::Target, acceptance.offers, session),
-            None => Negotiator::leading(Role::Target, acceptance.offers, request.session_type),
-        };
-        Talk {
-            request,
-            authentication: acceptance
-                .authentication
-                .map_or(Authentication::NotNeeded, Authentication::Needed),
-            negotiator,
-            has_declared: false,
-            tag: acceptance.target_portal_group_tag,
-            reply: Pieces::default(),
-            transit_to: None,
-            outcome: None,
-        }
-    }
-
-    /// Appends what is to be said to a text, and decides where the login goes.
-    fn answer(&mut self, request: &LoginRequest, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), Cause> {
-        self.check_names(pairs)?;
-        if let Some(tag) = self.tag.take() {
-            // Section 13.9: the first response of a normal session must say it.
-            text::append(out, Key::TargetPortalGroupTag.name(), tag);
-        }
-        if request.stage == Stage::SecurityNegotiation {
-            self.authentication.handle(pairs, out)?;
-        }
-        self.transit_to = self.next_stage(request)?;
-        // In the operational stage, or where it is skipped and there will be no other occasion.
-        let may_declare =
-            request.stage == Stage::OperationalNegotiation || self.transit_to == Some(Stage::FullFeature);
-        if may_declare && !std::mem::replace(&mut self.has_declared, true) {
-            self.negotiator.open(out);
-        }
-        let for_negotiator: Vec<Pair<'_>> =
-            pairs.iter().copied().filter(|pair| is_negotiated(pair, request.stage)).collect();
-        Ok(self.negotiator.receive_all(&for_negotiator, out)?)
-    }
-
-    /// Where the login goes after this request: where the initiator wants to, once it has proved itself.
-    ///
-    /// iPXE sets T in every round of CHAP (ipxe pull request 1444). It cannot be meant before the proof, so the
-    /// response just does not move.
-    fn next_stage(&self, request: &LoginRequest) -> Result<Option<Stage>, Cause> {
-        match (&self.authentication, request.stage, request.transit_to) {
-            (Authentication::NotNeeded, _, wish) => Ok(wish),
-            (Authentication::Running(chap), _, wish) => Ok(wish.filter(|_| chap.authenticated().is_some())),
-            (Authentication::Needed(_), Stage::SecurityNegotiation, None) => Ok(None),
-            (Authentication::Needed(_), ..) => Err(Cause::AuthenticationSkipped),
-        }
-    }
-
-    /// Names may be said again (some initiators do in every request), but not changed.
-    fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), Cause> {
-        let same = |pair: &Pair<'_>| match Key::find(pair.key) {
-            Some(Key::InitiatorName) => Name::new(pair.value).as_ref() == Ok(&self.request.initiator_name),
-            Some(Key::TargetName) => Name::new(pair.value).ok() == self.request.target_name,
-            Some(Key::SessionType) => SessionType::named(pair.value) == Some(self.request.session_type),
-            _ => true,
-        };
-        if pairs.iter().all(same) { Ok(()) } else { Err(Cause::IdentityChanged) }
-    }
-}
-
-impl Authentication {
-    /// Takes in the security keys of a request, and appends what is to be said to them.
-    fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), Cause> {
-        if let Some(method) = pairs.iter().find(|pair| pair.key == Key::AuthMethod.name()) {
-            self.choose(method.value, out)?;
-        }
-        // An initiator may send its algorithms together with AuthMethod, or in the next request.
-        match self {
-            Authentication::Running(chap) if pairs.iter().any(is_chap) => Ok(chap.handle(pairs, out)?),
-            _ => Ok(()),
-        }
-    }
-
-    /// AuthMethod (section 12.1): the one that the target wants, if the initiator has it on its list.
-    fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), Cause> {
-        let (wanted, chosen) = match std::mem::replace(self, Authentication::NotNeeded) {
-            Authentication::NotNeeded => (NONE, Authentication::NotNeeded),
-            Authentication::Needed(policy) => (CHAP, Authentication::Running(Authenticator::new(policy))),
-            Authentication::Running(_) => {
-                return Err(Cause::Negotiation(NegotiationError::Repeated(Key::AuthMethod)));
-            }
-        };
-        if !listed.split(',').any(|method| method == wanted) {
-            return Err(Cause::NoSharedAuthMethod);
-        }
-        text::append(out, Key::AuthMethod.name(), wanted);
-        *self = chosen;
-        Ok(())
-    }
-
-    /// The CHAP name that was proved.
-    fn name(&self) -> Option<String> {
-        match self {
-            Authentication::NotNeeded | Authentication::Needed(_) => None,
-            Authentication::Running(chap) => chap.authenticated().map(str::to_owned),
-        }
-    }
-}
-
-/// Who wants in, from the first request's text.
-fn admission_request(request: &LoginRequest, pairs: &[Pair<'_>]) -> Result<AdmissionRequest, Cause> {
-    let find = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
-    let initiator_name = find(Key::InitiatorName).ok_or(Cause::MissingKey(Key::InitiatorName))?;
-    let target_name = find(Key::TargetName).map(Name::new).transpose();
-    // Without the key, the session is a normal one (section 13.21).
-    let session_type = find(Key::SessionType).map_or(Some(SessionType::Normal), SessionType::named);
-    let admission = AdmissionRequest {
-        initiator_name: Name::new(initiator_name).map_err(Cause::BadInitiatorName)?,
-        target_name: target_name.map_err(Cause::BadTargetName)?,
-        session_type: session_type.ok_or(Cause::UnknownSessionType)?,
-        isid: request.isid,
-        tsih: request.tsih,
-        cid: request.cid,
-    };
-    if admission.session_type == SessionType::Normal && admission.target_name.is_none() {
-        return Err(Cause::MissingKey(Key::TargetName));
-    }
-    Ok(admission)
-}
-
-/// Whether a pair is the negotiator's: names are the login's, and security keys in their stage are CHAP's. In the
-/// other stage they have no place, and the negotiator rejects them.
-fn is_negotiated(pair: &Pair<'_>, stage: Stage) -> bool {
-    let is_name =
-        [Key::InitiatorName, Key::TargetName, Key::SessionType].iter().any(|key| pair.key == key.name());
-    let is_security = pair.key == Key::AuthMethod.name() || is_chap(pair);
-    !(is_name || is_security && stage == Stage::SecurityNegotiation)
-}
-
-fn is_chap(pair: &Pair<'_>) -> bool {
-    [Key::ChapA, Key::ChapI, Key::ChapC, Key::ChapN, Key::ChapR].iter().any(|key| pair.key == key.name())
-}
-
 const VERSION: u8 = 0;
-
-/// Values of AuthMethod.
-const NONE: &str = "None";
-const CHAP: &str = "CHAP";

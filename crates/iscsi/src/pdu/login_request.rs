@@ -35,7 +35,7 @@ pub struct LoginRequest {
     pub data_segment_length: u32,
 }
 
-/// Stages of a login (section 11.12.4); number 2 is reserved.
+/// Stages of a login (section 11.12.3); number 2 is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stage {
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// CSG and, if T is set, NSG. "T=1 and C=1" contradict each other (section 11.12.3), and a login goes forward.
+/// CSG and, if T is set, NSG. "T=1 and C=1" contradict each other (section 11.12.2), and a login goes forward.
 pub(super) fn parse_stages(bhs: &Bhs) -> Result<(Stage, Option<Stage>), Malformed> {
     let stage = Stage::new(bhs.u8(1) >> 2 & 3).ok_or(Malformed::ReservedStage)?;
     if stage == Stage::FullFeature {

@@ -260,6 +260,7 @@ mod tests {
             assert_eq!(status.class_and_detail(), (class, detail));
         }
         assert_eq!(LoginStatus::new(2, 0x63).class_and_detail(), (2, 0x63));
+        assert!(LoginStatus::ServiceUnavailable.is_retriable() && !LoginStatus::NotFound.is_retriable());
         assert_eq!(LoginStatus::NotFound.to_string(), "there is no such target (0203)");
     }
 }

@@ -25,11 +25,11 @@ pub enum Malformed {
     AhsLength,
     /// The same additional header segment twice.
     AhsRepeated,
-    /// A task attribute above 4 (section 11.3.1.2).
+    /// A task attribute above 4 (section 11.3.1).
     ReservedAttribute,
     /// "Setting both the W and the F bit to 0 is an error" (section 11.3.1): data announced, but no write.
     UnsolicitedDataWithoutWrite,
-    /// Overflow and underflow at once (sections 11.4.1, 11.7.4).
+    /// Overflow and underflow at once (sections 11.4.1, 11.7.3).
     ContradictoryResidual,
     /// A SCSI response code between the standard's and the vendors' (section 11.4.3).
     ReservedResponse,
@@ -37,11 +37,11 @@ pub enum Malformed {
     StatusWithoutFinal,
     /// An R2T that asks for nothing (section 11.8.4).
     EmptyR2t,
-    /// C together with F or T: the text goes on and is over (sections 11.10.2, 11.12.3).
+    /// C together with F or T: the text goes on and is over (sections 11.10.2, 11.12.2).
     ContinueAndFinal,
-    /// Login stage 2 (section 11.12.4).
+    /// Login stage 2 (section 11.12.3).
     ReservedStage,
-    /// A login that goes back, or nowhere (section 11.12.4).
+    /// A login that goes back, or nowhere (section 11.12.3).
     BackwardStage,
     /// A logout reason above 2 (section 11.14.1).
     ReservedLogoutReason,

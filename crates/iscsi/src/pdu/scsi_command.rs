@@ -37,7 +37,7 @@ pub struct ScsiCommand {
     pub cdb: [u8; 16],
 }
 
-/// Task attribute (SAM-5 section 8.9), as section 11.3.1.2 numbers it.
+/// Task attribute (SAM-5 section 8.9), as section 11.3.1 numbers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TaskAttribute {
