@@ -7,6 +7,7 @@
 
 pub mod cputime;
 mod epoll;
+mod file;
 mod files;
 mod open_error;
 mod ram;
@@ -14,6 +15,7 @@ mod tcp;
 pub mod threads;
 
 pub use epoll::{Epoll, EpollOptions};
+pub use file::{FileDevice, FileOptions};
 pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};

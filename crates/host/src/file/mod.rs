@@ -1,0 +1,277 @@
+//! A volume in a regular file or on a block device.
+//!
+//! Writes go through the page cache, or past it with `direct`; either way a write that is acknowledged may be
+//! lost in a crash until a flush (fdatasync) or unless it was [`Durability::Stable`] (RWF_DSYNC): the volume has
+//! a write cache and says so. A flush that failed once fails from then on: the kernel drops the data it could
+//! not write and forgets the error (fsync(2)), so a later success would be a lie.
+//!
+//! One process has a volume at a time, held by a lock on the open file.
+
+mod failure;
+mod open;
+mod space;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use block::{
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile,
+    Run, Slice,
+};
+use rustix::fs::FallocateFlags;
+
+use crate::files::AsyncFile;
+use failure::Verb;
+
+/// How a file or block device becomes a volume.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The capacity in bytes. A file that does not exist is created so long, without taking space; one that
+    /// exists must not be shorter. `None` takes what is there.
+    pub bytes: Option<u64>,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Opened for reading only; others may read it at the same time.
+    pub read_only: bool,
+    /// The length of a logical block.
+    pub block_size: BlockSize,
+    /// log2 of the logical blocks per physical block; 3 for 512e.
+    pub physical_exponent: u8,
+}
+
+impl FileOptions {
+    /// What is at `path`, as it is, writable, in 512-byte blocks through the page cache.
+    pub fn new(path: impl Into<PathBuf>) -> FileOptions {
+        FileOptions {
+            path: path.into(),
+            bytes: None,
+            direct: false,
+            read_only: false,
+            block_size: BlockSize::B512,
+            physical_exponent: 0,
+        }
+    }
+}
+
+/// A volume in a regular file or on a block device.
+pub struct FileDevice {
+    file: AsyncFile,
+    options: FileOptions,
+    /// Grows with the file, unless the options fix it.
+    blocks: AtomicU64,
+    kind: Kind,
+    flush_failed: AtomicBool,
+}
+
+/// What was found when the file was opened.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    block_device: bool,
+    /// Space can be given back.
+    thin: bool,
+    granularity: Blocks,
+    solid_state: bool,
+    /// What the addresses of buffers must be multiples of; 1 without `direct`.
+    buffer_alignment: usize,
+}
+
+impl FileDevice {
+    /// Looks at the file's size again; true if the volume has grown. One that was given a size keeps it, and
+    /// none ever shrinks: blocks that are gone fail instead.
+    pub async fn refresh(&self) -> Result<bool, DeviceError> {
+        if self.options.bytes.is_some() {
+            return Ok(false);
+        }
+        let found = self.file.blocking(|file| open::size(file)).await;
+        let bytes = found.map_err(|error| failure::told(&error, Verb::Inspect, Lba(0)))?;
+        let blocks = bytes >> self.options.block_size.shift();
+        Ok(self.blocks.fetch_max(blocks, Ordering::Relaxed) < blocks)
+    }
+
+    /// How many operations go on though their requests were dropped.
+    pub fn orphans(&self) -> usize {
+        self.file.orphans()
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    fn check_change(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check(extent)?;
+        if self.options.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn check_length(&self, extent: Extent, bytes: usize) -> Result<(), DeviceError> {
+        if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    /// The block that an operation which moved `done` bytes did not get past.
+    fn failed_at(&self, extent: Extent, done: usize) -> Lba {
+        Lba(extent.lba.0 + (done as u64 >> self.options.block_size.shift()))
+    }
+
+    async fn load(&self, extent: Extent, buffer: Buffer) -> Result<Buffer, DeviceError> {
+        self.check(extent)?;
+        self.check_length(extent, buffer.len())?;
+        if extent.is_empty() {
+            return Ok(buffer);
+        }
+        let (buffer, progress) = self.file.read(buffer, self.geometry().offset(extent)).await;
+        match progress.result {
+            Ok(()) => Ok(buffer),
+            Err(error) => Err(failure::told(&error, Verb::Read, self.failed_at(extent, progress.done))),
+        }
+    }
+
+    async fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Result<(), DeviceError> {
+        self.check_change(extent)?;
+        self.check_length(extent, data.len())?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let data = self.aligned(data);
+        let progress = self.file.write(data, self.geometry().offset(extent), durability).await;
+        progress
+            .result
+            .map_err(|error| failure::told(&error, Verb::Write, self.failed_at(extent, progress.done)))
+    }
+
+    /// Direct writes come from aligned memory only; a part of a buffer may have to be copied for that.
+    fn aligned(&self, data: Slice) -> Slice {
+        if data.as_ptr().addr().is_multiple_of(self.kind.buffer_alignment) {
+            return data;
+        }
+        Buffer::from(&*data).share()
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        if self.flush_failed.load(Ordering::Acquire) {
+            return Err(DeviceError::Unwritable(Lba(0)));
+        }
+        let synced = self.file.sync_data().await;
+        synced.map_err(|error| {
+            tracing::error!(path = %self.options.path.display(), %error, "a flush failed: data is lost");
+            self.flush_failed.store(true, Ordering::Release);
+            failure::told(&error, Verb::Write, Lba(0))
+        })
+    }
+
+    async fn give_back(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check_change(extent)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        match self.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, extent).await {
+            Err(DeviceError::Unsupported) => self.zero(extent).await,
+            punched => punched,
+        }
+    }
+
+    async fn zero(&self, extent: Extent) -> Result<(), DeviceError> {
+        self.check_change(extent)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        match self.allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, extent).await {
+            Err(DeviceError::Unsupported) => self.write_zeros(extent).await,
+            zeroed => zeroed,
+        }
+    }
+
+    async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let done = self.file.allocate(mode, geometry.offset(extent), geometry.length(extent)).await;
+        done.map_err(|error| failure::told(&error, Verb::Write, extent.lba))
+    }
+
+    /// For file systems that can do no better.
+    async fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
+        let piece = ZEROS_BYTES >> self.options.block_size.shift();
+        let zeros = Buffer::zeroed(ZEROS_BYTES).share();
+        let mut at = 0;
+        while at < extent.blocks.0 {
+            let blocks = (piece as u64).min(extent.blocks.0 - at);
+            let part = Extent::new(extent.lba.0 + at, blocks);
+            let bytes = self.geometry().length(part) as usize;
+            let data = zeros.part(0..bytes).ok_or(DeviceError::OutOfRange)?;
+            self.store(part, data, Durability::Cached).await?;
+            at += blocks;
+        }
+        Ok(())
+    }
+
+    async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
+        self.check(extent)?;
+        if extent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (geometry, sparse) = (self.geometry(), self.kind.thin && !self.kind.block_device);
+        let found =
+            self.file.blocking(move |file| space::runs(file, geometry, sparse, extent, runs_max)).await;
+        found.map_err(|error| failure::told(&error, Verb::Read, extent.lba))
+    }
+}
+
+/// Zeros written with one request where the file system cannot zero by itself.
+const ZEROS_BYTES: usize = 1 << 20;
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.options.block_size,
+            blocks: Blocks(self.blocks.load(Ordering::Relaxed)),
+            physical_exponent: self.options.physical_exponent,
+        }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: self.options.read_only,
+            thin: self.kind.thin && !self.options.read_only,
+            granularity: self.kind.granularity,
+            volatile_cache: true,
+            durable: true,
+            solid_state: self.kind.solid_state,
+        }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(self.load(extent, buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.store(extent, data, durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.sync())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(self.give_back(extent))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        if may_unmap { Box::pin(self.give_back(extent)) } else { Box::pin(self.zero(extent)) }
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(self.runs(extent, runs_max))
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            self.file.quiesced().await;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

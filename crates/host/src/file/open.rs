@@ -1,0 +1,199 @@
+//! Opening a volume: every way in which that can go wrong has its own sentence.
+
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use block::{BlockSize, Blocks};
+use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, seek, statx};
+
+use super::{FileDevice, FileOptions, Kind};
+use crate::OpenError;
+use crate::files::AsyncFile;
+
+impl FileDevice {
+    /// Opens, or creates, the volume and locks it. Blocks its thread: for the time before serving.
+    pub fn open(options: FileOptions) -> Result<FileDevice, OpenError> {
+        if let Some(bytes) = options.bytes {
+            whole_blocks(bytes, options.block_size)?;
+        }
+        let (file, created) = open(&options)?;
+        lock(&file, &options)?;
+        if created && let Some(bytes) = options.bytes {
+            file.set_len(bytes).map_err(|source| failed(&options.path, source))?;
+        }
+        let blocks = capacity(&file, &options)?;
+        let kind = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
+        check_direct(&file, &options)?;
+        Ok(FileDevice {
+            file: AsyncFile::new(file),
+            options,
+            blocks: AtomicU64::new(blocks.0),
+            kind,
+            flush_failed: AtomicBool::new(false),
+        })
+    }
+}
+
+fn whole_blocks(bytes: u64, block_size: BlockSize) -> Result<Blocks, OpenError> {
+    let blocks = block_size.exact(bytes).filter(|blocks| blocks.0 > 0);
+    blocks.ok_or(OpenError::NotWholeBlocks { bytes, block_size })
+}
+
+fn failed(path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { path: path.to_owned(), source }
+}
+
+/// The file, and whether it was made just now.
+fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
+    let path = &options.path;
+    match existing(options) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match options.bytes {
+            Some(_) if !options.read_only => {
+                let made = access(options).create_new(true).mode(0o600).open(path);
+                made.map(|file| (file, true)).map_err(|source| refused(options, source))
+            }
+            _ => Err(OpenError::NotFound { path: path.clone() }),
+        },
+        opened => opened.map(|file| (file, false)).map_err(|source| refused(options, source)),
+    }
+}
+
+fn existing(options: &FileOptions) -> io::Result<File> {
+    let kind = std::fs::metadata(&options.path)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // O_EXCL on a block device: not while it is mounted, a swap or part of a RAID set (open(2)).
+    let exclusive = kind.is_block_device() && !options.read_only;
+    let flags = direct(options) | if exclusive { libc::O_EXCL } else { 0 };
+    access(options).custom_flags(flags).open(&options.path)
+}
+
+fn access(options: &FileOptions) -> OpenOptions {
+    let mut access = OpenOptions::new();
+    access.read(true).write(!options.read_only).custom_flags(direct(options));
+    access
+}
+
+fn direct(options: &FileOptions) -> i32 {
+    if options.direct { libc::O_DIRECT } else { 0 }
+}
+
+fn refused(options: &FileOptions, source: io::Error) -> OpenError {
+    let path = options.path.clone();
+    match (source.kind(), source.raw_os_error()) {
+        (io::ErrorKind::NotFound, _) => OpenError::NotFound { path },
+        (io::ErrorKind::PermissionDenied, _) => OpenError::NotAllowed { path, writing: !options.read_only },
+        (_, Some(libc::EROFS)) => OpenError::NotAllowed { path, writing: true },
+        (_, Some(libc::EBUSY)) => OpenError::AlreadyInUse { path },
+        (_, Some(libc::EINVAL)) if options.direct => OpenError::NoDirect { path },
+        (io::ErrorKind::InvalidInput, None) => OpenError::NotAFile { path },
+        _ => OpenError::Io { path, source },
+    }
+}
+
+/// One writer, or any number of readers. A lock of the open file description: it ends with the last copy of the
+/// descriptor, so it holds as long as an operation of this volume may still touch the file, and not longer
+/// than the process.
+fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
+    let kind = if options.read_only { libc::F_RDLCK } else { libc::F_WRLCK };
+    // SAFETY: a flock of zeros is a legal value: from the start of the file to its end.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = kind as i16;
+    range.l_whence = libc::SEEK_SET as i16;
+    // SAFETY: F_OFD_SETLK reads a flock, which lives until the call returns.
+    let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    if locked == 0 {
+        return Ok(());
+    }
+    let (source, path) = (io::Error::last_os_error(), options.path.clone());
+    match source.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Err(OpenError::AlreadyInUse { path }),
+        _ => Err(OpenError::NoLock { path, source }),
+    }
+}
+
+fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
+    let path = options.path.clone();
+    let found = size(file).map_err(|source| failed(&options.path, source))?;
+    match options.bytes {
+        Some(asked) if found < asked => Err(OpenError::TooShort { path, found, asked }),
+        Some(asked) => whole_blocks(asked, options.block_size),
+        None if found == 0 => Err(OpenError::Empty { path }),
+        None => whole_blocks(found, options.block_size).map_err(|_| OpenError::Ragged {
+            path,
+            bytes: found,
+            block_size: options.block_size,
+        }),
+    }
+}
+
+/// The length in bytes, of block devices too.
+pub(super) fn size(file: &File) -> io::Result<u64> {
+    if file.metadata()?.file_type().is_block_device() {
+        return Ok(seek(file, SeekFrom::End(0))?);
+    }
+    Ok(file.metadata()?.len())
+}
+
+fn inspect(file: &File, options: &FileOptions) -> io::Result<Kind> {
+    let metadata = file.metadata()?;
+    let block_device = metadata.file_type().is_block_device();
+    let device = if block_device { metadata.rdev() } else { metadata.dev() };
+    let (thin, granule) = match block_device {
+        true => {
+            let granule = queue(device, "discard_granularity").unwrap_or(0);
+            (queue(device, "discard_max_bytes").is_some_and(|bytes| bytes > 0), granule)
+        }
+        false => (!options.read_only && punches_holes(file, metadata.len()), metadata.blksize()),
+    };
+    Ok(Kind {
+        block_device,
+        thin,
+        granularity: Blocks((granule >> options.block_size.shift()).max(1)),
+        solid_state: queue(device, "rotational") != Some(1),
+        buffer_alignment: if options.direct { alignment(file)?.0 } else { 1 },
+    })
+}
+
+/// Whether the file system can punch holes: tried beyond the end of the file, where it changes nothing.
+fn punches_holes(file: &File, end: u64) -> bool {
+    let beyond = end.next_multiple_of(1 << 16);
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
+}
+
+/// A number that the kernel tells about a block device, or about the one that a partition is on.
+fn queue(device: u64, name: &str) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    ["queue", "../queue"].iter().find_map(|queue| {
+        let text = std::fs::read_to_string(format!("{device}/{queue}/{name}")).ok()?;
+        text.trim().parse().ok()
+    })
+}
+
+/// What direct I/O demands of buffers and of offsets, in bytes. Before Linux 6.1 nobody tells: then the usual.
+fn alignment(file: &File) -> io::Result<(usize, u64)> {
+    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    match (told.stx_dio_mem_align, told.stx_dio_offset_align) {
+        (0, _) | (_, 0) => Ok((512, 512)),
+        (memory, offset) => Ok((memory as usize, u64::from(offset))),
+    }
+}
+
+fn check_direct(file: &File, options: &FileOptions) -> Result<(), OpenError> {
+    if !options.direct {
+        return Ok(());
+    }
+    let (_, offset) = alignment(file).map_err(|source| failed(&options.path, source))?;
+    if u64::from(options.block_size.bytes()).is_multiple_of(offset) {
+        return Ok(());
+    }
+    Err(OpenError::DirectNeedsLargerBlocks { path: options.path.clone(), bytes: offset })
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::{Epoll, EpollOptions, IoEngine, OpenError};
+use block::Allocation;
+use reactor::block_on;
+use std::rc::Rc;
+
+/// Runs a scene once with each engine.
+fn with_both_engines<F: Future>(scene: impl Fn() -> F) {
+    for engine in [IoEngine::Uring, IoEngine::Threads] {
+        match Epoll::with_engine(EpollOptions::default(), engine) {
+            Ok(world) => drop(block_on(Rc::new(world), scene())),
+            Err(error) => eprintln!("skipped: no {engine} here ({error})"),
+        }
+    }
+}
+
+/// A directory and the options for a volume of 1 MiB in it.
+fn scratch() -> (tempfile::TempDir, FileOptions) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let options = FileOptions { bytes: Some(1 << 20), ..FileOptions::new(directory.path().join("volume")) };
+    (directory, options)
+}
+
+fn filled(length: usize, byte: u8) -> Slice {
+    let mut data = Buffer::zeroed(length);
+    data.fill(byte);
+    data.share()
+}
+
+async fn reads_as(device: &FileDevice, extent: Extent, byte: u8) -> bool {
+    let length = device.geometry().length(extent) as usize;
+    let read = device.read(extent, Buffer::zeroed(length)).await.expect("readable");
+    read.iter().all(|&found| found == byte)
+}
+
+#[test]
+fn a_missing_file_is_created_sparse_if_a_size_is_given() {
+    let (_directory, options) = scratch();
+    let without = FileOptions { bytes: None, ..options.clone() };
+    assert!(matches!(FileDevice::open(without), Err(OpenError::NotFound { .. })));
+    let device = FileDevice::open(options.clone()).expect("created");
+    assert_eq!(device.geometry().bytes(), 1 << 20);
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(std::fs::metadata(&options.path).expect("there").blocks(), 0);
+}
+
+#[test]
+fn a_second_opener_is_told_who_is_in_the_way() {
+    let (_directory, options) = scratch();
+    let first = FileDevice::open(options.clone()).expect("created");
+    let refused = FileDevice::open(options.clone()).err().expect("locked");
+    assert!(matches!(refused, OpenError::AlreadyInUse { .. }));
+    assert!(refused.to_string().contains("volume is in use by another server"));
+    let reader = FileOptions { read_only: true, ..options.clone() };
+    assert!(matches!(FileDevice::open(reader.clone()), Err(OpenError::AlreadyInUse { .. })));
+    drop(first);
+    let _one = FileDevice::open(reader.clone()).expect("readable");
+    let _two = FileDevice::open(reader).expect("readers do not exclude each other");
+    assert!(matches!(FileDevice::open(options), Err(OpenError::AlreadyInUse { .. })));
+}
+
+#[test]
+fn files_of_the_wrong_size_are_refused_with_the_remedy() {
+    let (_directory, options) = scratch();
+    std::fs::write(&options.path, [0; 1000]).expect("written");
+    let open = |bytes| FileDevice::open(FileOptions { bytes, ..options.clone() }).err();
+    assert!(matches!(open(Some(1 << 20)), Some(OpenError::TooShort { found: 1000, .. })));
+    assert!(matches!(open(Some(100)), Some(OpenError::NotWholeBlocks { .. })));
+    assert!(matches!(open(None), Some(OpenError::Ragged { bytes: 1000, .. })));
+    std::fs::write(&options.path, []).expect("written");
+    assert!(matches!(open(None), Some(OpenError::Empty { .. })));
+}
+
+#[test]
+fn a_directory_is_no_volume() {
+    let (directory, options) = scratch();
+    let refused = FileDevice::open(FileOptions { path: directory.path().into(), ..options }).err();
+    assert!(matches!(refused, Some(OpenError::NotAFile { .. })));
+}
+
+#[test]
+fn what_was_written_is_read_both_ways_and_with_both_engines() {
+    with_both_engines(|| async {
+        for direct in [false, true] {
+            let (_directory, options) = scratch();
+            let options = FileOptions { direct, block_size: BlockSize::B4096, ..options };
+            let device = match FileDevice::open(options) {
+                Err(error @ OpenError::NoDirect { .. }) => return eprintln!("skipped: {error}"),
+                device => device.expect("opened"),
+            };
+            let extent = Extent::new(3, 100);
+            device.write(extent, filled(409_600, 7), Durability::Stable).await.expect("written");
+            device.flush().await.expect("flushed");
+            assert!(reads_as(&device, extent, 7).await);
+            assert!(reads_as(&device, Extent::new(0, 3), 0).await);
+            // A part of a buffer that starts anywhere: memory that direct I/O does not take as it is.
+            let odd = filled(8192, 9).part(1..4097).expect("inside");
+            device.write(Extent::new(0, 1), odd, Durability::Cached).await.expect("written");
+            assert!(reads_as(&device, Extent::new(0, 1), 9).await);
+        }
+    });
+}
+
+#[test]
+fn requests_that_do_not_fit_are_out_of_range() {
+    with_both_engines(|| async {
+        let (_directory, options) = scratch();
+        let device = FileDevice::open(options).expect("created");
+        let beyond = Extent::new(2047, 2);
+        let read = device.read(beyond, Buffer::zeroed(1024)).await;
+        assert_eq!(read.err(), Some(DeviceError::OutOfRange));
+        let written = device.write(Extent::new(0, 2), filled(512, 0), Durability::Cached).await;
+        assert_eq!(written, Err(DeviceError::OutOfRange));
+        assert_eq!(device.unmap(Extent::new(u64::MAX, 2)).await, Err(DeviceError::OutOfRange));
+        assert_eq!(device.unmap(Extent::new(2048, 0)).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_read_only_volume_changes_for_nobody() {
+    with_both_engines(|| async {
+        let (_directory, options) = scratch();
+        drop(FileDevice::open(options.clone()).expect("created"));
+        let device = FileDevice::open(FileOptions { read_only: true, ..options }).expect("opened");
+        let extent = Extent::new(0, 1);
+        let written = device.write(extent, filled(512, 1), Durability::Cached).await;
+        assert_eq!(written, Err(DeviceError::ReadOnly));
+        assert_eq!(device.unmap(extent).await, Err(DeviceError::ReadOnly));
+        assert_eq!(device.write_zeroes(extent, false).await, Err(DeviceError::ReadOnly));
+        assert!(reads_as(&device, extent, 0).await);
+    });
+}
+
+#[test]
+fn unmapped_blocks_are_holes_and_zeroed_ones_keep_their_space() {
+    with_both_engines(|| async {
+        let (_directory, options) = scratch();
+        let device = FileDevice::open(options).expect("created");
+        device.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("written");
+        device.unmap(Extent::new(512, 512)).await.expect("unmapped");
+        device.unmap(Extent::new(1501, 3)).await.expect("unmapped, less than a granule");
+        device.write_zeroes(Extent::new(1024, 8), false).await.expect("zeroed");
+        assert!(reads_as(&device, Extent::new(512, 520), 0).await);
+        assert!(reads_as(&device, Extent::new(1501, 3), 0).await);
+        assert!(
+            reads_as(&device, Extent::new(1504, 544), 7).await
+                && reads_as(&device, Extent::new(0, 512), 7).await
+        );
+        if !device.profile().thin {
+            return eprintln!("skipped: this file system has no holes");
+        }
+        let runs = device.allocation(Extent::new(0, 2048), 2).await.expect("runs");
+        let expected = [
+            Run { extent: Extent::new(0, 512), allocation: Allocation::Mapped },
+            Run { extent: Extent::new(512, 512), allocation: Allocation::Deallocated },
+        ];
+        assert_eq!(runs, expected);
+    });
+}
+
+#[test]
+fn a_file_that_grows_is_noticed_and_one_that_shrinks_fails_where_it_ends() {
+    with_both_engines(|| async {
+        let (_directory, options) = scratch();
+        drop(FileDevice::open(options.clone()).expect("created"));
+        let path = options.path.clone();
+        let device = FileDevice::open(FileOptions { bytes: None, ..options }).expect("opened");
+        assert_eq!(device.refresh().await, Ok(false));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+        file.set_len(2 << 20).expect("grown");
+        assert_eq!(device.refresh().await, Ok(true));
+        assert_eq!(device.geometry().blocks, Blocks(4096));
+        file.set_len(512).expect("shrunk");
+        assert_eq!(device.refresh().await, Ok(false));
+        let read = device.read(Extent::new(0, 4), Buffer::zeroed(2048)).await;
+        assert_eq!(read.err(), Some(DeviceError::Unreadable(Lba(1))));
+    });
+}
+
+#[test]
+fn a_full_file_system_is_no_space() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mount = |arguments: &[&str]| {
+        let status =
+            std::process::Command::new(arguments[0]).args(&arguments[1..]).arg(directory.path()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=256k", "none"]) {
+        return eprintln!("skipped: mounting a small tmpfs needs root");
+    }
+    let path = directory.path().join("volume");
+    with_both_engines(|| async {
+        let options = FileOptions { bytes: Some(1 << 20), ..FileOptions::new(&path) };
+        let device = FileDevice::open(options).expect("created");
+        let whole = Extent::new(0, 2048);
+        let full = device.write(whole, filled(1 << 20, 1), Durability::Cached).await;
+        assert_eq!(full, Err(DeviceError::NoSpace));
+        device.unmap(whole).await.expect("unmapped");
+        device.write(Extent::new(0, 8), filled(4096, 1), Durability::Cached).await.expect("room again");
+    });
+    assert!(mount(&["umount"]));
+}
