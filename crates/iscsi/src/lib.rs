@@ -10,6 +10,7 @@
 pub mod chap;
 pub mod digest;
 pub mod framing;
+mod keepalive;
 pub mod keys;
 pub mod login;
 pub mod name;

@@ -1,7 +1,6 @@
 //! What a session is told when it begins.
 
-use std::time::Duration;
-
+use crate::keepalive::NopPolicy;
 use crate::negotiate::Parameters;
 use crate::serial::Sn;
 
@@ -24,18 +23,6 @@ pub struct SessionConfig {
     pub text_bytes_max: usize,
 }
 
-/// When to ask whether the initiator is there, and when to believe that it is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NopPolicy {
-    /// Silence after which a NOP-In is sent.
-    pub interval: Duration,
-    /// Further silence after which the connection is closed.
-    pub timeout: Duration,
-    /// Time after the login within which no connection is closed for its silence: boot firmware answers no NOP-In
-    /// until the operating system has taken over.
-    pub grace: Duration,
-}
-
 /// How a connection stands when its login ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionStart {
@@ -55,22 +42,11 @@ impl SessionConfig {
             exp_cmd_sn,
             // Issue 2 asks for 256 at least; open-iscsi uses 128 (cmds_max) unless told otherwise.
             window: 256,
-            nop: NopPolicy::default(),
+            nop: NopPolicy::OF_TARGET,
             immediate_max: 64,
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
             text_bytes_max: 64 << 10,
-        }
-    }
-}
-
-impl Default for NopPolicy {
-    /// Laptops that sleep drop their connections without a word; twenty seconds of silence end them.
-    fn default() -> NopPolicy {
-        NopPolicy {
-            interval: Duration::from_secs(10),
-            timeout: Duration::from_secs(10),
-            grace: Duration::from_secs(120),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::config::ConnectionStart;
 use super::event::ConnectionId;
-use super::keepalive::Keepalive;
 use super::receive::Incoming;
 use super::text::Exchange;
+use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Opcode};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -19,8 +19,6 @@ pub(super) struct Connection {
     pub(super) cid: Cid,
     /// The next status's number.
     pub(super) stat_sn: Sn,
-    /// The last ExpStatSN that came: statuses before it have arrived.
-    pub(super) exp_stat_sn: Sn,
     pub(super) local_segment_max: u32,
     pub(super) peer_segment_max: u32,
     /// The header whose data segment is on its way.
@@ -33,6 +31,8 @@ pub(super) struct Connection {
     /// To be sent in this order: answers to commands, and what must not overtake them.
     pub(super) answers: VecDeque<Say>,
     pub(super) keepalive: Keepalive,
+    /// Numbers our pings.
+    pub(super) pings: u32,
     pub(super) text: Exchange,
     /// A logout has been accepted: nothing more is listened to.
     pub(super) logged_out: bool,
@@ -83,7 +83,6 @@ impl Connection {
             id,
             cid,
             stat_sn: start.stat_sn,
-            exp_stat_sn: start.stat_sn,
             local_segment_max: start.local_max_recv_data_segment_length,
             peer_segment_max: start.peer_max_recv_data_segment_length,
             header: Bhs::new(Opcode::NopOut),
@@ -92,6 +91,7 @@ impl Connection {
             urgent_bytes: 0,
             answers: VecDeque::new(),
             keepalive: Keepalive::new(now),
+            pings: 0,
             text: Exchange::new(text_bytes_max),
             logged_out: false,
             logout_by: None,

@@ -50,7 +50,6 @@ impl Session {
     fn log_out_other(&mut self, id: ConnectionId, closed: ConnectionId, itt: Itt) {
         self.stop_listening(closed);
         self.drop_tasks_of(closed);
-        self.release();
         self.events.push_back(Event::Close { connection: closed, reason: CloseReason::Logout });
         self.answer_logout(id, itt, LogoutResult::Success, None);
     }
@@ -65,7 +64,6 @@ impl Session {
             .map(|(key, _)| key)
             .collect();
         doomed.into_iter().for_each(|key| self.drop_task(key));
-        self.release();
     }
 
     fn stop_listening(&mut self, id: ConnectionId) {

@@ -35,7 +35,7 @@ impl Session {
     /// A function has been carried out, or not.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(management) = self.managements.remove(tmf.0) {
-            self.immediate -= u32::from(management.immediate);
+            *self.places(management.immediate) -= 1;
             self.answer_management(management.connection, management.itt, result);
         }
     }
@@ -146,7 +146,6 @@ impl Session {
             Some((_, task)) if task.lun != pdu.lun => TaskManagementResult::TaskDoesNotExist,
             Some((key, task)) if task.is_held() => {
                 self.drop_task(key);
-                self.release();
                 TaskManagementResult::FunctionComplete
             }
             Some((_, task)) if task.queued => TaskManagementResult::FunctionComplete,
@@ -167,7 +166,6 @@ impl Session {
         match self.window.turn(sn) {
             Turn::Now if sn.lt(pdu.cmd_sn) => {
                 self.window.advance();
-                self.release();
                 TaskManagementResult::FunctionComplete
             }
             Turn::Early if sn.lt(pdu.cmd_sn) => {
@@ -201,8 +199,13 @@ impl Session {
         pdu: &TaskManagementRequest,
         waiting: Option<TaskManagementRequest>,
     ) -> Key {
-        self.immediate += u32::from(pdu.immediate);
+        *self.places(pdu.immediate) += 1;
         self.managements.insert(Management { connection, itt: pdu.itt, immediate: pdu.immediate, waiting })
+    }
+
+    /// Where a function is counted while it is under way: in the command window, or beside it.
+    fn places(&mut self, immediate: bool) -> &mut u32 {
+        if immediate { &mut self.immediate } else { &mut self.active }
     }
 
     fn hand_over(

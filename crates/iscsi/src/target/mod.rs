@@ -14,10 +14,10 @@
 //!
 //! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
 //! delivered), `receive` and `inbound` (commands and their data), `answer` and `transmit` (Data-In and status),
-//! `management`, `text`, `logout`, `keepalive` (the rest of the protocol).
+//! `management`, `text`, `logout`, `nop`, `notice` (the rest of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
-//! twice.
+//! twice. So ExpStatSN, which tells what need not be kept to be sent again, is not looked at.
 
 mod answer;
 mod config;
@@ -25,9 +25,9 @@ mod connection;
 mod event;
 mod fatal;
 mod inbound;
-mod keepalive;
 mod logout;
 mod management;
+mod nop;
 mod notice;
 mod receive;
 mod respond;
@@ -40,13 +40,15 @@ mod window;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-pub use config::{ConnectionStart, NopPolicy, SessionConfig};
+pub use config::{ConnectionStart, SessionConfig};
 pub use event::{CloseReason, Command, ConnectionId, DataFault, Event, TaskId, TextQuery, TmfId, TmfRequest};
 pub use fatal::Fatal;
 pub use notice::Notice;
 pub use receive::{Place, Segment};
 pub use respond::Response;
 pub use transmit::{Payload, Transmit};
+
+pub use crate::keepalive::NopPolicy;
 
 use self::connection::Connection;
 use self::management::Management;
@@ -71,7 +73,8 @@ pub struct Session {
     generation: u16,
     events: VecDeque<Event>,
     counters: Counters,
-    /// Non-immediate tasks whose last PDU has not been sent: each keeps a place of the command window.
+    /// Non-immediate tasks whose last PDU has not been sent, and functions that are not done: each keeps a place of
+    /// the command window.
     active: u32,
     /// Immediate tasks and task management functions under way.
     immediate: u32,

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::connection::Connection;
 use super::event::{Command, ConnectionId, DataFault, Event, TaskId};
 use super::fatal::Fatal;
 use super::inbound::{Inbound, Next};
@@ -96,13 +95,13 @@ impl Session {
         bhs: &Bhs,
         ahs: &[u8],
     ) -> Result<Segment, Fatal> {
-        let r2ts_max = self.r2ts_max();
+        let backlog = self.backlog_max();
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
         let length = bhs.data_segment_length();
         if length > connection.local_segment_max {
             return Err(Fatal::SegmentTooLong { length });
         }
-        if connection.is_deaf(r2ts_max) {
+        if connection.is_deaf(backlog) {
             return Err(Fatal::TooManyUnanswered);
         }
         connection.keepalive.heard(now);
@@ -203,7 +202,6 @@ impl Session {
     fn take_command(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Malformed> {
         let pdu = ScsiCommand::parse(bhs)?;
         let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
-        self.note_exp_stat_sn(id, pdu.exp_stat_sn);
         let turn = if pdu.immediate { Turn::Now } else { self.window.turn(pdu.cmd_sn) };
         if turn == Turn::Never {
             self.counters.commands_ignored += 1;
@@ -309,7 +307,6 @@ impl Session {
     // --- data
 
     fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
-        self.note_exp_stat_sn(id, pdu.exp_stat_sn);
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
             // After an ABORT or a reset an initiator may go on answering R2Ts, or may not (FastAbort in
@@ -359,9 +356,10 @@ impl Session {
         if waiting.overrun { Place::Discard } else { Place::Inline }
     }
 
-    /// R2Ts that may wait to be sent at most.
-    fn r2ts_max(&self) -> usize {
-        self.config.window as usize * usize::from(self.config.parameters.max_outstanding_r2t)
+    /// PDUs for commands and functions that may wait to be sent at most: their R2Ts and their answers.
+    fn backlog_max(&self) -> usize {
+        let tasks = self.config.window as usize + self.config.immediate_max as usize;
+        tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1)
     }
 
     fn has_staging_room(&self, length: u32) -> bool {
@@ -458,9 +456,9 @@ impl Session {
     }
 
     fn take_request(&mut self, request: Box<Request>) {
-        self.note_exp_stat_sn(request.connection, request.kind.exp_stat_sn());
         if request.immediate {
-            return self.carry_out(*request);
+            self.carry_out(*request);
+            return self.release(); // an abort may have filled a gap
         }
         match self.window.turn(request.cmd_sn) {
             Turn::Never => self.counters.commands_ignored += 1,
@@ -514,32 +512,6 @@ impl Session {
     fn set_incoming(&mut self, id: ConnectionId, incoming: Incoming) {
         if let Some(connection) = self.connection_mut(id) {
             connection.incoming = incoming;
-        }
-    }
-
-    /// ExpStatSN only ever grows; some PDUs legally carry an old one.
-    fn note_exp_stat_sn(&mut self, id: ConnectionId, exp_stat_sn: Sn) {
-        if let Some(connection) = self.connection_mut(id) {
-            connection.note_exp_stat_sn(exp_stat_sn);
-        }
-    }
-}
-
-impl Connection {
-    fn note_exp_stat_sn(&mut self, exp_stat_sn: Sn) {
-        if self.exp_stat_sn.lt(exp_stat_sn) && exp_stat_sn.le(self.stat_sn) {
-            self.exp_stat_sn = exp_stat_sn;
-        }
-    }
-}
-
-impl Kind {
-    fn exp_stat_sn(&self) -> Sn {
-        match self {
-            Kind::Nop(pdu) => pdu.exp_stat_sn,
-            Kind::Text(pdu) => pdu.exp_stat_sn,
-            Kind::Management(pdu) => pdu.exp_stat_sn,
-            Kind::Logout(pdu) => pdu.exp_stat_sn,
         }
     }
 }

@@ -1,69 +1,12 @@
-//! Is the initiator there? NOP both ways (RFC 7143 sections 11.18 and 11.19), and deadlines.
-//!
-//! Anything that arrives is a sign of life. Only a connection that is silent is asked, and only one that stays
-//! silent is closed: an initiator that is busy sending has no need to answer pings.
+//! NOP both ways (RFC 7143 sections 11.18 and 11.19), and the connections' deadlines.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Session;
-use super::config::NopPolicy;
 use super::event::{CloseReason, ConnectionId, Event};
+use crate::keepalive::Due;
 use crate::pdu::{Lun, NopIn, NopOut, Ttt};
 use crate::serial::Sn;
-
-/// What is known of a connection's life.
-#[derive(Debug)]
-pub(super) struct Keepalive {
-    since: Instant,
-    last_heard: Instant,
-    /// When the initiator was asked, if it was, since it was last heard.
-    asked: Option<Instant>,
-    pings: u32,
-    given_up: bool,
-}
-
-/// What a connection's clock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    Nothing,
-    Ping,
-    GiveUp,
-}
-
-impl Keepalive {
-    pub(super) fn new(now: Instant) -> Keepalive {
-        Keepalive { since: now, last_heard: now, asked: None, pings: 0, given_up: false }
-    }
-
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
-        self.asked = None;
-    }
-
-    fn due(&self, now: Instant, policy: &NopPolicy) -> Due {
-        match self.deadline(policy) {
-            Some(deadline) if now >= deadline && self.asked.is_some() => Due::GiveUp,
-            Some(deadline) if now >= deadline => Due::Ping,
-            Some(_) | None => Due::Nothing,
-        }
-    }
-
-    fn deadline(&self, policy: &NopPolicy) -> Option<Instant> {
-        if self.given_up {
-            return None;
-        }
-        match self.asked {
-            Some(asked) => Some(later(asked, policy.timeout)?.max(later(self.since, policy.grace)?)),
-            None => later(self.last_heard, policy.interval),
-        }
-    }
-
-    fn ask(&mut self, now: Instant) -> Option<Ttt> {
-        self.asked = Some(now);
-        self.pings = (self.pings + 1) & 0x7fff_ffff;
-        Ttt::new(self.pings)
-    }
-}
 
 impl Session {
     /// The clock spoke.
@@ -78,11 +21,11 @@ impl Session {
             match connection.keepalive.due(now, &policy) {
                 Due::Nothing => {}
                 Due::Ping => {
-                    let ttt = connection.keepalive.ask(now);
+                    connection.pings = (connection.pings + 1) & 0x7fff_ffff;
+                    let ttt = Ttt::new(connection.pings);
                     connection.say_aside(nop_in(ttt).emit());
                 }
                 Due::GiveUp => {
-                    connection.keepalive.given_up = true;
                     self.events.push_back(Event::Close { connection: id, reason: CloseReason::Silent });
                 }
             }
@@ -119,9 +62,4 @@ fn nop_in(ttt: Option<Ttt>) -> NopIn {
         max_cmd_sn: Sn(0),
         data_segment_length: 0,
     }
-}
-
-/// `None` is further off than the clock goes.
-fn later(from: Instant, by: Duration) -> Option<Instant> {
-    from.checked_add(by)
 }
