@@ -5,6 +5,8 @@
 mod arguments;
 mod config;
 mod control;
+#[cfg(test)]
+mod documents;
 mod failure;
 mod fault_command;
 mod log;

@@ -1,0 +1,77 @@
+//! The documents tell the truth: every example in them is understood, and every option and key is in them.
+
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::Arguments;
+use crate::config::Config;
+
+const SERVE: &str = include_str!("../../../docs/serve.md");
+const OPERATE: &str = include_str!("../../../docs/operate.md");
+const README: &str = include_str!("../../../README.md");
+
+/// The insides of the fenced blocks in `language`.
+fn blocks<'a>(document: &'a str, language: &'a str) -> impl Iterator<Item = String> + 'a {
+    let fence = format!("```{language}\n");
+    let parts: Vec<&str> = document.split(&fence).skip(1).collect();
+    parts.into_iter().map(|part| part.split("```").next().unwrap_or("").to_owned())
+}
+
+#[test]
+fn every_example_of_a_configuration_is_good() {
+    let examples: Vec<String> = blocks(SERVE, "toml").collect();
+    assert!(examples.len() >= 2);
+    for example in examples {
+        Config::parse("docs/serve.md", &example).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn every_example_of_a_command_line_is_understood() {
+    let documents = [SERVE, OPERATE, README];
+    let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
+    let lines: Vec<String> = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let commands: Vec<&str> =
+        lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
+    assert!(commands.len() > 8);
+    for command in commands {
+        let words = command.split_whitespace().map(|word| word.trim_matches('\''));
+        let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
+        line.unwrap_or_else(|error| panic!("linerate {command}\n{error}"));
+    }
+}
+
+#[test]
+fn every_option_of_serve_is_in_its_document() {
+    let command = Arguments::command();
+    let serve = command.find_subcommand("serve").expect("the command");
+    for option in serve.get_arguments().chain(command.get_arguments()).filter_map(|argument| argument.get_long()) {
+        assert!(SERVE.contains(&format!("--{option}")), "--{option} is not in docs/serve.md");
+    }
+}
+
+/// Asks each section for its keys by a key that it does not have, and looks for them in the full example.
+#[test]
+fn every_key_of_the_file_is_in_its_document() {
+    let sections = [
+        "zzzzzzzzzzzz = 0\n",
+        "[log]\nzzzzzzzzzzzz = 0\n",
+        "[limits]\nzzzzzzzzzzzz = 0\n",
+        "[[portal]]\nzzzzzzzzzzzz = 0\n",
+        "[volume.a]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\n[[target.lun]]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\n[target.chap]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\n[[target.chap.account]]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\n[target.redirect]\nzzzzzzzzzzzz = 0\n",
+        "[discovery]\nzzzzzzzzzzzz = 0\n",
+    ];
+    for section in sections {
+        let shown = Config::parse("x", section).expect_err("an unknown key").to_string();
+        let known = shown.split("; known are ").nth(1).and_then(|rest| rest.lines().next()).expect("a list");
+        for key in known.split('`').skip(1).step_by(2) {
+            let ways = [format!("\n{key} = "), format!("[{key}"), format!(".{key}]")];
+            let told = ways.iter().any(|way| SERVE.contains(way.as_str()));
+            assert!(told, "`{key}` of {section} is not in docs/serve.md");
+        }
+    }
+}
