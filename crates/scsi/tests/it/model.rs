@@ -126,6 +126,7 @@ fn end(bench: &Bench, begun: Begun) -> Answer {
         Begun::Job(job, data) => match bench.unit.finish(job, data) {
             Step::Now(reply) => reply,
             Step::Later(future) => finish(future),
+            Step::Lasting { .. } => unreachable!("no action of the model sanitizes"),
         },
     })
 }

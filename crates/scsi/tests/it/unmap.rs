@@ -42,8 +42,6 @@ fn limits() {
     bench.send(&cdb, &list).good();
     let (cdb, list) = unmap(&[(0, 1); 257]);
     bench.send(&cdb, &list).check(5, 0x2600);
-    let (cdb, list) = unmap(&[(0, 4096); 256]);
-    bench.send(&cdb, &list).good();
     let mut bench = Bench::of_disk(DiskOptions { blocks: 8192, ..DiskOptions::default() });
     let (cdb, list) = unmap(&[(0, 8192); 129]);
     bench.send(&cdb, &list).check(5, 0x2600);
