@@ -5,11 +5,13 @@
 //!
 //! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`digest`], [`text`], [`keys`] and
 //! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are), [`login`] (how a
-//! connection begins).
+//! connection begins), [`framing`] (where PDUs begin and end from then on), [`target`] and [`initiator`] (the full
+//! feature phase, one half each).
 
 pub mod chap;
 pub mod digest;
 pub mod framing;
+pub mod initiator;
 mod keepalive;
 pub mod keys;
 pub mod login;

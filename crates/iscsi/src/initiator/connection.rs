@@ -1,0 +1,82 @@
+//! What the session keeps of each of its connections.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::config::ConnectionStart;
+use super::event::ConnectionId;
+use super::receive::Incoming;
+use super::transfer::Run;
+use crate::keepalive::Keepalive;
+use crate::pdu::{Bhs, Cid, Ttt};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) cid: Cid,
+    /// The next status's number.
+    pub(super) exp_stat_sn: Sn,
+    pub(super) local_segment_max: u32,
+    pub(super) peer_segment_max: u32,
+    pub(super) incoming: Incoming,
+    /// To be sent first: somebody waits for it (NOP-Out, task management, text).
+    pub(super) urgent: VecDeque<Ready>,
+    /// To be sent in this order.
+    pub(super) queue: VecDeque<Say>,
+    pub(super) keepalive: Keepalive,
+    /// A logout is on its way: nothing else is sent behind it.
+    pub(super) is_leaving: bool,
+}
+
+/// Something to say. Numbers are put in when it is said.
+#[derive(Debug)]
+pub(super) enum Say {
+    /// A command.
+    Command(Key),
+    /// Data-Out PDUs.
+    Data { key: Key, ttt: Option<Ttt>, run: Run },
+    /// A logout.
+    Ready(Ready),
+}
+
+/// A PDU that is ready but for its numbers. All of these are immediate: they carry a CmdSN and use none up.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) bhs: Box<Bhs>,
+    pub(super) data: Vec<u8>,
+    /// A function, which is told the CmdSN that it is sent with.
+    pub(super) function: Option<Key>,
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnectionId, cid: Cid, start: ConnectionStart, now: Instant) -> Connection {
+        Connection {
+            id,
+            cid,
+            exp_stat_sn: start.exp_stat_sn,
+            local_segment_max: start.local_max_recv_data_segment_length,
+            peer_segment_max: start.peer_max_recv_data_segment_length.max(1),
+            incoming: Incoming::Nothing,
+            urgent: VecDeque::new(),
+            queue: VecDeque::new(),
+            keepalive: Keepalive::new(now),
+            is_leaving: false,
+        }
+    }
+
+    /// Says something soon.
+    pub(super) fn say(&mut self, bhs: Bhs, data: Vec<u8>) {
+        self.urgent.push_back(Ready { bhs: Box::new(bhs), data, function: None });
+    }
+
+    /// A status has come. A target that skips one has lost it for good at ErrorRecoveryLevel 0, and what it was
+    /// the status of will time out; that is no reason to lose the rest.
+    pub(super) fn note_stat_sn(&mut self, stat_sn: Sn) {
+        if self.exp_stat_sn.le(stat_sn) {
+            self.exp_stat_sn = stat_sn.next();
+        }
+    }
+}

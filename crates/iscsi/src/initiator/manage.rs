@@ -1,0 +1,224 @@
+//! Task management, and the end of tasks by other means than a status.
+
+use std::time::Instant;
+
+use super::Session;
+use super::connection::Ready;
+use super::event::{ConnectionId, Event, Failure, TaskId, TmfId};
+use super::exchange::{Exchange, Management, Task};
+use crate::pdu::{
+    Itt, Lun, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResult,
+};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+impl Session {
+    /// Has a command aborted. One that was not sent fails at once, and `None` is returned, as for one that is
+    /// gone; else the target is asked, and the command fails when it agrees, unless its status comes first.
+    pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
+        let entry = self.task_mut(task.0)?;
+        let (connection, lun) = (entry.connection, entry.lun);
+        let Some(ref_cmd_sn) = entry.cmd_sn else {
+            self.fail(task.0, Failure::Aborted);
+            return None;
+        };
+        self.open_management(Management {
+            connection,
+            function: Function::AbortTask,
+            lun,
+            referenced: Some(super::tag(task.0)),
+            cmd_sn: None,
+            ref_cmd_sn,
+            plugs_gap: false,
+        })
+    }
+
+    /// Asks for a function that concerns no single task. When the target has carried it out, the commands that it
+    /// ends have failed, and [`Event::Managed`] says so. `None` if it cannot be asked now.
+    pub fn manage(&mut self, _now: Instant, id: ConnectionId, function: Function, lun: Lun) -> Option<TmfId> {
+        self.open_management(Management {
+            connection: id,
+            function,
+            lun,
+            referenced: None,
+            cmd_sn: None,
+            ref_cmd_sn: Sn(0),
+            plugs_gap: false,
+        })
+    }
+
+    /// A connection is gone, and its commands with it; [`Event::Failed`] tells which. CmdSNs that the target may
+    /// be waiting for are given up on another connection, so that the session can go on.
+    pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        self.connections[id.index()] = None;
+        let doomed: Vec<Key> =
+            self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
+        for key in doomed {
+            self.lose(key);
+        }
+    }
+
+    fn lose(&mut self, key: Key) {
+        match self.exchanges.get(key) {
+            Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
+            Some(Exchange::Management(management)) => {
+                if !management.plugs_gap {
+                    self.events.push_back(Event::Managed { tmf: TmfId(key), result: None });
+                }
+                self.exchanges.remove(key);
+            }
+            Some(Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. }) => {
+                self.exchanges.remove(key);
+            }
+            None => {}
+        }
+    }
+
+    /// Ends a command without a status.
+    pub(super) fn fail(&mut self, key: Key, why: Failure) {
+        let Some(task) = self.remove_task(key) else { return };
+        self.events.push_back(Event::Failed { task: TaskId(key), why });
+        if why != Failure::Aborted {
+            self.plug_gap(key, &task);
+        }
+    }
+
+    /// Remembers a command's tag after its end, for as long as some others' end comes after it.
+    pub(super) fn remember(&mut self, itt: Itt) {
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(itt);
+    }
+
+    pub(super) fn remove_task(&mut self, key: Key) -> Option<Task> {
+        self.task_mut(key)?;
+        match self.exchanges.remove(key)? {
+            Exchange::Task(task) => {
+                self.unsent -= u32::from(task.cmd_sn.is_none());
+                Some(task)
+            }
+            Exchange::Management(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
+                None
+            }
+        }
+    }
+
+    /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by
+    /// aborting the task", or the target holds everything behind it for ever. A target that has received it says
+    /// Function complete all the same.
+    fn plug_gap(&mut self, key: Key, task: &Task) {
+        let Some(ref_cmd_sn) = task.cmd_sn.filter(|&cmd_sn| self.window.is_unacknowledged(cmd_sn)) else {
+            return;
+        };
+        let here = self.open_connection(task.connection).map(|connection| connection.id);
+        let mut all = self.connections.iter().flatten();
+        let other = || all.find(|connection| !connection.is_leaving).map(|connection| connection.id);
+        let Some(connection) = here.or_else(other) else { return };
+        self.open_management(Management {
+            connection,
+            function: Function::AbortTask,
+            lun: task.lun,
+            referenced: Some(super::tag(key)),
+            cmd_sn: None,
+            ref_cmd_sn,
+            plugs_gap: true,
+        });
+    }
+
+    fn open_management(&mut self, management: Management) -> Option<TmfId> {
+        let id = management.connection;
+        let Management { function, lun, referenced, ref_cmd_sn, .. } = management;
+        let key = self.open_exchange(id, Exchange::Management(management))?;
+        let pdu = TaskManagementRequest {
+            immediate: true,
+            function,
+            lun,
+            itt: super::tag(key),
+            referenced_task: referenced,
+            cmd_sn: Sn(0),
+            exp_stat_sn: Sn(0),
+            ref_cmd_sn,
+            exp_data_sn: Sn(0),
+        };
+        let ready = Ready { bhs: Box::new(pdu.emit()), data: Vec::new(), function: Some(key) };
+        self.connection_mut(id)?.urgent.push_back(ready);
+        Some(TmfId(key))
+    }
+
+    pub(super) fn managed(&mut self, key: Key, pdu: &TaskManagementResponse) {
+        let Some(Exchange::Management(management)) = self.exchanges.remove(key) else { return };
+        let is_over = match pdu.result {
+            TaskManagementResult::FunctionComplete => true,
+            // It ended before it could be aborted, and its status is not on its way: this one came first.
+            TaskManagementResult::TaskDoesNotExist => management.function == Function::AbortTask,
+            TaskManagementResult::LunDoesNotExist
+            | TaskManagementResult::TaskStillAllegiant
+            | TaskManagementResult::ReassignmentNotSupported
+            | TaskManagementResult::NotSupported
+            | TaskManagementResult::AuthorizationFailed
+            | TaskManagementResult::FunctionSucceeded
+            | TaskManagementResult::FunctionRejected
+            | TaskManagementResult::Other(_) => false,
+        };
+        if is_over {
+            self.end_tasks_of(&management);
+        }
+        if !management.plugs_gap {
+            self.events.push_back(Event::Managed { tmf: TmfId(key), result: Some(pdu.result) });
+        }
+    }
+
+    /// Ends the commands that a function has ended.
+    fn end_tasks_of(&mut self, management: &Management) {
+        let ended: Vec<Key> = self
+            .exchanges
+            .iter()
+            .filter(|(key, entry)| match entry {
+                Exchange::Task(task) => management.ends(super::tag(*key), task),
+                Exchange::Management(_)
+                | Exchange::Text(_)
+                | Exchange::Ping { .. }
+                | Exchange::Logout { .. } => false,
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in ended {
+            if self.exchanges.get(key).is_some_and(|entry| entry.connection() != management.connection) {
+                self.remember(super::tag(key));
+            }
+            self.fail(key, Failure::Aborted);
+        }
+    }
+}
+
+impl Management {
+    /// Whether this function, carried out, ends a command: one that was sent before it.
+    fn ends(&self, itt: Itt, task: &Task) -> bool {
+        let was_before = match (task.cmd_sn, self.cmd_sn) {
+            (Some(task), Some(function)) => task.lt(function),
+            (None, _) | (_, None) => false,
+        };
+        was_before
+            && match self.function {
+                Function::AbortTask => self.referenced == Some(itt),
+                Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
+                    task.lun == self.lun
+                }
+                Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => true,
+                Function::ClearAca
+                | Function::TaskReassign
+                | Function::QueryTask
+                | Function::QueryTaskSet
+                | Function::QueryAsynchronousEvent
+                | Function::Other(_) => false,
+            }
+    }
+}
+
+/// A reset may end a whole window of commands at once.
+const ENDED_MAX: usize = 1024;

@@ -1,0 +1,207 @@
+//! The caller spoke: commands, pings, text and logout.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::Session;
+use super::connection::{Ready, Say};
+use super::event::{ConnectionId, TaskId};
+use super::exchange::{Exchange, Task, Text};
+use super::transfer::{Inbound, Outbound};
+use crate::pdu::{
+    Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest, ahs::CDB_BYTES_MAX,
+};
+use crate::serial::Sn;
+use crate::slab::Key;
+use crate::text::Assembly;
+
+/// A SCSI command. One that reads and writes is bidirectional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// The logical unit's address.
+    pub lun: Lun,
+    /// The CDB: 1 to 260 bytes.
+    pub cdb: &'a [u8],
+    /// Where the task stands among the others of its logical unit.
+    pub attribute: TaskAttribute,
+    /// Bytes that the driver has room for.
+    pub read_bytes: u32,
+    /// Bytes that the driver has to send.
+    pub write_bytes: u32,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmitError {
+    /// The target has no room for it now, or as much is under way as may be.
+    NoRoom,
+    /// The connection is not part of the session, or is logging out.
+    NotConnected,
+    /// The CDB is empty, or longer than 260 bytes.
+    CdbLength,
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SubmitError::NoRoom => "the target has no room for another command",
+            SubmitError::NotConnected => "the connection is gone, or logging out",
+            SubmitError::CdbLength => "a CDB has 1 to 260 bytes",
+        })
+    }
+}
+
+impl std::error::Error for SubmitError {}
+
+impl Session {
+    /// Takes a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`] ends it;
+    /// until then its data belong to the task.
+    pub fn submit(&mut self, id: ConnectionId, command: &Command<'_>) -> Result<TaskId, SubmitError> {
+        if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
+            return Err(SubmitError::CdbLength);
+        }
+        if !self.can_submit() {
+            return Err(SubmitError::NoRoom);
+        }
+        let segment_max = self.open_connection(id).ok_or(SubmitError::NotConnected)?.peer_segment_max;
+        let task =
+            task(id, command, Outbound::new(command.write_bytes, segment_max, &self.config.parameters));
+        let key = self.exchanges.insert(Exchange::Task(task));
+        self.unsent += 1;
+        if let Some(connection) = self.connection_mut(id) {
+            connection.queue.push_back(Say::Command(key));
+        }
+        Ok(TaskId(key))
+    }
+
+    /// Asks the target whether it is there; [`super::Event::Pong`] answers. `false` if it cannot be asked now.
+    pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> bool {
+        self.send_ping(id, data, false)
+    }
+
+    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], ours: bool) -> bool {
+        let Some(key) = self.open_exchange(id, Exchange::Ping { connection: id, ours }) else { return false };
+        let Some(connection) = self.connection_mut(id) else { return false };
+        let data = data[..data.len().min(connection.peer_segment_max as usize)].to_vec();
+        let pdu = NopOut {
+            immediate: true,
+            lun: Lun(0),
+            itt: Some(super::tag(key)),
+            ttt: None,
+            cmd_sn: Sn(0),
+            exp_stat_sn: Sn(0),
+            data_segment_length: data.len() as u32,
+        };
+        connection.say(pdu.emit(), data);
+        true
+    }
+
+    /// Asks which targets there are ([`super::Event::Text`] answers): `All`, a target's name, or nothing for the
+    /// session's own. `false` if it cannot be asked now.
+    pub fn send_targets(&mut self, id: ConnectionId, which: &str) -> bool {
+        let mut text = Vec::new();
+        crate::text::append(&mut text, crate::keys::Key::SendTargets.name(), which);
+        let answer = Assembly::new(self.config.text_bytes_max);
+        let Some(key) = self.open_exchange(id, Exchange::Text(Text { connection: id, answer })) else {
+            return false;
+        };
+        self.say_text(id, key, None, text);
+        true
+    }
+
+    pub(super) fn say_text(
+        &mut self,
+        id: ConnectionId,
+        key: Key,
+        ttt: Option<crate::pdu::Ttt>,
+        text: Vec<u8>,
+    ) {
+        let pdu = TextRequest {
+            immediate: true,
+            is_final: true,
+            continues: false,
+            lun: Lun(0),
+            itt: super::tag(key),
+            ttt,
+            cmd_sn: Sn(0),
+            exp_stat_sn: Sn(0),
+            data_segment_length: text.len() as u32,
+        };
+        if let Some(connection) = self.connection_mut(id) {
+            connection.say(pdu.emit(), text);
+        }
+    }
+
+    /// Logs out, behind everything that waits to be sent on this connection: the session, or this connection.
+    /// [`super::Event::LoggedOut`] answers. `false` if it is too late for that.
+    pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
+        let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
+        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id }) else {
+            return false;
+        };
+        let bhs = logout(key, cid, reason);
+        for connection in self.connections.iter_mut().flatten() {
+            connection.is_leaving |= connection.id == id || reason == LogoutReason::CloseSession;
+        }
+        if let Some(connection) = self.connection_mut(id) {
+            connection.queue.push_back(Say::Ready(Ready {
+                bhs: Box::new(bhs),
+                data: Vec::new(),
+                function: None,
+            }));
+        }
+        true
+    }
+
+    /// A connection that takes more to send.
+    pub(super) fn open_connection(&self, id: ConnectionId) -> Option<&super::Connection> {
+        self.connection(id).filter(|connection| !connection.is_leaving)
+    }
+
+    /// Begins something other than a command, if its connection takes it and there is a tag for it.
+    pub(super) fn open_exchange(&mut self, id: ConnectionId, exchange: Exchange) -> Option<Key> {
+        self.open_connection(id)?;
+        // A quarter more than commands may have, so that a full session can still be asked, aborted and left.
+        let most = self.config.tasks_max.saturating_add(self.config.tasks_max / 4 + 16).min(0xffff);
+        if self.exchanges.len() >= most as usize {
+            return None;
+        }
+        Some(self.exchanges.insert(exchange))
+    }
+}
+
+fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound) -> Task {
+    let (first, rest) = command.cdb.split_at(command.cdb.len().min(16));
+    let mut cdb = [0; 16];
+    cdb[..first.len()].copy_from_slice(first);
+    let is_bidirectional = command.read_bytes > 0 && command.write_bytes > 0;
+    Task {
+        connection,
+        lun: command.lun,
+        attribute: command.attribute,
+        cdb,
+        ahs: additional_headers(rest, is_bidirectional.then_some(command.read_bytes)),
+        cmd_sn: None,
+        outbound,
+        inbound: Inbound::new(command.read_bytes),
+    }
+}
+
+fn additional_headers(long_cdb: &[u8], expected_read_length: Option<u32>) -> Box<[u8]> {
+    let mut bytes = Vec::new();
+    let extended_cdb = Some(long_cdb).filter(|rest| !rest.is_empty());
+    Ahs { extended_cdb, expected_read_length }.emit(&mut bytes);
+    bytes.into_boxed_slice()
+}
+
+fn logout(key: Key, cid: Cid, reason: LogoutReason) -> Bhs {
+    let pdu = LogoutRequest {
+        immediate: true,
+        reason,
+        itt: super::tag(key),
+        cid,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+    };
+    pdu.emit()
+}

@@ -1,0 +1,113 @@
+//! A command's data, both ways, and the checks that keep a target inside them (RFC 7143 sections 11.7 and 11.8).
+
+use super::fatal::Fatal;
+use crate::negotiate::Parameters;
+use crate::pdu::{DataIn, R2t};
+use crate::serial::Sn;
+
+/// Data to the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outbound {
+    /// Bytes there are.
+    pub(super) length: u32,
+    /// Bytes that go with the command.
+    pub(super) immediate: u32,
+    /// Where unsolicited data end.
+    pub(super) unsolicited_end: u32,
+    /// The next R2T's number.
+    next_r2t: Sn,
+    /// R2Ts that are not fulfilled.
+    outstanding: u32,
+}
+
+/// Data from the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inbound {
+    /// Bytes that are expected.
+    pub(super) length: u32,
+    /// All bytes before this one have been announced.
+    announced: u32,
+    next_data_sn: Sn,
+}
+
+/// A run of Data-Out PDUs: the unsolicited ones, or the answer to an R2T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) offset: u32,
+    pub(super) end: u32,
+    pub(super) data_sn: Sn,
+}
+
+impl Outbound {
+    /// As much without being asked as was agreed on: "it MUST send the maximum" is what targets that count on it
+    /// like best (section 4.2.5.2).
+    pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
+        let first_burst = length.min(rules.first_burst_length);
+        let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
+        let unsolicited_end = if rules.initial_r2t { immediate } else { first_burst };
+        Outbound { length, immediate, unsolicited_end, ..Outbound::default() }
+    }
+
+    /// Whether Data-Out PDUs follow the command unasked.
+    pub(super) fn has_unsolicited(&self) -> bool {
+        self.unsolicited_end > self.immediate
+    }
+
+    pub(super) fn unsolicited(&self) -> Run {
+        Run { offset: self.immediate, end: self.unsolicited_end, data_sn: Sn(0) }
+    }
+
+    /// What an R2T asks for, if it may.
+    pub(super) fn take_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
+        let length = pdu.desired_data_transfer_length.get();
+        let end =
+            pdu.buffer_offset.checked_add(length).filter(|&end| end <= self.length).ok_or(Fatal::BadR2t)?;
+        if length > rules.max_burst_length || pdu.r2t_sn != self.next_r2t {
+            return Err(Fatal::BadR2t);
+        }
+        if self.outstanding >= u32::from(rules.max_outstanding_r2t.max(1)) {
+            return Err(Fatal::TooManyR2ts);
+        }
+        self.outstanding += 1;
+        self.next_r2t = self.next_r2t.next();
+        Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
+    }
+
+    /// The last PDU that an R2T asked for is with the driver.
+    pub(super) fn fulfilled(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+}
+
+impl Inbound {
+    pub(super) fn new(length: u32) -> Inbound {
+        Inbound { length, ..Inbound::default() }
+    }
+
+    /// Where a Data-In's data belong, if they may come now. DataPDUInOrder and DataSequenceInOrder are Yes.
+    pub(super) fn take(&mut self, pdu: &DataIn) -> Result<u32, Fatal> {
+        if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
+            return Err(Fatal::DataInOutOfOrder);
+        }
+        let end = self.announced.checked_add(pdu.data_segment_length).filter(|&end| end <= self.length);
+        self.announced = end.ok_or(Fatal::DataInBeyondEnd)?;
+        self.next_data_sn = self.next_data_sn.next();
+        Ok(pdu.buffer_offset)
+    }
+
+    /// Bytes that have come.
+    pub(super) fn bytes(&self) -> u32 {
+        self.announced
+    }
+}
+
+impl Run {
+    /// Takes a PDU's share off the front: its offset, length and DataSN, and whether it is the last.
+    pub(super) fn take(&mut self, segment_max: u32) -> (u32, u32, Sn, bool) {
+        let (offset, data_sn) = (self.offset, self.data_sn);
+        let length = (self.end - offset).min(segment_max);
+        self.offset += length;
+        self.data_sn = data_sn.next();
+        (offset, length, data_sn, self.offset == self.end)
+    }
+}

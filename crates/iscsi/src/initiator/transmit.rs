@@ -1,0 +1,143 @@
+//! What there is to say, one PDU at a time, numbered as it is said.
+//!
+//! A command takes its CmdSN when it is sent, not when it is submitted: what is never sent leaves no gap.
+
+use super::Session;
+use super::connection::{Ready, Say};
+use super::event::{ConnectionId, TaskId};
+use super::exchange::Exchange;
+use super::transfer::Run;
+use crate::pdu::{Bhs, DataOut, ScsiCommand, Ttt};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+/// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its basic header.
+    pub header: Bhs,
+    /// Its additional header segments, which follow the header before its digest; empty for nearly all.
+    pub ahs: Box<[u8]>,
+    /// Its data.
+    pub payload: Payload,
+}
+
+/// The data of a PDU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// None.
+    None,
+    /// These bytes.
+    Inline(Vec<u8>),
+    /// A part of a task's data.
+    Task {
+        /// The task.
+        task: TaskId,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+    },
+}
+
+impl Session {
+    /// The next PDU to send on a connection.
+    pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
+        loop {
+            let connection = self.connection_mut(id)?;
+            if let Some(ready) = connection.urgent.pop_front() {
+                return Some(self.say_ready(id, ready));
+            }
+            let said = match connection.queue.pop_front()? {
+                Say::Command(key) => self.say_command(id, key),
+                Say::Data { key, ttt, run } => self.say_data(id, key, ttt, run),
+                Say::Ready(ready) => Some(self.say_ready(id, ready)),
+            };
+            // What has been given up in the meantime is passed over.
+            if said.is_some() {
+                return said;
+            }
+        }
+    }
+
+    fn say_command(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        let exp_stat_sn = self.connection(id)?.exp_stat_sn;
+        let cmd_sn = self.window.cmd_sn();
+        let task = self.task_mut(key)?;
+        task.cmd_sn = Some(cmd_sn);
+        let (out, read_bytes) = (task.outbound, task.inbound.length);
+        let header = ScsiCommand {
+            immediate: false,
+            is_final: !out.has_unsolicited(),
+            read: read_bytes > 0,
+            write: out.length > 0,
+            attribute: task.attribute,
+            total_ahs_length: task.ahs.len(),
+            data_segment_length: out.immediate,
+            lun: task.lun,
+            itt: super::tag(key),
+            expected_data_transfer_length: if out.length > 0 { out.length } else { read_bytes },
+            cmd_sn,
+            exp_stat_sn,
+            cdb: task.cdb,
+        }
+        .emit();
+        let ahs = std::mem::take(&mut task.ahs);
+        self.window.take();
+        self.unsent -= 1;
+        if out.has_unsolicited() {
+            // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section 4.2.5.2).
+            let connection = self.connection_mut(id)?;
+            connection.queue.push_front(Say::Data { key, ttt: None, run: out.unsolicited() });
+        }
+        Some(Transmit { header, ahs, payload: payload(key, 0, out.immediate) })
+    }
+
+    fn say_data(&mut self, id: ConnectionId, key: Key, ttt: Option<Ttt>, mut run: Run) -> Option<Transmit> {
+        let connection = self.connection(id)?;
+        let (exp_stat_sn, segment_max) = (connection.exp_stat_sn, connection.peer_segment_max);
+        let task = self.task_mut(key)?;
+        let (offset, length, data_sn, is_final) = run.take(segment_max);
+        if is_final && ttt.is_some() {
+            task.outbound.fulfilled();
+        }
+        let pdu = DataOut {
+            is_final,
+            lun: task.lun,
+            itt: super::tag(key),
+            ttt,
+            exp_stat_sn,
+            data_sn,
+            buffer_offset: offset,
+            data_segment_length: length,
+        };
+        if !is_final {
+            self.connection_mut(id)?.queue.push_front(Say::Data { key, ttt, run });
+        }
+        Some(Transmit { header: pdu.emit(), ahs: Box::default(), payload: payload(key, offset, length) })
+    }
+
+    fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
+        let Ready { mut bhs, data, function } = ready;
+        let cmd_sn = self.window.cmd_sn();
+        let exp_stat_sn = self.connection(id).map_or(Sn(0), |connection| connection.exp_stat_sn);
+        bhs.set_u32(CMD_SN, cmd_sn.0);
+        bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
+        if let Some(Exchange::Management(management)) = function.and_then(|key| self.exchanges.get_mut(key)) {
+            management.cmd_sn = Some(cmd_sn);
+        }
+        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
+        Transmit { header: *bhs, ahs: Box::default(), payload }
+    }
+}
+
+fn payload(key: Key, offset: u32, length: u32) -> Payload {
+    match length {
+        0 => Payload::None,
+        length => Payload::Task { task: TaskId(key), offset, length },
+    }
+}
+
+/// Where all requests have their numbers (section 11).
+const CMD_SN: usize = 24;
+const EXP_STAT_SN: usize = 28;
