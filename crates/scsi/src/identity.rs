@@ -38,6 +38,20 @@ impl Identity {
     pub fn is_designated_by(&self, designator: &[u8]) -> bool {
         designator == self.naa()
     }
+
+    /// The T10 vendor ID based designator (SPC-4 7.8.6.4): vendor and a part of ours. ESXi and Hyper-V compare no
+    /// more than the first eight characters of that part, so those must differ between volumes: they come from a
+    /// hash of the UUID, whose own beginning may be a date.
+    pub fn t10_vendor_id(&self) -> Vec<u8> {
+        let [_, _, unique @ ..] = self.naa();
+        let unique: String = unique.iter().rev().map(|byte| format!("{byte:02x}")).collect();
+        [&self.vendor[..], unique.as_bytes()].concat()
+    }
+
+    /// Whether this is one of the names by which the logical unit goes in VPD page 83h.
+    pub fn has_designator(&self, designator: &[u8]) -> bool {
+        designator == self.naa() || designator == self.t10_vendor_id()
+    }
 }
 
 /// FNV-1a over the whole UUID, whose version and variant bits are the same in all. It must never change: the

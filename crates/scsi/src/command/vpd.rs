@@ -3,7 +3,6 @@
 use block::Geometry;
 
 use super::{Call, transfer};
-use crate::identity::Identity;
 use crate::nexus::TargetPort;
 
 /// The page with its header, if there is such a page.
@@ -31,7 +30,7 @@ fn device_identification(call: &Call<'_>) -> Vec<u8> {
     let identity = call.unit.identity();
     let mut body = Vec::new();
     designator(&mut body, LOGICAL_UNIT | NAA, BINARY, &identity.naa());
-    designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &t10_vendor_id(identity));
+    designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &identity.t10_vendor_id());
     let port = call.unit.look(|state| {
         let mut nexuses = state.nexuses.iter();
         nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.name.target.clone())
@@ -59,14 +58,6 @@ fn designator(body: &mut Vec<u8>, association_and_type: u8, code_set: u8, design
     let (protocol, piv) = if of_target { (ISCSI << 4, 0x80) } else { (0, 0) };
     body.extend([protocol | code_set, piv | association_and_type, 0, designator.len().min(255) as u8]);
     body.extend(&designator[..designator.len().min(255)]);
-}
-
-/// Vendor and a part of ours. ESXi and Hyper-V compare no more than its first eight characters, so those must
-/// differ between volumes: they come from a hash of the UUID, whose own beginning may be a date.
-pub(crate) fn t10_vendor_id(identity: &Identity) -> Vec<u8> {
-    let [_, _, unique @ ..] = identity.naa();
-    let unique: String = unique.iter().rev().map(|byte| format!("{byte:02x}")).collect();
-    [&identity.vendor[..], unique.as_bytes()].concat()
 }
 
 /// A SCSI name string: at least one NUL at its end, padded to a multiple of four (SPC-4 7.8.6.11).

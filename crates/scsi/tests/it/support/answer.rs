@@ -48,6 +48,11 @@ impl Answer {
     }
 
     #[track_caller]
+    pub fn conflict(self) {
+        assert_eq!((self.status, self.sense), (Status::ReservationConflict, None));
+    }
+
+    #[track_caller]
     pub fn out_of_range(self) {
         self.check(5, 0x2100);
     }

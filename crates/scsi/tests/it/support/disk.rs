@@ -17,6 +17,7 @@ pub struct DiskOptions {
     pub thin: bool,
     pub read_only: bool,
     pub volatile_cache: bool,
+    pub durable: bool,
     /// Shows where its blocks lie.
     pub in_memory: bool,
 }
@@ -31,6 +32,7 @@ impl Default for DiskOptions {
             thin: true,
             read_only: false,
             volatile_cache: true,
+            durable: true,
             in_memory: false,
         }
     }
@@ -126,7 +128,7 @@ impl BlockDevice for Disk {
             thin: self.options.thin,
             granularity: Blocks(1),
             volatile_cache: self.options.volatile_cache,
-            durable: true,
+            durable: self.options.durable,
             solid_state: true,
         }
     }

@@ -4,11 +4,13 @@ mod answer;
 mod cdb;
 mod disk;
 mod feed;
+mod paper;
 
 pub use answer::Answer;
 pub use cdb::*;
 pub use disk::{Disk, DiskOptions};
 pub use feed::feed;
+pub use paper::Paper;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -69,6 +71,17 @@ impl Bench {
     pub fn with(disk: DiskOptions, options: LogicalUnitOptions) -> Bench {
         let disk = Arc::new(Disk::new(disk));
         let unit = LogicalUnit::new(Arc::clone(&disk) as _, options, None).expect("nothing was kept");
+        Bench::of(disk, unit)
+    }
+
+    /// A logical unit that keeps what must survive a restart on this piece of paper.
+    pub fn keeping(paper: &Arc<Paper>) -> Bench {
+        let disk = Arc::new(Disk::new(DiskOptions::default()));
+        let unit = LogicalUnit::new(Arc::clone(&disk) as _, unit_options(), Some(Arc::clone(paper) as _));
+        Bench::of(disk, unit.expect("what was kept is whole"))
+    }
+
+    fn of(disk: Arc<Disk>, unit: Arc<LogicalUnit>) -> Bench {
         let nexus = attach(&unit, 1);
         let mut bench = Bench { disk, unit, nexus, luns: Arc::new(TwoLuns) };
         bench.hear_attentions();
@@ -100,6 +113,14 @@ impl Bench {
     pub fn by(&mut self, nexus: &mut Nexus, cdb: &[u8]) -> Answer {
         std::mem::swap(&mut self.nexus, nexus);
         let answer = self.command(cdb);
+        std::mem::swap(&mut self.nexus, nexus);
+        answer
+    }
+
+    /// A command with data from another initiator.
+    pub fn send_by(&mut self, nexus: &mut Nexus, cdb: &[u8], data: &[u8]) -> Answer {
+        std::mem::swap(&mut self.nexus, nexus);
+        let answer = self.send(cdb, data);
         std::mem::swap(&mut self.nexus, nexus);
         answer
     }
@@ -161,7 +182,7 @@ impl Bench {
     }
 }
 
-fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
+pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
     let initiator = InitiatorPort {
         name: format!("iqn.2026-11.test:initiator{number}"),
         isid: [0x80, 0, 0, 0, 0, number],
@@ -174,18 +195,22 @@ fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
     unit.attach(initiator, target_port)
 }
 
-/// Runs a future that has nothing to wait for.
-pub fn finish<T>(future: Pin<Box<dyn Future<Output = T>>>) -> T {
-    poll(&mut { future }).expect("nothing is in the way")
+/// Runs a future to its end, beside other threads that it may have to wait for.
+pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
 }
 
+/// The value of a future, unless something is in its way.
 pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
-    for _ in 0..1000 {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return Some(value);
-        }
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
     }
-    None
 }
 
 /// `blocks` blocks of `bytes` bytes, each filled with its own number.
