@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use block::{Buffer, DeviceError};
 use iscsi::negotiate::DigestKind;
-use iscsi::pdu::{Lun, TaskAttribute};
+use iscsi::pdu::{Lun, TaskAttribute, TaskManagementResult};
 use iscsi::target::{
     CloseReason, Command, ConnectionId, ConnectionStart, DataFault, Event, NopPolicy, Response,
     SessionConfig, TaskId, TextQuery,
@@ -125,6 +125,7 @@ impl Session {
                 timeout: limits.nop_interval,
                 ..NopPolicy::OF_TARGET
             },
+            abort_of_finished: abort_of_finished(&initiator),
             ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
         };
         let port = InitiatorPort { name: initiator.clone(), isid: login.request.isid.0 };
@@ -675,6 +676,15 @@ impl Session {
             in_flight: self.in_flight(),
             traffic: self.traffic,
         }
+    }
+}
+
+/// What an initiator is told of a task that ended before it could be aborted. ESXi, whose names begin with
+/// VMware's, resets a target that follows RFC 7143 section 11.6.1 (c) here.
+fn abort_of_finished(initiator: &str) -> TaskManagementResult {
+    match initiator.starts_with("iqn.1998-01.com.vmware:") {
+        true => TaskManagementResult::FunctionComplete,
+        false => TaskManagementResult::TaskDoesNotExist,
     }
 }
 

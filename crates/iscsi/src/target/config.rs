@@ -2,6 +2,7 @@
 
 use crate::keepalive::NopPolicy;
 use crate::negotiate::Parameters;
+use crate::pdu::TaskManagementResult;
 use crate::serial::Sn;
 
 /// What a session is told when it begins.
@@ -21,6 +22,9 @@ pub struct SessionConfig {
     pub staged_bytes_max: usize,
     /// Bytes of text in one exchange.
     pub text_bytes_max: usize,
+    /// What ABORT TASK is told of a task that has ended. Section 11.6.1 (c) says that it "does not exist"; ESXi takes
+    /// that for a broken target and resets it, and is better told that the function is complete.
+    pub abort_of_finished: TaskManagementResult,
 }
 
 /// How a connection stands when its login ends.
@@ -47,6 +51,7 @@ impl SessionConfig {
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
             text_bytes_max: 64 << 10,
+            abort_of_finished: TaskManagementResult::TaskDoesNotExist,
         }
     }
 }

@@ -5,10 +5,9 @@
 //! |---------------------------------------------|------------------------------------------------------|
 //! | is under way                                | the driver's, once it has fenced the task            |
 //! | waits for its turn                          | it is dropped; Function complete                     |
-//! | has been answered                           | Function complete, behind that answer                |
+//! | has been answered                           | `SessionConfig::abort_of_finished`, behind that answer |
 //! | has not arrived, RefCmdSN is in the window  | RefCmdSN counts as received; Function complete       |
-//! | is over (RefCmdSN is below the window)      | Function complete: ESXi resets a target that says it |
-//! |                                             | does not exist                                       |
+//! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
 
 use super::Session;
@@ -148,7 +147,7 @@ impl Session {
                 self.drop_task(key);
                 TaskManagementResult::FunctionComplete
             }
-            Some((_, task)) if task.queued => TaskManagementResult::FunctionComplete,
+            Some((_, task)) if task.queued => self.config.abort_of_finished,
             Some((key, task)) => {
                 let task = TaskId { key, connection: task.connection };
                 return self.ask_driver(id, pdu, Some(task));
@@ -172,7 +171,7 @@ impl Session {
                 self.window.hold(sn, Held::Nothing);
                 TaskManagementResult::FunctionComplete
             }
-            Turn::Never if sn.lt(self.window.exp_cmd_sn()) => TaskManagementResult::FunctionComplete,
+            Turn::Never if sn.lt(self.window.exp_cmd_sn()) => self.config.abort_of_finished,
             Turn::Now | Turn::Early | Turn::Never => TaskManagementResult::TaskDoesNotExist,
         }
     }
