@@ -216,15 +216,15 @@ fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>,
         return Err(Condition::invalid_parameter(2));
     }
     let invert = header[0] & 0x80 != 0;
-    let filled = filled(&pattern[..announced], block_bytes);
+    let filled = filled(&pattern[..announced], block_bytes, unit.device().geometry().bytes());
     let inverted: Slice = Buffer::from(&filled.iter().map(|byte| !byte).collect::<Vec<u8>>()[..]).share();
     let pass = |pass: u8| if invert && pass % 2 == 1 { inverted.clone() } else { filled.clone() };
     Ok((0..count).map(|number| Method::Fill(pass(number))).collect())
 }
 
 /// A piece of the medium in which each block holds the pattern over and over, begun anew with the block.
-fn filled(pattern: &[u8], block_bytes: usize) -> Slice {
-    let mut buffer = Buffer::recycled(PIECE_BYTES.max(block_bytes as u64) as usize);
+fn filled(pattern: &[u8], block_bytes: usize, medium_bytes: u64) -> Slice {
+    let mut buffer = Buffer::recycled(PIECE_BYTES.min(medium_bytes).max(block_bytes as u64) as usize);
     for block in buffer.chunks_mut(block_bytes) {
         block.iter_mut().zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
     }
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn a_pattern_begins_anew_with_each_block() {
-        let filled = filled(&[1, 2, 3], 512);
-        assert_eq!(filled.len() as u64, PIECE_BYTES);
+        let filled = filled(&[1, 2, 3], 512, 1024);
+        assert_eq!(filled.len(), 1024);
         assert_eq!(filled[510..514], [1, 2, 1, 2]);
     }
 }
