@@ -9,15 +9,25 @@
 //! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
 
 mod buffer;
+mod checked;
+mod delay;
 mod device;
 mod error;
 mod extent;
+mod fault;
 mod range_lock;
 mod region;
+mod sleeper;
+#[cfg(test)]
+mod testing;
 
 pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
+pub use checked::Checked;
+pub use delay::Delay;
 pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
 pub use error::DeviceError;
 pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};
+pub use fault::{Counts, Fault, FaultControl, Misbehaviour, Requests, Rule};
 pub use range_lock::{Exclusive, RangeLocks, Shared};
 pub use region::{Medium, Region};
+pub use sleeper::Sleeper;

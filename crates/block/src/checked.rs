@@ -1,0 +1,378 @@
+//! A device under watch: what it reads must be what was last written, and each request must end as the interface
+//! says. For tests: a breach is a panic that names the block.
+//!
+//! For every block that was changed or read the model keeps checksums of what may be found there. While changes
+//! of a block are under way, and after changes that overlapped, failed or were dropped, that is more than one
+//! value; the next undisturbed read tells which, and from then on it must stay so. A change that was dropped is
+//! under way until [`BlockDevice::quiesced`] has ended: it may still reach the medium.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice};
+
+/// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
+pub struct Checked<D> {
+    inner: D,
+    model: Mutex<Model>,
+}
+
+impl<D: BlockDevice> Checked<D> {
+    /// `inner`, watched from now on; what it holds already is learnt as it is read.
+    pub fn new(inner: D) -> Checked<D> {
+        Checked { inner, model: Mutex::default() }
+    }
+
+    /// The device under watch.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Requests under way. None once all have ended or were dropped.
+    pub fn open(&self) -> u64 {
+        let model = self.model();
+        model.begun - model.ended - model.dropped
+    }
+
+    /// Requests that have ended, each of them once.
+    pub fn ended(&self) -> u64 {
+        self.model().ended
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches one request: it ends once or is dropped, and is refused if and only if it is not legal.
+    async fn watch<T>(&self, extent: Extent, legal: bool, request: Pending<'_, T>) -> Result<T, DeviceError> {
+        self.model().begun += 1;
+        let mut open = Open { model: &self.model, ended: false };
+        let result = request.await;
+        open.ended = true;
+        match &result {
+            Ok(_) => assert!(legal, "{extent} does not fit the device or the buffer, and succeeded"),
+            Err(DeviceError::OutOfRange) => assert!(!legal, "{extent} fits the device, and was refused"),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Watches a request that makes the blocks of `extent` what the checksums say.
+    async fn change(
+        &self,
+        extent: Extent,
+        sums: Vec<u64>,
+        request: Pending<'_, ()>,
+    ) -> Result<(), DeviceError> {
+        let legal = self.geometry().contains(extent) && sums.len() as u64 == extent.blocks.0;
+        if !legal {
+            return self.watch(extent, false, request).await;
+        }
+        let change = Change { extent, sums };
+        self.model().begin(&change);
+        let mut under_way = UnderWay { model: &self.model, change: Some(change) };
+        let result = self.watch(extent, true, request).await;
+        if let Some(change) = under_way.change.take() {
+            self.model().end(&change, result.is_ok());
+        }
+        result
+    }
+
+    /// The checksums of zeroed blocks; of an unmap only if that makes zeros.
+    fn zeros(&self, extent: Extent, certain: bool) -> Vec<u64> {
+        let geometry = self.geometry();
+        if !geometry.contains(extent) {
+            return Vec::new();
+        }
+        let block = vec![0; geometry.block_size.bytes() as usize];
+        let sum = if certain { checksum(&block) } else { ANYTHING };
+        vec![sum; extent.blocks.0 as usize]
+    }
+
+    fn sums(&self, data: &[u8]) -> Vec<u64> {
+        data.chunks(self.geometry().block_size.bytes() as usize).map(checksum).collect()
+    }
+}
+
+/// A request while it is open.
+struct Open<'a> {
+    model: &'a Mutex<Model>,
+    ended: bool,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = if self.ended { &mut model.ended } else { &mut model.dropped };
+        *counter += 1;
+    }
+}
+
+/// What a request makes of the blocks it changes.
+struct Change {
+    extent: Extent,
+    sums: Vec<u64>,
+}
+
+impl Change {
+    fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        (self.extent.lba.0..).zip(self.sums.iter().copied())
+    }
+}
+
+/// A change whose future lives.
+struct UnderWay<'a> {
+    model: &'a Mutex<Model>,
+    change: Option<Change>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(change) = self.change.take() {
+            self.model.lock().unwrap_or_else(PoisonError::into_inner).loose.push(change);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    blocks: HashMap<u64, Block>,
+    /// Counts beginnings and ends of changes.
+    clock: u64,
+    /// Changes that were dropped and not fenced yet.
+    loose: Vec<Change>,
+    begun: u64,
+    ended: u64,
+    dropped: u64,
+}
+
+/// What is known of one block.
+struct Block {
+    /// Checksums of what a read may find.
+    may_be: Vec<u64>,
+    /// Changes under way.
+    changing: usize,
+    /// Of those under way, some were at the same time: which came last is not known.
+    overlapped: bool,
+    /// When a change last began or ended.
+    touched: u64,
+}
+
+/// In place of a checksum: whatever the device held before.
+const ANYTHING: u64 = u64::MAX;
+
+fn checksum(block: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    block.hash(&mut hasher);
+    hasher.finish().min(ANYTHING - 1)
+}
+
+impl Model {
+    fn block(&mut self, lba: u64) -> &mut Block {
+        let unknown = || Block { may_be: vec![ANYTHING], changing: 0, overlapped: false, touched: 0 };
+        self.blocks.entry(lba).or_insert_with(unknown)
+    }
+
+    fn begin(&mut self, change: &Change) {
+        self.clock += 1;
+        let now = self.clock;
+        for (lba, sum) in change.blocks() {
+            let block = self.block(lba);
+            block.overlapped |= block.changing > 0;
+            block.changing += 1;
+            block.touched = now;
+            block.may_be.push(sum);
+        }
+    }
+
+    fn end(&mut self, change: &Change, succeeded: bool) {
+        self.clock += 1;
+        let now = self.clock;
+        for (lba, sum) in change.blocks() {
+            let block = self.block(lba);
+            block.changing -= 1;
+            block.touched = now;
+            if succeeded && !block.overlapped {
+                block.may_be = vec![sum];
+            }
+            block.overlapped &= block.changing > 0;
+        }
+    }
+
+    /// Compares what a read that began at `since` has found. Of blocks that changed meanwhile nothing is known.
+    fn compare(&mut self, extent: Extent, sums: &[u64], since: u64) {
+        for (lba, &found) in (extent.lba.0..).zip(sums) {
+            let block = self.block(lba);
+            if block.changing > 0 || block.touched > since {
+                continue;
+            }
+            let possible = block.may_be.iter().any(|&may| may == found || may == ANYTHING);
+            assert!(possible, "block {lba} reads as what was not last written there");
+            block.may_be = vec![found];
+        }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Checked<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            let (geometry, length) = (self.geometry(), buffer.len());
+            let legal = geometry.contains(extent) && geometry.length(extent) == length as u64;
+            let since = self.model().clock;
+            let data = self.watch(extent, legal, self.inner.read(extent, buffer)).await?;
+            assert_eq!(data.len(), length, "the buffer of a read comes back as long as it was");
+            let sums = self.sums(&data);
+            self.model().compare(extent, &sums, since);
+            Ok(data)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let whole = data.len() as u64 == extent.blocks.0 << self.geometry().block_size.shift();
+            let sums = if whole { self.sums(&data) } else { Vec::new() };
+            self.change(extent, sums, self.inner.write(extent, data, durability)).await
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.watch(Extent::new(0, 0), true, self.inner.flush()))
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let sums = self.zeros(extent, self.profile().thin);
+            self.change(extent, sums, self.inner.unmap(extent)).await
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let sums = self.zeros(extent, true);
+            self.change(extent, sums, self.inner.write_zeroes(extent, may_unmap)).await
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            let legal = self.geometry().contains(extent);
+            let runs = self.watch(extent, legal, self.inner.allocation(extent, runs_max)).await?;
+            assert!(runs.len() <= runs_max.max(1), "{} runs, and {runs_max} were asked for", runs.len());
+            let mut at = extent.lba;
+            for run in &runs {
+                assert_eq!(run.extent.lba, at, "runs follow each other without gaps");
+                assert!(!run.extent.is_empty(), "a run has blocks");
+                at = run.extent.end().unwrap_or(at);
+            }
+            assert!(Some(at) <= extent.end(), "runs stay within the extent");
+            assert!(extent.is_empty() || !runs.is_empty(), "at least one run");
+            Ok(runs)
+        })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let loose = std::mem::take(&mut self.model().loose);
+            self.inner.quiesced().await?;
+            let mut model = self.model();
+            loose.iter().for_each(|change| model.end(change, false));
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ManualClock, Memory, poll, ready};
+    use crate::{Fault, FaultControl};
+    use std::sync::Arc;
+
+    fn filled(byte: u8) -> Slice {
+        Buffer::from(&[byte; 512][..]).share()
+    }
+
+    fn first() -> Extent {
+        Extent::new(0, 1)
+    }
+
+    fn read<D: BlockDevice>(device: &Checked<D>) -> u8 {
+        ready(device.read(first(), Buffer::zeroed(512))).expect("readable")[0]
+    }
+
+    #[test]
+    fn an_honest_device_passes() {
+        let device = Checked::new(Memory::new(64));
+        ready(device.write(first(), filled(1), Durability::Stable)).expect("written");
+        ready(device.write(first(), filled(2), Durability::Cached)).expect("written");
+        assert_eq!(read(&device), 2);
+        ready(device.unmap(first())).expect("unmapped");
+        assert_eq!(read(&device), 0);
+        assert_eq!(
+            ready(device.read(Extent::new(63, 2), Buffer::zeroed(1024))).err(),
+            Some(DeviceError::OutOfRange)
+        );
+        ready(device.allocation(Extent::new(3, 5), 1)).expect("runs");
+        assert_eq!((device.open(), device.ended()), (0, 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "block 0 reads as what was not last written there")]
+    fn a_device_that_changes_a_byte_is_found_out() {
+        let device = Checked::new(Memory::new(64));
+        ready(device.write(first(), filled(1), Durability::Stable)).expect("written");
+        device.inner().corrupt(17);
+        read(&device);
+    }
+
+    #[test]
+    #[should_panic(expected = "block 0 reads as what was not last written there")]
+    fn a_device_that_does_not_keep_what_it_showed_is_found_out() {
+        let device = Checked::new(Memory::new(64));
+        read(&device);
+        device.inner().corrupt(17);
+        read(&device);
+    }
+
+    fn hanging() -> (Checked<Fault<Memory>>, FaultControl) {
+        let control = FaultControl::default();
+        let clock = Arc::new(ManualClock::default());
+        (Checked::new(Fault::new(Memory::new(64), clock, control.clone())), control)
+    }
+
+    #[test]
+    fn a_dropped_write_may_or_may_not_have_happened() {
+        let (device, control) = hanging();
+        ready(device.write(first(), filled(1), Durability::Cached)).expect("written");
+        control.hang();
+        let mut write = device.write(first(), filled(2), Durability::Cached);
+        assert!(poll(write.as_mut()).is_none());
+        assert_eq!(device.open(), 1);
+        drop(write);
+        control.pass();
+        ready(device.quiesced()).expect("fenced");
+        assert_eq!((read(&device), device.open()), (1, 0));
+    }
+
+    #[test]
+    fn of_overlapping_writes_either_may_stay() {
+        let (device, control) = hanging();
+        control.hang();
+        let mut early = device.write(first(), filled(1), Durability::Cached);
+        assert!(poll(early.as_mut()).is_none());
+        let mut late = device.write(first(), filled(2), Durability::Cached);
+        assert!(poll(late.as_mut()).is_none());
+        control.pass();
+        assert!(poll(late.as_mut()).is_some() && poll(early.as_mut()).is_some());
+        assert_eq!(read(&device), 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! A device that takes longer: for trying out what a disk or a line of a certain latency would do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
+
+/// Adds a fixed time before every request of the inner device. Requests overlap: this is latency, not a limit
+/// on the rate. Offers no memory, since what is read there is read at once.
+pub struct Delay<D> {
+    inner: D,
+    latency: Duration,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl<D: BlockDevice> Delay<D> {
+    /// `inner`, later by `latency`.
+    pub fn new(inner: D, latency: Duration, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
+        Delay { inner, latency, sleeper }
+    }
+
+    fn after<'a, T>(&'a self, request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a) -> Pending<'a, T> {
+        Box::pin(async move {
+            self.sleeper.sleep(self.latency).await;
+            request(&self.inner).await
+        })
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Delay<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.after(move |inner| inner.read(extent, buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.after(move |inner| inner.write(extent, data, durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.after(|inner| inner.flush())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.after(move |inner| inner.unmap(extent))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        self.after(move |inner| inner.write_zeroes(extent, may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        self.after(move |inner| inner.allocation(extent, runs_max))
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        self.inner.quiesced()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ManualClock, Memory, poll, ready};
+
+    #[test]
+    fn a_request_reaches_the_device_when_its_time_is_over_and_not_before() {
+        let clock = Arc::new(ManualClock::default());
+        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
+        let mut write =
+            delay.write(Extent::new(0, 1), Buffer::from(&[7; 512][..]).share(), Durability::Cached);
+        assert!(poll(write.as_mut()).is_none());
+        assert_eq!(delay.inner.byte(0), 0);
+        clock.pass(Duration::from_millis(5));
+        assert_eq!(poll(write.as_mut()), Some(Ok(())));
+        assert_eq!(delay.inner.byte(0), 7);
+    }
+
+    #[test]
+    fn delays_of_several_requests_overlap() {
+        let clock = Arc::new(ManualClock::default());
+        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
+        let (mut first, mut second) = (delay.flush(), delay.flush());
+        assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
+        clock.pass(Duration::from_millis(5));
+        assert!(poll(first.as_mut()).is_some() && poll(second.as_mut()).is_some());
+    }
+
+    #[test]
+    fn a_dropped_request_never_reaches_the_device() {
+        let clock = Arc::new(ManualClock::default());
+        let delay = Delay::new(Memory::new(64), Duration::from_millis(5), Arc::clone(&clock) as _);
+        let mut unmap = delay.write_zeroes(Extent::new(0, 1), true);
+        assert!(poll(unmap.as_mut()).is_none());
+        drop(unmap);
+        clock.pass(Duration::from_millis(5));
+        assert_eq!(delay.inner.requests(), 0);
+        assert_eq!(ready(delay.quiesced()), Ok(()));
+    }
+}

@@ -1,0 +1,129 @@
+//! A device, a clock and a way to poll, for the tests of the layers.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
+    Profile, Run, Sleeper, Slice,
+};
+
+pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+pub(crate) fn ready<F: Future>(future: F) -> F::Output {
+    poll(pin!(future)).expect("ready at once")
+}
+
+/// A clock that stands until it is moved.
+#[derive(Default)]
+pub(crate) struct ManualClock {
+    now: Arc<Mutex<Duration>>,
+}
+
+impl ManualClock {
+    pub(crate) fn pass(&self, time: Duration) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) += time;
+    }
+}
+
+impl Sleeper for ManualClock {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
+        let now = Arc::clone(&self.now);
+        let read = move || *now.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = read() + duration;
+        Box::pin(std::future::poll_fn(move |_| if read() >= end { Poll::Ready(()) } else { Poll::Pending }))
+    }
+}
+
+/// 512-byte blocks in a vector; each request ends in its first poll.
+pub(crate) struct Memory {
+    state: Mutex<(Vec<u8>, usize)>,
+    blocks: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(blocks: u64) -> Memory {
+        Memory { state: Mutex::new((vec![0; blocks as usize * 512], 0)), blocks }
+    }
+
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        self.state().0[at]
+    }
+
+    /// Changes a byte behind everyone's back.
+    pub(crate) fn corrupt(&self, at: usize) {
+        self.state().0[at] ^= 0xff;
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.state().1
+    }
+
+    fn state(&self) -> MutexGuard<'_, (Vec<u8>, usize)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<'a, T: 'a>(&'a self, extent: Extent, act: impl FnOnce(&mut [u8]) -> T + 'a) -> Pending<'a, T> {
+        Box::pin(async move {
+            if !self.geometry().contains(extent) {
+                return Err(DeviceError::OutOfRange);
+            }
+            let mut state = self.state();
+            state.1 += 1;
+            let start = extent.lba.0 as usize * 512;
+            Ok(act(&mut state.0[start..start + extent.blocks.0 as usize * 512]))
+        })
+    }
+}
+
+impl BlockDevice for Memory {
+    fn geometry(&self) -> Geometry {
+        Geometry { block_size: BlockSize::B512, blocks: Blocks(self.blocks), physical_exponent: 0 }
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: true,
+            durable: false,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        self.with(extent, move |bytes| {
+            buffer.copy_from_slice(bytes);
+            buffer
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        self.with(extent, move |bytes| bytes.copy_from_slice(&data))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.with(Extent::new(0, 0), |_| ())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.with(extent, |bytes| bytes.fill(0))
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        self.unmap(extent)
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        self.with(extent, move |_| vec![Run { extent, allocation: Allocation::Mapped }])
+    }
+}
