@@ -5,17 +5,21 @@
 //! sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`] over
 //! [`AsyncFile`].
 
+mod clock;
 pub mod cputime;
 mod epoll;
 mod file;
 mod files;
+mod keep;
 mod open_error;
 mod ram;
 mod tcp;
 pub mod threads;
 
+pub use clock::ReactorClock;
 pub use epoll::{Epoll, EpollOptions};
 pub use file::{FileDevice, FileOptions};
 pub use files::{AsyncFile, IoEngine, UnknownEngine};
+pub use keep::Keep;
 pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};

@@ -84,7 +84,7 @@ impl FileDevice {
         if self.options.bytes.is_some() {
             return Ok(false);
         }
-        let found = self.file.blocking(|file| open::size(file)).await;
+        let found = self.file.blocking(open::size).await;
         let bytes = found.map_err(|error| failure::told(&error, Verb::Inspect, Lba(0)))?;
         let blocks = bytes >> self.options.block_size.shift();
         Ok(self.blocks.fetch_max(blocks, Ordering::Relaxed) < blocks)

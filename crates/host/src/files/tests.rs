@@ -36,7 +36,8 @@ fn hanging() -> (AsyncFile, File) {
 /// Polls once.
 async fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
     let mut future = future;
-    poll_fn(|cx| Poll::Ready(assert!(future.as_mut().poll(cx).is_pending()))).await;
+    let waits = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+    assert!(waits);
 }
 
 #[test]

@@ -1,0 +1,17 @@
+//! The reactor's clock for layers that need time to pass.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use block::Sleeper;
+
+/// Sleeps by the reactor of the thread that asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReactorClock;
+
+impl Sleeper for ReactorClock {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move { reactor::sleep(duration).await })
+    }
+}

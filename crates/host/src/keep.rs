@@ -1,0 +1,191 @@
+//! Small files that survive a crash: reservations kept through power loss (APTPL, SPC-4 5.13.5), the UUIDs of
+//! volumes.
+//!
+//! A file is replaced as a whole: the new bytes are written beside it and made to last, then take its name, and
+//! the directory is made to last. After a crash the old or the new content is there, never a mixture.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::files::Lane;
+
+/// A directory of small durable files. Used by one process at a time.
+pub struct Keep {
+    /// Shared with the work under way, so that the lock lasts as long as that.
+    directory: Arc<Directory>,
+    /// One thread: what is saved first is stored first.
+    lane: Lane,
+}
+
+struct Directory {
+    path: PathBuf,
+    /// The directory itself, open for its lock and to be synced.
+    file: File,
+}
+
+impl Keep {
+    /// Opens the directory, which is made if need be, and locks it. Blocks its thread: for the time before
+    /// serving. A second process gets [`io::ErrorKind::WouldBlock`].
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Keep> {
+        let path = path.into();
+        fs::create_dir_all(&path)?;
+        let file = File::open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let directory = Directory { path, file };
+        directory.sweep()?;
+        Ok(Keep { directory: Arc::new(directory), lane: Lane::new(1) })
+    }
+
+    /// The bytes saved last under `name`; `None` if there are none.
+    pub async fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
+        self.lane.run(move || directory.load(&name)).await
+    }
+
+    /// Saves `bytes` under `name`: once this has ended they are there after a crash. Dropped, the old or the new
+    /// bytes stay.
+    pub async fn save(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
+        let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
+        self.lane.run(move || directory.save(&name, &bytes)).await
+    }
+
+    /// Removes what was saved under `name`, if anything was.
+    pub async fn remove(&self, name: &str) -> io::Result<()> {
+        let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
+        self.lane.run(move || directory.remove(&name)).await
+    }
+
+    /// The names under which something is saved, sorted.
+    pub async fn names(&self) -> io::Result<Vec<String>> {
+        let directory = Arc::clone(&self.directory);
+        self.lane.run(move || directory.names()).await
+    }
+}
+
+/// Names become file names: letters, digits, `-`, `_` and `.`, not at the start.
+fn checked(name: &str) -> io::Result<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    // 255 bytes is the file systems' limit; the temporary name is longer.
+    let legal = !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.bytes().all(plain);
+    legal.then(|| name.to_owned()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// What a new file is called until it is whole; [`checked`] keeps other names clear of it.
+const UNFINISHED: &str = ".unfinished-";
+
+impl Directory {
+    fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.at(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    fn save(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let unfinished = self.at(&format!("{UNFINISHED}{name}"));
+        write_to_last(&unfinished, bytes)?;
+        fs::rename(&unfinished, self.at(name))?;
+        self.file.sync_all()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.at(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
+        self.file.sync_all()
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().into_string().ok().filter(|name| checked(name).is_ok()));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes what a crash left unfinished.
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_to_last(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Epoll, EpollOptions};
+    use reactor::block_on;
+
+    fn run<F: Future>(future: F) -> F::Output {
+        block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), future)
+    }
+
+    #[test]
+    fn what_was_saved_last_is_loaded_after_a_restart() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let keep = Keep::open(directory.path().join("state")).expect("made");
+        run(async {
+            assert_eq!(keep.load("vm1").await.expect("readable"), None);
+            keep.save("vm1", b"old".to_vec()).await.expect("saved");
+            keep.save("vm1", b"new".to_vec()).await.expect("saved");
+            keep.save("vm2", Vec::new()).await.expect("saved");
+        });
+        drop(keep);
+        let again = Keep::open(directory.path().join("state")).expect("opened");
+        run(async {
+            assert_eq!(again.names().await.expect("listed"), ["vm1", "vm2"]);
+            assert_eq!(again.load("vm1").await.expect("readable"), Some(b"new".to_vec()));
+            again.remove("vm1").await.expect("removed");
+            again.remove("vm1").await.expect("removed already");
+            assert_eq!(again.load("vm1").await.expect("readable"), None);
+        });
+    }
+
+    #[test]
+    fn what_a_crash_left_unfinished_is_not_seen_and_swept() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::write(directory.path().join(".unfinished-vm1"), b"half").expect("written");
+        let keep = Keep::open(directory.path()).expect("opened");
+        assert_eq!(run(keep.names()).expect("listed"), [""; 0]);
+        assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn a_second_user_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let _first = Keep::open(directory.path()).expect("opened");
+        let refused = Keep::open(directory.path()).err().expect("locked");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn names_cannot_leave_the_directory() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let keep = Keep::open(directory.path()).expect("opened");
+        for name in ["", ".", "..", "../x", "a/b", ".hidden", "a\0b", "naïve", &"x".repeat(201)] {
+            let refused = run(keep.save(name, Vec::new())).expect_err("refused");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{name:?}");
+        }
+    }
+}
