@@ -11,6 +11,8 @@
 //! machine keeps time: the driver ends a login that takes too long.
 
 mod admission;
+#[cfg(test)]
+mod captures;
 mod initiator;
 #[cfg(test)]
 mod pair;

@@ -7,7 +7,8 @@ use crate::text::{self, Pair};
 /// What an initiator proves itself with, and what it asks of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapClaim {
-    /// Acceptable algorithms, the preferred first.
+    /// Acceptable algorithms, the preferred first. For tgt (1.0.85) this must be MD5 alone, or first: it knows SHA1
+    /// not at all, and takes SHA-256 but cannot read the response to it.
     pub algorithms: Vec<Algorithm>,
     /// Who we are.
     pub initiator: Credentials,
