@@ -194,6 +194,7 @@ impl Connection {
     /// Waits until the socket or the session has something.
     async fn idle(&mut self) {
         let blocked = !self.outbox.is_empty();
+        self.link.set_blocked(blocked);
         let listening = self.link.closing().is_none() && self.outbox.has_room();
         poll_fn(|cx| {
             self.readable = listening && self.stream.poll_readable(cx).is_ready();

@@ -258,6 +258,11 @@ async fn serve(local: Rc<Local>, session: SharedSession, mut connection: Connect
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);
     local.server.registry.leave(address);
+    // Another session of this nexus must not begin while commands of this one can still reach the medium.
+    let given_up = session.borrow_mut().take_given_up();
+    for unit in given_up {
+        management::let_go(&local.server, &unit).await;
+    }
     local.end_session_without_links(&session);
 }
 
@@ -282,11 +287,9 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
         session.machine.handle_timeout(now);
         session.handle_events(now);
     }
-    let busy = session.in_flight() > 0;
-    if busy {
-        session.wake_all(); // a socket that takes nothing is noticed by its connection
-    }
-    busy
+    // Whether a socket has taken nothing for too long is for its connection to find.
+    session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
+    session.in_flight() > 0
 }
 
 /// Deadlines are seconds; a quarter of one is fine enough.

@@ -15,6 +15,8 @@ pub(crate) struct Link {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
+    /// The socket does not take what is to be sent.
+    blocked: Cell<bool>,
 }
 
 /// How a connection is to end.
@@ -35,6 +37,7 @@ impl Link {
             woken: Cell::new(false),
             waker: RefCell::default(),
             closing: Cell::new(None),
+            blocked: Cell::new(false),
         }
     }
 
@@ -72,6 +75,14 @@ impl Link {
     pub(crate) fn cut(&self) {
         self.closing.set(Some(Closing::Abrupt));
         self.wake();
+    }
+
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        self.blocked.set(blocked);
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.get()
     }
 
     pub(crate) fn closing(&self) -> Option<Closing> {

@@ -159,7 +159,7 @@ async fn end_everywhere(
 }
 
 /// Waits until the device has let go of what was aborted, or fences the unit until it has.
-async fn let_go(server: &Server, unit: &Arc<LogicalUnit>) {
+pub(crate) async fn let_go(server: &Server, unit: &Arc<LogicalUnit>) {
     let quiesced = unit.device().quiesced();
     if reactor::timeout(server.config.limits.fence_time, quiesced).await.is_err() {
         fence(unit);

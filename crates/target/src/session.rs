@@ -61,6 +61,8 @@ pub(crate) struct Session {
     /// Data digests are on: data must be checked before it reaches the medium, and must not change between
     /// being summed and being sent.
     digests: bool,
+    /// Units that were at work on commands which have been given up.
+    given_up: Vec<Arc<LogicalUnit>>,
     /// Who waits for the session's end; told by being dropped.
     ending: Vec<Sender<()>>,
 }
@@ -152,6 +154,7 @@ impl Session {
                 links: Vec::new(),
                 staged_bytes: 0,
                 digests: login.parameters.data_digest != DigestKind::None,
+                given_up: Vec::new(),
                 ending: Vec::new(),
             })
         })
@@ -445,6 +448,7 @@ impl Session {
         let Some(task) = self.take(id) else { return };
         if let State::Running(running) = task.state {
             running.abort();
+            self.remember_given_up(task.slot);
         }
         if let Landing::Buffer(buffer) = &task.landing {
             self.staged_bytes -= buffer.len();
@@ -452,6 +456,18 @@ impl Session {
         if let (Some(index), true) = (task.slot, task.entered) {
             self.leave(index);
         }
+    }
+
+    fn remember_given_up(&mut self, slot: Option<usize>) {
+        let Some(unit) = slot.map(|index| self.luns.unit(index)) else { return };
+        if !self.given_up.iter().any(|known| Arc::ptr_eq(known, &unit)) {
+            self.given_up.push(unit);
+        }
+    }
+
+    /// Units whose devices may still be at work on what was given up.
+    pub(crate) fn take_given_up(&mut self) -> Vec<Arc<LogicalUnit>> {
+        std::mem::take(&mut self.given_up)
     }
 
     /// Gives a command up: no answer, no further effect once its device is quiesced.
