@@ -12,6 +12,7 @@ mod file;
 mod files;
 mod keep;
 mod open_error;
+mod path;
 mod ram;
 mod tcp;
 pub mod threads;

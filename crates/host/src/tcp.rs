@@ -9,10 +9,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
-use reactor::{Detached, InSlice, Listener, OutSlice, Stream, StreamOptions};
+use reactor::{Detached, InSlice, Listener, OutSlice, PathInfo, Stream, StreamOptions};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::epoll::Source;
+use crate::path;
 
 /// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
 /// away. The system's own limit (net.core.somaxconn, 4096) applies too.
@@ -168,6 +169,10 @@ impl Stream for TcpStream {
     fn shutdown(&self) {
         // It fails only if the peer ended the connection first, which is as good.
         let _ = SockRef::from(self.source.socket()).shutdown(std::net::Shutdown::Both);
+    }
+
+    fn path(&self) -> Option<PathInfo> {
+        path::info(self.source.socket())
     }
 
     fn detach(self: Box<Self>) -> Detached {

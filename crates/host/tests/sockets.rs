@@ -291,3 +291,20 @@ fn an_unpark_from_another_thread_ends_the_sleep() {
     world.turn(reactor::Park::Forever);
     other.join().expect("the other thread ends");
 }
+
+#[test]
+fn a_stream_tells_of_its_path() {
+    run(async {
+        let listener = listen(LOOPBACK);
+        let options = StreamOptions { congestion: Some("cubic".into()), ..StreamOptions::default() };
+        let client = world().connect(listener.local(), &options).expect("begun");
+        let server = accept(&*listener).await;
+        write_all(&*client, &[0; 1000]).await;
+        read_exactly(&*server, 1000).await;
+        let path = client.path().expect("told");
+        assert_eq!(path.congestion, "cubic");
+        assert!(path.round_trip > Duration::ZERO && path.segment_bytes > 500);
+        assert!(path.congestion_window_segments > 0);
+        assert!(path.round_trip_min.is_some(), "every kernel since 4.6 tells");
+    });
+}

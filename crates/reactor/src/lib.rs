@@ -24,6 +24,6 @@ pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use spin::{CROWDED_WAITS, Spin};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
-    World,
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, PathInfo, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
 };
