@@ -16,6 +16,8 @@ mod captures;
 mod initiator;
 #[cfg(test)]
 mod pair;
+#[cfg(test)]
+mod properties;
 mod refusal;
 mod talk;
 mod target;
