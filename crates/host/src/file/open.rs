@@ -25,7 +25,7 @@ impl FileDevice {
         let (file, created) = open(&options)?;
         lock(&file, &options)?;
         if created && let Some(bytes) = options.bytes {
-            file.set_len(bytes).map_err(|source| failed(&options.path, source))?;
+            make(&file, &options.path, bytes).map_err(|source| failed(&options.path, source))?;
         }
         let blocks = capacity(&file, &options)?;
         let kind = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
@@ -38,6 +38,15 @@ impl FileDevice {
             flush_failed: AtomicBool::new(false),
         })
     }
+}
+
+/// Gives a new file its length, and makes its name last: what is written to it with FUA must be found after a
+/// crash.
+fn make(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)?;
+    file.sync_all()?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
 }
 
 fn whole_blocks(bytes: u64, block_size: BlockSize) -> Result<Blocks, OpenError> {

@@ -200,3 +200,32 @@ fn a_full_file_system_is_no_space() {
     });
     assert!(mount(&["umount"]));
 }
+
+#[test]
+fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let image = directory.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("made");
+    let losetup = |arguments: &[&std::ffi::OsStr]| {
+        let output = std::process::Command::new("losetup").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(device) = losetup(&["--find".as_ref(), "--show".as_ref(), image.as_ref()]) else {
+        return eprintln!("skipped: a loop device needs root and losetup");
+    };
+    with_both_engines(|| async {
+        let volume = FileDevice::open(FileOptions::new(&device)).expect("opened");
+        assert_eq!(volume.geometry().bytes(), 1 << 20);
+        let whole = Extent::new(0, 2048);
+        volume.write(whole, filled(1 << 20, 7), Durability::Stable).await.expect("written");
+        assert!(reads_as(&volume, whole, 7).await);
+        volume.unmap(Extent::new(0, 1024)).await.expect("unmapped");
+        volume.write_zeroes(Extent::new(1024, 512), false).await.expect("zeroed");
+        volume.flush().await.expect("flushed");
+        assert!(reads_as(&volume, Extent::new(0, 1536), 0).await);
+        assert!(reads_as(&volume, Extent::new(1536, 512), 7).await);
+        let second = FileDevice::open(FileOptions::new(&device)).err();
+        assert!(matches!(second, Some(OpenError::AlreadyInUse { .. })), "{second:?}");
+    });
+    losetup(&["--detach".as_ref(), device.as_ref()]).expect("detached");
+}

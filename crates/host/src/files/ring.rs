@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::mem;
@@ -27,8 +27,17 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use super::operation::Operation;
 use super::orphans::Ticket;
 
-/// Operations the kernel has at once; what is beyond waits here. Four LUNs with a queue of 64 each.
-const DEPTH: usize = 256;
+/// Operations handed over with one system call, and completions that fit the ring; more than that at once the
+/// kernel keeps for us (IORING_FEAT_NODROP).
+const ENTRIES: u32 = 256;
+
+/// Operations of one file that the kernel has at once; what is beyond waits here. There is no limit for all files
+/// together: one that hangs, with its orphans, must not use up what the others need.
+const FILE_DEPTH: usize = 128;
+
+/// Kernel threads for what would block, such as reads from the disk into the page cache: enough for eight files
+/// that hang. The usual four per CPU would be taken by one. They are started only when needed.
+const WORKERS_MAX: u32 = 8 * FILE_DEPTH as u32;
 
 /// The completion of a cancellation: the operation's own completion tells all there is to know.
 const CANCELLATION: u64 = u64::MAX;
@@ -57,7 +66,8 @@ struct State {
     vacant: Vec<usize>,
     queued: VecDeque<usize>,
     to_cancel: Vec<usize>,
-    submitted: usize,
+    /// By the file's address; the slots keep the files alive.
+    submitted: HashMap<*const File, usize>,
 }
 
 struct Slot {
@@ -88,6 +98,8 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
+        // Linux before 5.15 does not know this limit; it then has its own.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let ring = Rc::new(Ring { ring: RefCell::new(ring), state: RefCell::default() });
         CURRENT.set(Rc::downgrade(&ring));
         Ok(ring)
@@ -128,19 +140,18 @@ impl Ring {
     fn flush(&self) {
         let mut ring = self.ring.borrow_mut();
         let mut state = self.state.borrow_mut();
-        while state.submitted < DEPTH
-            && let Some(place) = state.queued.pop_front()
-        {
-            if !state.submit(place, &mut ring.submission()) {
-                state.queued.push_front(place);
-                break;
+        loop {
+            let all = state.submit_queued(&mut ring.submission());
+            state.submit_cancellations(&mut ring.submission());
+            if ring.submission().is_empty() {
+                return;
             }
-        }
-        state.submit_cancellations(&mut ring.submission());
-        if !ring.submission().is_empty() {
             // Out of memory or out of room for completions: what is left in the ring goes with the next turn.
             if let Err(error) = ring.submit() {
-                tracing::debug!(%error, "io_uring takes no operations at the moment");
+                return tracing::debug!(%error, "io_uring takes no operations at the moment");
+            }
+            if all {
+                return;
             }
         }
     }
@@ -171,11 +182,11 @@ impl Ring {
 
 fn build() -> io::Result<IoUring> {
     let mut modern = IoUring::builder();
-    modern.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(2 * DEPTH as u32);
-    match modern.build(DEPTH as u32) {
+    modern.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4 * ENTRIES);
+    match modern.build(ENTRIES) {
         // Linux before 6.1 does not know DEFER_TASKRUN.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            IoUring::builder().setup_cqsize(2 * DEPTH as u32).build(DEPTH as u32)
+            IoUring::builder().setup_cqsize(4 * ENTRIES).build(ENTRIES)
         }
         built => built,
     }
@@ -215,6 +226,11 @@ impl State {
         }
     }
 
+    /// Operations the kernel has.
+    fn under_way(&self) -> usize {
+        self.submitted.values().sum()
+    }
+
     fn slot(&mut self, place: usize) -> Option<&mut Slot> {
         self.slots.get_mut(place)?.as_mut()
     }
@@ -225,19 +241,48 @@ impl State {
         slot
     }
 
-    /// False if the ring is full.
-    fn submit(&mut self, place: usize, queue: &mut squeue::SubmissionQueue<'_>) -> bool {
-        let Some(slot) = self.slot(place) else { return true };
+    /// Hands over what its file's depth allows; false if the ring is full.
+    fn submit_queued(&mut self, ring: &mut squeue::SubmissionQueue<'_>) -> bool {
+        for _ in 0..self.queued.len() {
+            let Some(place) = self.queued.pop_front() else { break };
+            match self.submit(place, ring) {
+                Submitted::Yes => {}
+                Submitted::FileIsBusy => self.queued.push_back(place), // in their order behind each other
+                Submitted::RingIsFull => {
+                    self.queued.push_front(place);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn submit(&mut self, place: usize, ring: &mut squeue::SubmissionQueue<'_>) -> Submitted {
+        let Some(slot) = self.slots.get_mut(place).and_then(Option::as_mut) else { return Submitted::Yes };
+        let of_file = self.submitted.entry(Arc::as_ptr(&slot.file)).or_default();
+        if *of_file >= FILE_DEPTH {
+            return Submitted::FileIsBusy;
+        }
         let entry = slot.operation.entry(&slot.file).user_data(place as u64);
         // SAFETY: the entry points into the slot's buffer and names the slot's file. The slot keeps both until
         // the completion is reaped, also when its future is dropped; when the ring ends earlier they are leaked
         // (`Ring::drop`).
-        if unsafe { queue.push(&entry) }.is_err() {
-            return false;
+        if unsafe { ring.push(&entry) }.is_err() {
+            return Submitted::RingIsFull;
         }
         slot.stage = Stage::Submitted;
-        self.submitted += 1;
-        true
+        *of_file += 1;
+        Submitted::Yes
+    }
+
+    /// One operation fewer of this file.
+    fn ended(&mut self, file: *const File) {
+        if let Some(of_file) = self.submitted.get_mut(&file) {
+            *of_file -= 1;
+            if *of_file == 0 {
+                self.submitted.remove(&file);
+            }
+        }
     }
 
     fn submit_cancellations(&mut self, queue: &mut squeue::SubmissionQueue<'_>) {
@@ -253,7 +298,8 @@ impl State {
             return None;
         }
         let place = user_data as usize;
-        self.submitted -= 1;
+        let file = Arc::as_ptr(&self.slot(place)?.file);
+        self.ended(file);
         let slot = self.slot(place)?;
         if slot.stage == Stage::Orphan {
             return Some((None, self.remove(place)));
@@ -262,6 +308,12 @@ impl State {
         slot.ticket = None;
         Some((slot.waiter.take(), None))
     }
+}
+
+enum Submitted {
+    Yes,
+    FileIsBusy,
+    RingIsFull,
 }
 
 /// An operation on its way.
@@ -318,16 +370,14 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let start = Instant::now();
         self.flush(); // the cancellations
-        while self.state.borrow().submitted > 0 && start.elapsed() < LAST_WAIT {
+        while self.state.borrow().under_way() > 0 && start.elapsed() < LAST_WAIT {
             enter(&self.ring.borrow(), 1, Some(LAST_WAIT.saturating_sub(start.elapsed())));
             self.reap();
         }
         let state = mem::take(self.state.get_mut());
-        if state.submitted > 0 {
-            tracing::warn!(
-                operations = state.submitted,
-                "file operations still hang at the end of their thread"
-            );
+        let hanging = state.under_way();
+        if hanging > 0 {
+            tracing::warn!(operations = hanging, "file operations still hang at the end of their thread");
             mem::forget(state);
         }
     }

@@ -157,6 +157,27 @@ fn a_dropped_operation_that_can_be_cancelled_is() {
 }
 
 #[test]
+fn a_file_that_hangs_with_all_its_depth_leaves_the_ring_to_others() {
+    with_both_engines(|| async {
+        let (hung, writer) = hanging();
+        let hung = Rc::new(hung);
+        let readers: Vec<_> = (0..300)
+            .map(|_| {
+                let hung = Rc::clone(&hung);
+                reactor::spawn(async move { hung.read(Buffer::zeroed(8), u64::MAX).await.1.done })
+            })
+            .collect();
+        reactor::yield_now().await;
+        let healthy = scratch();
+        healthy.write(filled(512, 7), 0, Durability::Stable).await.result.expect("written");
+        drop(writer); // the end of the pipe, for all of its readers
+        for reader in readers {
+            assert_eq!(reader.await, 0);
+        }
+    });
+}
+
+#[test]
 fn a_thread_that_ends_with_an_operation_hanging_does_end() {
     let Ok(world) = Epoll::with_engine(EpollOptions::default(), IoEngine::Uring) else {
         return eprintln!("skipped: no io_uring here");
