@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice};
 
@@ -104,5 +105,52 @@ pub trait BlockDevice: Send + Sync {
     /// Ends once no request that was dropped before this call can touch the medium any more.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// A shared device is a device: layers lie over either.
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        (**self).profile()
+    }
+
+    fn memory(&self, extent: Extent) -> Option<Region> {
+        (**self).memory(extent)
+    }
+
+    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+        (**self).memory_to_write(extent)
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        (**self).read(extent, buffer)
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        (**self).write(extent, data, durability)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        (**self).flush()
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        (**self).unmap(extent)
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        (**self).write_zeroes(extent, may_unmap)
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        (**self).allocation(extent, runs_max)
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        (**self).quiesced()
     }
 }
