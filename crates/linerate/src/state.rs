@@ -1,11 +1,15 @@
-//! The state directory: what must outlive a server. Per volume its UUID (`NAME.uuid`), from which initiators
-//! know it again, its persistent reservations (`NAME.reservations`, written by the logical unit), and a lock
-//! (`NAME.lock`), so that no two servers give one identity to two disks.
+//! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
+//! which initiators know it again, and `unit`, what its logical unit keeps (persistent reservations, saved mode
+//! pages). The folder is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::fs;
+use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use block::{DeviceError, Pending};
+use host::{Epoll, EpollOptions, Keep};
 
 use crate::config::{Uuid, Volume, VolumeName};
 use crate::failure::Failure;
@@ -16,10 +20,16 @@ pub(crate) struct State {
     directory: PathBuf,
 }
 
-/// Holds a volume's name against other servers until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    _lock: File,
+/// A volume's folder, held against other servers until it is dropped.
+pub(crate) struct Folder {
+    keep: Keep,
+    path: PathBuf,
+}
+
+/// What the logical unit of a volume keeps, in its folder.
+pub(crate) struct UnitState {
+    folder: Folder,
+    at_start: Option<Vec<u8>>,
 }
 
 /// Why a volume's state is not to be had.
@@ -63,11 +73,14 @@ impl fmt::Display for StateError {
     }
 }
 
+const UUID: &str = "uuid";
+const UNIT: &str = "unit";
+
 impl State {
     /// Makes the directory if it is not there, for its owner only.
     pub(crate) fn open(directory: &Path) -> Result<State, StateError> {
         use std::os::unix::fs::DirBuilderExt;
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("volumes"));
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
         Ok(State { directory: directory.to_owned() })
     }
@@ -77,89 +90,95 @@ impl State {
         &self.directory
     }
 
-    /// Makes sure that no other server with this directory serves the volume.
-    pub(crate) fn claim(&self, volume: &VolumeName) -> Result<Claim, StateError> {
-        let path = self.file(volume, "lock");
-        let failed = |error| StateError::Io("lock", path.clone(), error);
-        let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Claim { _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(StateError::InUse(volume.clone(), self.directory.clone())),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+    /// A volume's folder, for nobody else. What is kept under the previous name of a volume becomes its own,
+    /// unless something is kept under its name already: the line may stay in the configuration.
+    pub(crate) fn folder(&self, volume: &Volume) -> Result<Folder, StateError> {
+        let path = self.path_of(&volume.name);
+        if let Some(previous) = volume.previous_name.as_ref().filter(|_| !path.exists()) {
+            self.rename(previous, &path)?;
+        }
+        self.take(&volume.name)
+    }
+
+    fn rename(&self, previous: &VolumeName, path: &Path) -> Result<(), StateError> {
+        let from = self.path_of(previous);
+        if !from.exists() {
+            return Ok(());
+        }
+        let _held = self.take(previous)?;
+        fs::rename(&from, path).map_err(|error| StateError::Io("rename", from, error))
+    }
+
+    fn take(&self, name: &VolumeName) -> Result<Folder, StateError> {
+        let path = self.path_of(name);
+        match Keep::open(&path) {
+            Ok(keep) => Ok(Folder { keep, path }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(StateError::InUse(name.clone(), self.directory.clone()))
+            }
+            Err(error) => Err(StateError::Io("open", path, error)),
         }
     }
 
-    /// The UUID of a volume: the configured one; else the one kept under its name; else the one kept under its
-    /// previous name, which moves over; else a new one.
-    pub(crate) fn identity(&self, volume: &Volume) -> Result<Uuid, StateError> {
-        if let Some(previous) = &volume.previous_name {
-            self.rename(previous, &volume.name)?;
-        }
-        if let Some(uuid) = volume.uuid {
+    fn path_of(&self, volume: &VolumeName) -> PathBuf {
+        self.directory.join("volumes").join(volume.as_str())
+    }
+}
+
+impl Folder {
+    /// The UUID of the volume: the configured one, else the kept one, else a new one, which is kept.
+    pub(crate) fn identity(&self, configured: Option<Uuid>) -> Result<Uuid, StateError> {
+        if let Some(uuid) = configured {
             return Ok(uuid);
         }
-        if let Some(uuid) = self.kept(&volume.name)? {
-            return Ok(uuid);
+        if let Some(kept) = self.load(UUID)? {
+            let uuid = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse().ok());
+            return uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID)));
         }
+        let failed = |error| StateError::Io("write", self.path.join(UUID), error);
         let mut random = [0; 16];
-        let path = self.file(&volume.name, "uuid");
-        getrandom::fill(&mut random).map_err(|error| {
-            StateError::Io("draw a UUID for", path.clone(), io::Error::other(error.to_string()))
-        })?;
+        getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error.to_string())))?;
         let uuid = Uuid::from_random(random);
-        self.keep(&path, &uuid.to_string())?;
+        wait(self.keep.save(UUID, format!("{uuid}\n").into_bytes())).map_err(failed)?;
         Ok(uuid)
     }
 
-    /// Takes over what is kept under `previous`, unless there is something under `name` already: the line may
-    /// stay in the configuration.
-    fn rename(&self, previous: &VolumeName, name: &VolumeName) -> Result<(), StateError> {
-        if self.file(name, "uuid").exists() {
-            return Ok(());
-        }
-        // The UUID last: it marks that the move is complete.
-        for kind in ["reservations", "uuid"] {
-            let (from, to) = (self.file(previous, kind), self.file(name, kind));
-            match fs::rename(&from, &to) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(StateError::Io("rename", from, error));
-                }
-                _ => {}
+    /// What the volume's logical unit keeps; it holds the folder from now on.
+    pub(crate) fn unit(self) -> Result<UnitState, StateError> {
+        let at_start = self.load(UNIT)?;
+        Ok(UnitState { folder: self, at_start })
+    }
+
+    /// Where that is.
+    pub(crate) fn unit_path(&self) -> PathBuf {
+        self.path.join(UNIT)
+    }
+
+    fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        wait(self.keep.load(name)).map_err(|error| StateError::Io("read", self.path.join(name), error))
+    }
+}
+
+impl scsi::Keep for UnitState {
+    fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let Err(error) = self.folder.keep.save(UNIT, bytes).await else { return Ok(()) };
+            tracing::error!(path = %self.folder.unit_path().display(), %error, "reservations cannot be kept");
+            match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(DeviceError::NoSpace),
+                _ => Err(DeviceError::NotReady),
             }
-        }
-        self.sync()
+        })
     }
 
-    fn kept(&self, volume: &VolumeName) -> Result<Option<Uuid>, StateError> {
-        let path = self.file(volume, "uuid");
-        match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map(Some).map_err(|_| StateError::Damaged(path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StateError::Io("read", path, error)),
-        }
+    fn load(&self) -> Option<Vec<u8>> {
+        self.at_start.clone()
     }
+}
 
-    /// All of it or nothing, also across a crash: a volume that came back with another UUID would be another
-    /// disk to every initiator.
-    fn keep(&self, path: &Path, text: &str) -> Result<(), StateError> {
-        let draft = path.with_added_extension("new");
-        let written = File::create(&draft).and_then(|mut file| {
-            writeln!(file, "{text}")?;
-            file.sync_all()
-        });
-        let kept = written.and_then(|()| fs::rename(&draft, path));
-        kept.map_err(|error| StateError::Io("write", path.to_owned(), error))?;
-        self.sync()
-    }
-
-    fn sync(&self) -> Result<(), StateError> {
-        let synced = File::open(&self.directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| StateError::Io("write", self.directory.clone(), error))
-    }
-
-    fn file(&self, volume: &VolumeName, kind: &str) -> PathBuf {
-        self.directory.join(format!("{volume}.{kind}"))
-    }
+/// Runs a future of `host` on this thread, before there are reactors.
+fn wait<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    reactor::block_on(Epoll::shared(EpollOptions::default())?, future)
 }
 
 /// Where the state is if nobody says otherwise: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
@@ -210,55 +229,77 @@ mod tests {
         (directory, state)
     }
 
-    #[test]
-    fn an_identity_survives_a_restart_and_is_nobody_elses() {
-        let (_directory, state) = state();
-        let uuid = state.identity(&volume("vm1")).expect("an identity");
-        assert_eq!(
-            State::open(state.directory()).expect("again").identity(&volume("vm1")).expect("kept"),
-            uuid
-        );
-        assert_ne!(state.identity(&volume("vm2")).expect("another"), uuid);
+    fn identity(state: &State, volume: &Volume) -> Uuid {
+        state.folder(volume).and_then(|folder| folder.identity(volume.uuid)).expect("an identity")
     }
 
     #[test]
-    fn an_identity_and_reservations_move_with_a_rename() {
+    fn an_identity_survives_a_restart_and_is_nobody_elses() {
         let (_directory, state) = state();
-        let uuid = state.identity(&volume("old")).expect("an identity");
-        fs::write(state.directory().join("old.reservations"), "kept").expect("reservations");
+        let uuid = identity(&state, &volume("vm1"));
+        let again = State::open(state.directory()).expect("again");
+        assert_eq!(identity(&again, &volume("vm1")), uuid);
+        assert_ne!(identity(&again, &volume("vm2")), uuid);
+    }
+
+    #[test]
+    fn what_a_logical_unit_saves_is_there_after_a_restart() {
+        use scsi::Keep;
+        let (_directory, state) = state();
+        let unit = || state.folder(&volume("vm1")).and_then(Folder::unit).expect("a folder");
+        let first = unit();
+        assert_eq!(first.load(), None);
+        wait(async { first.save(b"reserved".to_vec()).await.map_err(io::Error::other) }).expect("saved");
+        drop(first);
+        assert_eq!(unit().load(), Some(b"reserved".to_vec()));
+    }
+
+    #[test]
+    fn an_identity_and_what_the_unit_keeps_move_with_a_rename() {
+        let (_directory, state) = state();
+        let uuid = identity(&state, &volume("old"));
+        fs::write(state.directory().join("volumes/old/unit"), "kept").expect("reservations");
         let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
         for _restart in 0..2 {
-            assert_eq!(state.identity(&renamed).expect("moved"), uuid);
+            assert_eq!(identity(&state, &renamed), uuid);
         }
-        assert_eq!(fs::read_to_string(state.directory().join("new.reservations")).expect("moved"), "kept");
-        assert_ne!(state.identity(&volume("old")).expect("a new volume under the old name"), uuid);
+        assert_eq!(fs::read_to_string(state.directory().join("volumes/new/unit")).expect("moved"), "kept");
+        assert_ne!(identity(&state, &volume("old")), uuid, "a new volume under the old name");
+    }
+
+    #[test]
+    fn a_volume_cannot_be_renamed_while_it_is_served() {
+        let (_directory, state) = state();
+        let _served = state.folder(&volume("old")).expect("free");
+        let renamed = Volume { previous_name: Some("old".parse().expect("a name")), ..volume("new") };
+        assert!(matches!(state.folder(&renamed), Err(StateError::InUse(..))));
     }
 
     #[test]
     fn a_configured_uuid_goes_before_a_kept_one() {
         let (_directory, state) = state();
-        state.identity(&volume("vm1")).expect("an identity");
-        let uuid = Some(Uuid([7; 16]));
-        assert_eq!(state.identity(&Volume { uuid, ..volume("vm1") }).ok(), uuid);
+        identity(&state, &volume("vm1"));
+        let uuid = Uuid([7; 16]);
+        assert_eq!(identity(&state, &Volume { uuid: Some(uuid), ..volume("vm1") }), uuid);
     }
 
     #[test]
     fn a_damaged_identity_is_not_silently_replaced() {
         let (_directory, state) = state();
-        fs::write(state.directory().join("vm1.uuid"), "").expect("damage");
-        let error = state.identity(&volume("vm1")).expect_err("damaged");
-        assert!(error.to_string().contains("vm1.uuid holds no UUID; restore it"), "{error}");
+        let folder = state.folder(&volume("vm1")).expect("free");
+        fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
+        let error = folder.identity(None).expect_err("damaged");
+        assert!(error.to_string().contains("volumes/vm1/uuid holds no UUID; restore it"), "{error}");
     }
 
     #[test]
     fn two_servers_cannot_serve_one_volume() {
         let (_directory, state) = state();
-        let name = volume("vm1").name;
-        let claim = state.claim(&name).expect("free");
-        let error = state.claim(&name).expect_err("taken");
+        let served = state.folder(&volume("vm1")).expect("free");
+        let error = state.folder(&volume("vm1")).err().expect("taken");
         assert!(error.to_string().starts_with("volume vm1 is in use"), "{error}");
-        drop(claim);
-        state.claim(&name).expect("free again");
+        drop(served);
+        state.folder(&volume("vm1")).expect("free again");
     }
 
     #[test]

@@ -2,25 +2,42 @@
 
 use std::sync::Arc;
 
-use block::BlockDevice;
-use host::{RamDevice, RamOptions};
+use block::{BlockDevice, Delay, Fault, FaultControl};
+use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock};
 
-use crate::spec::{BlockShape, Bytes, Layer, Spec};
+use crate::spec::{Layer, Spec};
 
-/// Opens the volume that `spec` describes.
-pub(crate) fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, String> {
-    Ok(match &spec.layer {
-        Layer::Ram { size, blocks } => ram(*size, *blocks, spec.readonly)?,
-        Layer::File { .. } | Layer::Delay { .. } | Layer::Fault { .. } => return Err(format!("{spec} is not in this build")),
-    })
+/// Opens the volume that `spec` describes. Blocks; for the time before serving or measuring.
+pub(crate) fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    open_with_faults(spec, &FaultControl::default())
 }
 
-fn ram(size: Bytes, blocks: BlockShape, read_only: bool) -> Result<Arc<dyn BlockDevice>, String> {
-    let options = RamOptions {
-        bytes: size.0,
-        block_size: blocks.logical,
-        physical_exponent: blocks.physical_exponent(),
-        read_only,
-    };
-    Ok(Arc::new(RamDevice::new(options).map_err(|error| error.to_string())?))
+/// The same; `faults` makes all its `fault:` layers misbehave.
+pub(crate) fn open_with_faults(
+    spec: &Spec,
+    faults: &FaultControl,
+) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let read_only = spec.readonly;
+    Ok(match &spec.layer {
+        Layer::Ram { size, blocks } => Arc::new(RamDevice::new(RamOptions {
+            bytes: size.0,
+            block_size: blocks.logical,
+            physical_exponent: blocks.physical_exponent(),
+            read_only,
+        })?),
+        Layer::File { path, size, blocks, direct } => Arc::new(FileDevice::open(FileOptions {
+            path: path.clone(),
+            bytes: size.map(|size| size.0),
+            direct: *direct,
+            read_only,
+            block_size: blocks.logical,
+            physical_exponent: blocks.physical_exponent(),
+        })?),
+        Layer::Delay { time, inner } => {
+            Arc::new(Delay::new(open_with_faults(inner, faults)?, time.0, Arc::new(ReactorClock)))
+        }
+        Layer::Fault { inner } => {
+            Arc::new(Fault::new(open_with_faults(inner, faults)?, Arc::new(ReactorClock), faults.clone()))
+        }
+    })
 }

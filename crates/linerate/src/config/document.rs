@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
-use super::{Chap, Config, IoEngine, Limits, Log, LogFormat, Portal, chap, portal, target, volume};
+use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, portal, target, volume};
 use crate::nearest::hint;
 use crate::spec::{Bytes, Time};
 
@@ -89,14 +89,6 @@ impl FromStr for Filter {
             Ok(_) => Ok(Filter(text.to_owned())),
             Err(error) => Err(Unfit(format!("{error}; write one such as info or warn,target=debug"))),
         }
-    }
-}
-
-impl FromStr for IoEngine {
-    type Err = Unfit;
-
-    fn from_str(text: &str) -> Result<IoEngine, Unfit> {
-        one_of(text)
     }
 }
 

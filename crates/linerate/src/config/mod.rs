@@ -46,7 +46,7 @@ pub(crate) struct Config {
     /// How long a reactor looks for events before it sleeps.
     pub(crate) poll: Option<Duration>,
     /// How files are read and written.
-    pub(crate) io_engine: Option<IoEngine>,
+    pub(crate) io_engine: Option<host::IoEngine>,
     /// What is logged.
     pub(crate) log: Log,
 }
@@ -63,18 +63,6 @@ pub(crate) struct Limits {
     pub(crate) send_stall: Option<Duration>,
     pub(crate) fence_time: Option<Duration>,
     pub(crate) staging_bytes: Option<usize>,
-}
-
-/// How files are read and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum IoEngine {
-    /// io_uring where the system allows it, threads elsewhere.
-    #[default]
-    Auto,
-    /// io_uring, or an error.
-    Uring,
-    /// Threads that block.
-    Threads,
 }
 
 /// `[log]`.

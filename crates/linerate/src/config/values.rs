@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_meant_name_the_remedy() {
-        assert!(address("::1").unwrap_err().contains("write [::1]:3260"));
-        assert!(address("nbd://127.0.0.1").unwrap_err().contains("not served by this version"));
+        assert!(address("::1").expect_err("a mistake").contains("write [::1]:3260"));
+        assert!(address("nbd://127.0.0.1").expect_err("a mistake").contains("not served by this version"));
         for bad in ["", "localhost:3260", "127.0.0.1:99999", "3260", "*:3260", ":3260"] {
-            assert!(address(bad).unwrap_err().contains("0.0.0.0:3260"), "{bad}");
+            assert!(address(bad).expect_err("a mistake").contains("0.0.0.0:3260"), "{bad}");
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
             name("vm-1.disk0").expect("a name").target_name().as_str(),
             "iqn.2026-01.io.linerate:vm-1.disk0"
         );
-        assert!(name("VM_1").unwrap_err().ends_with("write `vm-1`"));
+        assert!(name("VM_1").expect_err("a mistake").ends_with("write `vm-1`"));
         for bad in ["", "../etc", ".a", "a/b", "ä", &"x".repeat(65)] {
             assert!(name(bad).is_err(), "{bad}");
         }

@@ -161,8 +161,8 @@ mod tests {
         for text in ["pass", "hang", "fail", "slow=250us"] {
             assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
         }
-        assert!("hagn".parse::<FaultMode>().unwrap_err().contains("did you mean `hang`?"));
-        assert!("slow".parse::<FaultMode>().unwrap_err().contains("slow=5ms"));
-        assert!("slow=5".parse::<FaultMode>().unwrap_err().contains("a unit"));
+        assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));
+        assert!("slow".parse::<FaultMode>().expect_err("a mistake").contains("slow=5ms"));
+        assert!("slow=5".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
     }
 }

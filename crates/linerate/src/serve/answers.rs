@@ -16,7 +16,7 @@ pub(super) fn to(request: &Request, server: &Server, volumes: &Volumes) -> Reply
 }
 
 fn switch(volumes: &Volumes, name: &str, mode: FaultMode) -> Reply {
-    let reason = match volumes.switch(name, mode) {
+    let reason = match volumes.named(name).map(|volume| volume.switch(mode)) {
         Some(true) => return Reply::Done,
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
         None => format!("no volume named {name} is served"),
@@ -32,7 +32,7 @@ fn session(status: SessionStatus) -> Session {
         target: status.target,
         age_seconds: status.age.as_secs_f64(),
         core: status.core,
-        connections: status.connections.into_iter().map(connection).collect(),
+        connections: status.connections.iter().map(connection).collect(),
         parameters: status.parameters,
         in_flight: status.in_flight,
         commands: status.traffic.commands,
@@ -41,6 +41,6 @@ fn session(status: SessionStatus) -> Session {
     }
 }
 
-fn connection(status: ConnectionStatus) -> Connection {
+fn connection(status: &ConnectionStatus) -> Connection {
     Connection { cid: status.cid, peer: status.peer, local: status.local }
 }

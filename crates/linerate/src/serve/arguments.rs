@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::{Address, Config, IoEngine, Portal, Target, Volume, VolumeName};
+use crate::config::{Address, Config, Portal, Target, Volume, VolumeName};
 use crate::failure::Failure;
 use crate::spec::Spec;
 
@@ -41,9 +41,10 @@ pub(crate) struct ServeArguments {
     /// How long a reactor looks for events before it sleeps, in microseconds; 0 sleeps at once [default: 50]
     #[arg(long, value_name = "N")]
     poll_us: Option<u32>,
-    /// How files are read and written [default: auto]
+    /// How files are read and written: uring (io_uring), threads, or auto for the first of them that works
+    /// [default: auto]
     #[arg(long, value_name = "ENGINE")]
-    io_engine: Option<IoEngine>,
+    io_engine: Option<host::IoEngine>,
     /// Checks the configuration, says what it would serve, and ends
     #[arg(long)]
     pub(super) check: bool,
@@ -217,7 +218,7 @@ mod tests {
             (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),
-            (&["--io-engine", "magic"], "possible values: auto, uring, threads"),
+            (&["--io-engine", "magic"], "auto, uring and threads"),
             (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
             (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
         ] {

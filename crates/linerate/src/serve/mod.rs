@@ -35,6 +35,9 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
         return Ok(());
     }
     crate::log::begin(log, &config.log)?;
+    config.io_engine.unwrap_or_default().choose().map_err(|error| {
+        Failure::refused(format!("io_uring is not to be had here ({error}); leave --io-engine at auto"))
+    })?;
     let state = open_state(&config)?;
     let volumes = Arc::new(volumes::open(&config, &state)?);
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);

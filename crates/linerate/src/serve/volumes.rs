@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use block::{DeviceError, FaultControl};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::config::{Config, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::failure::Failure;
-use crate::state::{Claim, State};
+use crate::state::State;
+use crate::volume;
 
 /// The volumes that are served, by name.
 pub(super) struct Volumes(HashMap<VolumeName, Opened>);
@@ -17,7 +19,8 @@ pub(super) struct Volumes(HashMap<VolumeName, Opened>);
 pub(super) struct Opened {
     /// What initiators speak to.
     pub(super) unit: Arc<LogicalUnit>,
-    _claim: Claim,
+    /// Of its `fault:` layers, if it has any.
+    faults: Option<FaultControl>,
 }
 
 impl Volumes {
@@ -25,11 +28,24 @@ impl Volumes {
         self.0.get(name)
     }
 
-    /// Switches the fault layers of a volume; whether it has any, or `None` if there is no such volume.
-    pub(super) fn switch(&self, name: &str, mode: FaultMode) -> Option<bool> {
-        let (_, opened) = self.0.iter().find(|(known, _)| known.as_str() == name)?;
-        let _ = (opened, mode);
-        Some(false)
+    /// The volume that somebody calls `name`.
+    pub(super) fn named(&self, name: &str) -> Option<&Opened> {
+        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
+    }
+}
+
+impl Opened {
+    /// Switches its `fault:` layers; false if it has none.
+    pub(super) fn switch(&self, mode: FaultMode) -> bool {
+        if let Some(faults) = &self.faults {
+            match mode {
+                FaultMode::Pass => faults.pass(),
+                FaultMode::Hang => faults.hang(),
+                FaultMode::Fail => faults.fail(DeviceError::NotReady),
+                FaultMode::Slow(time) => faults.slow(time),
+            }
+        }
+        self.faults.is_some()
     }
 }
 
@@ -42,17 +58,22 @@ pub(super) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
 }
 
 fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
-    let claim = state.claim(&volume.name).map_err(Failure::refused)?;
-    let uuid = state.identity(volume).map_err(Failure::refused)?;
-    let device = crate::volume::open(&volume.spec)
-        .map_err(|error| Failure::refused(format!("cannot open volume {}: {error}", volume.name)))?;
+    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
+    let folder = state.folder(volume).map_err(Failure::refused)?;
+    let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
+    let control = FaultControl::default();
+    let device = volume::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
     let options = LogicalUnitOptions {
         identity: Identity::new(uuid.0),
         read_only: volume.spec.is_readonly(),
         removable: volume.spec.removable,
         thin: None,
     };
-    let unit = LogicalUnit::new(device, options, None)
-        .map_err(|damaged| Failure::refused(format!("what is kept of volume {}: {damaged}", volume.name)))?;
-    Ok(Opened { unit, _claim: claim })
+    let path = folder.unit_path();
+    let keep = folder.unit().map_err(Failure::refused)?;
+    let unit = LogicalUnit::new(device, options, Some(Arc::new(keep))).map_err(|damaged| {
+        refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
+    })?;
+    let faults = volume.spec.has_fault_layer().then_some(control);
+    Ok(Opened { unit, faults })
 }

@@ -136,21 +136,23 @@ mod tests {
     #[test]
     fn a_bare_letter_is_refused_with_both_readings() {
         assert_eq!(
-            bytes("1G").unwrap_err(),
+            bytes("1G").expect_err("a mistake"),
             "`1G` can mean two sizes; write 1GiB for 2^30 bytes or 1GB for 10^9 bytes each"
         );
-        assert!(bytes("64k").unwrap_err().contains("write 64KiB for 2^10 bytes or 64kB for 10^3"));
+        assert!(bytes("64k").expect_err("a mistake").contains("write 64KiB for 2^10 bytes or 64kB for 10^3"));
     }
 
     #[test]
     fn slips_are_told_apart() {
-        assert_eq!(bytes("1gib").unwrap_err(), "unknown unit `gib`; write 1GiB");
-        assert!(bytes("1furlong").unwrap_err().starts_with("unknown unit `furlong`; known are `B`"));
-        assert!(bytes("GiB").unwrap_err().contains("write a number and a unit"));
-        assert!(bytes("").unwrap_err().contains("write a number and a unit"));
-        assert!(bytes("0.3KiB").unwrap_err().contains("not a whole number of bytes"));
-        assert!(bytes("1.2.3GiB").unwrap_err().contains("not a number"));
-        assert!(bytes("99EiB").unwrap_err().contains("more than the 16 EiB"));
+        assert_eq!(bytes("1gib").expect_err("a mistake"), "unknown unit `gib`; write 1GiB");
+        assert!(
+            bytes("1furlong").expect_err("a mistake").starts_with("unknown unit `furlong`; known are `B`")
+        );
+        assert!(bytes("GiB").expect_err("a mistake").contains("write a number and a unit"));
+        assert!(bytes("").expect_err("a mistake").contains("write a number and a unit"));
+        assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
+        assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
+        assert!(bytes("99EiB").expect_err("a mistake").contains("more than the 16 EiB"));
     }
 
     proptest! {

@@ -27,8 +27,6 @@ pub(super) struct Node {
     /// What stands in brackets, if there are any.
     pub(super) members: Option<Members>,
     pub(super) options: Vec<Choice>,
-    /// All of it.
-    pub(super) at: Range<usize>,
 }
 
 /// Bracketed nodes.
@@ -127,9 +125,8 @@ fn node(input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
     let argument = word(input, |c| !SIGNS.contains(c))?;
     let members = members(input, kind, depth)?;
     let options = options(input)?;
-    let at = start..input.current_token_start();
     blank(input)?;
-    Ok(Node { kind, argument, members, options, at })
+    Ok(Node { kind, argument, members, options })
 }
 
 const SIGNS: &str = "?[],";
