@@ -7,8 +7,9 @@ use crate::nexus::View;
 use crate::sense::{Condition, SenseKey, asc};
 
 /// What one command may move at most (VPD page B0h, MAXIMUM TRANSFER LENGTH): what a session must be ready to
-/// hold in memory for it.
-pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;
+/// hold in memory for it. libiscsi's WriteSame16.Unmap takes for granted that 65,536 blocks can be written at once
+/// where WRITE SAME can name as many.
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
 /// The same in blocks.
 pub(crate) fn transfer_blocks_max(geometry: Geometry) -> u64 {

@@ -67,7 +67,7 @@ fn block_limits() {
     let data = page(&mut Bench::new(), 0xb0);
     assert_eq!(data.len(), 64);
     assert_eq!((data[4], data[5]), (0, 255), "WSNZ, MAXIMUM COMPARE AND WRITE LENGTH");
-    assert_eq!(u32_at(&data, 8), 32_768, "MAXIMUM TRANSFER LENGTH");
+    assert_eq!(u32_at(&data, 8), 65_536, "MAXIMUM TRANSFER LENGTH");
     assert_eq!(u32_at(&data, 12), 0, "OPTIMAL TRANSFER LENGTH");
     assert_eq!((u32_at(&data, 20), u32_at(&data, 24)), (1 << 20, 256), "UNMAP");
     assert_eq!((u32_at(&data, 28), u32_at(&data, 32)), (1, 1 << 31), "UNMAP granularity and alignment");
