@@ -29,7 +29,8 @@ fn every_example_of_a_configuration_is_good() {
 fn every_example_of_a_command_line_is_understood() {
     let documents = [SERVE, OPERATE, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
-    let lines: Vec<String> = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let lines: Vec<String> =
+        blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
     let commands: Vec<&str> =
         lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
     assert!(commands.len() > 8);
@@ -44,7 +45,9 @@ fn every_example_of_a_command_line_is_understood() {
 fn every_option_of_serve_is_in_its_document() {
     let command = Arguments::command();
     let serve = command.find_subcommand("serve").expect("the command");
-    for option in serve.get_arguments().chain(command.get_arguments()).filter_map(|argument| argument.get_long()) {
+    for option in
+        serve.get_arguments().chain(command.get_arguments()).filter_map(|argument| argument.get_long())
+    {
         assert!(SERVE.contains(&format!("--{option}")), "--{option} is not in docs/serve.md");
     }
 }
