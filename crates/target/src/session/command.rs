@@ -1,0 +1,266 @@
+//! A command's way through a session: begun, its data landed, finished, answered.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::time::Instant;
+
+use block::Buffer;
+use iscsi::target::{Command, DataFault, Response, TaskId};
+use scsi::{CommandIn, Data, DataIn, Job, Plan, Receive, Reply, Status, Step, TransferFault};
+
+use super::{Session, State, Task, Waiting};
+use crate::inbox::Landing;
+use crate::management;
+use crate::outbox::Payload;
+
+impl Session {
+    pub(super) fn arrive(&mut self, now: Instant, command: Command) {
+        self.traffic.commands += 1;
+        let Some(index) = self.luns.find(command.lun) else { return self.answer_absent(now, &command) };
+        let attribute = command.attribute;
+        let slot = self.luns.slot(index);
+        if slot.enter(attribute) {
+            self.open_task(now, Some(index), &command, true);
+            self.begin_command(index, &command, self.digests);
+        } else if command.write {
+            // Its immediate data follows at once, so it must have a place; only its effect can wait.
+            self.open_task(now, Some(index), &command, false);
+            self.begin_command(index, &command, true);
+        } else {
+            self.open_task(now, Some(index), &command, false);
+            self.luns.slot(index).waiting.push_back(Waiting::Begin(command));
+        }
+    }
+
+    pub(super) fn begin_command(&mut self, index: usize, command: &Command, stage: bool) {
+        let visible = self.luns.visible();
+        let slot = self.luns.slot(index);
+        let input = CommandIn {
+            cdb: command.cdb(),
+            data_out_bytes: command.data_out_bytes(),
+            data_in_bytes: command.data_in_bytes(),
+            luns: &visible,
+            stage,
+        };
+        match slot.unit.begin(&mut slot.nexus, &input) {
+            Plan::Reply(reply) => self.answer(command.task, reply),
+            Plan::Receive(receive) => self.receive(command, receive),
+            Plan::Run(job) => self.finish(command.task, job, Data::None),
+        }
+    }
+
+    pub(super) fn open_task(
+        &mut self,
+        started: Instant,
+        slot: Option<usize>,
+        command: &Command,
+        entered: bool,
+    ) {
+        let index = command.task.index();
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, || None);
+        }
+        self.tasks[index] = Some(Task {
+            id: command.task,
+            slot,
+            attribute: command.attribute,
+            entered,
+            started,
+            state: State::Held,
+            landing: Landing::Nowhere,
+            outgoing: Payload::None,
+            lock: None,
+        });
+    }
+
+    pub(super) fn task(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.get_mut(id.index())?.as_mut().filter(|task| task.id == id)
+    }
+
+    pub(super) fn receive(&mut self, command: &Command, receive: Receive) {
+        let Receive { bytes, place, job } = receive;
+        let landing = match place {
+            scsi::Landing::Memory(region) => Landing::Memory(region),
+            scsi::Landing::Buffer => {
+                let bytes = bytes as usize;
+                if self.staged_bytes + bytes > self.server.config.limits.staging_bytes
+                    && self.staged_bytes > 0
+                {
+                    // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+                    return self.answer(command.task, Reply::status(Status::TaskSetFull));
+                }
+                self.staged_bytes += bytes;
+                Landing::Buffer(Buffer::recycled(bytes))
+            }
+        };
+        if let Some(task) = self.task(command.task) {
+            task.landing = landing;
+            task.state = State::Receiving(job);
+        }
+        self.machine.expect_data(command.task, bytes);
+    }
+
+    /// The place for a piece of a task's data.
+    pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
+        self.task(id).map(|task| &mut task.landing)
+    }
+
+    /// Data that came before their command's turn.
+    pub(super) fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
+        if let Some(landing) = self.landing(id) {
+            landing.put(offset as usize, bytes);
+        }
+    }
+
+    pub(super) fn data_complete(&mut self, id: TaskId) {
+        let Some(task) = self.task(id) else { return };
+        let landing = std::mem::replace(&mut task.landing, Landing::Nowhere);
+        let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) else { return };
+        let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
+        let data = self.unstage(landing);
+        let Some(index) = slot else { return };
+        if entered || self.enter(id, index, attribute) {
+            self.finish(id, job, data);
+        } else {
+            self.luns.slot(index).waiting.push_back(Waiting::Finish(id, job, data));
+        }
+    }
+
+    /// What has landed, as the logical unit takes it.
+    pub(super) fn unstage(&mut self, landing: Landing) -> Data {
+        match landing {
+            Landing::Nowhere => Data::None,
+            Landing::Memory(region) => {
+                self.traffic.written_bytes += region.len() as u64;
+                Data::Placed
+            }
+            Landing::Buffer(buffer) => {
+                self.staged_bytes -= buffer.len();
+                self.traffic.written_bytes += buffer.len() as u64;
+                Data::Buffer(buffer)
+            }
+        }
+    }
+
+    pub(super) fn data_failed(&mut self, id: TaskId, fault: DataFault) {
+        let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
+        let fault = match fault {
+            DataFault::Digest => TransferFault::Digest,
+            DataFault::Sequence => TransferFault::NotEnoughUnsolicited,
+            DataFault::Unsolicited => TransferFault::UnexpectedUnsolicited,
+        };
+        let reply = self.luns.unit(index).transfer_failed(fault);
+        self.answer(id, reply);
+    }
+
+    pub(super) fn finish(&mut self, id: TaskId, job: Job, data: Data) {
+        let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
+        match self.luns.slot(index).unit.finish(job, data) {
+            Step::Now(reply) => self.answer(id, reply),
+            Step::Later(work) => self.run(id, work),
+            Step::Lasting { reply, work } => {
+                // A dropped handle lets the task run on: no command owns this work.
+                drop(reactor::spawn(work));
+                self.run(id, reply);
+            }
+        }
+    }
+
+    /// A device at work, which speaks when it is done.
+    pub(super) fn run(&mut self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) {
+        let session = Weak::clone(&self.me);
+        let running = reactor::spawn(async move {
+            let reply = work.await;
+            if let Some(session) = session.upgrade() {
+                session.borrow_mut().complete(id, reply);
+            }
+        });
+        if let Some(task) = self.task(id) {
+            task.state = State::Running(running);
+        }
+    }
+
+    /// The device spoke.
+    pub(crate) fn complete(&mut self, id: TaskId, reply: Reply) {
+        self.answer(id, reply);
+        self.handle_events(reactor::now());
+    }
+
+    pub(super) fn answer_absent(&mut self, now: Instant, command: &Command) {
+        let visible = self.luns.visible();
+        self.open_task(now, None, command, false);
+        let answer =
+            if command.lun.0 == scsi::REPORT_LUNS_WELL_KNOWN { scsi::well_known } else { scsi::absent };
+        let reply = answer(command.cdb(), &*visible, command.data_in_bytes());
+        self.answer(command.task, reply);
+    }
+
+    pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
+        if let Some(effects) = reply.effects {
+            let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
+            let (unit, nexus) = (self.luns.unit(index), self.luns.slot(index).nexus.id());
+            let reply = Reply { effects: None, ..reply };
+            let at = management::Place { session: Weak::clone(&self.me), task: id, unit, nexus };
+            return management::settle(&self.server, at, effects, reply);
+        }
+        let digests = self.digests;
+        let Some(task) = self.task(id) else { return };
+        let (outgoing, lock) = outgoing(reply.data, digests);
+        let data_in = outgoing.len();
+        task.outgoing = outgoing;
+        task.lock = lock;
+        task.state = State::Answered;
+        let landing = std::mem::replace(&mut task.landing, Landing::Nowhere);
+        let (slot, entered) = (task.slot, std::mem::take(&mut task.entered));
+        if let Landing::Buffer(buffer) = landing {
+            self.staged_bytes -= buffer.len();
+        }
+        self.traffic.read_bytes += data_in as u64;
+        self.machine.respond(
+            id,
+            Response {
+                status: reply.status.code(),
+                sense: reply.sense.as_ref().map_or(&[], |sense| sense.bytes()),
+                data_in: u32::try_from(data_in).unwrap_or(u32::MAX),
+                expected: reply.expected_bytes,
+            },
+        );
+        self.wake(id.connection());
+        if let (Some(index), true) = (slot, entered) {
+            self.leave(index);
+        }
+    }
+
+    /// The payload of a task that is being sent.
+    pub(crate) fn outgoing(&self, id: TaskId) -> Payload {
+        let task = self.tasks.get(id.index()).and_then(Option::as_ref).filter(|task| task.id == id);
+        task.map_or(Payload::None, |task| task.outgoing.clone())
+    }
+
+    /// The last of a task is with its connection, which keeps the lock until it is sent.
+    pub(crate) fn sent(&mut self, id: TaskId) -> Option<block::Shared> {
+        self.take(id).and_then(|task| task.lock)
+    }
+
+    pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
+        self.task(id)?;
+        self.tasks[id.index()].take()
+    }
+}
+
+/// The bytes of a reply, and the lock that keeps them what they are until they are sent.
+fn outgoing(data: DataIn, digests: bool) -> (Payload, Option<block::Shared>) {
+    match data {
+        DataIn::None => (Payload::None, None),
+        DataIn::Bytes(bytes) => (Payload::Bytes(bytes.into()), None),
+        DataIn::Buffer(buffer) => (Payload::Buffer(Rc::new(buffer)), None),
+        DataIn::Region(region, _) if digests => {
+            // The medium may change between summing and sending, and the digest would be wrong.
+            let mut copy = Buffer::recycled(region.len());
+            region.load(0, &mut copy);
+            (Payload::Buffer(Rc::new(copy)), None)
+        }
+        DataIn::Region(region, lock) => (Payload::Memory(region), lock),
+    }
+}

@@ -1,0 +1,183 @@
+//! A session on its core: the iSCSI machine on one side, logical units on the other, and the commands between
+//! them.
+//!
+//! A command goes through here in this order: the machine announces it ([`Event::Command`]); the logical unit
+//! plans it; its data, if it takes any, lands; the logical unit finishes it, at once or as a task of the
+//! executor; the reply goes back to the machine, and connections send it. Nothing here waits.
+//!
+//! ```text
+//!   Event::Command ─► begin ─┬─ Plan::Reply ──────────────────────────────► answer
+//!                            ├─ Plan::Receive ─► data lands ─► finish ─┬─ Now ─► answer
+//!                            └─ Plan::Run ───────────────────► finish ─┴─ Later ─► (executor) ─► answer
+//! ```
+
+mod command;
+mod ending;
+mod links;
+mod report;
+mod turns;
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Instant;
+
+use iscsi::negotiate::DigestKind;
+use iscsi::pdu::{TaskAttribute, TaskManagementResult};
+use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
+use reactor::{JoinHandle, Sender};
+use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort};
+
+use crate::admission::Admitted;
+use crate::inbox::Landing;
+use crate::link::Link;
+use crate::luns::Luns;
+use crate::management;
+use crate::outbox::Payload;
+use crate::server::Server;
+use crate::status::Traffic;
+
+/// A session as its connections and its running commands share it.
+pub(crate) type SharedSession = Rc<RefCell<Session>>;
+
+/// A session.
+pub(crate) struct Session {
+    pub(crate) machine: iscsi::target::Session,
+    pub(crate) luns: Luns,
+    pub(crate) traffic: Traffic,
+    pub(crate) identity: Identity,
+    me: Weak<RefCell<Session>>,
+    server: Arc<Server>,
+    /// By the index of their [`TaskId`].
+    tasks: Vec<Option<Task>>,
+    /// By the index of their [`ConnectionId`].
+    links: Vec<Option<(ConnectionId, Rc<Link>)>>,
+    /// Receive buffers held, in bytes.
+    staged_bytes: usize,
+    /// Data digests are on: data must be checked before it reaches the medium, and must not change between
+    /// being summed and being sent.
+    digests: bool,
+    /// Units that were at work on commands which have been given up.
+    given_up: Vec<Arc<LogicalUnit>>,
+    /// Who waits for the session's end; told by being dropped.
+    ending: Vec<Sender<()>>,
+}
+
+/// Whose session it is, as people and the registry know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) initiator: String,
+    pub(crate) isid: iscsi::pdu::Isid,
+    pub(crate) tsih: iscsi::pdu::Tsih,
+    /// `None` for a discovery session.
+    pub(crate) target: Option<usize>,
+    pub(crate) started: Instant,
+}
+
+/// A command between its arrival and its last PDU.
+struct Task {
+    id: TaskId,
+    /// `None`: addressed to a LUN that does not exist.
+    slot: Option<usize>,
+    attribute: TaskAttribute,
+    /// It has its turn at the LUN; counted there.
+    entered: bool,
+    started: Instant,
+    state: State,
+    landing: Landing,
+    outgoing: Payload,
+    /// Keeps overlapping atomic commands out until the data is sent.
+    lock: Option<block::Shared>,
+}
+
+enum State {
+    /// Its data is on the way.
+    Receiving(Job),
+    /// Its data is there; it waits for its turn.
+    Held,
+    /// A task of the executor works on it.
+    Running(JoinHandle<()>),
+    /// Answered; what is left is sending.
+    Answered,
+}
+
+/// What waits for its turn at a LUN.
+pub(crate) enum Waiting {
+    /// A command that has not begun.
+    Begin(Command),
+    /// A write whose data is there.
+    Finish(TaskId, Job, Data),
+}
+
+impl Session {
+    /// The session of a leading login. Its connections join it one by one.
+    pub(crate) fn begin(server: &Arc<Server>, admitted: &Admitted) -> SharedSession {
+        let login = &admitted.login;
+        let limits = &server.config.limits;
+        let target = admitted.target.map(|index| &server.config.targets[index]);
+        let initiator = login.request.initiator_name.as_str().to_owned();
+        let config = SessionConfig {
+            window: limits.window,
+            nop: NopPolicy {
+                interval: limits.nop_interval,
+                timeout: limits.nop_interval,
+                ..NopPolicy::OF_TARGET
+            },
+            abort_of_finished: abort_of_finished(&initiator),
+            ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
+        };
+        let port = InitiatorPort { name: initiator.clone(), isid: login.request.isid.0 };
+        let target_port = TargetPort {
+            name: target.map_or(String::new(), |target| target.name.clone()),
+            group: admitted.tag,
+            relative_port: admitted.tag,
+        };
+        Rc::new_cyclic(|me| {
+            RefCell::new(Session {
+                machine: iscsi::target::Session::new(config),
+                luns: Luns::new(target, &port, &target_port),
+                traffic: Traffic::default(),
+                identity: Identity {
+                    initiator,
+                    isid: login.request.isid,
+                    tsih: login.request.tsih,
+                    target: admitted.target,
+                    started: reactor::now(),
+                },
+                me: Weak::clone(me),
+                server: Arc::clone(server),
+                tasks: Vec::new(),
+                links: Vec::new(),
+                staged_bytes: 0,
+                digests: login.parameters.data_digest != DigestKind::None,
+                given_up: Vec::new(),
+                ending: Vec::new(),
+            })
+        })
+    }
+
+    /// Does all that the machine asks for.
+    pub(crate) fn handle_events(&mut self, now: Instant) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Command(command) => self.arrive(now, command),
+                Event::StagedData { task, offset, bytes } => self.land(task, offset, &bytes),
+                Event::DataComplete { task } => self.data_complete(task),
+                Event::DataFailed { task, fault } => self.data_failed(task, fault),
+                Event::TaskManagement(request) => management::start(&self.server, self.me.clone(), request),
+                Event::SendTargets { connection, which } => self.send_targets(connection, &which),
+                Event::TaskGone { task } => self.forget(task),
+                Event::Close { connection, reason } => self.close_link(connection, reason),
+            }
+        }
+    }
+}
+
+/// What an initiator is told of a task that ended before it could be aborted. ESXi, whose names begin with
+/// VMware's, resets a target that follows RFC 7143 section 11.6.1 (c) here.
+fn abort_of_finished(initiator: &str) -> TaskManagementResult {
+    match initiator.starts_with("iqn.1998-01.com.vmware:") {
+        true => TaskManagementResult::FunctionComplete,
+        false => TaskManagementResult::TaskDoesNotExist,
+    }
+}

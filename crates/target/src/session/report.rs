@@ -1,0 +1,85 @@
+//! What others want to know of a session: initiators which targets there are, people who is logged in.
+
+use iscsi::target::{ConnectionId, TextQuery};
+
+use super::Session;
+use crate::admission::LOG;
+use crate::connection::End;
+use crate::directory::{self, Asker};
+use crate::link::Link;
+use crate::status::{self, ConnectionStatus, SessionStatus};
+
+impl Session {
+    pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
+        let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
+        let config = &self.server.config;
+        let asker = Asker { initiator: &self.identity.initiator, address, local };
+        let own = self.identity.target.map(|index| config.targets[index].name.as_str());
+        let wanted = directory::visible(config, &asker).filter(|target| match which {
+            TextQuery::All => true,
+            TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
+            TextQuery::Own => Some(target.name.as_str()) == own,
+        });
+        let text = directory::describe(wanted, self.server.portals(), &asker);
+        self.machine.text_reply(id, text);
+        self.wake(id);
+    }
+
+    /// One line for a login.
+    pub(crate) fn log_in(&self, link: &Link) {
+        let keys = status::keys(self.machine.parameters()).join(" ");
+        tracing::info!(
+            target: LOG,
+            initiator = self.identity.initiator,
+            target = self.target_name(),
+            session = self.identity.tsih.0,
+            cid = link.cid.0,
+            peer = %link.peer,
+            %keys,
+            "logged in"
+        );
+    }
+
+    /// One line for the end of a connection.
+    pub(crate) fn log_out(&self, link: &Link, end: &End) {
+        let (identity, traffic) = (&self.identity, self.traffic);
+        tracing::info!(
+            target: LOG,
+            initiator = identity.initiator,
+            target = self.target_name(),
+            session = identity.tsih.0,
+            cid = link.cid.0,
+            peer = %link.peer,
+            commands = traffic.commands,
+            read_bytes = traffic.read_bytes,
+            written_bytes = traffic.written_bytes,
+            why = %end,
+            "connection ended"
+        );
+    }
+
+    pub(super) fn target_name(&self) -> &str {
+        self.identity.target.map_or("(discovery)", |index| self.server.config.targets[index].name.as_str())
+    }
+
+    /// Itself as others see it.
+    pub(crate) fn status(&self, core: usize) -> SessionStatus {
+        let identity = &self.identity;
+        let target = identity.target.map(|index| self.server.config.targets[index].name.clone());
+        SessionStatus {
+            initiator: identity.initiator.clone(),
+            isid: identity.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            tsih: identity.tsih.0,
+            target,
+            age: reactor::now().duration_since(identity.started),
+            core,
+            connections: self
+                .links()
+                .map(|link| ConnectionStatus { cid: link.cid.0, peer: link.peer, local: link.local })
+                .collect(),
+            parameters: status::keys(self.machine.parameters()),
+            in_flight: self.in_flight(),
+            traffic: self.traffic,
+        }
+    }
+}

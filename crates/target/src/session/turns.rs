@@ -1,0 +1,38 @@
+//! Who may go when at a LUN: the order that task attributes demand (SAM-5 section 8.6).
+
+use iscsi::pdu::TaskAttribute;
+use iscsi::target::TaskId;
+
+use super::{Session, Waiting};
+
+impl Session {
+    pub(super) fn enter(&mut self, id: TaskId, index: usize, attribute: TaskAttribute) -> bool {
+        let entered = self.luns.slot(index).enter(attribute);
+        if let Some(task) = self.task(id) {
+            task.entered = entered;
+        }
+        entered
+    }
+
+    /// A command has left its LUN: whoever waited may go, in the order they came.
+    pub(super) fn leave(&mut self, index: usize) {
+        self.luns.slot(index).leave();
+        while let Some(next) = self.luns.slot(index).waiting.pop_front() {
+            let id = next.task();
+            // One that was aborted while it waited is gone.
+            let Some(attribute) = self.task(id).map(|task| task.attribute) else { continue };
+            let slot = self.luns.slot(index);
+            if !slot.may_enter(attribute) {
+                return slot.waiting.push_front(next);
+            }
+            slot.take_turn(attribute);
+            if let Some(task) = self.task(id) {
+                task.entered = true;
+            }
+            match next {
+                Waiting::Begin(command) => self.begin_command(index, &command, self.digests),
+                Waiting::Finish(id, job, data) => self.finish(id, job, data),
+            }
+        }
+    }
+}
