@@ -25,10 +25,12 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(bytes, move |unit, block| async move {
         atomic::whole(&block, bytes as usize)?;
         let _shared = unit.locks().share(extent).await;
-        if block.iter().all(|byte| *byte == 0) {
+        // With UNMAP the blocks are to be deallocated whatever the data are (the table of ANCHOR, UNMAP and ANC_SUP,
+        // SBC-4 5.50), and then read as zeros. LIO, tgt and Linux's scsi_debug do the same, and libiscsi's
+        // WriteSame10.UnmapUntilEnd sends FFh and wants zeros.
+        if unmap || block.iter().all(|byte| *byte == 0) {
             unit.device().write_zeroes(extent, unmap).await?;
         } else {
-            // With UNMAP too: blocks that are unmapped read as zeros, so others must be written (SBC-3 4.7.3.4.4).
             repeat(&unit, extent, &block).await?;
         }
         if stable {

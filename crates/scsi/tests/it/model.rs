@@ -58,9 +58,7 @@ impl Action {
         match self {
             Action::Read { lba, blocks } => (sized(0x88, 0, lba, blocks as u32), vec![]),
             Action::Write { lba, blocks, byte } => (sized(0x8a, 0, lba, blocks as u32), bytes(blocks, byte)),
-            Action::WriteSame { lba, blocks, byte } => {
-                (sized(0x93, 0x08, lba, blocks as u32), bytes(1, byte))
-            }
+            Action::WriteSame { lba, blocks, byte } => (sized(0x93, 0, lba, blocks as u32), bytes(1, byte)),
             Action::Unmap { lba, blocks } => {
                 let (cdb, list) = unmap(&[(lba, blocks as u32)]);
                 (cdb.to_vec(), list)
