@@ -116,10 +116,7 @@ fn target(bytes: &[u8], at: usize) -> Result<Target, Condition> {
     if bytes[0] != IDENTIFICATION {
         return Err(illegal(asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
     }
-    // LU ID TYPE 00b: named by its designator, not through a proxy token.
-    if bytes[1] >> 6 != 0 {
-        return Err(Condition::invalid_parameter(at as u16 + 1).at_field(false, at as u16 + 1, Some(7)));
-    }
+    // LU ID TYPE is ignored where a designator names the logical unit (SPC-4 6.4.6.5).
     let length = usize::from(bytes[7]);
     let designator = bytes[8..28].get(..length).ok_or(Condition::invalid_parameter(at as u16 + 7))?;
     Ok(Target {
@@ -292,11 +289,12 @@ pub(crate) mod tests {
         assert_eq!(code_of(&bytes), asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE);
     }
 
+    /// libiscsi ExtendedCopy.ValidTgtDescr, which expects of SPC-4 that LU ID TYPE is ignored.
     #[test]
-    fn a_proxy_token_or_a_designator_too_long_is_refused() {
-        let mut token = target_bytes(b"12345678");
-        token[1] = 0x40;
-        assert_eq!(code_of(&list_bytes(1, 0, &[token], &[])), asc::INVALID_FIELD_IN_PARAMETER_LIST);
+    fn the_designator_counts_and_must_fit_its_descriptor() {
+        let mut typed = target_bytes(b"12345678");
+        typed[1] = 0x80;
+        assert!(parse(&list_bytes(1, 0, &[typed], &[])).is_ok());
         let mut long = target_bytes(b"12345678");
         long[7] = 21;
         assert_eq!(code_of(&list_bytes(1, 0, &[long], &[])), asc::INVALID_FIELD_IN_PARAMETER_LIST);
