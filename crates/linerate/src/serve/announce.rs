@@ -81,6 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_readme_shows_what_is_said() {
+        use crate::serve::{ServeArguments, volumes};
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = crate::state::State::open(directory.path()).expect("a state directory");
+        let config = ServeArguments::default().config().expect("nothing wrong");
+        let volumes = volumes::open(&config, &state).expect("volumes");
+        let bound: Vec<SocketAddr> = config.portals.iter().map(|portal| portal.listen.0).collect();
+        let readme = include_str!("../../../../README.md");
+        assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));
+    }
+
+    #[test]
     fn a_wildcard_is_not_a_place_to_connect_to() {
         for any in ["0.0.0.0:3260", "[::]:3260"] {
             let address = reachable(any.parse().expect("an address"));
