@@ -11,6 +11,7 @@ mod failure;
 mod fault_command;
 mod log;
 mod nearest;
+mod output;
 mod serve;
 mod sessions;
 mod spec;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::control::{Reply, Request, Session, ask};
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,13 +29,13 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<(), Failure> {
     let first = sample(&socket)?;
     if arguments.json {
         let json = serde_json::to_string_pretty(&first).map_err(Failure::failed)?;
-        println!("{json}");
+        say(&(json + "\n"));
         return Ok(());
     }
     let begin = Instant::now();
     thread::sleep(INTERVAL);
     let second = sample(&socket)?;
-    print!("{}", table(&first, &second, begin.elapsed()));
+    say(&table(&first, &second, begin.elapsed()));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ mod paste;
 mod summary;
 mod volumes;
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::mpsc::{self, Receiver};
@@ -25,6 +25,7 @@ use volumes::Volumes;
 use crate::config::{Config, Log};
 use crate::control::{BindError, Socket, SocketFile};
 use crate::failure::Failure;
+use crate::output::say;
 use crate::state::{self, CONTROL, State};
 
 /// Serves until a signal ends it.
@@ -101,6 +102,10 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
         io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
         io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
+        // What setting TCP_CONGESTION says of an unknown name.
+        io::ErrorKind::NotFound => {
+            "--congestion names no algorithm of this machine; see /proc/sys/net/ipv4/tcp_available_congestion_control"
+        }
         _ => "see --listen",
     }
 }
@@ -124,10 +129,4 @@ fn control(
     };
     let (server, volumes) = (Arc::clone(server), Arc::clone(volumes));
     socket.serve(move |request| answers::to(&request, &server, &volumes)).map(Some).map_err(Failure::failed)
-}
-
-/// Standard output may be closed, as by `| head`; the server goes on.
-fn say(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,0 +1,10 @@
+//! Standard output, which may be closed: `linerate serve | head` must serve on, and nobody misses the rest.
+
+use std::io::{self, Write};
+
+/// Says it, now.
+pub(crate) fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    // Whoever read has gone; there is nobody to tell.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
