@@ -109,8 +109,8 @@ impl Session {
     }
 
     /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by
-    /// aborting the task", or the target holds everything behind it for ever. A target that has received it says
-    /// Function complete all the same.
+    /// aborting the task", or the target holds everything behind it for ever. One that has received it after all
+    /// has nothing to abort, and what it says of that is of no interest.
     fn plug_gap(&mut self, key: Key, task: &Task) {
         let Some(ref_cmd_sn) = task.cmd_sn.filter(|&cmd_sn| self.window.is_unacknowledged(cmd_sn)) else {
             return;

@@ -283,7 +283,10 @@ impl Session {
         self.note(id, pdu.itt.map(|_| pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
         if let Some(itt) = pdu.itt {
             let key = self.answered(id, itt)?;
-            return Ok((Incoming::Pong(key), Place::Inline));
+            return match self.exchanges.get(key) {
+                Some(Exchange::Ping { .. }) => Ok((Incoming::Pong(key), Place::Inline)),
+                Some(_) | None => Err(Fatal::WrongAnswer),
+            };
         }
         let Some(connection) = self.connection_mut(id) else { return Err(Fatal::NotConnected) };
         if pdu.ttt.is_some() {

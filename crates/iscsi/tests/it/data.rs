@@ -1,0 +1,163 @@
+//! Data both ways, with nothing going wrong.
+
+use iscsi::pdu::{Lun, Pdu, Residual};
+
+use crate::disk;
+use crate::pair::{Ended, Pair, Setup, pattern};
+
+fn r2ts(pair: &Pair) -> Vec<(u32, u32)> {
+    pair.said(|pdu| match pdu {
+        Pdu::R2t(r2t) => Some((r2t.buffer_offset, r2t.desired_data_transfer_length.get())),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_short_write_goes_with_its_command() {
+    let mut pair = Pair::new();
+    let data = pattern(1, 4096);
+    let write = pair.write(0, 512, &data);
+    pair.deliver();
+    assert_eq!(pair.status(write), Some(0));
+    assert_eq!(pair.disk.read(512, 4096), data);
+    assert_eq!(r2ts(&pair), []);
+}
+
+#[test]
+fn a_long_write_is_immediate_then_unsolicited_then_solicited_by_bursts() {
+    let mut setup = Setup::new();
+    setup.parameters.first_burst_length = 20_000;
+    setup.parameters.max_burst_length = 32_768;
+    let mut pair = setup.build();
+    let data = pattern(2, 100_000);
+    let write = pair.write(0, 0, &data);
+    pair.deliver();
+    assert_eq!(pair.status(write), Some(0));
+    assert_eq!(pair.disk.read(0, 100_000), data);
+    assert_eq!(r2ts(&pair), [(20_000, 32_768), (52_768, 32_768), (85_536, 14_464)]);
+}
+
+#[test]
+fn initial_r2t_without_immediate_data_asks_for_everything() {
+    let mut setup = Setup::new();
+    setup.parameters.initial_r2t = true;
+    setup.parameters.immediate_data = false;
+    let mut pair = setup.build();
+    let write = pair.write(0, 0, &pattern(3, 10_000));
+    pair.deliver();
+    assert_eq!(pair.status(write), Some(0));
+    assert_eq!(r2ts(&pair), [(0, 10_000)]);
+}
+
+#[test]
+fn several_r2ts_are_outstanding_but_no_more_than_agreed() {
+    let mut setup = Setup::new();
+    setup.parameters.initial_r2t = true;
+    setup.parameters.immediate_data = false;
+    setup.parameters.max_outstanding_r2t = 3;
+    setup.parameters.max_burst_length = 1024;
+    let mut pair = setup.build();
+    let data = pattern(4, 10 * 1024);
+    let write = pair.write(0, 0, &data);
+    pair.step();
+    assert_eq!(r2ts(&pair).len(), 3);
+    pair.deliver();
+    assert_eq!(r2ts(&pair).len(), 10);
+    assert_eq!(pair.disk.read(0, data.len()), data);
+    assert_eq!(pair.status(write), Some(0));
+}
+
+#[test]
+fn a_read_ends_with_its_last_data() {
+    let mut pair = Pair::new();
+    let data = pattern(5, 20_000);
+    pair.disk.write(0, &data);
+    let read = pair.read(0, 0, 20_000);
+    pair.deliver();
+    assert_eq!(pair.data(read), data);
+    let responses = pair.said(|pdu| matches!(pdu, Pdu::ScsiResponse(_)).then_some(()));
+    assert_eq!(responses.len(), 0, "status rides on the last Data-In");
+}
+
+#[test]
+fn every_answer_tells_the_window_as_it_is_and_statuses_count() {
+    let mut pair = Pair::new();
+    let tasks: Vec<_> = (0..4).map(|_| pair.hang(0, Lun(0))).collect();
+    pair.deliver();
+    pair.under_way().into_iter().for_each(|task| pair.finish(task));
+    pair.deliver();
+    assert!(tasks.iter().all(|&task| pair.status(task) == Some(0)));
+    let numbers = pair.said(|pdu| match pdu {
+        Pdu::ScsiResponse(pdu) => Some((pdu.stat_sn.0, pdu.exp_cmd_sn.distance(pdu.max_cmd_sn))),
+        _ => None,
+    });
+    // Each response gives back its own command's place: 32 less those still to be answered.
+    assert_eq!(numbers, [(0xffff_fffe, 28), (0xffff_ffff, 29), (0, 30), (1, 31)]);
+}
+
+#[test]
+fn check_condition_brings_its_sense_data() {
+    let mut pair = Pair::new();
+    let task = pair.submit(0, &disk::cdb(disk::FAIL, 0, 0), 0, &[]);
+    pair.deliver();
+    let Ended::Done { status: 2, sense, .. } = &pair.ended[&task] else { panic!("{:?}", pair.ended) };
+    assert_eq!(sense, disk::SENSE);
+}
+
+#[test]
+fn a_long_cdb_arrives_whole() {
+    let mut pair = Pair::new();
+    let mut cdb = [0x99; 32];
+    cdb[31] = 7;
+    pair.submit(0, &cdb, 0, &[]);
+    pair.deliver();
+    let task = pair.under_way()[0];
+    assert_eq!(pair.commands[&task].command.cdb(), cdb);
+}
+
+#[test]
+fn a_bidirectional_command_tells_both_lengths_and_both_residuals() {
+    let mut pair = Pair::new();
+    let task = pair.submit(0, &disk::cdb(disk::HANG, 0, 0), 600, &pattern(6, 1000));
+    pair.deliver();
+    let at_target = pair.under_way()[0];
+    let command = &pair.commands[&at_target].command;
+    assert_eq!((command.data_out_bytes(), command.data_in_bytes()), (1000, 600));
+    pair.commands.get_mut(&at_target).expect("it is under way").outgoing = pattern(7, 500);
+    let response = iscsi::target::Response { data_in: 500, expected: 1000, ..Default::default() };
+    pair.target.respond(at_target, response);
+    pair.deliver();
+    assert_eq!((pair.status(task), pair.data(task)), (Some(0), &pattern(7, 500)[..]));
+    let residuals = pair.said(|pdu| match pdu {
+        Pdu::ScsiResponse(pdu) => Some((pdu.residual, pdu.read_residual)),
+        _ => None,
+    });
+    assert_eq!(residuals, [(Residual::None, Residual::Underflow(100))]);
+}
+
+#[test]
+fn a_stream_cut_at_every_byte_changes_nothing() {
+    let run = |first: usize| {
+        let mut setup = Setup::with_digests();
+        setup.parameters.first_burst_length = 1000;
+        setup.parameters.max_burst_length = 1500;
+        setup.parameters.local_max_recv_data_segment_length = 700;
+        setup.initiator_segment_max = 512;
+        let mut pair = setup.build();
+        pair.cut = first;
+        let data = pattern(7, 3001);
+        let write = pair.write(0, 5, &data);
+        pair.step();
+        pair.cut = usize::MAX;
+        pair.deliver();
+        let read = pair.read(0, 5, 3001);
+        pair.cut = first;
+        pair.deliver();
+        assert_eq!((pair.status(write), pair.data(read)), (Some(0), &data[..]), "cut at {first}");
+        pair.said.iter().map(|(_, pdu)| pdu.to_string()).collect::<Vec<_>>()
+    };
+    let whole = run(usize::MAX);
+    for first in 1..1200 {
+        assert_eq!(run(first), whole, "cut at {first}");
+    }
+}

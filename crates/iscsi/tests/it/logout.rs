@@ -1,0 +1,159 @@
+//! Logout (RFC 7143 section 11.14), and what the target does to connections.
+
+use std::time::Duration;
+
+use iscsi::initiator::{Event, Failure};
+use iscsi::pdu::{LogoutReason, LogoutResult, Lun, Pdu};
+use iscsi::target::{self, CloseReason};
+
+use crate::pair::{Pair, Setup, pattern};
+use crate::raw;
+
+fn results(pair: &Pair) -> Vec<LogoutResult> {
+    pair.said(|pdu| if let Pdu::LogoutResponse(response) = pdu { Some(response.result) } else { None })
+}
+
+fn closed(pair: &Pair) -> Vec<(usize, CloseReason)> {
+    let close = |event: &target::Event| match event {
+        target::Event::Close { connection, reason } => Some((connection.index(), *reason)),
+        _ => None,
+    };
+    pair.target_events.iter().filter_map(close).collect()
+}
+
+fn two_connections() -> Pair {
+    Setup { connections: 2, ..Setup::new() }.build()
+}
+
+#[test]
+fn a_session_ends_with_all_its_connections() {
+    let mut pair = two_connections();
+    let id = pair.wires[0].initiator;
+    assert!(pair.initiator.log_out(pair.now, id, LogoutReason::CloseSession));
+    pair.deliver();
+    assert_eq!(results(&pair), [LogoutResult::Success]);
+    assert_eq!(closed(&pair), [(0, CloseReason::Logout), (1, CloseReason::Logout)]);
+    let event = Event::LoggedOut { connection: id, result: LogoutResult::Success };
+    assert_eq!(pair.initiator_events, [event]);
+}
+
+#[test]
+fn one_connection_ends_and_the_other_goes_on() {
+    let mut pair = two_connections();
+    let id = pair.wires[0].initiator;
+    pair.initiator.log_out(pair.now, id, LogoutReason::CloseConnection);
+    pair.deliver();
+    assert_eq!(closed(&pair), [(0, CloseReason::Logout)]);
+    pair.disconnect(0);
+    let read = pair.read(1, 0, 512);
+    pair.deliver();
+    assert_eq!(pair.status(read), Some(0));
+}
+
+#[test]
+fn answers_under_way_come_before_the_logouts() {
+    let mut pair = Pair::new();
+    pair.disk.write(0, &pattern(1, 100_000));
+    let (read, hung) = (pair.read(0, 0, 100_000), pair.hang(0, Lun(0)));
+    let id = pair.wires[0].initiator;
+    pair.initiator.log_out(pair.now, id, LogoutReason::CloseSession);
+    pair.initiator_speaks(0);
+    while pair.target_hears(0) {}
+    pair.deliver();
+    assert_eq!(pair.data(read), pattern(1, 100_000));
+    assert!(matches!(pair.said.last(), Some((_, Pdu::LogoutResponse(_)))));
+    assert_eq!(pair.under_way().len(), 0, "what hangs is given up");
+    pair.disconnect(0);
+    pair.deliver();
+    assert_eq!(pair.failure(hung), Some(Failure::ConnectionLost));
+}
+
+#[test]
+fn another_connection_may_be_named() {
+    let mut pair = two_connections();
+    pair.wires[0].intercepted = true;
+    pair.hang(1, Lun(0));
+    pair.deliver();
+    pair.inject(0, &raw::logout(9, LogoutReason::CloseConnection, 1).emit(), &[]);
+    pair.deliver();
+    assert_eq!(
+        (results(&pair), closed(&pair)),
+        (vec![LogoutResult::Success], vec![(1, CloseReason::Logout)])
+    );
+    assert_eq!(pair.under_way().len(), 0);
+}
+
+#[test]
+fn an_unknown_connection_is_not_found() {
+    let mut pair = Pair::new();
+    pair.wires[0].intercepted = true;
+    pair.inject(0, &raw::logout(9, LogoutReason::CloseConnection, 42).emit(), &[]);
+    pair.deliver();
+    assert_eq!((results(&pair), closed(&pair).len()), (vec![LogoutResult::CidNotFound], 0));
+}
+
+#[test]
+fn recovery_is_not_supported_at_level_zero() {
+    let mut pair = Pair::new();
+    pair.wires[0].intercepted = true;
+    pair.inject(0, &raw::logout(9, LogoutReason::RemoveForRecovery, 0).emit(), &[]);
+    pair.inject(0, &raw::ping(Some(10), None, 0).emit(), &[]);
+    pair.deliver();
+    assert_eq!(results(&pair), [LogoutResult::RecoveryNotSupported]);
+    assert!(pair.said.len() == 2 && closed(&pair).is_empty(), "the connection goes on");
+}
+
+#[test]
+fn nothing_is_listened_to_behind_a_logout() {
+    let mut pair = Pair::new();
+    pair.wires[0].intercepted = true;
+    pair.inject(0, &raw::logout(9, LogoutReason::CloseSession, 0).emit(), &[]);
+    let cmd_sn = pair.target.exp_cmd_sn();
+    pair.inject(0, &raw::write(10, cmd_sn, 512, 512).emit(), &[1; 512]);
+    pair.deliver();
+    assert_eq!((pair.said.len(), pair.order.len(), pair.under_way().len()), (1, 0, 0));
+}
+
+#[test]
+fn nothing_is_submitted_behind_a_logout() {
+    let mut pair = two_connections();
+    let ids = [pair.wires[0].initiator, pair.wires[1].initiator];
+    pair.initiator.log_out(pair.now, ids[0], LogoutReason::CloseSession);
+    let command = iscsi::initiator::Command {
+        lun: Lun(0),
+        cdb: &[0; 6],
+        attribute: iscsi::pdu::TaskAttribute::Simple,
+        read_bytes: 0,
+        write_bytes: 0,
+    };
+    for id in ids {
+        let refused = Err(iscsi::initiator::SubmitError::NotConnected);
+        assert_eq!(pair.initiator.submit(id, &command), refused);
+    }
+}
+
+#[test]
+fn a_logout_that_is_asked_for_and_does_not_come_is_enforced() {
+    let mut pair = Pair::new();
+    pair.target.request_logout(pair.now, Duration::from_secs(3));
+    let write = pair.write(0, 0, &pattern(1, 20_000));
+    pair.deliver();
+    assert!(matches!(pair.initiator_events[..], [Event::Message { .. }]));
+    assert_eq!(pair.status(write), Some(0), "commands are served until then");
+    pair.pass(Duration::from_secs(2));
+    assert_eq!(closed(&pair), []);
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(closed(&pair), [(0, CloseReason::LogoutOverdue)]);
+}
+
+#[test]
+fn a_logout_that_is_asked_for_and_comes_is_not_enforced() {
+    let mut pair = Pair::new();
+    pair.target.request_logout(pair.now, Duration::from_secs(3));
+    pair.deliver();
+    let id = pair.wires[0].initiator;
+    pair.initiator.log_out(pair.now, id, LogoutReason::CloseSession);
+    pair.deliver();
+    pair.pass(Duration::from_secs(4));
+    assert_eq!(closed(&pair), [(0, CloseReason::Logout)]);
+}

@@ -1,0 +1,141 @@
+//! PDUs by hand.
+
+use iscsi::pdu::{
+    Bhs, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopOut, ScsiCommand, TaskAttribute,
+    TaskManagementFunction, TaskManagementRequest, TextRequest, Ttt,
+};
+use iscsi::serial::Sn;
+
+use crate::disk;
+
+pub(crate) fn itt(number: u32) -> Itt {
+    Itt::new(number).expect("not the reserved tag")
+}
+
+/// A write of `edtl` bytes with this much immediate data.
+pub(crate) fn write(tag: u32, cmd_sn: Sn, edtl: u32, immediate: u32) -> ScsiCommand {
+    ScsiCommand {
+        write: true,
+        expected_data_transfer_length: edtl,
+        data_segment_length: immediate,
+        cdb: long(&disk::cdb(disk::WRITE, 0, edtl)),
+        ..nothing(tag, cmd_sn)
+    }
+}
+
+pub(crate) fn read(tag: u32, cmd_sn: Sn, edtl: u32) -> ScsiCommand {
+    ScsiCommand {
+        read: true,
+        expected_data_transfer_length: edtl,
+        cdb: long(&disk::cdb(disk::READ, 0, edtl)),
+        ..nothing(tag, cmd_sn)
+    }
+}
+
+pub(crate) fn hang(tag: u32, cmd_sn: Sn) -> ScsiCommand {
+    ScsiCommand { cdb: long(&disk::cdb(disk::HANG, 0, 0)), ..nothing(tag, cmd_sn) }
+}
+
+pub(crate) fn nothing(tag: u32, cmd_sn: Sn) -> ScsiCommand {
+    ScsiCommand {
+        immediate: false,
+        is_final: true,
+        read: false,
+        write: false,
+        attribute: TaskAttribute::Simple,
+        total_ahs_length: 0,
+        data_segment_length: 0,
+        lun: Lun(0),
+        itt: itt(tag),
+        expected_data_transfer_length: 0,
+        cmd_sn,
+        exp_stat_sn: Sn(0),
+        cdb: [0; 16],
+    }
+}
+
+pub(crate) fn data_out(
+    tag: u32,
+    ttt: Option<Ttt>,
+    data_sn: u32,
+    offset: u32,
+    length: u32,
+    is_final: bool,
+) -> DataOut {
+    DataOut {
+        is_final,
+        lun: Lun(0),
+        itt: itt(tag),
+        ttt,
+        exp_stat_sn: Sn(0),
+        data_sn: Sn(data_sn),
+        buffer_offset: offset,
+        data_segment_length: length,
+    }
+}
+
+pub(crate) fn ping(tag: Option<u32>, ttt: Option<Ttt>, length: u32) -> NopOut {
+    NopOut {
+        immediate: true,
+        lun: Lun(0),
+        itt: tag.map(itt),
+        ttt,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: length,
+    }
+}
+
+pub(crate) fn abort(tag: u32, cmd_sn: Sn, referenced: u32, ref_cmd_sn: Sn) -> TaskManagementRequest {
+    TaskManagementRequest {
+        referenced_task: Itt::new(referenced),
+        ref_cmd_sn,
+        ..manage(tag, cmd_sn, TaskManagementFunction::AbortTask)
+    }
+}
+
+pub(crate) fn manage(tag: u32, cmd_sn: Sn, function: TaskManagementFunction) -> TaskManagementRequest {
+    TaskManagementRequest {
+        immediate: true,
+        function,
+        lun: Lun(0),
+        itt: itt(tag),
+        referenced_task: None,
+        cmd_sn,
+        exp_stat_sn: Sn(0),
+        ref_cmd_sn: Sn(0),
+        exp_data_sn: Sn(0),
+    }
+}
+
+pub(crate) fn logout(tag: u32, reason: LogoutReason, cid: u16) -> LogoutRequest {
+    LogoutRequest {
+        immediate: true,
+        reason,
+        itt: itt(tag),
+        cid: iscsi::pdu::Cid(cid),
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+    }
+}
+
+pub(crate) fn text(tag: u32, ttt: Option<Ttt>, length: u32, is_final: bool, continues: bool) -> Bhs {
+    let pdu = TextRequest {
+        immediate: true,
+        is_final,
+        continues,
+        lun: Lun(0),
+        itt: itt(tag),
+        ttt,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: length,
+    };
+    pdu.emit()
+}
+
+fn long(cdb: &[u8; 10]) -> [u8; 16] {
+    let mut long = [0; 16];
+    long[..10].copy_from_slice(cdb);
+    long
+}

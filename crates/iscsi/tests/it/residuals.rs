@@ -1,0 +1,61 @@
+//! EDTL against what the CDB moves (RFC 7143 section 11.4.5).
+
+use iscsi::pdu::Residual;
+
+use crate::disk;
+use crate::pair::{Ended, Pair, pattern};
+
+fn residual(pair: &Pair, task: iscsi::initiator::TaskId) -> Residual {
+    match &pair.ended[&task] {
+        Ended::Done { residual, .. } => *residual,
+        Ended::Failed(why) => panic!("{why:?}"),
+    }
+}
+
+#[test]
+fn a_read_of_less_than_expected_underflows() {
+    let mut pair = Pair::new();
+    let task = pair.submit(0, &disk::cdb(disk::READ, 0, 512), 2048, &[]);
+    pair.deliver();
+    assert_eq!((pair.data(task).len(), residual(&pair, task)), (512, Residual::Underflow(1536)));
+}
+
+#[test]
+fn a_read_of_more_than_expected_overflows_and_brings_what_fits() {
+    let mut pair = Pair::new();
+    let task = pair.submit(0, &disk::cdb(disk::READ, 0, 2048), 512, &[]);
+    pair.deliver();
+    assert_eq!((pair.data(task).len(), residual(&pair, task)), (512, Residual::Overflow(1536)));
+}
+
+#[test]
+fn a_write_of_less_than_sent_underflows_and_drops_the_rest() {
+    let mut pair = Pair::new();
+    let data = pattern(1, 8192);
+    let task = pair.submit(0, &disk::cdb(disk::WRITE, 0, 512), 0, &data);
+    pair.deliver();
+    assert_eq!(residual(&pair, task), Residual::Underflow(7680));
+    assert_eq!(pair.disk.read(0, 512), data[..512]);
+    assert_eq!(pair.disk.read(512, 16), [0; 16]);
+}
+
+#[test]
+fn a_write_of_more_than_announced_overflows_and_writes_what_came() {
+    let mut pair = Pair::new();
+    let data = pattern(2, 512);
+    let task = pair.submit(0, &disk::cdb(disk::WRITE, 0, 2048), 0, &data);
+    pair.deliver();
+    assert_eq!(residual(&pair, task), Residual::Overflow(1536));
+    assert_eq!(pair.disk.read(0, 512), data);
+}
+
+#[test]
+fn data_for_a_command_that_takes_none_is_dropped() {
+    let mut pair = Pair::new();
+    let task = pair.submit(0, &disk::cdb(disk::FAIL, 0, 0), 0, &pattern(3, 100_000));
+    pair.deliver();
+    assert_eq!(pair.status(task), Some(2));
+    let next = pair.write(0, 0, &pattern(4, 100_000));
+    pair.deliver();
+    assert_eq!(pair.status(next), Some(0));
+}

@@ -1,0 +1,321 @@
+//! Data that break a rule: digests, order, amounts, tags (RFC 7143 sections 7.7, 7.8, 11.4.7.2 and 11.7).
+
+use iscsi::pdu::{Pdu, RejectReason, Ttt};
+use iscsi::serial::Sn;
+use iscsi::target::{DataFault, Event, Fatal};
+
+use crate::disk;
+use crate::pair::{Pair, Setup, pattern};
+use crate::raw;
+
+const CMD_SN: Sn = Sn(0xffff_fff0);
+
+/// A target whose wire the scene speaks on; the initiator hears nothing.
+fn alone(setup: Setup) -> Pair {
+    let mut pair = setup.build();
+    pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
+    pair
+}
+
+fn asks_first() -> Setup {
+    let mut setup = Setup::new();
+    setup.parameters.initial_r2t = true;
+    setup.parameters.immediate_data = false;
+    setup.parameters.max_burst_length = 4096;
+    setup
+}
+
+fn faults(pair: &Pair) -> Vec<DataFault> {
+    let fault = |event: &Event| match event {
+        Event::DataFailed { fault, .. } => Some(*fault),
+        _ => None,
+    };
+    pair.target_events.iter().filter_map(fault).collect()
+}
+
+fn statuses(pair: &Pair) -> Vec<u8> {
+    pair.said(|pdu| match pdu {
+        Pdu::ScsiResponse(response) => Some(response.status),
+        _ => None,
+    })
+}
+
+fn last_ttt(pair: &Pair) -> Option<Ttt> {
+    pair.said(|pdu| if let Pdu::R2t(r2t) = pdu { Some(r2t.ttt) } else { None }).pop()
+}
+
+/// A write of 8 KiB, its first R2T for 4 KiB sent, and then this Data-Out.
+fn answered_by(pdu: impl Fn(Ttt) -> iscsi::pdu::DataOut) -> Pair {
+    let mut pair = alone(asks_first());
+    pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
+    pair.deliver();
+    let pdu = pdu(last_ttt(&pair).expect("an R2T was sent"));
+    pair.inject(0, &pdu.emit(), &pattern(1, pdu.data_segment_length as usize));
+    pair.deliver();
+    pair
+}
+
+#[test]
+fn a_data_out_with_a_bad_digest_is_rejected_and_fails_its_command() {
+    let mut setup = Setup::with_digests();
+    setup.parameters.initial_r2t = true;
+    setup.parameters.immediate_data = false;
+    let mut pair = setup.build();
+    let write = pair.write(0, 0, &[0xa5; 4000]);
+    pair.step(); // the target answers with an R2T
+    pair.initiator_speaks(0);
+    let data_out = pair.wires[0].to_target.pdus.back_mut().expect("the answer to the R2T");
+    data_out[100] ^= 1;
+    pair.deliver();
+    assert_eq!(pair.rejects(), [RejectReason::DataDigestError]);
+    assert_eq!(pair.status(write), Some(2));
+    assert_eq!(faults(&pair), [DataFault::Digest]);
+    assert_eq!(pair.disk.read(0, 4000), [0; 4000]);
+}
+
+#[test]
+fn after_a_bad_digest_the_status_waits_for_the_rest_of_the_data() {
+    let mut setup = Setup::with_digests();
+    setup.parameters.initial_r2t = true;
+    setup.parameters.immediate_data = false;
+    let mut pair = alone(setup);
+    pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
+    pair.deliver();
+    let ttt = last_ttt(&pair);
+    pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, false).emit(), &[1; 4096]);
+    pair.wires[0].to_target.pdus[0][60] ^= 1;
+    pair.deliver();
+    assert_eq!(statuses(&pair), [], "the F bit has not come");
+    pair.inject(0, &raw::data_out(7, ttt, 1, 4096, 4096, true).emit(), &[1; 4096]);
+    pair.deliver();
+    assert_eq!(statuses(&pair), [2]);
+}
+
+#[test]
+fn immediate_data_with_a_bad_digest_fails_its_command() {
+    let mut pair = Setup::with_digests().build();
+    let write = pair.write(0, 0, &[1; 512]);
+    pair.initiator_speaks(0);
+    pair.wires[0].to_target.pdus[0][80] ^= 1;
+    pair.deliver();
+    // The Reject comes first, and the initiator goes by it; the status that follows is not taken for a stranger's.
+    assert_eq!(pair.failure(write), Some(iscsi::initiator::Failure::Rejected(RejectReason::DataDigestError)));
+    assert_eq!(statuses(&pair), [2]);
+    assert!(pair.wires[0].is_up);
+}
+
+#[test]
+fn a_bad_header_digest_ends_the_connection() {
+    let mut pair = Setup::with_digests().build();
+    pair.write(0, 0, &[1; 512]);
+    pair.initiator_speaks(0);
+    pair.wires[0].to_target.pdus[0][8] ^= 1;
+    pair.deliver();
+    assert_eq!(pair.wires[0].target_fatal, Some(Fatal::HeaderDigest));
+}
+
+#[test]
+fn data_in_with_a_bad_digest_ends_the_connection() {
+    let mut pair = Setup::with_digests().build();
+    let read = pair.read(0, 0, 512);
+    pair.initiator_speaks(0);
+    pair.target_hears(0);
+    pair.target_speaks(0);
+    pair.wires[0].to_initiator.pdus[0][60] ^= 1;
+    pair.deliver();
+    assert_eq!(pair.wires[0].initiator_fatal, Some(iscsi::initiator::Fatal::DataDigest));
+    assert_eq!(pair.failure(read), Some(iscsi::initiator::Failure::ConnectionLost));
+}
+
+#[test]
+fn the_wrong_data_sn_fails_the_command() {
+    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 1, 0, 4096, true));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn the_wrong_offset_fails_the_command() {
+    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 512, 512, false));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn more_than_was_asked_for_fails_the_command() {
+    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 0, 4097, true));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn less_than_was_asked_for_fails_the_command() {
+    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 0, 512, true));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn an_unknown_transfer_tag_fails_the_command() {
+    let pair = answered_by(|ttt| raw::data_out(7, Ttt::new(ttt.get() ^ 1 << 16), 0, 0, 4096, true));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn another_lun_fails_the_command() {
+    let pair = answered_by(|ttt| iscsi::pdu::DataOut {
+        lun: iscsi::pdu::Lun(1 << 48),
+        ..raw::data_out(7, Some(ttt), 0, 0, 4096, true)
+    });
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
+}
+
+#[test]
+fn unsolicited_data_that_was_not_announced_fails_the_command() {
+    let pair = answered_by(|_| raw::data_out(7, None, 0, 0, 512, true));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+}
+
+#[test]
+fn immediate_data_where_none_was_agreed_on_fails_the_command() {
+    let mut pair = alone(asks_first());
+    pair.inject(0, &raw::write(7, CMD_SN, 512, 512).emit(), &[1; 512]);
+    pair.deliver();
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "an answer, not a Reject");
+}
+
+#[test]
+fn unsolicited_data_beyond_first_burst_length_fail_the_command() {
+    let mut setup = Setup::new();
+    setup.parameters.first_burst_length = 1024;
+    let mut pair = alone(setup);
+    let command = iscsi::pdu::ScsiCommand { is_final: false, ..raw::write(7, CMD_SN, 8192, 512) };
+    pair.inject(0, &command.emit(), &[1; 512]);
+    pair.inject(0, &raw::data_out(7, None, 0, 512, 513, true).emit(), &[1; 513]);
+    pair.deliver();
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+}
+
+#[test]
+fn immediate_data_beyond_the_expected_length_fail_the_command() {
+    let mut pair = alone(Setup::new());
+    pair.inject(0, &raw::write(7, CMD_SN, 256, 512).emit(), &[1; 512]);
+    pair.deliver();
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+}
+
+#[test]
+fn late_data_for_a_task_that_is_gone_are_dropped_without_a_word() {
+    let mut pair = alone(Setup::new());
+    pair.inject(0, &raw::data_out(9, Ttt::new(5), 0, 0, 512, true).emit(), &[1; 512]);
+    pair.deliver();
+    assert!(pair.said.is_empty() && pair.wires[0].is_up);
+    assert_eq!(pair.target.counters().data_out_late, 1);
+}
+
+#[test]
+fn data_sent_for_a_task_do_not_reach_its_successor_of_the_same_tag() {
+    let mut pair = alone(asks_first());
+    pair.inject(0, &raw::write(7, CMD_SN, 4096, 0).emit(), &[]);
+    pair.deliver();
+    let old = last_ttt(&pair);
+    pair.inject(0, &raw::abort(8, CMD_SN.next(), 7, CMD_SN).emit(), &[]);
+    pair.inject(0, &raw::write(7, CMD_SN.next(), 4096, 0).emit(), &[]);
+    pair.deliver();
+    assert_ne!(old, last_ttt(&pair));
+    pair.inject(0, &raw::data_out(7, old, 0, 0, 4096, true).emit(), &[1; 4096]);
+    pair.deliver();
+    assert_eq!(pair.disk.read(0, 4096), [0; 4096]);
+}
+
+#[test]
+fn data_for_another_connections_task_end_the_connection() {
+    let mut setup = asks_first();
+    setup.connections = 2;
+    let mut pair = alone(setup);
+    pair.inject(0, &raw::write(7, CMD_SN, 4096, 0).emit(), &[]);
+    pair.deliver();
+    pair.inject(1, &raw::data_out(7, last_ttt(&pair), 0, 0, 4096, true).emit(), &[1; 4096]);
+    pair.deliver();
+    assert_eq!(pair.wires[1].target_fatal, Some(Fatal::ForeignTask));
+    assert_eq!(pair.under_way().len(), 1);
+}
+
+#[test]
+fn a_segment_longer_than_declared_ends_the_connection() {
+    let mut pair = alone(Setup::new());
+    pair.inject(0, &raw::ping(Some(1), None, 8193).emit(), &[0; 8193]);
+    pair.deliver();
+    assert_eq!(pair.wires[0].target_fatal, Some(Fatal::SegmentTooLong { length: 8193 }));
+}
+
+#[test]
+fn snack_is_rejected_at_level_zero() {
+    let mut pair = alone(Setup::new());
+    let snack = iscsi::pdu::SnackRequest {
+        kind: iscsi::pdu::SnackKind::Status,
+        lun: iscsi::pdu::Lun(0),
+        itt: None,
+        tag: u32::MAX,
+        exp_stat_sn: Sn(0),
+        first: Sn(0),
+        run_length: 0,
+    };
+    pair.inject(0, &snack.emit(), &[]);
+    pair.deliver();
+    assert_eq!(pair.rejects(), [RejectReason::SnackReject]);
+}
+
+#[test]
+fn a_login_in_full_feature_phase_ends_the_connection() {
+    let mut pair = alone(Setup::new());
+    pair.inject(0, &iscsi::pdu::Bhs::new(iscsi::pdu::Opcode::LoginRequest), &[]);
+    pair.deliver();
+    assert_eq!(pair.wires[0].target_fatal, Some(Fatal::LoginInFullFeaturePhase));
+}
+
+#[test]
+fn an_unknown_opcode_is_rejected_and_its_data_dropped() {
+    let mut pair = alone(Setup::new());
+    let mut header = raw::ping(Some(1), None, 100).emit();
+    header.set_u8(0, 0x1c);
+    pair.inject(0, &header, &[0; 100]);
+    pair.inject(0, &raw::ping(Some(2), None, 0).emit(), &[]);
+    pair.deliver();
+    assert_eq!(pair.rejects(), [RejectReason::CommandNotSupported]);
+    assert!(matches!(pair.said.last(), Some((_, Pdu::NopIn(nop))) if nop.itt == Some(raw::itt(2))));
+}
+
+#[test]
+fn a_tag_in_use_is_rejected_and_its_command_does_not_count() {
+    let mut pair = alone(Setup::new());
+    pair.inject(0, &raw::hang(7, CMD_SN).emit(), &[]);
+    pair.inject(0, &raw::hang(7, CMD_SN.next()).emit(), &[]);
+    pair.deliver();
+    assert_eq!(pair.rejects(), [RejectReason::TaskInProgress]);
+    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "section 7.3: a gap must be assumed");
+    assert_eq!(pair.under_way().len(), 1);
+}
+
+#[test]
+fn too_many_immediate_commands_are_rejected() {
+    let mut pair = alone(Setup::new());
+    for tag in 0..80 {
+        let command = iscsi::pdu::ScsiCommand { immediate: true, ..raw::hang(tag, CMD_SN) };
+        pair.inject(0, &command.emit(), &[]);
+    }
+    pair.deliver();
+    assert_eq!(pair.under_way().len(), 64);
+    assert_eq!(pair.rejects(), [RejectReason::ImmediateCommandReject; 16]);
+    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN, "immediate commands use no number up");
+}
+
+#[test]
+fn the_driver_may_answer_before_the_data_have_come() {
+    let mut pair = alone(asks_first());
+    pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
+    pair.deliver();
+    let (ttt, task) = (last_ttt(&pair), pair.under_way()[0]);
+    pair.target
+        .respond(task, iscsi::target::Response { status: 2, sense: disk::SENSE, ..Default::default() });
+    pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, true).emit(), &[1; 4096]);
+    pair.deliver();
+    assert_eq!((statuses(&pair), faults(&pair)), (vec![2], vec![]));
+}
