@@ -20,7 +20,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::plan::{Background, Landing, Outcome, Plan, Receive, Unfinished, Work};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::LogicalUnit;
+use crate::unit::{LogicalUnit, give_way};
 
 /// Whether a sanitize operation has been or is being done.
 #[derive(Debug, Default)]
@@ -250,6 +250,7 @@ impl Operation {
                 self.pass(method, piece).await?;
                 done += piece.blocks.0;
                 self.unit.note(|state| state.sanitize.proceed(done, total));
+                give_way().await;
             }
             self.unit.device().flush().await?;
         }

@@ -7,6 +7,7 @@ use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
 use crate::sense::Condition;
+use crate::unit::give_way;
 
 /// BYTCHK: what to compare the medium with (SBC-3 table 93).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
                 let _shared = unit.locks().share(piece).await;
                 let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
                 unit.compare(piece, &data, geometry.length(done)).await?;
+                give_way().await;
             }
             Ok(Outcome::default())
         }),

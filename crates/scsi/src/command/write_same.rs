@@ -10,7 +10,7 @@ use crate::cdb::Layout;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
 use crate::sense::Condition;
-use crate::unit::LogicalUnit;
+use crate::unit::{LogicalUnit, give_way};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
@@ -80,6 +80,7 @@ async fn repeat(unit: &Arc<LogicalUnit>, extent: Extent, block: &[u8]) -> Result
         // The first piece is the longest, so there is always that much of the pattern.
         let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
         unit.store(piece, data, Durability::Cached).await?;
+        give_way().await;
     }
     Ok(())
 }

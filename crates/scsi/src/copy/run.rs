@@ -13,7 +13,7 @@ use crate::nexus::NexusId;
 use crate::persistent::NexusName;
 use crate::plan::{Neighbours, Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, Reserved};
+use crate::unit::{LogicalUnit, Reserved, give_way};
 
 /// EXTENDED COPY(LID1).
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -147,6 +147,7 @@ impl Step {
             done += bytes;
             progress.bytes += bytes;
             record.proceed(*progress);
+            give_way().await;
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! The device as commands use it: in pieces of bounded size, and with the errors of a command.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use block::{Buffer, Durability, Extent, Slice};
 
 use crate::failure::Failure;
@@ -30,6 +33,7 @@ impl LogicalUnit {
     pub(crate) async fn scan(&self, extent: Extent) -> Result<(), Failure> {
         for piece in self.pieces(extent) {
             self.fetch(piece).await?;
+            give_way().await;
         }
         Ok(())
     }
@@ -42,6 +46,9 @@ impl LogicalUnit {
         }
         let mut at = 0;
         for piece in self.pieces(extent) {
+            if at > 0 {
+                give_way().await; // not before COMPARE AND WRITE's only piece
+            }
             let found = self.fetch(piece).await?;
             if let Some(difference) = first_difference(&found, expected, at) {
                 return Err(miscompare(offset + (at + difference) as u64).into());
@@ -60,6 +67,20 @@ impl LogicalUnit {
     ) -> Result<(), Failure> {
         Ok(self.device().write(extent, data, durability).await?)
     }
+}
+
+/// Lets others use this thread between two pieces. A device in memory ends each request at once, so without it a
+/// command over many pieces would keep its reactor, and with it everybody's NOP-Ins, for as long as it takes.
+pub(crate) async fn give_way() {
+    let mut given = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Where `found`, which begins `at` bytes into the repetition of `expected`, first differs from it. Compares runs

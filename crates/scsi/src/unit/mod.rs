@@ -26,6 +26,7 @@ use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
 pub use front_end::{Fence, TransferFault};
+pub(crate) use medium::give_way;
 pub(crate) use state::{Medium, Reserved, State};
 
 /// How a logical unit presents itself.

@@ -136,6 +136,17 @@ fn an_immediate_one_is_answered_before_it_is_done() {
     bench.command(&TEST_UNIT_READY).good();
 }
 
+/// A volume in memory is done with each piece at once; NOP-Outs must be answered all the same.
+#[test]
+fn it_lets_others_use_the_thread_between_pieces() {
+    let mut bench = Bench::new();
+    let (_reply, mut work) = begun(&mut bench, IMMED);
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(work.as_mut().poll(context).is_pending());
+    finish(work);
+    bench.command(&TEST_UNIT_READY).good();
+}
+
 #[test]
 fn after_a_failure_the_medium_is_out_of_reach_until_one_succeeds() {
     let mut bench = Bench::new();
