@@ -1,0 +1,137 @@
+//! The commands a block device needs, as CDBs (SPC-4, SBC-3).
+
+/// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
+pub type Cdb = [u8; 16];
+
+/// TEST UNIT READY (SPC-4 6.45).
+pub fn test_unit_ready() -> Cdb {
+    [0; 16]
+}
+
+/// INQUIRY (SPC-4 6.6) of a vital product data page, or of the standard data.
+pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x12);
+    cdb[1] = u8::from(page.is_some());
+    cdb[2] = page.unwrap_or(0);
+    cdb[3..5].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// MODE SENSE(6) (SPC-4 6.12) of one page's current values, without block descriptors.
+pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
+    let mut cdb = operation(0x1a);
+    cdb[1] = 1 << 3; // DBD: no block descriptors
+    cdb[2] = page;
+    cdb[4] = allocation_bytes;
+    cdb
+}
+
+/// REPORT LUNS (SPC-4 6.33): all that this initiator sees.
+pub fn report_luns(allocation_bytes: u32) -> Cdb {
+    let mut cdb = operation(0xa0);
+    cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// READ CAPACITY(10) (SBC-3 5.15).
+pub fn read_capacity_10() -> Cdb {
+    operation(0x25)
+}
+
+/// READ CAPACITY(16) (SBC-3 5.16).
+pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
+    let mut cdb = service_action(0x10);
+    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// READ(16) (SBC-3 5.14).
+pub fn read_16(lba: u64, blocks: u32) -> Cdb {
+    over(0x88, lba, blocks)
+}
+
+/// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status comes.
+pub fn write_16(lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
+    let mut cdb = over(0x8a, lba, blocks);
+    cdb[1] = u8::from(force_unit_access) << 3;
+    cdb
+}
+
+/// READ(10), for targets that do not know the sixteen-byte form; `None` beyond what it can address.
+pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
+    over_10(0x28, lba, blocks)
+}
+
+/// WRITE(10), likewise.
+pub fn write_10(lba: u64, blocks: u32, force_unit_access: bool) -> Option<Cdb> {
+    let mut cdb = over_10(0x2a, lba, blocks)?;
+    cdb[1] = u8::from(force_unit_access) << 3;
+    Some(cdb)
+}
+
+/// SYNCHRONIZE CACHE(10) (SBC-3 5.30) of the whole medium.
+pub fn synchronize_cache() -> Cdb {
+    operation(0x35)
+}
+
+/// WRITE SAME(16) (SBC-3 5.44) of one block of data, which comes with the command.
+pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
+    let mut cdb = over(0x93, lba, blocks);
+    cdb[1] = u8::from(unmap) << 3;
+    cdb
+}
+
+/// GET LBA STATUS (SBC-3 5.6).
+pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
+    let mut cdb = service_action(0x12);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+fn operation(code: u8) -> Cdb {
+    let mut cdb = [0; 16];
+    cdb[0] = code;
+    cdb
+}
+
+/// SERVICE ACTION IN(16).
+fn service_action(action: u8) -> Cdb {
+    let mut cdb = operation(0x9e);
+    cdb[1] = action;
+    cdb
+}
+
+fn over(code: u8, lba: u64, blocks: u32) -> Cdb {
+    let mut cdb = operation(code);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+fn over_10(code: u8, lba: u64, blocks: u32) -> Option<Cdb> {
+    let mut cdb = operation(code);
+    cdb[2..6].copy_from_slice(&u32::try_from(lba).ok()?.to_be_bytes());
+    cdb[7..9].copy_from_slice(&u16::try_from(blocks).ok()?.to_be_bytes());
+    Some(cdb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_standard_has_them() {
+        let read = read_16(0x0102_0304_0506_0708, 0x090a_0b0c);
+        assert_eq!(read, [0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xa, 0xb, 0xc, 0, 0]);
+        let write = write_10(0x0102_0304, 0x0506, true).unwrap();
+        assert_eq!(write[..10], [0x2a, 8, 1, 2, 3, 4, 0, 5, 6, 0]);
+        assert_eq!(inquiry(Some(0xb0), 64)[..6], [0x12, 1, 0xb0, 0, 64, 0]);
+    }
+
+    #[test]
+    fn short_forms_end_where_their_fields_do() {
+        assert!(read_10(1 << 32, 1).is_none());
+        assert!(read_10(0, 1 << 16).is_none());
+    }
+}

@@ -1,0 +1,68 @@
+//! Asking a portal which targets it has (SendTargets, RFC 7143 appendix C).
+
+use std::rc::Rc;
+
+use crate::error::OpenError;
+use crate::login::Random;
+use crate::open::Asking;
+use crate::settings::Settings;
+use crate::url::Portal;
+
+/// A target that a portal has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// Its iSCSI name.
+    pub name: String,
+    /// Where it can be reached: `host:port,tag`, an IPv6 address in brackets. Empty if the target does not say:
+    /// then it is where it was asked.
+    pub addresses: Vec<String>,
+}
+
+/// Asks a portal for the targets that we may see.
+pub async fn discover(
+    portal: &Portal,
+    settings: &Settings,
+    random: Random,
+) -> Result<Vec<Discovered>, OpenError> {
+    // A discovery session has one connection (RFC 7143 section 4.3).
+    let settings = Settings { connections: 1, ..settings.clone() };
+    let asking = Asking { settings: &settings, random, target_name: None };
+    let (session, _) = asking.session(portal).await?;
+    let answered = session.send_targets("All").await;
+    let closing = Rc::clone(&session);
+    reactor::spawn(async move { closing.close().await });
+    let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
+    targets(&text).ok_or(OpenError::Nonsense("SendTargets"))
+}
+
+/// A TargetName begins a target, and every TargetAddress until the next is one of its.
+fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
+    let mut targets: Vec<Discovered> = Vec::new();
+    for pair in iscsi::text::parse(text).ok()? {
+        match pair.key {
+            "TargetName" => targets.push(Discovered { name: pair.value.to_owned(), addresses: Vec::new() }),
+            "TargetAddress" => targets.last_mut()?.addresses.push(pair.value.to_owned()),
+            _ => {}
+        }
+    }
+    Some(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_belong_to_the_name_before_them() {
+        let text = b"TargetName=iqn.a:1\0TargetAddress=[::1]:3260,1\0TargetAddress=10.0.0.1:3260,2\0TargetName=iqn.a:2\0";
+        let found = targets(text).unwrap();
+        assert_eq!(found[0].addresses, ["[::1]:3260,1", "10.0.0.1:3260,2"]);
+        assert_eq!((found[1].name.as_str(), found[1].addresses.len()), ("iqn.a:2", 0));
+    }
+
+    #[test]
+    fn an_address_of_nobody_makes_no_sense() {
+        assert_eq!(targets(b"TargetAddress=10.0.0.1:3260,1\0"), None);
+        assert_eq!(targets(b""), Some(Vec::new()));
+    }
+}

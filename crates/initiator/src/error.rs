@@ -1,0 +1,191 @@
+//! What can go wrong, and whose fault it was.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use block::DeviceError;
+use iscsi::initiator::Fatal;
+use iscsi::login::LoginFailure;
+
+use crate::sense::Sense;
+use crate::url::UrlError;
+
+/// Why a command has no status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The connection it was on is gone, or the session is.
+    ConnectionLost,
+    /// The target did not answer in time.
+    TimedOut,
+    /// The target refused the PDU, or ended the command without carrying it out.
+    Rejected,
+    /// The data are longer than a command can move.
+    TooLong,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::ConnectionLost => write!(f, "the connection to the target is lost"),
+            CommandError::TimedOut => write!(f, "the target did not answer in time"),
+            CommandError::Rejected => write!(f, "the target rejected the command's PDU"),
+            CommandError::TooLong => write!(f, "a command moves less than 4 GiB"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl From<CommandError> for DeviceError {
+    fn from(error: CommandError) -> DeviceError {
+        match error {
+            CommandError::ConnectionLost | CommandError::Rejected => DeviceError::NotReady,
+            CommandError::TimedOut => DeviceError::TimedOut,
+            CommandError::TooLong => DeviceError::OutOfRange,
+        }
+    }
+}
+
+/// Why a LUN could not be attached, or a portal not be asked.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The URL is wrong.
+    Url(UrlError),
+    /// The host has no address.
+    Resolve {
+        /// The host.
+        host: String,
+        /// What the resolver said.
+        error: io::Error,
+    },
+    /// The resolver knows the host, and no address of it.
+    NoAddress(String),
+    /// Not a name that an iSCSI node may have.
+    Name(String),
+    /// No connection came about.
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The connection broke while logging in, or while the LUN was being looked at.
+    Broken {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        ending: Ending,
+    },
+    /// The target, or what we hold against it, did not let us in.
+    Login {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: LoginFailure,
+    },
+    /// The login took longer than it may.
+    LoginTimedOut(SocketAddr),
+    /// The target sends us elsewhere, again and again.
+    Redirected(SocketAddr),
+    /// The target has no such LUN.
+    NoSuchLun(u16),
+    /// The LUN is something else than a disk: its peripheral device type (SPC-4 6.6.2).
+    NotADisk(u8),
+    /// A command that every disk must know failed.
+    Command {
+        /// Which.
+        name: &'static str,
+        /// Why it has no status.
+        error: CommandError,
+    },
+    /// A command that every disk must know was refused.
+    Refused {
+        /// Which.
+        name: &'static str,
+        /// Its status.
+        status: u8,
+        /// What it said.
+        sense: Option<Sense>,
+    },
+    /// The answer to a command makes no sense.
+    Nonsense(&'static str),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Url(error) => error.fmt(f),
+            OpenError::Resolve { host, error } => write!(f, "{host}: {error}"),
+            OpenError::NoAddress(host) => write!(f, "{host} has no address"),
+            OpenError::Name(name) => {
+                write!(f, "{name:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")
+            }
+            OpenError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
+            OpenError::Broken { address, ending } => write!(f, "the connection to {address} broke: {ending}"),
+            OpenError::Login { address, why } => write!(f, "{address}: {why}"),
+            OpenError::LoginTimedOut(address) => write!(f, "the login at {address} took too long"),
+            OpenError::Redirected(address) => write!(f, "{address} sends us on too often"),
+            OpenError::NoSuchLun(lun) => write!(f, "the target has no LUN {lun}"),
+            OpenError::NotADisk(kind) => write!(f, "the LUN is no disk: its device type is {kind:#04x}"),
+            OpenError::Command { name, error } => write!(f, "{name} failed: {error}"),
+            OpenError::Refused { name, status, sense: None } => {
+                write!(f, "{name} ended with status {status:#04x}")
+            }
+            OpenError::Refused { name, sense: Some(Sense { key, code, qualifier, .. }), .. } => {
+                write!(f, "{name} was refused with sense {key:x}/{code:02x}/{qualifier:02x}")
+            }
+            OpenError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<UrlError> for OpenError {
+    fn from(error: UrlError) -> OpenError {
+        OpenError::Url(error)
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// We said good-bye, and the target agreed.
+    LoggedOut,
+    /// The target closed the connection.
+    Closed,
+    /// The target said nothing any more, even when asked.
+    Silent,
+    /// The network failed.
+    Io(io::Error),
+    /// In the middle of a login came a PDU that no login has.
+    NotALogin,
+    /// A header's digest was wrong, so nobody knows where the next PDU begins (RFC 7143 section 7.7).
+    HeaderDigest,
+    /// The target broke a rule.
+    Fatal(Fatal),
+    /// The machine named a place for data that their command does not have: a mistake of ours.
+    NoPlace,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::LoggedOut => write!(f, "logged out"),
+            Ending::Closed => write!(f, "the target closed it"),
+            Ending::Silent => write!(f, "the target is silent, even when asked"),
+            Ending::Io(error) => error.fmt(f),
+            Ending::NotALogin => write!(f, "what came is no answer to a login"),
+            Ending::HeaderDigest => write!(f, "a header came with a wrong digest"),
+            Ending::Fatal(fatal) => write!(f, "the target broke a rule: {fatal}"),
+            Ending::NoPlace => write!(f, "data came for which there is no place"),
+        }
+    }
+}
+
+impl From<Fatal> for Ending {
+    fn from(fatal: Fatal) -> Ending {
+        Ending::Fatal(fatal)
+    }
+}

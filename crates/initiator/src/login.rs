@@ -1,0 +1,179 @@
+//! Logging one connection in: from an address to full feature phase.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+
+use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials};
+use iscsi::login::{
+    Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX, Transmit,
+};
+use iscsi::negotiate::{DigestKind, Offers};
+use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
+use reactor::{InSlice, OutSlice, Stream};
+
+use crate::error::{Ending, OpenError};
+use crate::settings::Settings;
+
+/// A source of random numbers fit for secrets.
+pub type Random = fn(&mut [u8]);
+
+/// A connection that has logged in.
+pub(crate) struct LoggedIn {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) attached: Attached,
+    /// What came behind the last login response.
+    pub(crate) already: Vec<u8>,
+}
+
+/// How a login ended, if it was not refused.
+pub(crate) enum Outcome {
+    LoggedIn(LoggedIn),
+    /// The target is elsewhere: `host[:port][,tag]`.
+    Redirected(String),
+}
+
+/// Connects to `address` and logs in there, in the time that the settings give it.
+pub(crate) async fn log_in(
+    address: SocketAddr,
+    settings: &Settings,
+    config: InitiatorConfig,
+) -> Result<Outcome, OpenError> {
+    let login = async {
+        let stream = connect(address, settings).await?;
+        Wire { stream, address, received: Vec::new() }.run(InitiatorLogin::new(config)).await
+    };
+    reactor::timeout(settings.login_time, login).await.unwrap_or(Err(OpenError::LoginTimedOut(address)))
+}
+
+/// What the settings offer a target.
+pub(crate) fn offers(settings: &Settings) -> Offers {
+    Offers {
+        header_digest: vec![digest(settings.header_digest)],
+        data_digest: vec![digest(settings.data_digest)],
+        max_connections: settings.connections,
+        initial_r2t: settings.initial_r2t,
+        immediate_data: settings.immediate_data,
+        max_recv_data_segment_length: settings.max_segment_bytes,
+        max_burst_length: settings.max_burst_bytes,
+        first_burst_length: settings.first_burst_bytes.min(settings.max_burst_bytes),
+        max_outstanding_r2t: settings.max_outstanding_r2t,
+        ..Offers::of_initiator()
+    }
+}
+
+/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login.
+pub(crate) fn chap(settings: &Settings, random: Random) -> Option<ChapClaim> {
+    let initiator = settings.account.clone()?;
+    let target = settings.target_account.clone().map(|account: Credentials| {
+        let mut fresh = [0; 1 + CHALLENGE_BYTES];
+        random(&mut fresh);
+        let [identifier, bytes @ ..] = fresh;
+        (account, Challenge { identifier, bytes: bytes.to_vec() })
+    });
+    Some(ChapClaim { algorithms: Algorithm::ALL.to_vec(), initiator, target })
+}
+
+/// As long as the longest hash: an answer cannot be guessed more easily than the hash be broken.
+const CHALLENGE_BYTES: usize = 32;
+
+fn digest(wanted: bool) -> DigestKind {
+    if wanted { DigestKind::Crc32c } else { DigestKind::None }
+}
+
+async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Stream>, OpenError> {
+    let failed = |error| OpenError::Connect { address, error };
+    let stream = reactor::world().connect(address, &settings.stream).map_err(failed)?;
+    poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
+    // An attempt that failed makes the stream writable too; the first write, of nothing yet, tells.
+    match stream.try_write(&[]) {
+        Ok(_) => Ok(stream),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(stream),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// A connection while it logs in: few and short PDUs, one at a time.
+struct Wire {
+    stream: Box<dyn Stream>,
+    address: SocketAddr,
+    received: Vec<u8>,
+}
+
+impl Wire {
+    async fn run(mut self, mut login: InitiatorLogin) -> Result<Outcome, OpenError> {
+        let address = self.address;
+        loop {
+            while let Some(pdu) = login.poll_transmit() {
+                self.send(&pdu).await.map_err(|ending| OpenError::Broken { address, ending })?;
+            }
+            match login.poll_event() {
+                Some(InitiatorEvent::LoggedIn(attached)) => {
+                    let Wire { stream, received, .. } = self;
+                    return Ok(Outcome::LoggedIn(LoggedIn {
+                        stream,
+                        attached: *attached,
+                        already: received,
+                    }));
+                }
+                Some(InitiatorEvent::Redirected { address, .. }) => return Ok(Outcome::Redirected(address)),
+                Some(InitiatorEvent::Failed(why)) => return Err(OpenError::Login { address, why }),
+                None => {}
+            }
+            let (bhs, data) = self.receive().await.map_err(|ending| OpenError::Broken { address, ending })?;
+            login.handle_pdu(&bhs, &data);
+        }
+    }
+
+    async fn send(&mut self, pdu: &Transmit) -> Result<(), Ending> {
+        let mut bytes = pdu.bhs.0.to_vec();
+        bytes.extend_from_slice(&pdu.data);
+        bytes.resize(bytes.len() + pad_bytes(pdu.data.len()), 0);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match self.stream.try_write(&[OutSlice::Bytes(rest)]) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.stream.poll_writable(cx)).await.map_err(Ending::Io)?;
+                }
+                Err(error) => return Err(Ending::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next PDU. There are no digests yet, and login PDUs have no additional header segments.
+    async fn receive(&mut self) -> Result<(Bhs, Vec<u8>), Ending> {
+        self.fill(BHS_BYTES).await?;
+        let bhs = Bhs(std::array::from_fn(|i| self.received[i]));
+        let length = bhs.data_segment_length() as usize;
+        if length > LOGIN_DATA_BYTES_MAX || bhs.total_ahs_length() > 0 {
+            return Err(Ending::NotALogin);
+        }
+        let end = BHS_BYTES + length;
+        let whole = end + pad_bytes(length);
+        self.fill(whole).await?;
+        let data = self.received[BHS_BYTES..end].to_vec();
+        self.received.drain(..whole);
+        Ok((bhs, data))
+    }
+
+    /// Receives until so many bytes are there. What came behind them stays for later.
+    async fn fill(&mut self, bytes: usize) -> Result<(), Ending> {
+        while self.received.len() < bytes {
+            let before = self.received.len();
+            self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
+            let outcome = self.stream.try_read(&mut [InSlice::Bytes(&mut self.received[before..])]);
+            self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
+            match outcome {
+                Ok(0) => return Err(Ending::Closed),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(Ending::Io)?;
+                }
+                Err(error) => return Err(Ending::Io(error)),
+            }
+        }
+        Ok(())
+    }
+}

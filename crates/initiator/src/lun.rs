@@ -1,0 +1,391 @@
+//! A logical unit of a target as a block device.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use block::{
+    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending,
+    Profile, Run, Slice,
+};
+use iscsi::pdu::Lun;
+
+use crate::cdb::{self, Cdb};
+use crate::error::{CommandError, OpenError};
+use crate::probe::{self, Limits};
+use crate::remote_target::RemoteTarget;
+use crate::sense::{Sense, Verdict, verdict};
+use crate::tasks::{Status, Transfer};
+
+/// A logical unit at the other end of a network.
+///
+/// It may be used from any thread that runs a reactor. The session lives on the thread that opened it: requests
+/// from there go straight to it, without a lock or a message; those from other threads travel to it and back. Its
+/// reactor must go on running for as long as the LUN is in use. When the last LUN of a session is dropped, the
+/// session logs out.
+pub struct RemoteLun {
+    target: Arc<RemoteTarget>,
+    lun: Lun,
+    geometry: Geometry,
+    profile: Profile,
+    limits: Limits,
+    /// The target has refused WRITE SAME(16) before.
+    no_write_same: AtomicBool,
+}
+
+/// A target's answer to a command of the caller's own.
+#[derive(Debug)]
+pub struct Answer {
+    /// The SCSI status (SAM-5 table 45).
+    pub status: u8,
+    /// What the target said with it.
+    pub sense: Option<Sense>,
+    /// The data that came; nothing if none were asked for.
+    pub data: Buffer,
+    /// How far the data that were expected and those that the command moves are apart.
+    pub residual: iscsi::pdu::Residual,
+}
+
+impl RemoteLun {
+    /// Looks at a LUN of `target`: what it is, how large, and what it can do.
+    pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
+        let lun = address(number);
+        let probed = probe::look(&target, lun, number).await?;
+        let probe::Probed { geometry, profile, limits } = probed;
+        Ok(RemoteLun { target, lun, geometry, profile, limits, no_write_same: AtomicBool::new(false) })
+    }
+
+    /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
+    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
+        let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
+        let data = match transfer {
+            Transfer::In { mut buffer, range } => {
+                buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
+                buffer.truncate(status.in_bytes);
+                buffer
+            }
+            Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
+        };
+        let sense = Sense::parse(&status.sense);
+        Ok(Answer { status: status.status, sense, data, residual: status.residual })
+    }
+
+    /// The session that the LUN is reached by.
+    pub fn target(&self) -> &Arc<RemoteTarget> {
+        &self.target
+    }
+
+    /// Logs out and waits until the target has agreed, or has had the time for it.
+    pub async fn close(self) {
+        self.target.close().await;
+    }
+
+    /// Sends a command until it is carried out, or until it is certain that it will not be.
+    async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
+        let mut patience = Patience::new();
+        loop {
+            let (status, back) = self.target.execute(self.lun, cdb, transfer).await?;
+            transfer = back;
+            match verdict(status.status, Sense::parse(&status.sense), what.extent, what.writing) {
+                Verdict::Done => return Ok(Done { status, transfer }),
+                Verdict::Again => patience.once_more()?,
+                Verdict::AgainLater => patience.pause(self.target.command_time()).await?,
+                Verdict::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn read_piece(
+        &self,
+        piece: Extent,
+        buffer: Buffer,
+        range: Range<usize>,
+    ) -> Result<Buffer, DeviceError> {
+        let wanted = range.len();
+        let what = What { extent: piece, writing: false };
+        let cdb = self.read_cdb(piece)?;
+        let done = self.carry_out(what, cdb, Transfer::In { buffer, range }).await?;
+        match done.transfer {
+            Transfer::In { buffer, .. } if done.status.in_bytes == wanted => Ok(buffer),
+            // GOOD with less data than the blocks have: whatever it is, it is not what was written there.
+            _ => Err(DeviceError::Unreadable(piece.lba)),
+        }
+    }
+
+    async fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
+        let what = What { extent: piece, writing: true };
+        let cdb = self.write_cdb(piece, stable)?;
+        self.carry_out(what, cdb, Transfer::Out(data)).await.map(|_| ())
+    }
+
+    fn read_cdb(&self, piece: Extent) -> Result<Cdb, DeviceError> {
+        let blocks = blocks_of(piece)?;
+        let short = self.limits.short_commands.then(|| cdb::read_10(piece.lba.0, blocks));
+        short.unwrap_or(Some(cdb::read_16(piece.lba.0, blocks))).ok_or(DeviceError::OutOfRange)
+    }
+
+    fn write_cdb(&self, piece: Extent, stable: bool) -> Result<Cdb, DeviceError> {
+        let blocks = blocks_of(piece)?;
+        let short = self.limits.short_commands.then(|| cdb::write_10(piece.lba.0, blocks, stable));
+        short.unwrap_or(Some(cdb::write_16(piece.lba.0, blocks, stable))).ok_or(DeviceError::OutOfRange)
+    }
+
+    async fn write_same(&self, extent: Extent, unmap: bool) -> Result<(), DeviceError> {
+        let zero = Buffer::zeroed(self.geometry.block_size.bytes() as usize).share();
+        for piece in pieces(extent, self.limits.write_same_blocks) {
+            let what = What { extent: piece, writing: true };
+            let cdb = cdb::write_same_16(piece.lba.0, blocks_of(piece)?, unmap);
+            self.carry_out(what, cdb, Transfer::Out(zero.clone())).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_zero_blocks(&self, extent: Extent) -> Result<(), DeviceError> {
+        let step = self.limits.transfer_blocks.min(ZEROS_BYTES >> self.geometry.block_size.shift()).max(1);
+        let longest = Extent { lba: extent.lba, blocks: Blocks(extent.blocks.0.min(u64::from(step))) };
+        let zeros = Buffer::zeroed(self.geometry.length(longest) as usize).share();
+        for piece in pieces(extent, step) {
+            let data = zeros.part(0..self.geometry.length(piece) as usize).ok_or(DeviceError::OutOfRange)?;
+            self.write_piece(piece, data, false).await?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), DeviceError> {
+        if self.geometry.contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    /// Where a piece's bytes lie within those of its extent.
+    fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
+        let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
+        start..start + self.geometry.length(piece) as usize
+    }
+}
+
+impl BlockDevice for RemoteLun {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent)?;
+            for piece in pieces(extent, self.limits.transfer_blocks) {
+                buffer = self.read_piece(piece, buffer, self.bytes_within(extent, piece)).await?;
+            }
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            for piece in pieces(extent, self.limits.transfer_blocks) {
+                let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
+                self.write_piece(piece, data, durability == Durability::Stable).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let all = Extent { lba: Lba(0), blocks: self.geometry.blocks };
+            let what = What { extent: all, writing: true };
+            match self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await {
+                Ok(_) => Ok(()),
+                // A target without a cache need not know the command.
+                Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// By WRITE SAME with UNMAP: the UNMAP command promises nothing about parts of a granule, and this trait does.
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            if self.profile.thin {
+                self.write_same(extent, true).await
+            } else {
+                Err(DeviceError::Unsupported)
+            }
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent)?;
+            if !self.no_write_same.load(Relaxed) {
+                match self.write_same(extent, may_unmap && self.profile.thin).await {
+                    Err(DeviceError::Unsupported) => self.no_write_same.store(true, Relaxed),
+                    other => return other,
+                }
+            }
+            self.write_zero_blocks(extent).await
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check(extent)?;
+            let mapped = vec![Run { extent, allocation: Allocation::Mapped }];
+            if !self.profile.thin || extent.is_empty() {
+                return Ok(mapped);
+            }
+            let bytes = 8 + 16 * runs_max.clamp(1, RUNS_MAX);
+            let cdb = cdb::get_lba_status(extent.lba.0, bytes as u32);
+            let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
+            let done = match self.carry_out(What { extent, writing: false }, cdb, transfer).await {
+                Err(DeviceError::Unsupported) => return Ok(mapped),
+                done => done?,
+            };
+            let Transfer::In { buffer, .. } = done.transfer else { return Ok(mapped) };
+            let runs = runs(buffer.get(..done.status.in_bytes).unwrap_or_default(), extent);
+            Ok(if runs.is_empty() { mapped } else { runs })
+        })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.target.quiesced().await?) })
+    }
+}
+
+/// What a command is about, for errors to name it.
+#[derive(Clone, Copy)]
+struct What {
+    extent: Extent,
+    writing: bool,
+}
+
+/// A command that was carried out.
+struct Done {
+    status: Status,
+    transfer: Transfer,
+}
+
+/// How often a command is sent again.
+struct Patience {
+    left: u32,
+    pause: Duration,
+    /// Known from the first pause on: most commands never ask for the time.
+    until: Option<Instant>,
+}
+
+/// Unit attentions queue up, one for each thing that has happened; no more kinds of them are known.
+const TIMES_AT_ONCE: u32 = 10;
+/// What zeros are written by, where the target cannot make them itself.
+const ZEROS_BYTES: u32 = 1 << 20;
+/// What one GET LBA STATUS asks for.
+const RUNS_MAX: usize = 256;
+const PAUSE_FIRST: Duration = Duration::from_millis(8);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { left: TIMES_AT_ONCE, pause: PAUSE_FIRST, until: None }
+    }
+
+    fn once_more(&mut self) -> Result<(), DeviceError> {
+        self.left = self.left.checked_sub(1).ok_or(DeviceError::NotReady)?;
+        Ok(())
+    }
+
+    async fn pause(&mut self, time: Duration) -> Result<(), DeviceError> {
+        let now = reactor::now();
+        if now + self.pause > *self.until.get_or_insert(now + time) {
+            return Err(DeviceError::NotReady);
+        }
+        reactor::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_LONGEST);
+        Ok(())
+    }
+}
+
+/// The extent cut into pieces of at most `most` blocks.
+fn pieces(extent: Extent, most: u32) -> impl Iterator<Item = Extent> {
+    let most = u64::from(most.max(1));
+    (0..extent.blocks.0.div_ceil(most)).map(move |index| {
+        let before = index * most;
+        Extent::new(extent.lba.0 + before, most.min(extent.blocks.0 - before))
+    })
+}
+
+fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
+    u32::try_from(piece.blocks.0).map_err(|_| DeviceError::OutOfRange)
+}
+
+/// The LUN of this number: peripheral device addressing below 256, flat space addressing from there on (SAM-5
+/// 4.7.7.2 and 4.7.7.4), which is how targets number them.
+pub(crate) fn address(number: u16) -> Lun {
+    let flat = if number < 256 { 0 } else { 0x4000 };
+    Lun(u64::from(flat | number) << 48)
+}
+
+/// The descriptors of GET LBA STATUS (SBC-3 5.6.2), as far as they cover the extent from its start without a gap.
+fn runs(answer: &[u8], extent: Extent) -> Vec<Run> {
+    let Some(end) = extent.end() else { return Vec::new() };
+    let mut runs = Vec::new();
+    let mut next = extent.lba.0;
+    for descriptor in answer.get(8..).unwrap_or_default().chunks_exact(16) {
+        let number = |range: Range<usize>| descriptor[range].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let (lba, blocks) = (number(0..8), number(8..12));
+        let stop = lba.saturating_add(blocks).min(end.0);
+        if lba > next || stop <= next {
+            break;
+        }
+        // 1 is deallocated; 0 is mapped and 2 anchored, which both take space.
+        let deallocated = descriptor[12] & 0x0f == 1;
+        let allocation = if deallocated { Allocation::Deallocated } else { Allocation::Mapped };
+        runs.push(Run { extent: Extent::new(next, stop - next), allocation });
+        next = stop;
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptor(lba: u64, blocks: u32, status: u8) -> Vec<u8> {
+        [&lba.to_be_bytes()[..], &blocks.to_be_bytes()[..], &[status, 0, 0, 0]].concat()
+    }
+
+    #[test]
+    fn an_extent_is_cut_into_pieces_without_a_gap() {
+        let cut: Vec<Extent> = pieces(Extent::new(10, 25), 10).collect();
+        assert_eq!(cut, [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]);
+        assert_eq!(pieces(Extent::new(10, 0), 10).count(), 0);
+    }
+
+    #[test]
+    fn runs_begin_at_the_extent_and_end_with_it() {
+        let answer = [vec![0; 8], descriptor(0, 100, 0), descriptor(100, 1000, 1)].concat();
+        let expected = [
+            Run { extent: Extent::new(50, 50), allocation: Allocation::Mapped },
+            Run { extent: Extent::new(100, 20), allocation: Allocation::Deallocated },
+        ];
+        assert_eq!(runs(&answer, Extent::new(50, 70)), expected);
+    }
+
+    #[test]
+    fn runs_of_a_target_that_tells_tales_are_cut_short() {
+        let gap = [vec![0; 8], descriptor(0, 10, 0), descriptor(20, 10, 1)].concat();
+        assert_eq!(runs(&gap, Extent::new(0, 100)).len(), 1);
+        let behind = [vec![0; 8], descriptor(0, 10, 0)].concat();
+        assert!(runs(&behind, Extent::new(50, 10)).is_empty());
+        let endless = [vec![0; 8], descriptor(u64::MAX - 1, u32::MAX, 0)].concat();
+        assert!(runs(&endless, Extent::new(50, 10)).is_empty());
+    }
+
+    #[test]
+    fn large_lun_numbers_are_written_flat() {
+        assert_eq!(address(1), Lun(0x0001_0000_0000_0000));
+        assert_eq!(address(300), Lun(0x412c_0000_0000_0000));
+    }
+}

@@ -1,0 +1,142 @@
+//! A session as its LUNs hold it: within reach on its own thread, by message from any other.
+//!
+//! A session cannot leave its thread, and a block device must be usable from all of them. So the session stays in
+//! a list of its thread, and a [`RemoteTarget`] finds it there by a number that is never given twice. On another thread
+//! nothing has that number, and the command travels by mailbox to a task beside the session.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use iscsi::negotiate::Parameters;
+use iscsi::pdu::Lun;
+use reactor::{Receiver, Sender, mailbox};
+
+use crate::cdb::Cdb;
+use crate::error::{CommandError, OpenError};
+use crate::lun::RemoteLun;
+use crate::session::{Order, Session};
+use crate::tasks::{Ended, Status, Transfer};
+
+/// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
+pub struct RemoteTarget {
+    key: u64,
+    jobs: Sender<Job>,
+    parameters: Parameters,
+    command_time: Duration,
+}
+
+/// What another thread wants of the session.
+enum Job {
+    Command(Order, Sender<Ended>),
+    Quiesce(Sender<()>),
+    LogOut(Sender<()>),
+}
+
+static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The sessions of this thread: few, so that looking one up is a comparison or two.
+    static HERE: RefCell<Vec<(u64, Rc<Session>)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl RemoteTarget {
+    /// Makes a session of this thread reachable, and sees to it from now on.
+    pub(crate) fn new(
+        session: Rc<Session>,
+        parameters: Parameters,
+        command_time: Duration,
+    ) -> Arc<RemoteTarget> {
+        let key = NEXT_KEY.fetch_add(1, Relaxed);
+        let (jobs, receiver) = mailbox();
+        HERE.with_borrow_mut(|here| here.push((key, Rc::clone(&session))));
+        reactor::spawn(attend(session, key, receiver));
+        Arc::new(RemoteTarget { key, jobs, parameters, command_time })
+    }
+
+    /// What the leading login agreed on.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Looks at one of the target's LUNs: what it is, how large, and what it can do.
+    pub async fn lun(self: &Arc<Self>, number: u16) -> Result<RemoteLun, OpenError> {
+        RemoteLun::attach(Arc::clone(self), number).await
+    }
+
+    pub(crate) fn command_time(&self) -> Duration {
+        self.command_time
+    }
+
+    /// Sends a command and gives its status, and its data back.
+    pub(crate) async fn execute(
+        &self,
+        lun: Lun,
+        cdb: Cdb,
+        transfer: Transfer,
+    ) -> Result<(Status, Transfer), CommandError> {
+        let order = Order { lun, cdb, transfer };
+        let ended = match self.here() {
+            Some(session) => session.request(order).await,
+            None => self.ask(|reply| Job::Command(order, reply)).await.ok_or(CommandError::ConnectionLost)?,
+        };
+        Ok((ended.outcome?, ended.transfer))
+    }
+
+    /// Ends when no request that was dropped before can reach the target any more.
+    pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
+        match self.here() {
+            Some(session) => session.quiesced().await,
+            None => self.ask(Job::Quiesce).await.ok_or(CommandError::ConnectionLost)?,
+        }
+        Ok(())
+    }
+
+    /// Logs out, and ends when the session has.
+    pub async fn close(&self) {
+        match self.here() {
+            Some(session) => session.close().await,
+            // A session that does not answer any more has ended.
+            None => drop(self.ask(Job::LogOut).await),
+        }
+    }
+
+    fn here(&self) -> Option<Rc<Session>> {
+        HERE.with_borrow(|here| {
+            here.iter().find(|(key, _)| *key == self.key).map(|(_, session)| Rc::clone(session))
+        })
+    }
+
+    async fn ask<T: Send>(&self, job: impl FnOnce(Sender<T>) -> Job) -> Option<T> {
+        let (reply, mut answer) = mailbox();
+        self.jobs.send(job(reply)).ok()?;
+        answer.recv().await
+    }
+}
+
+/// Does what other threads want, and ends the session when nobody holds it any more.
+async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        let session = Rc::clone(&session);
+        reactor::spawn(async move {
+            // Who does not wait for the answer any more does not need it.
+            match job {
+                Job::Command(order, reply) => {
+                    let _ = reply.send(session.request(order).await);
+                }
+                Job::Quiesce(reply) => {
+                    session.quiesced().await;
+                    let _ = reply.send(());
+                }
+                Job::LogOut(reply) => {
+                    session.close().await;
+                    let _ = reply.send(());
+                }
+            }
+        });
+    }
+    HERE.with_borrow_mut(|here| here.retain(|(other, _)| *other != key));
+    session.close().await;
+}

@@ -1,0 +1,153 @@
+//! From where the bytes lie to the socket.
+//!
+//! What the machine wants to say in one round goes out by one write: headers, paddings and digests are staged
+//! one behind the other, payloads stay where they are until the kernel takes them.
+
+use std::io;
+
+use block::Slice;
+use iscsi::framing::Framing;
+use iscsi::initiator::{ConnectionId, Payload, Transmit};
+use reactor::{OutSlice, Stream};
+
+use crate::error::Ending;
+use crate::parts::Parts;
+use crate::tasks::Tasks;
+
+/// The sending half of a connection.
+pub(crate) struct Sender {
+    framing: Framing,
+    /// Headers and the like of everything in `chunks`.
+    staged: Vec<u8>,
+    chunks: Vec<Chunk>,
+    /// How many chunks are sent, and how much of the one after them.
+    sent_chunks: usize,
+    sent_bytes: usize,
+}
+
+enum Chunk {
+    /// A part of `staged`, from here to here.
+    Staged(usize, usize),
+    /// A write's data, which stay alive until they are sent even if their command is given up.
+    Data(Slice),
+}
+
+/// What one write takes: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
+const SLICES_MAX: usize = 64;
+/// Payloads this short are copied: less work than another slice for the kernel.
+const COPIED_BYTES_MAX: usize = 512;
+/// PDUs of a round. A window of 256 commands goes out in four.
+const ROUND_CHUNKS: usize = 2 * SLICES_MAX;
+
+impl Sender {
+    pub(crate) fn new(framing: Framing) -> Sender {
+        Sender { framing, staged: Vec::new(), chunks: Vec::new(), sent_chunks: 0, sent_bytes: 0 }
+    }
+
+    /// Whether everything the machine has said so far is with the kernel.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Sends everything the machine has to say on this connection. Whether all of it found room.
+    pub(crate) fn send(
+        &mut self,
+        stream: &dyn Stream,
+        id: ConnectionId,
+        parts: &mut Parts,
+    ) -> Result<bool, Ending> {
+        loop {
+            while self.chunks.len() < ROUND_CHUNKS {
+                let Some(transmit) = parts.machine.poll_transmit(id) else { break };
+                self.stage(transmit, &parts.tasks)?;
+            }
+            if self.chunks.is_empty() {
+                return Ok(true);
+            }
+            match self.write(stream) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(Ending::Io(error)),
+            }
+        }
+    }
+
+    fn stage(&mut self, transmit: Transmit, tasks: &Tasks) -> Result<(), Ending> {
+        let begin = self.staged.len();
+        self.staged.extend_from_slice(&transmit.header.0);
+        self.staged.extend_from_slice(&transmit.ahs);
+        self.framing.end_header(&mut self.staged, begin);
+        match transmit.payload {
+            Payload::None => self.push_staged(begin),
+            Payload::Inline(bytes) => {
+                self.staged.extend_from_slice(&bytes);
+                self.framing.end_data(&mut self.staged, &bytes);
+                self.push_staged(begin);
+            }
+            Payload::Task { task, offset, length } => {
+                let (offset, length) = (offset as usize, length as usize);
+                let data = tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                if length <= COPIED_BYTES_MAX {
+                    self.staged.extend_from_slice(&data);
+                } else {
+                    self.push_staged(begin);
+                    self.chunks.push(Chunk::Data(data.clone()));
+                }
+                let end = self.staged.len();
+                self.framing.end_data(&mut self.staged, &data);
+                self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything staged from `begin` on is next, in one piece with what was staged just before it.
+    fn push_staged(&mut self, begin: usize) {
+        let end = self.staged.len();
+        match self.chunks.last_mut() {
+            Some(Chunk::Staged(_, last)) if *last == begin => *last = end,
+            _ if begin < end => self.chunks.push(Chunk::Staged(begin, end)),
+            _ => {}
+        }
+    }
+
+    /// Offers the kernel what is left.
+    fn write(&mut self, stream: &dyn Stream) -> io::Result<()> {
+        while self.sent_chunks < self.chunks.len() {
+            let mut slices = [OutSlice::Bytes(&[]); SLICES_MAX];
+            let mut count = 0;
+            for (slice, chunk) in slices.iter_mut().zip(&self.chunks[self.sent_chunks..]) {
+                *slice = OutSlice::Bytes(self.bytes(chunk));
+                count += 1;
+            }
+            if let OutSlice::Bytes(first) = &mut slices[0] {
+                *first = &first[self.sent_bytes..];
+            }
+            let sent = stream.try_write(&slices[..count])?;
+            self.advance(sent);
+        }
+        self.staged.clear();
+        self.chunks.clear();
+        self.sent_chunks = 0;
+        Ok(())
+    }
+
+    fn bytes<'a>(&'a self, chunk: &'a Chunk) -> &'a [u8] {
+        match chunk {
+            Chunk::Staged(begin, end) => &self.staged[*begin..*end],
+            Chunk::Data(data) => data,
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.sent_bytes += sent;
+        while let Some(chunk) = self.chunks.get(self.sent_chunks) {
+            let length = self.bytes(chunk).len();
+            if self.sent_bytes < length {
+                return;
+            }
+            self.sent_bytes -= length;
+            self.sent_chunks += 1;
+        }
+    }
+}

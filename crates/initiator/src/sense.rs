@@ -1,0 +1,174 @@
+//! What a status and its sense data mean for a block device.
+
+use block::{DeviceError, Extent, Lba};
+
+/// What a target says about a command it did not carry out (SPC-4 4.5), as far as anybody here asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sense {
+    /// SENSE KEY.
+    pub key: u8,
+    /// ADDITIONAL SENSE CODE.
+    pub code: u8,
+    /// ADDITIONAL SENSE CODE QUALIFIER.
+    pub qualifier: u8,
+    /// INFORMATION, if it is valid: the block at fault, for errors of the medium.
+    pub information: Option<u64>,
+}
+
+impl Sense {
+    /// Reads fixed or descriptor format; `None` if `bytes` are neither.
+    pub fn parse(bytes: &[u8]) -> Option<Sense> {
+        match bytes.first()? & 0x7f {
+            0x70 | 0x71 => Some(Sense::fixed(bytes)),
+            0x72 | 0x73 => Some(Sense::descriptor(bytes)),
+            _ => None,
+        }
+    }
+
+    /// SPC-4 4.5.3. A target may cut it short: what is missing reads as zero.
+    fn fixed(bytes: &[u8]) -> Sense {
+        let valid = byte(bytes, 0) & 0x80 != 0;
+        let information = bytes.get(3..7).map(big_endian).filter(|_| valid);
+        Sense { key: byte(bytes, 2) & 0x0f, code: byte(bytes, 12), qualifier: byte(bytes, 13), information }
+    }
+
+    /// SPC-4 4.5.2.
+    fn descriptor(bytes: &[u8]) -> Sense {
+        let (key, code, qualifier) = (byte(bytes, 1) & 0x0f, byte(bytes, 2), byte(bytes, 3));
+        Sense {
+            key,
+            code,
+            qualifier,
+            information: information_descriptor(bytes.get(8..).unwrap_or_default()),
+        }
+    }
+}
+
+/// Finds the descriptor of type 0 (SPC-4 4.5.2.2) in a list of them.
+fn information_descriptor(mut descriptors: &[u8]) -> Option<u64> {
+    while let [kind, length, rest @ ..] = descriptors {
+        let body = rest.get(..usize::from(*length))?;
+        if *kind == 0 {
+            return body.get(2..10).map(big_endian).filter(|_| byte(body, 0) & 0x80 != 0);
+        }
+        descriptors = &rest[body.len()..];
+    }
+    None
+}
+
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// SAM-5 table 45, those that occur.
+pub mod status {
+    /// The command was carried out.
+    pub const GOOD: u8 = 0x00;
+    /// It was not, and sense data tell why.
+    pub const CHECK_CONDITION: u8 = 0x02;
+    /// COMPARE AND WRITE and PRE-FETCH: carried out, with a yes.
+    pub const CONDITION_MET: u8 = 0x04;
+    /// Not now.
+    pub const BUSY: u8 = 0x08;
+    /// Another initiator has reserved the logical unit.
+    pub const RESERVATION_CONFLICT: u8 = 0x18;
+    /// No room for another command.
+    pub const TASK_SET_FULL: u8 = 0x28;
+    /// Another initiator's command aborted this one.
+    pub const TASK_ABORTED: u8 = 0x40;
+}
+
+/// What to do about a command that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing: it is done.
+    Done,
+    /// Send it again: the target reported something else instead of doing it.
+    Again,
+    /// Send it again, after a while.
+    AgainLater,
+    /// Give up.
+    Failed(DeviceError),
+}
+
+/// The one place where a SCSI status becomes a device's error. `extent` is what the command was about, and
+/// `writing` whether it was to change it.
+pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing: bool) -> Verdict {
+    match status {
+        status::GOOD | status::CONDITION_MET => Verdict::Done,
+        status::CHECK_CONDITION => of_sense(sense.unwrap_or_default(), extent, writing),
+        status::BUSY | status::TASK_SET_FULL => Verdict::AgainLater,
+        status::TASK_ABORTED => Verdict::Again,
+        // RESERVATION CONFLICT, ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it
+        // so, the device is not ours to use.
+        _ => Verdict::Failed(DeviceError::NotReady),
+    }
+}
+
+fn of_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
+    let lba = sense.information.map_or(extent.lba, Lba);
+    let medium = if writing { DeviceError::Unwritable(lba) } else { DeviceError::Unreadable(lba) };
+    match (sense.key, sense.code, sense.qualifier) {
+        (0x0 | 0x1, _, _) => Verdict::Done, // NO SENSE, RECOVERED ERROR: it was carried out
+        (0x2, 0x04, 0x01) => Verdict::AgainLater, // becoming ready
+        (0x2, _, _) => Verdict::Failed(DeviceError::NotReady),
+        (0x5, 0x21, _) => Verdict::Failed(DeviceError::OutOfRange),
+        (0x5, 0x25, _) => Verdict::Failed(DeviceError::NotReady), // the LUN is gone
+        (0x5, _, _) => Verdict::Failed(DeviceError::Unsupported),
+        (0x6, _, _) => Verdict::Again, // UNIT ATTENTION: reported instead of carrying the command out
+        (0x7, 0x27, 0x07) => Verdict::Failed(DeviceError::NoSpace),
+        (0x7, _, _) => Verdict::Failed(DeviceError::ReadOnly),
+        (0xb, _, _) => Verdict::Again, // ABORTED COMMAND: "may be recovered by trying the command again"
+        _ => Verdict::Failed(medium),  // MEDIUM ERROR, HARDWARE ERROR, MISCOMPARE, vendors' own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EXTENT: Extent = Extent { lba: Lba(100), blocks: block::Blocks(8) };
+
+    fn check(sense: &[u8], writing: bool) -> Verdict {
+        verdict(status::CHECK_CONDITION, Sense::parse(sense), EXTENT, writing)
+    }
+
+    #[test]
+    fn an_error_of_the_medium_names_the_block_the_target_named() {
+        let mut fixed = [0u8; 18];
+        (fixed[0], fixed[2], fixed[6], fixed[12]) = (0xf0, 0x03, 103, 0x11);
+        assert_eq!(check(&fixed, false), Verdict::Failed(DeviceError::Unreadable(Lba(103))));
+        let descriptor = [0x72, 3, 0x0c, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 104];
+        assert_eq!(check(&descriptor, true), Verdict::Failed(DeviceError::Unwritable(Lba(104))));
+    }
+
+    #[test]
+    fn an_error_of_the_medium_without_a_block_is_at_the_first() {
+        assert_eq!(check(&[0x70, 0, 0x03], false), Verdict::Failed(DeviceError::Unreadable(Lba(100))));
+    }
+
+    #[test]
+    fn a_unit_attention_is_no_answer_to_the_command() {
+        assert_eq!(check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false), Verdict::Again);
+    }
+
+    #[test]
+    fn a_full_thin_volume_is_told_from_a_protected_one() {
+        let sense = |qualifier| [0x72, 0x07, 0x27, qualifier, 0, 0, 0, 0];
+        assert_eq!(check(&sense(0x07), true), Verdict::Failed(DeviceError::NoSpace));
+        assert_eq!(check(&sense(0x00), true), Verdict::Failed(DeviceError::ReadOnly));
+    }
+
+    proptest! {
+        #[test]
+        fn any_sense_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), writing: bool) {
+            check(&bytes, writing);
+        }
+    }
+}

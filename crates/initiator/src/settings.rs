@@ -1,0 +1,295 @@
+//! Who logs in, on what terms, and how the connections are made: everything about a session but its address.
+//!
+//! Every setting has a key for URLs, and all keys are in one table. Underscores are as good as hyphens there,
+//! and the names libiscsi uses for the same things are understood.
+
+use std::fmt;
+use std::time::Duration;
+
+use iscsi::chap::{Credentials, Secret};
+use reactor::StreamOptions;
+
+/// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
+/// less.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Our iSCSI name.
+    pub initiator: String,
+    /// How we prove who we are (CHAP), if the target asks.
+    pub account: Option<Credentials>,
+    /// What the target must prove to us (mutual CHAP).
+    pub target_account: Option<Credentials>,
+    /// Connections of the session, 1 to 8. A target that allows fewer gets fewer.
+    pub connections: u16,
+    /// CRC32C over headers.
+    pub header_digest: bool,
+    /// CRC32C over data.
+    pub data_digest: bool,
+    /// A write's first data travel in the command's own PDU.
+    pub immediate_data: bool,
+    /// Even a write's first data wait to be asked for.
+    pub initial_r2t: bool,
+    /// How much of a write may be sent unasked, in bytes.
+    pub first_burst_bytes: u32,
+    /// How much a target asks for at once, and sends in one sequence, in bytes.
+    pub max_burst_bytes: u32,
+    /// The longest data segment we accept, in bytes.
+    pub max_segment_bytes: u32,
+    /// How many R2Ts of one write may be outstanding.
+    pub max_outstanding_r2t: u16,
+    /// How the connections' sockets are set up.
+    pub stream: StreamOptions,
+    /// From connecting to the end of the login.
+    pub login_time: Duration,
+    /// How long a command may take before it is given up.
+    pub command_time: Duration,
+    /// Silence after which the target is asked whether it is alive.
+    pub nop_interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            initiator: "iqn.2026-01.io.linerate:initiator".to_owned(),
+            account: None,
+            target_account: None,
+            connections: 1,
+            header_digest: false,
+            data_digest: false,
+            immediate_data: true,
+            initial_r2t: false,
+            first_burst_bytes: 256 << 10,
+            // open-iscsi's: one R2T asks for a whole large write.
+            max_burst_bytes: 16_776_192,
+            max_segment_bytes: 256 << 10,
+            max_outstanding_r2t: 8,
+            stream: StreamOptions::default(),
+            login_time: Duration::from_secs(15),
+            command_time: Duration::from_secs(30),
+            nop_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A key or value that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingError {
+    /// No setting has this name.
+    Unknown(String),
+    /// The setting takes another kind of value.
+    Value {
+        /// The setting.
+        key: &'static str,
+        /// What it takes.
+        takes: &'static str,
+    },
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingError::Unknown(key) => {
+                write!(f, "no setting is called {key:?}; there are ")?;
+                let mut names = KEYS.iter().map(|key| key.name);
+                names.next().into_iter().try_for_each(|first| f.write_str(first))?;
+                names.try_for_each(|name| write!(f, ", {name}"))
+            }
+            SettingError::Value { key, takes } => write!(f, "{key} takes {takes}"),
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+/// A setting's name, what it takes, and how it is set; `None` if the value does not fit.
+struct Key {
+    name: &'static str,
+    also: &'static str,
+    takes: &'static str,
+    set: fn(&mut Settings, &str) -> Option<()>,
+}
+
+const fn key(
+    name: &'static str,
+    also: &'static str,
+    takes: &'static str,
+    set: fn(&mut Settings, &str) -> Option<()>,
+) -> Key {
+    Key { name, also, takes, set }
+}
+
+const YES_NO: &str = "yes or no";
+const DIGEST: &str = "none or crc32c";
+/// RFC 7143 sections 13.12 to 13.14: "A number from 512 to (2**24 - 1)".
+const BYTES: &str = "a number of bytes from 512 to 16777215";
+const SECONDS: &str = "a number of seconds from 1 to 3600";
+
+/// `also` is libiscsi's name, if it has another. Secrets that are no part of `user%secret` have keys as well.
+const KEYS: &[Key] = &[
+    key("initiator", "initiator-name", "an iSCSI name", |s, v| {
+        s.initiator = iscsi_name(v)?;
+        Some(())
+    }),
+    key("target-user", "", "the name the target proves itself with", |s, v| {
+        s.target_account = Some(Credentials { name: some(v)?.to_owned(), secret: Secret::new(&[]) });
+        Some(())
+    }),
+    key("target-secret", "target-password", "the target's secret, after target-user", |s, v| {
+        s.target_account.as_mut()?.secret = Secret::new(some(v)?.as_bytes());
+        Some(())
+    }),
+    key("connections", "", "a number from 1 to 8", |s, v| {
+        s.connections = number(v, 1, 8)? as u16;
+        Some(())
+    }),
+    key("header-digest", "", DIGEST, |s, v| {
+        s.header_digest = digest(v)?;
+        Some(())
+    }),
+    key("data-digest", "", DIGEST, |s, v| {
+        s.data_digest = digest(v)?;
+        Some(())
+    }),
+    key("immediate-data", "", YES_NO, |s, v| {
+        s.immediate_data = yes_no(v)?;
+        Some(())
+    }),
+    key("initial-r2t", "", YES_NO, |s, v| {
+        s.initial_r2t = yes_no(v)?;
+        Some(())
+    }),
+    key("first-burst", "", BYTES, |s, v| {
+        s.first_burst_bytes = bytes(v)?;
+        Some(())
+    }),
+    key("max-burst", "", BYTES, |s, v| {
+        s.max_burst_bytes = bytes(v)?;
+        Some(())
+    }),
+    key("max-segment", "max-recv-data-segment-length", BYTES, |s, v| {
+        s.max_segment_bytes = bytes(v)?;
+        Some(())
+    }),
+    key("max-outstanding-r2t", "", "a number from 1 to 64", |s, v| {
+        s.max_outstanding_r2t = number(v, 1, 64)? as u16;
+        Some(())
+    }),
+    key("congestion", "", "a congestion control the kernel has, such as cubic", |s, v| {
+        s.stream.congestion = Some(some(v)?.to_owned());
+        Some(())
+    }),
+    key("send-buffer", "", "a number of bytes", |s, v| {
+        s.stream.send_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
+        Some(())
+    }),
+    key("receive-buffer", "", "a number of bytes", |s, v| {
+        s.stream.receive_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
+        Some(())
+    }),
+    key("login-time", "", SECONDS, |s, v| {
+        s.login_time = seconds(v)?;
+        Some(())
+    }),
+    key("command-time", "scsi-timeout", SECONDS, |s, v| {
+        s.command_time = seconds(v)?;
+        Some(())
+    }),
+    key("nop-interval", "", SECONDS, |s, v| {
+        s.nop_interval = seconds(v)?;
+        Some(())
+    }),
+];
+
+impl Settings {
+    /// Sets one setting by its name in URLs.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        let wanted = name.replace('_', "-");
+        let key = KEYS.iter().find(|key| key.name == wanted || (!key.also.is_empty() && key.also == wanted));
+        let key = key.ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
+        (key.set)(self, value).ok_or(SettingError::Value { key: key.name, takes: key.takes })
+    }
+}
+
+fn some(value: &str) -> Option<&str> {
+    (!value.is_empty()).then_some(value)
+}
+
+/// Its form in outline (RFC 7143 section 4.2.7): what exactly is wrong with a name, the login says.
+fn iscsi_name(value: &str) -> Option<String> {
+    let known = ["iqn.", "eui.", "naa."].iter().any(|kind| value.starts_with(kind));
+    (known && value.len() <= 223).then(|| value.to_owned())
+}
+
+fn yes_no(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "on" | "true" | "1" => Some(true),
+        "no" | "off" | "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn digest(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "crc32c" => Some(true),
+        "none" => Some(false),
+        _ => None,
+    }
+}
+
+fn number(value: &str, least: u32, most: u32) -> Option<u32> {
+    value.parse().ok().filter(|number| (least..=most).contains(number))
+}
+
+fn bytes(value: &str) -> Option<u32> {
+    number(value, 512, (1 << 24) - 1)
+}
+
+fn seconds(value: &str) -> Option<Duration> {
+    number(value, 1, 3600).map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_answered_with_those_there_are() {
+        let error = Settings::default().set("depth", "4").unwrap_err();
+        assert!(error.to_string().contains("header-digest"), "{error}");
+    }
+
+    #[test]
+    fn values_out_of_range_say_what_is_taken() {
+        for (name, value) in [
+            ("connections", "0"),
+            ("connections", "9"),
+            ("max-burst", "511"),
+            ("first-burst", "16777216"),
+            ("header-digest", "md5"),
+            ("initial-r2t", "maybe"),
+            ("initiator", "joe"),
+            ("login-time", "0"),
+        ] {
+            let error = Settings::default().set(name, value).unwrap_err();
+            assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn the_names_of_libiscsi_are_understood() {
+        let mut settings = Settings::default();
+        settings.set("header_digest", "CRC32C").unwrap();
+        settings.set("target_user", "san").unwrap();
+        settings.set("target_password", "twelve bytes").unwrap();
+        assert!(settings.header_digest);
+        assert_eq!(settings.target_account.map(|account| account.secret), Some(Secret::new(b"twelve bytes")));
+    }
+
+    #[test]
+    fn every_setting_has_its_own_name() {
+        let mut names: Vec<&str> =
+            KEYS.iter().flat_map(|key| [key.name, key.also]).filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+    }
+}

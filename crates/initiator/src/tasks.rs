@@ -1,0 +1,249 @@
+//! The commands under way: each with its data, and with whoever waits for it.
+//!
+//! Data belong to the command, not to its waiter: a waiter that goes away leaves them behind, and what a late
+//! Data-In writes into is never somebody else's memory.
+
+use std::ops::Range;
+use std::task::Waker;
+use std::time::Instant;
+
+use block::{Buffer, Slice};
+use iscsi::initiator::{ConnectionId, TaskId};
+
+use crate::error::CommandError;
+
+/// The data of a command.
+#[derive(Debug, Default)]
+pub enum Transfer {
+    /// None.
+    #[default]
+    None,
+    /// From the target into a part of a buffer.
+    In {
+        /// The buffer.
+        buffer: Buffer,
+        /// The part.
+        range: Range<usize>,
+    },
+    /// To the target.
+    Out(Slice),
+}
+
+impl Transfer {
+    /// From the target into all of a buffer.
+    pub fn into_all_of(buffer: Buffer) -> Transfer {
+        let range = 0..buffer.len();
+        Transfer::In { buffer, range }
+    }
+
+    /// What is expected to come, in bytes.
+    pub(crate) fn in_bytes(&self) -> usize {
+        match self {
+            Transfer::In { range, .. } => range.len(),
+            Transfer::None | Transfer::Out(_) => 0,
+        }
+    }
+
+    /// What there is to send, in bytes.
+    pub(crate) fn out_bytes(&self) -> usize {
+        match self {
+            Transfer::Out(data) => data.len(),
+            Transfer::None | Transfer::In { .. } => 0,
+        }
+    }
+}
+
+/// How a command ended, before anybody asks what that means.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Result<Status, CommandError>,
+    /// The data, given back.
+    pub(crate) transfer: Transfer,
+}
+
+impl Ended {
+    /// A command that was never sent.
+    pub(crate) fn without(transfer: Transfer, error: CommandError) -> Ended {
+        Ended { outcome: Err(error), transfer }
+    }
+}
+
+/// A target's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) status: u8,
+    /// As they came; empty without CHECK CONDITION.
+    pub(crate) sense: Box<[u8]>,
+    /// What came of the data, in bytes.
+    pub(crate) in_bytes: usize,
+    pub(crate) residual: iscsi::pdu::Residual,
+}
+
+struct Task {
+    id: TaskId,
+    connection: ConnectionId,
+    transfer: Transfer,
+    state: State,
+    deadline: Instant,
+}
+
+enum State {
+    /// Somebody waits for it.
+    Awaited(Option<Waker>),
+    /// Its time is up, and its waiter has yet to see that. It is still under way.
+    Expired(Orphan),
+    /// Nobody waits for it any more: its end frees the slot.
+    Orphaned(Orphan),
+    /// It has ended, and its waiter has yet to see that.
+    Ended(Result<Status, CommandError>),
+}
+
+/// The how manieth command it is that was given up while under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Orphan(u64);
+
+/// All commands of a session that were sent and not yet forgotten.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    /// By the machine's index.
+    slots: Vec<Option<Task>>,
+    orphans: u64,
+    /// Woken whenever an orphan ends.
+    quiet: Vec<Waker>,
+}
+
+impl Tasks {
+    pub(crate) fn insert(
+        &mut self,
+        id: TaskId,
+        connection: ConnectionId,
+        transfer: Transfer,
+        waker: Waker,
+        deadline: Instant,
+    ) {
+        let index = id.index();
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] =
+            Some(Task { id, connection, transfer, state: State::Awaited(Some(waker)), deadline });
+    }
+
+    /// Where `length` bytes from `offset` of a command's incoming data belong.
+    pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
+        match &mut self.task(id)?.transfer {
+            Transfer::In { buffer, range } => {
+                buffer.get_mut(range.clone())?.get_mut(offset..offset.checked_add(length)?)
+            }
+            Transfer::None | Transfer::Out(_) => None,
+        }
+    }
+
+    /// `length` bytes from `offset` of a command's outgoing data.
+    pub(crate) fn outgoing(&self, id: TaskId, offset: usize, length: usize) -> Option<Slice> {
+        let task = self.slots.get(id.index())?.as_ref().filter(|task| task.id == id)?;
+        match &task.transfer {
+            Transfer::Out(data) => data.part(offset..offset.checked_add(length)?),
+            Transfer::None | Transfer::In { .. } => None,
+        }
+    }
+
+    /// The command has ended: its waiter is woken, or it is forgotten if it has none. Gives the connection that
+    /// it was on.
+    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<ConnectionId> {
+        let task = self.task(id)?;
+        let connection = task.connection;
+        match &mut task.state {
+            State::Awaited(waker) => {
+                let waker = waker.take();
+                task.state = State::Ended(outcome);
+                waker.into_iter().for_each(Waker::wake);
+            }
+            State::Expired(_) => task.state = State::Ended(Err(CommandError::TimedOut)),
+            State::Orphaned(_) => self.slots[id.index()] = None,
+            State::Ended(_) => return None,
+        }
+        self.quiet.drain(..).for_each(Waker::wake);
+        Some(connection)
+    }
+
+    /// What the waiter sees: the end, or nothing yet, in which case `waker` is woken by it.
+    pub(crate) fn poll(&mut self, id: TaskId, waker: &Waker) -> Option<Ended> {
+        let lost = |error| Some(Ended { outcome: Err(error), transfer: Transfer::None });
+        let Some(task) = self.task(id) else { return lost(CommandError::ConnectionLost) };
+        match &mut task.state {
+            State::Awaited(kept) => {
+                if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+                    *kept = Some(waker.clone());
+                }
+                None
+            }
+            State::Expired(orphan) => {
+                task.state = State::Orphaned(*orphan);
+                lost(CommandError::TimedOut)
+            }
+            State::Orphaned(_) => lost(CommandError::TimedOut),
+            State::Ended(_) => {
+                let Task { transfer, state, .. } = self.slots[id.index()].take()?;
+                let State::Ended(outcome) = state else { return None };
+                Some(Ended { outcome, transfer })
+            }
+        }
+    }
+
+    /// The waiter went away. Whether the command is still under way.
+    pub(crate) fn orphan(&mut self, id: TaskId) -> bool {
+        let next = Orphan(self.orphans);
+        let Some(task) = self.task(id) else { return false };
+        match task.state {
+            State::Awaited(_) => {
+                task.state = State::Orphaned(next);
+                self.orphans += 1;
+            }
+            State::Expired(orphan) => task.state = State::Orphaned(orphan),
+            State::Orphaned(_) => {}
+            State::Ended(_) => {
+                self.slots[id.index()] = None;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends the wait for every command whose time is up, and tells which they are. They are still under way.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<TaskId> {
+        let mut expired = Vec::new();
+        for task in self.slots.iter_mut().flatten().filter(|task| task.deadline <= now) {
+            if let State::Awaited(waker) = &mut task.state {
+                let waker = waker.take();
+                task.state = State::Expired(Orphan(self.orphans));
+                self.orphans += 1;
+                expired.push(task.id);
+                waker.into_iter().for_each(Waker::wake);
+            }
+        }
+        expired
+    }
+
+    /// The mark for [`Tasks::poll_quiet`]: orphans up to now come before it.
+    pub(crate) fn orphan_mark(&self) -> Orphan {
+        Orphan(self.orphans)
+    }
+
+    /// Whether no orphan from before `mark` is under way; if one is, `waker` is woken when that may have changed.
+    pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
+        let old = |task: &Task| match task.state {
+            State::Orphaned(orphan) | State::Expired(orphan) => orphan < mark,
+            State::Awaited(_) | State::Ended(_) => false,
+        };
+        let quiet = !self.slots.iter().flatten().any(old);
+        if !quiet {
+            self.quiet.push(waker.clone());
+        }
+        quiet
+    }
+
+    fn task(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slots.get_mut(id.index())?.as_mut().filter(|task| task.id == id)
+    }
+}

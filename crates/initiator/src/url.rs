@@ -1,0 +1,353 @@
+//! Where a LUN is, in one line: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
+//!
+//! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question mark
+//! are in [`settings`](crate::settings). `%` with two hexadecimal digits stands for a byte in the target's name,
+//! in values, and in the secret; the first `%` of `user%secret` is what separates the two. Discovery asks a
+//! portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use iscsi::chap::{Credentials, Secret};
+
+use crate::settings::{SettingError, Settings};
+
+/// A LUN of a target behind a portal.
+#[derive(Clone, Debug)]
+pub struct Url {
+    /// Where the target is.
+    pub portal: Portal,
+    /// Its iSCSI name.
+    pub target: String,
+    /// The LUN's number, 0 to 16,383.
+    pub lun: u16,
+    /// Who logs in, and on what terms.
+    pub settings: Settings,
+}
+
+/// A host and a TCP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    pub host: String,
+    /// The port: 3260 if the URL names none.
+    pub port: u16,
+}
+
+/// What is wrong with a URL, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlError {
+    /// The first byte that is wrong, counted from 0.
+    pub at: usize,
+    /// What is wrong with it.
+    pub problem: UrlProblem,
+}
+
+/// What can be wrong with a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlProblem {
+    /// It does not begin with `iscsi://`.
+    Scheme,
+    /// No host between `//` and the next `/`.
+    NoHost,
+    /// A `[` without its `]`, or something between the two that is no IPv6 address.
+    Brackets,
+    /// Not a port from 1 to 65535.
+    Port,
+    /// An account without a user's name.
+    NoUser,
+    /// No target name after the portal.
+    NoTarget,
+    /// No LUN after the target's name.
+    NoLun,
+    /// Not a LUN from 0 to 16383.
+    Lun,
+    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
+    Encoding,
+    /// A key or value that does not fit.
+    Setting(SettingError),
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "column {}: {}", self.at + 1, self.problem)
+    }
+}
+
+impl fmt::Display for UrlProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
+            UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
+            UrlProblem::Brackets => write!(f, "an IPv6 address stands in brackets: [::1]"),
+            UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
+            UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
+            UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
+            UrlProblem::NoLun => write!(f, "a LUN is missing after the target's name, such as /0"),
+            UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
+            UrlProblem::Encoding => {
+                write!(f, "% stands before two hexadecimal digits; write %25 for % itself")
+            }
+            UrlProblem::Setting(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// The port that IANA gave to iSCSI.
+pub const PORT: u16 = 3260;
+const SCHEME: &str = "iscsi://";
+/// What flat space addressing can say (SAM-5 4.7.7.4).
+const LUN_MAX: u16 = 16_383;
+
+impl Url {
+    /// Takes a URL apart.
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let (portal, settings, path) = front(text)?;
+        let (target, lun) = path.split_at_last_slash(UrlProblem::NoLun)?;
+        if target.text.is_empty() {
+            return Err(target.wrong(UrlProblem::NoTarget));
+        }
+        let number = lun.text.parse().ok().filter(|lun| *lun <= LUN_MAX);
+        let number = number.ok_or_else(|| lun.wrong(UrlProblem::Lun))?;
+        Ok(Url { portal, target: target.decoded()?, lun: number, settings })
+    }
+}
+
+impl Portal {
+    /// Takes the URL of a portal apart, which names no target, and says on what terms it is asked.
+    pub fn parse(text: &str) -> Result<(Portal, Settings), UrlError> {
+        let (portal, settings, _) = front(text)?;
+        Ok((portal, settings))
+    }
+
+    /// The addresses behind the name. Asks the system's resolver if it is a name, and blocks until that answers.
+    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+    }
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.parse::<Ipv6Addr>() {
+            Ok(_) => write!(f, "[{}]:{}", self.host, self.port),
+            Err(_) => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Without the account and the settings: fit for a log.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}/{}/{}", self.portal, encoded(&self.target), self.lun)
+    }
+}
+
+/// Everything before the path, the settings behind it, and the path itself.
+fn front(text: &str) -> Result<(Portal, Settings, Part<'_>), UrlError> {
+    let rest = text.strip_prefix(SCHEME).ok_or(UrlError { at: 0, problem: UrlProblem::Scheme })?;
+    let rest = Part { at: SCHEME.len(), text: rest };
+    let (rest, query) = rest.split_or_end('?');
+    let (authority, path) = rest.split_or_end('/');
+    let mut settings = Settings::default();
+    // The last @, since a secret may hold one.
+    let host = match authority.text.rfind('@') {
+        Some(at) => {
+            settings.account = Some(account(authority.before(at))?);
+            authority.after(at + 1)
+        }
+        None => authority,
+    };
+    for pair in query.split('&').filter(|pair| !pair.text.is_empty()) {
+        let (key, value) = pair.split_or_end('=');
+        let decoded = value.decoded()?;
+        settings.set(key.text, &decoded).map_err(|error| pair.wrong(UrlProblem::Setting(error)))?;
+    }
+    Ok((portal(host)?, settings, path))
+}
+
+fn account(part: Part<'_>) -> Result<Credentials, UrlError> {
+    let (user, secret) = part.split_or_end('%');
+    if user.text.is_empty() {
+        return Err(user.wrong(UrlProblem::NoUser));
+    }
+    Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
+}
+
+fn portal(part: Part<'_>) -> Result<Portal, UrlError> {
+    let (host, port) = match part.text.strip_prefix('[') {
+        Some(inside) => {
+            let end = inside.find(']').ok_or_else(|| part.wrong(UrlProblem::Brackets))?;
+            let host = &inside[..end];
+            host.parse::<Ipv6Addr>().map_err(|_| part.wrong(UrlProblem::Brackets))?;
+            (host, part.after(end + 2))
+        }
+        None => {
+            let end = part.text.find(':').unwrap_or(part.text.len());
+            (&part.text[..end], part.after(end))
+        }
+    };
+    if host.is_empty() {
+        return Err(part.wrong(UrlProblem::NoHost));
+    }
+    let number = match port.text.strip_prefix(':') {
+        Some(digits) => digits.parse().ok().filter(|port| *port != 0),
+        None => port.text.is_empty().then_some(PORT),
+    };
+    let port = number.ok_or_else(|| port.wrong(UrlProblem::Port))?;
+    Ok(Portal { host: host.to_owned(), port })
+}
+
+/// A part of the URL that knows where it stands.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    at: usize,
+    text: &'a str,
+}
+
+impl<'a> Part<'a> {
+    fn wrong(self, problem: UrlProblem) -> UrlError {
+        UrlError { at: self.at, problem }
+    }
+
+    fn before(self, at: usize) -> Part<'a> {
+        Part { at: self.at, text: &self.text[..at] }
+    }
+
+    fn after(self, at: usize) -> Part<'a> {
+        Part { at: self.at + at, text: &self.text[at..] }
+    }
+
+    /// What is before the first `separator` and what is behind it: nothing, if there is none.
+    fn split_or_end(self, separator: char) -> (Part<'a>, Part<'a>) {
+        match self.text.find(separator) {
+            Some(at) => (self.before(at), self.after(at + separator.len_utf8())),
+            None => (self, self.after(self.text.len())),
+        }
+    }
+
+    fn split_at_last_slash(self, otherwise: UrlProblem) -> Result<(Part<'a>, Part<'a>), UrlError> {
+        if self.text.is_empty() {
+            return Err(self.wrong(UrlProblem::NoTarget));
+        }
+        let at = self.text.rfind('/').ok_or_else(|| self.after(self.text.len()).wrong(otherwise))?;
+        Ok((self.before(at), self.after(at + 1)))
+    }
+
+    fn split(self, separator: char) -> impl Iterator<Item = Part<'a>> {
+        let mut at = self.at;
+        self.text.split(separator).map(move |text| {
+            let part = Part { at, text };
+            at += text.len() + separator.len_utf8();
+            part
+        })
+    }
+
+    fn decoded(self) -> Result<String, UrlError> {
+        let mut bytes = Vec::with_capacity(self.text.len());
+        let mut rest = self.text.bytes();
+        while let Some(byte) = rest.next() {
+            let byte = if byte == b'%' { hex(rest.next()).zip(hex(rest.next())) } else { Some((byte, 0)) }
+                .map(|(high, low)| if byte == b'%' { high << 4 | low } else { byte });
+            bytes.push(byte.ok_or_else(|| self.wrong(UrlProblem::Encoding))?);
+        }
+        String::from_utf8(bytes).map_err(|_| self.wrong(UrlProblem::Encoding))
+    }
+}
+
+fn hex(digit: Option<u8>) -> Option<u8> {
+    char::from(digit?).to_digit(16).map(|value| value as u8)
+}
+
+/// The characters that have a meaning of their own in a URL are written by their number.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.chars() {
+        match byte {
+            '%' | '/' | '?' | '&' | '#' | ' ' => encoded.push_str(&format!("%{:02x}", u32::from(byte))),
+            other => encoded.push(other),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn problem(text: &str) -> (usize, UrlProblem) {
+        let error = Url::parse(text).expect_err(text);
+        (error.at, error.problem)
+    }
+
+    #[test]
+    fn every_mistake_is_shown_where_it_is() {
+        assert_eq!(problem("http://a/b/0"), (0, UrlProblem::Scheme));
+        assert_eq!(problem("iscsi:///iqn.x/0"), (8, UrlProblem::NoHost));
+        assert_eq!(problem("iscsi://:3260/iqn.x/0"), (8, UrlProblem::NoHost));
+        assert_eq!(problem("iscsi://[::1/iqn.x/0"), (8, UrlProblem::Brackets));
+        assert_eq!(problem("iscsi://host:99999/iqn.x/0"), (12, UrlProblem::Port));
+        assert_eq!(problem("iscsi://host:0/iqn.x/0"), (12, UrlProblem::Port));
+        assert_eq!(problem("iscsi://@host/iqn.x/0"), (8, UrlProblem::NoUser));
+        assert_eq!(problem("iscsi://host"), (12, UrlProblem::NoTarget));
+        assert_eq!(problem("iscsi://host//0"), (13, UrlProblem::NoTarget));
+        assert_eq!(problem("iscsi://host/iqn.x"), (18, UrlProblem::NoLun));
+        assert_eq!(problem("iscsi://host/iqn.x/16384"), (19, UrlProblem::Lun));
+        assert_eq!(problem("iscsi://host/iqn.x/lun"), (19, UrlProblem::Lun));
+        assert_eq!(problem("iscsi://host/iqn%2/0"), (13, UrlProblem::Encoding));
+        assert!(matches!(problem("iscsi://host/iqn.x/0?speed=9"), (21, UrlProblem::Setting(_))));
+    }
+
+    #[test]
+    fn a_plain_url_has_the_registered_port() {
+        let url = Url::parse("iscsi://san1/iqn.2026-01.io.linerate:disk/7").unwrap();
+        assert_eq!(url.portal, Portal { host: "san1".to_owned(), port: 3260 });
+        assert_eq!((url.target.as_str(), url.lun), ("iqn.2026-01.io.linerate:disk", 7));
+        assert!(url.settings.account.is_none());
+    }
+
+    #[test]
+    fn an_ipv6_address_stands_in_brackets() {
+        let url = Url::parse("iscsi://[fe80::1]:3261/iqn.x:y/0").unwrap();
+        assert_eq!(url.portal, Portal { host: "fe80::1".to_owned(), port: 3261 });
+        assert_eq!(url.to_string(), "iscsi://[fe80::1]:3261/iqn.x:y/0");
+    }
+
+    #[test]
+    fn a_secret_may_hold_any_character_and_is_never_printed() {
+        let url = Url::parse("iscsi://joe%p%40ss@w%25rd@host/iqn.x/0").unwrap();
+        let account = url.settings.account.clone().unwrap();
+        assert_eq!((account.name.as_str(), account.secret), ("joe", Secret::new(b"p@ss@w%rd")));
+        assert!(!format!("{url} {url:?}").contains("ss@w"));
+    }
+
+    #[test]
+    fn a_portal_needs_no_target() {
+        for text in ["iscsi://host:3261", "iscsi://host:3261/", "iscsi://host:3261/?header-digest=crc32c"] {
+            assert_eq!(Portal::parse(text).unwrap().0, Portal { host: "host".to_owned(), port: 3261 });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "(iscsi://)?[ -~é]{0,60}") {
+            if let Err(error) = Url::parse(&text) {
+                prop_assert!(error.at <= text.len(), "{error:?}");
+            }
+        }
+
+        #[test]
+        fn what_is_printed_is_parsed_again(
+            host in "[a-z0-9.-]{1,20}", port in 1u16.., target in "[ -~]{1,40}", lun in 0u16..16384,
+        ) {
+            let printed = format!("{SCHEME}{host}:{port}/{}/{lun}", encoded(&target));
+            let url = Url::parse(&printed).unwrap();
+            prop_assert_eq!(&url.target, &target);
+            prop_assert_eq!(url.to_string(), printed);
+        }
+    }
+}

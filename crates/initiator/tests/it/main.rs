@@ -1,0 +1,6 @@
+//! The initiator against other people's targets, over real TCP on loopback. A target that is not installed is
+//! skipped, and says so.
+
+mod polled;
+mod scenes;
+mod tgt;

@@ -1,0 +1,151 @@
+//! A world of plain sockets: nothing tells when one is ready, so every turn everybody is told to look. Slow, simple,
+//! and free of everything that the real worlds are made of; this crate may not know those.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use reactor::{
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
+    World,
+};
+
+/// How long nobody looks when nobody has anything else to do.
+const NAP: Duration = Duration::from_micros(200);
+
+#[derive(Default)]
+pub(crate) struct Polled {
+    waiting: Rc<RefCell<Vec<Waker>>>,
+}
+
+impl Polled {
+    pub(crate) fn world() -> SharedWorld {
+        Rc::new(Polled::default())
+    }
+}
+
+impl World for Polled {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&self, to: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        let socket = TcpStream::connect(to)?;
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Box::new(Socket { socket, full: Cell::new(false), waiting: Rc::clone(&self.waiting) }))
+    }
+
+    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn turn(&self, park: Park) {
+        match park {
+            Park::No => {}
+            Park::For(time) => thread::park_timeout(time.min(NAP)),
+            Park::Forever => thread::park_timeout(NAP),
+        }
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::new(ThisThread(thread::current()))
+    }
+}
+
+struct ThisThread(Thread);
+
+impl Unpark for ThisThread {
+    fn unpark(&self) {
+        self.0.unpark();
+    }
+}
+
+struct Socket {
+    socket: TcpStream,
+    /// The last write found no room, and nobody has waited since.
+    full: Cell<bool>,
+    waiting: Rc<RefCell<Vec<Waker>>>,
+}
+
+impl Socket {
+    /// Whoever asks is told to ask again after the next turn.
+    fn wait(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.waiting.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Stream for Socket {
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        let mut total = 0;
+        for slice in into {
+            let InSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            match (&self.socket).read(bytes) {
+                Ok(read) => total += read,
+                Err(error) if total > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        let mut total = 0;
+        for slice in from {
+            let OutSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
+            match (&self.socket).write(bytes) {
+                Ok(written) => {
+                    total += written;
+                    if written < bytes.len() {
+                        break;
+                    }
+                }
+                Err(error) if total > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.full.set(error.kind() == io::ErrorKind::WouldBlock);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.socket.peek(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing says whether there is room but a try: one for every turn.
+        if self.full.replace(false) { self.wait(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.socket.peer_addr().expect("it is connected")
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.socket.local_addr().expect("it is connected")
+    }
+
+    fn shutdown(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn detach(self: Box<Self>) -> Detached {
+        Box::new(self.socket)
+    }
+}

@@ -1,0 +1,290 @@
+//! What the initiator must do with any target: here with tgt.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::thread;
+
+use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
+use initiator::{CommandError, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open};
+use iscsi::login::LoginFailure;
+use iscsi::pdu::{LoginStatus, Residual};
+use reactor::block_on;
+
+use crate::polled::Polled;
+use crate::tgt::{BYTES, IN, NAME, OUT, Tgt};
+
+#[test]
+fn a_target_that_is_not_there_is_not_found() {
+    with(Tgt::start(), async |tgt| {
+        let url = tgt.url("", 1, "").replace(NAME, "iqn.2026-01.io.linerate.test:nobody");
+        let refused = try_open(&url).await.err();
+        let expected = LoginFailure::Refused(LoginStatus::NotFound);
+        assert!(matches!(refused, Some(OpenError::Login { why, .. }) if why == expected), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_a_connection_refused() {
+    run(async {
+        let refused = try_open("iscsi://127.0.0.1:1/iqn.2026-01.io.linerate.test:x/0").await.err();
+        assert!(matches!(refused, Some(OpenError::Connect { .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_lun_that_is_not_there_is_named() {
+    with(Tgt::start(), async |tgt| {
+        let refused = try_open(&tgt.url("", 7, "")).await.err();
+        assert!(matches!(refused, Some(OpenError::NoSuchLun(7))), "{refused:?}");
+    });
+}
+
+#[test]
+fn the_controller_that_tgt_has_as_lun_0_is_no_disk() {
+    with(Tgt::start(), async |tgt| {
+        let refused = try_open(&tgt.url("", 0, "")).await.err();
+        assert!(matches!(refused, Some(OpenError::NotADisk(0x0c))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_wrong_secret_is_an_authentication_failure() {
+    with(Tgt::start().map(Tgt::with_accounts), async |tgt| {
+        for account in ["joe%not his secret@", "jim%a secret of joe's@"] {
+            let refused = try_open(&tgt.url(account, 1, "")).await.err();
+            let expected = LoginFailure::Refused(LoginStatus::AuthenticationFailure);
+            assert!(matches!(refused, Some(OpenError::Login { why, .. }) if why == expected), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn both_sides_prove_who_they_are() {
+    with(Tgt::start().map(Tgt::with_accounts), async |tgt| {
+        let account = format!("{}%{}@", IN.0, IN.1);
+        round_trip(&attach(&tgt.url(&account, 1, "")).await, 8).await;
+        let mutual = format!("?target-user={}&target-secret={}", OUT.0, OUT.1);
+        round_trip(&attach(&tgt.url(&account, 1, &mutual)).await, 8).await;
+        let stranger = try_open(&tgt.url(&account, 1, "?target-user=san&target-secret=another")).await.err();
+        assert!(
+            matches!(stranger, Some(OpenError::Login { why: LoginFailure::Chap(_), .. })),
+            "{stranger:?}"
+        );
+    });
+}
+
+#[test]
+fn a_target_that_dies_ends_every_request() {
+    with(Tgt::start(), async |mut tgt| {
+        let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let readers: Vec<_> = (0..16)
+            .map(|_| {
+                let lun = Arc::clone(&lun);
+                reactor::spawn(async move {
+                    loop {
+                        if let Err(error) = lun.read(Extent::new(0, 8), Buffer::recycled(4096)).await {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        round_trip(&lun, 8).await;
+        tgt.kill();
+        for reader in readers {
+            assert_eq!(reader.await, DeviceError::NotReady);
+        }
+        assert_eq!(lun.flush().await, Err(DeviceError::NotReady));
+    });
+}
+
+#[test]
+fn requests_beyond_the_end_are_never_sent() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        let end = lun.geometry().blocks.0;
+        let beyond = lun.read(Extent::new(end - 1, 2), Buffer::recycled(1024)).await;
+        assert_eq!(beyond.err(), Some(DeviceError::OutOfRange));
+    });
+}
+
+#[test]
+fn the_shape_is_the_targets() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        assert_eq!(lun.geometry().bytes(), BYTES);
+        assert!(!lun.profile().read_only);
+    });
+}
+
+#[test]
+fn data_come_back_whichever_way_they_travel() {
+    with(Tgt::start(), async |tgt| {
+        for query in [
+            "",
+            "?header-digest=crc32c",
+            "?data-digest=crc32c",
+            "?header-digest=crc32c&data-digest=crc32c&immediate-data=no",
+            "?immediate-data=no&initial-r2t=no",
+            "?immediate-data=no&initial-r2t=yes&max-burst=4096&first-burst=4096",
+            "?initial-r2t=yes&max-outstanding-r2t=1&max-burst=16384",
+            "?max-segment=512&max-burst=1536&first-burst=1024",
+        ] {
+            let lun = attach(&tgt.url("", 1, query)).await;
+            for blocks in [1, 3, 8, 129, 1024, 4099] {
+                round_trip(&lun, blocks).await;
+            }
+            lun.close().await;
+        }
+    });
+}
+
+#[test]
+fn many_requests_at_once_each_get_their_own_data() {
+    with(Tgt::start(), async |tgt| {
+        let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let writers: Vec<_> = (0..200u64)
+            .map(|number| {
+                let lun = Arc::clone(&lun);
+                reactor::spawn(async move {
+                    let extent = Extent::new(number * 16, 16);
+                    let data = numbered(number, 16 * 512);
+                    lun.write(extent, data.share(), Durability::Cached).await.expect("written");
+                    let read = lun.read(extent, Buffer::recycled(16 * 512)).await.expect("read");
+                    assert_eq!(*read, *numbered(number, 16 * 512), "request {number}");
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await;
+        }
+    });
+}
+
+#[test]
+fn a_dropped_request_leaves_the_session_in_order() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        for _ in 0..20 {
+            let dropped = lun.read(Extent::new(0, 4096), Buffer::recycled(4096 * 512));
+            let _ = reactor::timeout(std::time::Duration::ZERO, dropped).await;
+        }
+        lun.quiesced().await.expect("all ended");
+        round_trip(&lun, 64).await;
+    });
+}
+
+#[test]
+fn a_lun_can_be_used_from_another_thread() {
+    with(Tgt::start(), async |tgt| {
+        let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let (done, mut finished) = reactor::mailbox();
+        let elsewhere = Arc::clone(&lun);
+        let other = thread::spawn(move || {
+            block_on(Polled::world(), async {
+                round_trip(&elsewhere, 64).await;
+                elsewhere.quiesced().await.expect("all ended");
+            });
+            done.send(()).expect("somebody waits");
+        });
+        finished.recv().await.expect("the other thread got through");
+        other.join().expect("without a panic");
+    });
+}
+
+#[test]
+fn a_command_of_the_callers_own_is_answered_as_it_is() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        let long = Transfer::into_all_of(Buffer::zeroed(255));
+        let inquiry = lun.command(cdb::inquiry(None, 255), long).await.expect("answered");
+        assert_eq!(inquiry.status, 0);
+        assert!(inquiry.data.len() >= 36, "{} bytes", inquiry.data.len());
+        let missing = 255 - inquiry.data.len() as u32;
+        assert_eq!(inquiry.residual, Residual::Underflow(missing));
+
+        let nonsense = lun.command([0xff; 16], Transfer::None).await.expect("answered");
+        let sense = nonsense.sense.expect("CHECK CONDITION has sense data");
+        assert_eq!((nonsense.status, sense.key, sense.code), (2, 5, 0x20));
+    });
+}
+
+#[test]
+fn writes_of_zeros_and_flushes_are_carried_out() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        round_trip(&lun, 64).await;
+        lun.write_zeroes(Extent::new(8, 8), false).await.expect("zeros");
+        lun.flush().await.expect("flushed");
+        let read = lun.read(Extent::new(0, 24), Buffer::recycled(24 * 512)).await.expect("read");
+        assert!(read[8 * 512..16 * 512].iter().all(|byte| *byte == 0));
+        assert!(read[..8 * 512].iter().any(|byte| *byte != 0));
+    });
+}
+
+#[test]
+fn discovery_finds_the_target_and_its_portal() {
+    with(Tgt::start(), async |tgt| {
+        let (portal, settings) = Portal::parse(&tgt.portal()).expect("a portal");
+        let targets = discover(&portal, &settings, counted).await.expect("targets");
+        assert_eq!(targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), [NAME]);
+        let port = portal.port.to_string();
+        assert!(targets[0].addresses.iter().any(|address| address.contains(&port)), "{targets:?}");
+    });
+}
+
+#[test]
+fn a_closed_session_answers_nothing_more() {
+    with(Tgt::start(), async |tgt| {
+        let target = Arc::clone(attach(&tgt.url("", 1, "")).await.target());
+        target.close().await;
+        let late = target.lun(1).await.err();
+        let lost = CommandError::ConnectionLost;
+        assert!(matches!(late, Some(OpenError::Command { error, .. }) if error == lost), "{late:?}");
+    });
+}
+
+// --- helpers
+
+fn run<T>(scene: impl Future<Output = T>) -> T {
+    block_on(Polled::world(), scene)
+}
+
+fn with(tgt: Option<Tgt>, scene: impl AsyncFnOnce(Tgt)) {
+    if let Some(tgt) = tgt {
+        run(scene(tgt));
+    }
+}
+
+async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
+    open(&Url::parse(url).expect("a URL"), counted).await
+}
+
+async fn attach(url: &str) -> RemoteLun {
+    try_open(url).await.expect("it opens")
+}
+
+/// Different for every session, and the same in every run.
+fn counted(bytes: &mut [u8]) {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    bytes.iter_mut().for_each(|byte| *byte = NEXT.fetch_add(1, Relaxed));
+}
+
+fn numbered(number: u64, bytes: usize) -> Buffer {
+    let mut data = Buffer::zeroed(bytes);
+    for (word, index) in data.chunks_exact_mut(8).zip(0u64..) {
+        word.copy_from_slice(&(number << 32 | index).to_be_bytes());
+    }
+    data
+}
+
+async fn round_trip(lun: &RemoteLun, blocks: u64) {
+    let bytes = blocks as usize * 512;
+    for lba in [0, 17] {
+        let extent = Extent { blocks: Blocks(blocks), ..Extent::new(lba, 0) };
+        lun.write(extent, numbered(lba + blocks, bytes).share(), Durability::Stable).await.expect("written");
+        let read = lun.read(extent, Buffer::recycled(bytes)).await.expect("read");
+        assert_eq!(*read, *numbered(lba + blocks, bytes), "{blocks} blocks at {lba}");
+    }
+}

@@ -1,0 +1,108 @@
+//! tgt (Debian's package of that name): its own daemon for every scene, with its own control socket, port and file.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) const NAME: &str = "iqn.2026-01.io.linerate.test:tgt";
+pub(crate) const BYTES: u64 = 64 << 20;
+/// The accounts of the target that asks for CHAP, each way.
+pub(crate) const IN: (&str, &str) = ("joe", "a secret of joe's");
+pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
+
+/// A running tgtd with one target, whose LUN 1 is a file. It ends with the value.
+pub(crate) struct Tgt {
+    daemon: Child,
+    port: u16,
+    control: u16,
+    _disk: tempfile::NamedTempFile,
+}
+
+impl Tgt {
+    /// `None`, with the reason on standard error, if there is no tgt here.
+    pub(crate) fn start() -> Option<Tgt> {
+        let probe =
+            Command::new("tgtadm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if probe.is_err() {
+            eprintln!("skipped: tgt is not installed (apt-get install tgt)");
+            return None;
+        }
+        let disk = tempfile::NamedTempFile::new().expect("a temporary file");
+        File::set_len(disk.as_file(), BYTES).expect("room for a sparse file");
+        let port = free_port();
+        // Nobody else has this port, so nobody else has this number; tgtd takes 15 bits of it.
+        let control = port & 0x7fff;
+        let daemon = Command::new("tgtd")
+            .args(["-f", "-C", &control.to_string(), "--iscsi", &format!("portal=127.0.0.1:{port}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("tgtd starts where tgtadm does");
+        let tgt = Tgt { daemon, port, control, _disk: disk };
+        tgt.set_up();
+        Some(tgt)
+    }
+
+    fn set_up(&self) {
+        self.until_it_listens();
+        let path = self._disk.path().to_str().expect("a plain path").to_owned();
+        self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", NAME]);
+        self.admin(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &path]);
+        self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]);
+    }
+
+    /// Asks for CHAP from now on, and answers it.
+    pub(crate) fn with_accounts(self) -> Tgt {
+        for (user, password) in [IN, OUT] {
+            self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", password]);
+        }
+        self.admin(&["--op", "bind", "--mode", "account", "--tid", "1", "--user", IN.0]);
+        self.admin(&["--op", "bind", "--mode", "account", "--tid", "1", "--user", OUT.0, "--outgoing"]);
+        self
+    }
+
+    /// The URL of a LUN, with whatever stands before the host and behind the LUN.
+    pub(crate) fn url(&self, account: &str, lun: u16, query: &str) -> String {
+        format!("iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}", self.port)
+    }
+
+    pub(crate) fn portal(&self) -> String {
+        format!("iscsi://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it without a word to anybody.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+
+    fn until_it_listens(&self) {
+        for _ in 0..200 {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
+        panic!("tgtd does not listen");
+    }
+
+    fn admin(&self, words: &[&str]) {
+        let control = self.control.to_string();
+        let run = Command::new("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(words).output();
+        let run = run.expect("tgtadm is there");
+        assert!(run.status.success(), "tgtadm {words:?}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}
+
+impl Drop for Tgt {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
+    listener.local_addr().expect("it is bound").port()
+}
