@@ -23,7 +23,7 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let id = call.nexus.id;
     match (no_power_condition, load_eject, start) {
         (true, true, true) => {
-            call.unit.change(|state| load(state, id));
+            call.unit.change(|state| load(state, id))?;
             call.good()
         }
         (true, true, false) => plan_eject(call),
@@ -58,12 +58,15 @@ async fn flush_loaded(unit: &LogicalUnit) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The others must learn that there is a medium again, and that it may be another.
-fn load(state: &mut State, by: NexusId) {
+/// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty drive too:
+/// libiscsi's PreventAllow.Eject loads in vain.
+fn load(state: &mut State, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
+        removable_now(state)?;
         state.medium = Medium::Loaded;
         state.raise_others(by, Attention::MediumChanged);
     }
+    Ok(())
 }
 
 fn removable_now(state: &State) -> Result<(), Failure> {

@@ -43,3 +43,15 @@ fn obsolete_values_are_refused() {
     removable().command(&prevent(2)).invalid_field(4);
     removable().command(&prevent(3)).invalid_field(4);
 }
+
+#[test]
+fn an_empty_drive_is_locked_too() {
+    let mut bench = removable();
+    bench.command(&start_stop(2)).good();
+    bench.command(&prevent(1)).good();
+    bench.command(&start_stop(3)).check(5, 0x5302);
+    bench.command(&prevent(0)).good();
+    bench.command(&start_stop(3)).good();
+    bench.command(&prevent(1)).good();
+    bench.command(&start_stop(3)).good();
+}
