@@ -20,6 +20,9 @@ pub(super) struct Wrong {
     pub(super) test: String,
     /// Where it is wrong; empty is everywhere.
     pub(super) configurations: Vec<String>,
+    /// Whether the tool may die of it as well.
+    #[serde(default)]
+    pub(super) crashes: bool,
     pub(super) clause: String,
     pub(super) why: String,
 }

@@ -79,13 +79,14 @@ impl Matrix {
     /// What a test came to in a configuration.
     pub(super) fn cell(&self, test: &Test, column: &Column) -> Cell {
         let name = test.name();
-        let wrong = self.errata.wrong(&name, &column.name).is_some();
+        let wrong = self.errata.wrong(&name, &column.name);
         match column.outcomes.get(&name) {
             None => Cell::Absent,
             Some(Outcome::Passed) if self.errata.is_meaningful(&name, &column.name) => Cell::Pass,
             Some(Outcome::Passed) => Cell::Vacuous,
             Some(Outcome::Skipped(_)) => Cell::Skip,
-            Some(Outcome::Failed(_)) if wrong => Cell::Wrong,
+            Some(Outcome::Failed(_)) if wrong.is_some() => Cell::Wrong,
+            Some(Outcome::Crashed(_)) if wrong.is_some_and(|wrong| wrong.crashes) => Cell::Wrong,
             Some(Outcome::Failed(_)) => Cell::Fail,
             Some(Outcome::Hung) => Cell::Hang,
             Some(Outcome::Crashed(_)) => Cell::Crash,
@@ -212,7 +213,10 @@ mod tests {
     fn a_wrong_test_fails_nobody_but_a_hang_is_never_excused() {
         let lun_reset = "iSCSITMF.LUNResetSimpleAsync";
         assert_eq!(matrix(&[("plain", lun_reset, failed())]).verdict(true), Verdict::Holds);
+        assert_eq!(matrix(&[("plain", lun_reset, Outcome::Crashed(6))]).verdict(true), Verdict::Holds);
         assert_eq!(matrix(&[("plain", lun_reset, Outcome::Hung)]).verdict(true), Verdict::Fails);
+        let sanitize = "Sanitize.Reset";
+        assert_eq!(matrix(&[("plain", sanitize, Outcome::Crashed(6))]).verdict(false), Verdict::Fails);
     }
 
     #[test]

@@ -38,7 +38,12 @@ impl Linerate {
             workspace::target_directory().join(format!("xtask/state-{}-{}", std::process::id(), ports[0]));
         fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
         let mut command = placement.command(binary);
-        command.args(["--log", "warn", "serve"]).arg("--state").arg(&state).arg("--control").arg(state.join("control"));
+        command
+            .args(["--log", "warn", "serve"])
+            .arg("--state")
+            .arg(&state)
+            .arg("--control")
+            .arg(state.join("control"));
         for volume in volumes {
             command.args(["--volume", &volume.replace("{state}", &state.display().to_string())]);
         }
