@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 
-use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials};
+use iscsi::chap::{Challenge, ChapClaim, Credentials};
 use iscsi::login::{
     Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX, Transmit,
 };
@@ -71,7 +71,7 @@ pub(crate) fn chap(settings: &Settings, random: Random) -> Option<ChapClaim> {
         let [identifier, bytes @ ..] = fresh;
         (account, Challenge { identifier, bytes: bytes.to_vec() })
     });
-    Some(ChapClaim { algorithms: Algorithm::ALL.to_vec(), initiator, target })
+    Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target })
 }
 
 /// As long as the longest hash: an answer cannot be guessed more easily than the hash be broken.

@@ -11,7 +11,7 @@ use iscsi::pdu::{AsyncEvent, Cid, LogoutReason, TaskAttribute};
 
 use crate::error::{CommandError, Ending};
 use crate::session::Order;
-use crate::tasks::{Ended, Status, Tasks};
+use crate::tasks::{Ended, Status, Tasks, Ticket};
 
 /// The parts of a session.
 pub(crate) struct Parts {
@@ -46,7 +46,7 @@ enum Text {
 
 /// What became of an order.
 pub(crate) enum Submitted {
-    As(TaskId),
+    As(Ticket),
     NoRoom(Order),
     Never(Ended),
 }
@@ -161,8 +161,8 @@ impl Parts {
             Ok(task) => {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
-                self.tasks.insert(task, wire.id, order.transfer, waker.clone(), self.now + time);
-                Submitted::As(task)
+                let (transfer, deadline) = (order.transfer, self.now + time);
+                Submitted::As(self.tasks.insert(task, wire.id, transfer, waker.clone(), deadline))
             }
             Err(SubmitError::NoRoom) => {
                 self.waiting.push_back(waker.clone());
@@ -175,8 +175,8 @@ impl Parts {
     }
 
     /// Nobody waits for a command any more: the target is asked to abort it.
-    pub(crate) fn abandon(&mut self, task: TaskId) {
-        if self.tasks.orphan(task) {
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        if let Some(task) = self.tasks.orphan(ticket) {
             self.machine.abort_task(self.now, task);
             self.deliver_events();
             self.wake_wires();

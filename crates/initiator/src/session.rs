@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use iscsi::initiator::{Session as Machine, TaskId};
+use iscsi::initiator::Session as Machine;
 use iscsi::pdu::Lun;
 
 use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::parts::{Parts, Submitted};
-use crate::tasks::{Ended, Transfer};
+use crate::tasks::{Ended, Ticket, Transfer};
 
 /// What a request asks for.
 pub(crate) struct Order {
@@ -98,7 +98,7 @@ pub(crate) struct Request {
 enum Step {
     /// Not sent, and since when it waits for room in the target's window.
     Asked(Order, Option<Instant>),
-    Sent(TaskId),
+    Sent(Ticket),
     Over,
 }
 
@@ -116,16 +116,16 @@ impl Future for Request {
                     return Poll::Ready(Ended::without(order.transfer, CommandError::TimedOut));
                 }
                 match parts.submit(order, cx.waker(), this.session.command_time) {
-                    Submitted::As(task) => this.step = Step::Sent(task),
+                    Submitted::As(ticket) => this.step = Step::Sent(ticket),
                     Submitted::NoRoom(order) => this.step = Step::Asked(order, Some(since)),
                     Submitted::Never(ended) => return Poll::Ready(ended),
                 }
                 Poll::Pending
             }
-            Step::Sent(task) => match parts.tasks.poll(task, cx.waker()) {
+            Step::Sent(ticket) => match parts.tasks.poll(ticket, cx.waker()) {
                 Some(ended) => Poll::Ready(ended),
                 None => {
-                    this.step = Step::Sent(task);
+                    this.step = Step::Sent(ticket);
                     Poll::Pending
                 }
             },
@@ -138,7 +138,7 @@ impl Future for Request {
 impl Drop for Request {
     fn drop(&mut self) {
         match self.step {
-            Step::Sent(task) => self.session.parts().abandon(task),
+            Step::Sent(ticket) => self.session.parts().abandon(ticket),
             // Its turn may have come, and nobody else been woken for it.
             Step::Asked(_, Some(_)) => self.session.parts().wake_waiting(),
             Step::Asked(_, None) | Step::Over => {}

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use iscsi::chap::{Credentials, Secret};
+use iscsi::chap::{Algorithm, Credentials, Secret};
 use reactor::StreamOptions;
 
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
@@ -19,6 +19,9 @@ pub struct Settings {
     pub account: Option<Credentials>,
     /// What the target must prove to us (mutual CHAP).
     pub target_account: Option<Credentials>,
+    /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before IANA
+    /// made it SHA-256, and fails: log in there with MD5 only.
+    pub chap: Vec<Algorithm>,
     /// Connections of the session, 1 to 8. A target that allows fewer gets fewer.
     pub connections: u16,
     /// CRC32C over headers.
@@ -53,6 +56,7 @@ impl Default for Settings {
             initiator: "iqn.2026-01.io.linerate:initiator".to_owned(),
             account: None,
             target_account: None,
+            chap: Algorithm::ALL.to_vec(),
             connections: 1,
             header_digest: false,
             data_digest: false,
@@ -138,6 +142,10 @@ const KEYS: &[Key] = &[
         s.target_account.as_mut()?.secret = Secret::new(some(v)?.as_bytes());
         Some(())
     }),
+    key("chap", "", "hashes out of sha3-256, sha256, sha1 and md5, the preferred first", |s, v| {
+        s.chap = v.split(',').map(algorithm).collect::<Option<_>>()?;
+        Some(())
+    }),
     key("connections", "", "a number from 1 to 8", |s, v| {
         s.connections = number(v, 1, 8)? as u16;
         Some(())
@@ -220,6 +228,16 @@ fn iscsi_name(value: &str) -> Option<String> {
     (known && value.len() <= 223).then(|| value.to_owned())
 }
 
+fn algorithm(name: &str) -> Option<Algorithm> {
+    match name.to_ascii_lowercase().as_str() {
+        "sha3-256" => Some(Algorithm::Sha3_256),
+        "sha256" => Some(Algorithm::Sha256),
+        "sha1" => Some(Algorithm::Sha1),
+        "md5" => Some(Algorithm::Md5),
+        _ => None,
+    }
+}
+
 fn yes_no(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "yes" | "on" | "true" | "1" => Some(true),
@@ -269,6 +287,7 @@ mod tests {
             ("initial-r2t", "maybe"),
             ("initiator", "joe"),
             ("login-time", "0"),
+            ("chap", "md4"),
         ] {
             let error = Settings::default().set(name, value).unwrap_err();
             assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");

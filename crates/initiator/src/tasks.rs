@@ -102,17 +102,30 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
 
+/// A waiter's claim to the end of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    place: usize,
+    id: TaskId,
+}
+
 /// All commands of a session that were sent and not yet forgotten.
+///
+/// The machine uses a task's index again as soon as the task has ended; whoever waits for it looks later. So
+/// commands have places of their own here, and the machine's indices lead to them.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    /// By the machine's index.
-    slots: Vec<Option<Task>>,
+    places: Vec<Option<Task>>,
+    free: Vec<usize>,
+    /// By the machine's index, the place of the command that had it last.
+    by_index: Vec<usize>,
     orphans: u64,
     /// Woken whenever an orphan ends.
     quiet: Vec<Waker>,
 }
 
 impl Tasks {
+    /// A command was sent; `waker` is woken when it ends.
     pub(crate) fn insert(
         &mut self,
         id: TaskId,
@@ -120,18 +133,24 @@ impl Tasks {
         transfer: Transfer,
         waker: Waker,
         deadline: Instant,
-    ) {
-        let index = id.index();
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
+    ) -> Ticket {
+        let place = self.free.pop().unwrap_or(self.places.len());
+        if place == self.places.len() {
+            self.places.push(None);
         }
-        self.slots[index] =
-            Some(Task { id, connection, transfer, state: State::Awaited(Some(waker)), deadline });
+        if self.by_index.len() <= id.index() {
+            self.by_index.resize(id.index() + 1, usize::MAX);
+        }
+        self.by_index[id.index()] = place;
+        let state = State::Awaited(Some(waker));
+        self.places[place] = Some(Task { id, connection, transfer, state, deadline });
+        Ticket { place, id }
     }
 
     /// Where `length` bytes from `offset` of a command's incoming data belong.
     pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
-        match &mut self.task(id)?.transfer {
+        let place = self.place(id)?;
+        match &mut self.at(place, id)?.transfer {
             Transfer::In { buffer, range } => {
                 buffer.get_mut(range.clone())?.get_mut(offset..offset.checked_add(length)?)
             }
@@ -141,7 +160,7 @@ impl Tasks {
 
     /// `length` bytes from `offset` of a command's outgoing data.
     pub(crate) fn outgoing(&self, id: TaskId, offset: usize, length: usize) -> Option<Slice> {
-        let task = self.slots.get(id.index())?.as_ref().filter(|task| task.id == id)?;
+        let task = self.places.get(self.place(id)?)?.as_ref().filter(|task| task.id == id)?;
         match &task.transfer {
             Transfer::Out(data) => data.part(offset..offset.checked_add(length)?),
             Transfer::None | Transfer::In { .. } => None,
@@ -151,7 +170,8 @@ impl Tasks {
     /// The command has ended: its waiter is woken, or it is forgotten if it has none. Gives the connection that
     /// it was on.
     pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<ConnectionId> {
-        let task = self.task(id)?;
+        let place = self.place(id)?;
+        let task = self.at(place, id)?;
         let connection = task.connection;
         match &mut task.state {
             State::Awaited(waker) => {
@@ -160,7 +180,7 @@ impl Tasks {
                 waker.into_iter().for_each(Waker::wake);
             }
             State::Expired(_) => task.state = State::Ended(Err(CommandError::TimedOut)),
-            State::Orphaned(_) => self.slots[id.index()] = None,
+            State::Orphaned(_) => drop(self.take(place)),
             State::Ended(_) => return None,
         }
         self.quiet.drain(..).for_each(Waker::wake);
@@ -168,9 +188,10 @@ impl Tasks {
     }
 
     /// What the waiter sees: the end, or nothing yet, in which case `waker` is woken by it.
-    pub(crate) fn poll(&mut self, id: TaskId, waker: &Waker) -> Option<Ended> {
-        let lost = |error| Some(Ended { outcome: Err(error), transfer: Transfer::None });
-        let Some(task) = self.task(id) else { return lost(CommandError::ConnectionLost) };
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Ended> {
+        let Some(task) = self.at(ticket.place, ticket.id) else {
+            return Some(Ended::without(Transfer::None, CommandError::ConnectionLost));
+        };
         match &mut task.state {
             State::Awaited(kept) => {
                 if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
@@ -180,40 +201,38 @@ impl Tasks {
             }
             State::Expired(orphan) => {
                 task.state = State::Orphaned(*orphan);
-                lost(CommandError::TimedOut)
+                Some(Ended::without(Transfer::None, CommandError::TimedOut))
             }
-            State::Orphaned(_) => lost(CommandError::TimedOut),
+            State::Orphaned(_) => Some(Ended::without(Transfer::None, CommandError::TimedOut)),
             State::Ended(_) => {
-                let Task { transfer, state, .. } = self.slots[id.index()].take()?;
+                let Task { transfer, state, .. } = self.take(ticket.place)?;
                 let State::Ended(outcome) = state else { return None };
                 Some(Ended { outcome, transfer })
             }
         }
     }
 
-    /// The waiter went away. Whether the command is still under way.
-    pub(crate) fn orphan(&mut self, id: TaskId) -> bool {
+    /// The waiter went away. The command, if it is still under way and the target does not know yet.
+    pub(crate) fn orphan(&mut self, ticket: Ticket) -> Option<TaskId> {
         let next = Orphan(self.orphans);
-        let Some(task) = self.task(id) else { return false };
+        let task = self.at(ticket.place, ticket.id)?;
         match task.state {
             State::Awaited(_) => {
                 task.state = State::Orphaned(next);
                 self.orphans += 1;
+                return Some(ticket.id);
             }
             State::Expired(orphan) => task.state = State::Orphaned(orphan),
             State::Orphaned(_) => {}
-            State::Ended(_) => {
-                self.slots[id.index()] = None;
-                return false;
-            }
+            State::Ended(_) => drop(self.take(ticket.place)),
         }
-        true
+        None
     }
 
     /// Ends the wait for every command whose time is up, and tells which they are. They are still under way.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<TaskId> {
         let mut expired = Vec::new();
-        for task in self.slots.iter_mut().flatten().filter(|task| task.deadline <= now) {
+        for task in self.places.iter_mut().flatten().filter(|task| task.deadline <= now) {
             if let State::Awaited(waker) = &mut task.state {
                 let waker = waker.take();
                 task.state = State::Expired(Orphan(self.orphans));
@@ -236,14 +255,25 @@ impl Tasks {
             State::Orphaned(orphan) | State::Expired(orphan) => orphan < mark,
             State::Awaited(_) | State::Ended(_) => false,
         };
-        let quiet = !self.slots.iter().flatten().any(old);
+        let quiet = !self.places.iter().flatten().any(old);
         if !quiet {
             self.quiet.push(waker.clone());
         }
         quiet
     }
 
-    fn task(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slots.get_mut(id.index())?.as_mut().filter(|task| task.id == id)
+    fn place(&self, id: TaskId) -> Option<usize> {
+        self.by_index.get(id.index()).copied()
+    }
+
+    /// The command at a place, if it is this one.
+    fn at(&mut self, place: usize, id: TaskId) -> Option<&mut Task> {
+        self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
+    }
+
+    fn take(&mut self, place: usize) -> Option<Task> {
+        let task = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(task)
     }
 }

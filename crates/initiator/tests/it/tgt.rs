@@ -63,6 +63,14 @@ impl Tgt {
         self
     }
 
+    /// Wants these digests from now on.
+    pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
+        for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
+            self.admin(&["--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value]);
+        }
+        self
+    }
+
     /// The URL of a LUN, with whatever stands before the host and behind the LUN.
     pub(crate) fn url(&self, account: &str, lun: u16, query: &str) -> String {
         format!("iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}", self.port)
