@@ -32,10 +32,15 @@ fn every_vital_product_data_page_listed_is_there() {
         let pages: Vec<u8> = list.lines().filter_map(listed_page).collect();
         assert!(pages.contains(&0x83) && pages.contains(&0xb0), "{list}");
         for page in pages {
-            run("iscsi-inq", &["-e", "1", "-c", &page.to_string(), &url]).expect_success();
+            let ended = run("iscsi-inq", &["-e", "1", "-c", &page.to_string(), &url]);
+            let undecoded = !DECODED.contains(&page) && ended.said.contains("failed to unmarshall");
+            assert!(ended.status.success() || undecoded, "page {page:02x}h: {}", ended.said);
         }
     });
 }
+
+/// The pages that libiscsi can take apart; of others it says that it cannot, once they have come.
+const DECODED: &[u8] = &[0x00, 0x80, 0x83, 0xb0, 0xb1, 0xb2];
 
 /// The number in a line such as `Page:0xb0 BLOCK_LIMITS`.
 fn listed_page(line: &str) -> Option<u8> {

@@ -120,7 +120,12 @@ impl Drop for Server {
 /// The binary under test with the arguments of a server.
 pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
-    command.args(["--log", "warn", "serve"]).arg("--state").arg(state).arg("--control").arg(state.join("control"));
+    command
+        .args(["--log", "warn", "serve"])
+        .arg("--state")
+        .arg(state)
+        .arg("--control")
+        .arg(state.join("control"));
     command.args(["--listen", &format!("127.0.0.1:{port}")]);
     command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
     command
