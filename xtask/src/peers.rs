@@ -81,7 +81,9 @@ struct Setting {
 
 /// Measures, prints the table, writes the page and its numbers. Holds if every cell that has a goal reaches it.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    ensure!(process::installed("tgtd"), "tgtd is missing: run `cargo xtask packages`");
+    for program in ["tgtd", "qemu-io", "taskset", "ip"] {
+        ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
+    }
     let cells = chosen(options)?;
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
@@ -126,7 +128,7 @@ fn one_round(
     let here = |core| Placement { namespace: Some(namespace.name.clone()), core: Some(core) };
     let server = Server::start(peer, binary, &here(SERVER_CORE))?;
     let (url, pid) = server.address();
-    client::fill(binary, &url, &here(CLIENT_CORE))?;
+    client::fill(&url, VOLUME_BYTES, &here(CLIENT_CORE))?;
     let measure = |cell: &&'static Cell| {
         let measured =
             client::measure(options.client, cell, binary, &url, pid, options.seconds, &here(CLIENT_CORE))?;
