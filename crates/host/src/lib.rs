@@ -11,6 +11,7 @@ mod epoll;
 mod file;
 mod files;
 mod keep;
+pub mod limits;
 mod open_error;
 mod path;
 mod ram;

@@ -33,12 +33,6 @@ impl Identity {
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
 
-    /// Whether this is the DESIGNATOR of one of our designation descriptors, as EXTENDED COPY names logical units:
-    /// the NAA, since the T10 vendor identification is too long for a target descriptor.
-    pub fn is_designated_by(&self, designator: &[u8]) -> bool {
-        designator == self.naa()
-    }
-
     /// The T10 vendor ID based designator (SPC-4 7.8.6.4): vendor and a part of ours. ESXi and Hyper-V compare no
     /// more than the first eight characters of that part, so those must differ between volumes: they come from a
     /// hash of the UUID, whose own beginning may be a date.

@@ -29,7 +29,8 @@ pub struct CommandIn<'a> {
     pub data_in_bytes: u32,
     /// The other logical units that this nexus sees.
     pub luns: &'a Arc<dyn Neighbours>,
-    /// Data must not land on the medium before they have been checked (data digests are in use).
+    /// Data must neither land on the medium before they have been checked nor be sent from where they may change
+    /// (data digests are in use).
     pub stage: bool,
 }
 
@@ -149,10 +150,34 @@ pub struct Job {
     pub(crate) format: SenseFormat,
 }
 
+impl Job {
+    /// Memory that finishing it takes for data of the medium, in bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        match self.work {
+            Work::Read { bytes, .. } => bytes as usize,
+            Work::Placed(..) | Work::Write(..) | Work::Other(_) | Work::Lasting(_) => 0,
+        }
+    }
+
+    /// Takes a write off the medium whose data are slow to come: its range is free for others again, what landed
+    /// so far counts as data like any other, and the rest goes to a buffer. The buffer begins as the medium stands.
+    /// Others than such writes come back as they are.
+    pub fn withdraw(self, landed: &Region) -> Result<(Job, Buffer), Job> {
+        let Job { work: Work::Placed(extent, lock), expected_bytes, data_in_bytes, format } = self else {
+            return Err(self);
+        };
+        let mut buffer = Buffer::recycled(landed.len());
+        landed.load(0, &mut buffer);
+        drop(lock);
+        let work = Work::Write(extent, Durability::Cached);
+        Ok((Job { work, expected_bytes, data_in_bytes, format }, buffer))
+    }
+}
+
 /// What is left to do. Reading and writing have their own kinds, which need no allocation to describe.
 pub(crate) enum Work {
     /// The data are received onto the medium under this lock; when they are there, all is done.
-    Placed(Shared),
+    Placed(Extent, Shared),
     /// Write the data received.
     Write(Extent, Durability),
     /// Read whole blocks and give the first so many bytes of them. `flush` first for FUA.

@@ -317,6 +317,14 @@ impl Door {
         match failure {
             // A port scanner, or a health check.
             Failure::PeerClosed => tracing::debug!(%peer, "closed before its login was over"),
+            // A matter of course while starting, draining or moving; the initiator tries again.
+            Failure::Login(Cause::Refused(
+                LoginStatus::ServiceUnavailable
+                | LoginStatus::TargetMovedTemporarily
+                | LoginStatus::TargetMovedPermanently,
+            )) => {
+                tracing::info!(%peer, "login put off or sent elsewhere");
+            }
             Failure::Login(cause) => tracing::warn!(target: LOG, %peer, %cause, "login refused"),
             Failure::Socket(error) => tracing::warn!(target: LOG, %peer, %error, "login failed"),
             Failure::TooLong => tracing::warn!(target: LOG, %peer, "login took too long"),

@@ -128,8 +128,11 @@ pub struct Limits {
     /// How long task management waits for a device to let go of aborted requests before it answers with the
     /// logical unit fenced instead.
     pub fence_time: Duration,
-    /// Receive buffers a session may hold at once, in bytes, beyond which its writes wait for their turn.
+    /// Memory that the commands of all sessions may hold for data of volumes that are not memory themselves, in
+    /// bytes. Reads beyond it wait; writes are told TASK SET FULL.
     pub staging_bytes: usize,
+    /// The same for one session.
+    pub session_staging_bytes: usize,
 }
 
 impl Default for Limits {
@@ -143,7 +146,8 @@ impl Default for Limits {
             nop_interval: Duration::from_secs(15),
             send_stall: Duration::from_secs(60),
             fence_time: Duration::from_secs(2), // task management is promised within 5 s
-            staging_bytes: 64 << 20,
+            staging_bytes: 1 << 30,
+            session_staging_bytes: 256 << 20, // the whole window in commands of 1 MiB
         }
     }
 }

@@ -16,6 +16,7 @@ use reactor::{Receiver, Sender};
 use scsi::{LogicalUnit, NexusId};
 
 use crate::admission::Admitted;
+use crate::budget::Budget;
 use crate::connection::Connection;
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::listener;
@@ -61,19 +62,26 @@ pub(crate) struct Local {
     pub(crate) server: Arc<Server>,
     pub(crate) sessions: RefCell<HashMap<u16, SharedSession>>,
     pub(crate) scratch: Rc<Scratch>,
+    /// Memory that the commands of this core may hold.
+    memory: Rc<Budget>,
 }
 
 impl Core {
     /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or why
-    /// it could not, to `bound`; the others report nothing.
-    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) {
+    /// it could not, to `bound`; the others report nothing. True if all volumes were flushed before the end.
+    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
         let Core { index, server, mut messages } = self;
         let scratch = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
-        let local = Rc::new(Local { index, server, sessions: RefCell::default(), scratch: Rc::new(scratch) });
+        let memory = Budget::new(server.config.limits.staging_bytes / server.config.cores.max(1), None);
+        let sessions = RefCell::default();
+        let local = Rc::new(Local { index, server, sessions, scratch: Rc::new(scratch), memory });
         if index == 0 {
             match listener::bind(&local) {
                 Ok(addresses) => drop(bound.send(Ok(addresses))),
-                Err(error) => return drop(bound.send(Err(error))),
+                Err(error) => {
+                    drop(bound.send(Err(error)));
+                    return true; // nothing was served
+                }
             }
         }
         drop(bound);
@@ -84,6 +92,7 @@ impl Core {
             }
             local.handle(message);
         }
+        true
     }
 }
 
@@ -147,7 +156,7 @@ impl Local {
     }
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
-        let session = Session::begin(&self.server, admitted);
+        let session = Session::begin(&self.server, &self.memory, admitted);
         self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
         session
     }
@@ -205,8 +214,9 @@ impl Local {
         self.all().iter().map(|session| session.borrow().status(self.index)).collect()
     }
 
-    /// Asks initiators to log out, lets commands end, then cuts what is left.
-    async fn drain(self: &Rc<Self>, grace: Duration) {
+    /// Asks initiators to log out, lets commands end, then cuts what is left. Says whether the flush, which is the
+    /// first core's, went well.
+    async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
         for session in self.all() {
             let mut session = session.borrow_mut();
@@ -221,14 +231,13 @@ impl Local {
         }
         // Their tasks see it on their next turn, and take their sessions off the books.
         reactor::sleep(DRAIN_STEP).await;
-        if self.index == 0 {
-            self.flush_all().await;
-        }
+        self.index != 0 || self.flush_all().await
     }
 
     /// What was acknowledged is kept: the last flush is ours. All volumes at once, so that one that hangs costs
     /// the others nothing.
-    async fn flush_all(&self) {
+    async fn flush_all(&self) -> bool {
+        let mut all = true;
         let end = reactor::now() + FLUSH_TIME;
         let flushing: Vec<_> = self
             .server
@@ -241,8 +250,10 @@ impl Local {
             let left = end.saturating_duration_since(reactor::now());
             if !matches!(reactor::timeout(left, flushed).await, Ok(Ok(()))) {
                 tracing::error!(unit = unit.identity().serial(), "could not flush before leaving");
+                all = false;
             }
         }
+        all
     }
 }
 
@@ -283,6 +294,10 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
     let mut session = session.borrow_mut();
     let late = session.expire(now);
     late.iter().for_each(management::fence);
+    if let Some(since) = now.checked_sub(SLOW_WRITE) {
+        session.withdraw_slow_writes(since);
+    }
+    session.feed_starved();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {
         session.machine.handle_timeout(now);
         session.handle_events(now);
@@ -294,6 +309,8 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
 
 /// Deadlines are seconds; a quarter of one is fine enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
+/// Data of a write that are this late are received beside the medium.
+const SLOW_WRITE: Duration = Duration::from_secs(1);
 /// With nothing in flight only silence is timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);

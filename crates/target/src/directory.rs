@@ -55,7 +55,7 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     let (listen, here) = (portal.listen.ip(), local.ip().to_canonical());
     if listen.is_unspecified() {
         // The address the asker used is one that works; it must be of the family the portal accepts.
-        return (listen.is_ipv6() || here.is_ipv4()).then(|| with_port(here, portal.listen.port()));
+        return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, portal.listen.port()));
     }
     let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
     near.then(|| with_port(listen, portal.listen.port()))
@@ -131,7 +131,7 @@ mod tests {
             config(vec![portal("0.0.0.0:3260", 1), portal("[::]:3260", 2)], vec![target("iqn.t", &[])]);
         assert_eq!(
             ask(&config, "iqn.me", "192.0.2.7:3260"),
-            "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\nTargetAddress=192.0.2.7:3260,2\n"
+            "TargetName=iqn.t\nTargetAddress=192.0.2.7:3260,1\n"
         );
         assert_eq!(
             ask(&config, "iqn.me", "[fd00::7]:3260"),

@@ -10,6 +10,7 @@
 
 mod access;
 mod admission;
+mod budget;
 mod config;
 mod connection;
 mod core;

@@ -86,7 +86,7 @@ impl Neighbours for Visible {
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        let found = self.units.iter().find(|(_, unit)| unit.identity().naa()[..] == *designator);
+        let found = self.units.iter().find(|(_, unit)| unit.identity().has_designator(designator));
         found.map(|(_, unit)| Arc::clone(unit))
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
         Failure::refused(format!("io_uring is not to be had here ({error}); leave --io-engine at auto"))
     })?;
+    tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
     let state = open_state(&config)?;
     let volumes = Arc::new(volumes::open(&config, &state)?);
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
@@ -49,7 +50,11 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     end::on_signals(Arc::clone(&server))?;
     server.open();
     say(&announce::text(&config, &volumes, &addresses));
-    reactors.join().map(drop).map_err(Failure::failed)
+    let flushed = reactors.join().map_err(Failure::failed)?;
+    match flushed.into_iter().all(|flushed| flushed) {
+        true => Ok(()),
+        false => Err(Failure::failed("a volume could not be flushed; what it acknowledged may not be on its disk")),
+    }
 }
 
 fn open_state(config: &Config) -> Result<State, Failure> {
@@ -67,7 +72,7 @@ fn start(
     config: &Config,
     cores: NonZeroUsize,
     parts: Vec<Core>,
-) -> Result<(threads::Reactors<()>, Bound), Failure> {
+) -> Result<(threads::Reactors<bool>, Bound), Failure> {
     let usual = EpollOptions::default();
     let options = EpollOptions { spin: config.poll.unwrap_or(usual.spin) };
     let parts: Vec<Option<Core>> = parts.into_iter().map(Some).collect();
@@ -78,8 +83,9 @@ fn start(
         let part = parts.get_mut(number).and_then(Option::take);
         let report = report.clone();
         async move {
-            if let Some(part) = part {
-                part.run(report).await;
+            match part {
+                Some(part) => part.run(report).await,
+                None => true,
             }
         }
     };

@@ -17,6 +17,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let fua = transfer::fua(call.cdb) && call.view.volatile_cache;
     if u64::from(bytes) == wanted
         && !fua
+        && !call.command.stage
         && let Some(reply) = from_memory(call, extent)
     {
         return Ok(Plan::Reply(reply));

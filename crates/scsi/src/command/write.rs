@@ -18,7 +18,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let whole = u64::from(bytes) == wanted;
     let direct = whole && !call.command.stage && durability == Durability::Cached;
     if direct && let Some((region, lock)) = onto_memory(call, extent) {
-        let job = call.job(Work::Placed(lock), wanted);
+        let job = call.job(Work::Placed(extent, lock), wanted);
         return Ok(Plan::Receive(Receive { bytes, place: Landing::Memory(region), job }));
     }
     let job = call.job(Work::Write(extent, durability), wanted);

@@ -75,7 +75,7 @@ fn find(
     luns: &dyn Neighbours,
     target: &Target,
 ) -> Result<Option<Arc<LogicalUnit>>, Condition> {
-    let found = match unit.identity().is_designated_by(&target.designator) {
+    let found = match unit.identity().has_designator(&target.designator) {
         true => Some(Arc::clone(unit)),
         false => luns.by_designator(&target.designator),
     };

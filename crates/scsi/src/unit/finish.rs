@@ -18,7 +18,7 @@ impl LogicalUnit {
         };
         let unit = Arc::clone(self);
         match job.work {
-            Work::Placed(lock) => {
+            Work::Placed(_, lock) => {
                 drop(lock);
                 Step::Now(Reply::good(job.expected_bytes))
             }

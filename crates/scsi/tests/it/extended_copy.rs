@@ -16,7 +16,7 @@ impl Neighbours for Pair {
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
-        self.0.identity().is_designated_by(designator).then(|| Arc::clone(&self.0))
+        self.0.identity().has_designator(designator).then(|| Arc::clone(&self.0))
     }
 }
 

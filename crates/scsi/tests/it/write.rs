@@ -1,7 +1,7 @@
 //! WRITE(6), (10), (12), (16).
 
 use crate::support::*;
-use scsi::{CommandIn, Landing, Plan};
+use scsi::{CommandIn, Data, Landing, Plan, Step};
 
 const WRITES: [u8; 3] = [0x2a, 0x8a, 0xaa];
 
@@ -106,4 +106,18 @@ fn a_write_given_up_leaves_no_lock_behind() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
     drop(bench.begin(&sized(0x2a, 0, 0, 1), 512, 0));
     bench.send(&compare_and_write(0, 1), &[0; 1024]).good();
+}
+
+#[test]
+fn a_write_withdrawn_from_the_medium_makes_room_for_others_and_loses_nothing() {
+    let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
+    let Plan::Receive(receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
+        panic!("a write receives");
+    };
+    let Landing::Memory(region) = receive.place else { panic!("onto the medium") };
+    region.store(0, &[7; 512]); // the first half has come, the second is slow
+    let Ok((job, mut buffer)) = receive.job.withdraw(&region) else { panic!("it was on the medium") };
+    bench.send(&compare_and_write(1, 1), &[[0; 512], [9; 512]].concat()).good();
+    buffer[512..].fill(8);
+    assert!(matches!(bench.unit.finish(job, Data::Buffer(buffer)), Step::Later(_)));
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use block::Buffer;
 use iscsi::target::{Command, DataFault, Response, TaskId};
+use reactor::JoinHandle;
 use scsi::{CommandIn, Data, DataIn, Job, Plan, Receive, Reply, Status, Step, TransferFault};
 
 use super::{Session, State, Task, Waiting};
@@ -46,8 +47,42 @@ impl Session {
         match slot.unit.begin(&mut slot.nexus, &input) {
             Plan::Reply(reply) => self.answer(command.task, reply),
             Plan::Receive(receive) => self.receive(command, receive),
-            Plan::Run(job) => self.finish(command.task, job, Data::None),
+            Plan::Run(job) => self.run_with_memory(command.task, job),
         }
+    }
+
+    /// Finishes a command that takes nothing from the initiator, once there is memory for what it reads.
+    fn run_with_memory(&mut self, id: TaskId, job: Job) {
+        if self.starved.is_empty() && self.charge(id, job.buffer_bytes()) {
+            self.finish(id, job, Data::None);
+        } else {
+            self.starved.push_back((id, job));
+        }
+    }
+
+    /// Lets reads go that waited for memory, in their order.
+    pub(crate) fn feed_starved(&mut self) {
+        while let Some((id, job)) = self.starved.pop_front() {
+            if self.task(id).is_none() {
+                continue; // aborted while it waited
+            }
+            if !self.charge(id, job.buffer_bytes()) {
+                return self.starved.push_front((id, job));
+            }
+            self.finish(id, job, Data::None);
+        }
+    }
+
+    /// Takes memory for a command's data; it is given back with the task.
+    pub(super) fn charge(&mut self, id: TaskId, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let Some(charge) = self.budget.take(bytes) else { return false };
+        if let Some(task) = self.task(id) {
+            task.charge = Some(charge);
+        }
+        true
     }
 
     pub(super) fn open_task(
@@ -70,6 +105,7 @@ impl Session {
             state: State::Held,
             landing: Landing::Nowhere,
             outgoing: Payload::None,
+            charge: None,
             lock: None,
         });
     }
@@ -82,16 +118,12 @@ impl Session {
         let Receive { bytes, place, job } = receive;
         let landing = match place {
             scsi::Landing::Memory(region) => Landing::Memory(region),
+            scsi::Landing::Buffer if self.charge(command.task, bytes as usize) => {
+                Landing::Buffer(Buffer::recycled(bytes as usize))
+            }
             scsi::Landing::Buffer => {
-                let bytes = bytes as usize;
-                if self.staged_bytes + bytes > self.server.config.limits.staging_bytes
-                    && self.staged_bytes > 0
-                {
-                    // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
-                    return self.answer(command.task, Reply::status(Status::TaskSetFull));
-                }
-                self.staged_bytes += bytes;
-                Landing::Buffer(Buffer::recycled(bytes))
+                // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+                return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
         };
         if let Some(task) = self.task(command.task) {
@@ -136,7 +168,6 @@ impl Session {
                 Data::Placed
             }
             Landing::Buffer(buffer) => {
-                self.staged_bytes -= buffer.len();
                 self.traffic.written_bytes += buffer.len() as u64;
                 Data::Buffer(buffer)
             }
@@ -158,26 +189,33 @@ impl Session {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
-            Step::Later(work) => self.run(id, work),
+            Step::Later(work) => {
+                let running = self.spawn(id, work);
+                self.set_state(id, State::Running(running));
+            }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
                 drop(reactor::spawn(work));
-                self.run(id, reply);
+                let running = self.spawn(id, reply);
+                self.set_state(id, State::Lasting(running));
             }
         }
     }
 
     /// A device at work, which speaks when it is done.
-    pub(super) fn run(&mut self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) {
+    fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
         let session = Weak::clone(&self.me);
-        let running = reactor::spawn(async move {
+        reactor::spawn(async move {
             let reply = work.await;
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().complete(id, reply);
             }
-        });
+        })
+    }
+
+    fn set_state(&mut self, id: TaskId, state: State) {
         if let Some(task) = self.task(id) {
-            task.state = State::Running(running);
+            task.state = state;
         }
     }
 
@@ -204,18 +242,14 @@ impl Session {
             let at = management::Place { session: Weak::clone(&self.me), task: id, unit, nexus };
             return management::settle(&self.server, at, effects, reply);
         }
-        let digests = self.digests;
         let Some(task) = self.task(id) else { return };
-        let (outgoing, lock) = outgoing(reply.data, digests);
+        let (outgoing, lock) = outgoing(reply.data);
         let data_in = outgoing.len();
         task.outgoing = outgoing;
         task.lock = lock;
         task.state = State::Answered;
-        let landing = std::mem::replace(&mut task.landing, Landing::Nowhere);
+        task.landing = Landing::Nowhere;
         let (slot, entered) = (task.slot, std::mem::take(&mut task.entered));
-        if let Landing::Buffer(buffer) = landing {
-            self.staged_bytes -= buffer.len();
-        }
         self.traffic.read_bytes += data_in as u64;
         self.machine.respond(
             id,
@@ -240,7 +274,11 @@ impl Session {
 
     /// The last of a task is with its connection, which keeps the lock until it is sent.
     pub(crate) fn sent(&mut self, id: TaskId) -> Option<block::Shared> {
-        self.take(id).and_then(|task| task.lock)
+        let lock = self.take(id).and_then(|task| task.lock);
+        if !self.starved.is_empty() {
+            self.feed_starved();
+        }
+        lock
     }
 
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
@@ -250,17 +288,11 @@ impl Session {
 }
 
 /// The bytes of a reply, and the lock that keeps them what they are until they are sent.
-fn outgoing(data: DataIn, digests: bool) -> (Payload, Option<block::Shared>) {
+fn outgoing(data: DataIn) -> (Payload, Option<block::Shared>) {
     match data {
         DataIn::None => (Payload::None, None),
         DataIn::Bytes(bytes) => (Payload::Bytes(bytes.into()), None),
         DataIn::Buffer(buffer) => (Payload::Buffer(Rc::new(buffer)), None),
-        DataIn::Region(region, _) if digests => {
-            // The medium may change between summing and sending, and the digest would be wrong.
-            let mut copy = Buffer::recycled(region.len());
-            region.load(0, &mut copy);
-            (Payload::Buffer(Rc::new(copy)), None)
-        }
         DataIn::Region(region, lock) => (Payload::Memory(region), lock),
     }
 }

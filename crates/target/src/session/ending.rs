@@ -15,12 +15,12 @@ impl Session {
     /// The machine has already forgotten it.
     pub(super) fn forget(&mut self, id: TaskId) {
         let Some(task) = self.take(id) else { return };
-        if let State::Running(running) = task.state {
-            running.abort();
-            self.remember_given_up(task.slot);
-        }
-        if let Landing::Buffer(buffer) = &task.landing {
-            self.staged_bytes -= buffer.len();
+        match task.state {
+            State::Running(running) | State::Lasting(running) => {
+                running.abort();
+                self.remember_given_up(task.slot);
+            }
+            State::Receiving(_) | State::Held | State::Answered => {}
         }
         if let (Some(index), true) = (task.slot, task.entered) {
             self.leave(index);
@@ -122,6 +122,40 @@ impl Session {
             self.answer(id, reply);
         }
         units
+    }
+
+    /// Takes writes off the medium whose data have been on the way since before `since`: an initiator that has died
+    /// in the middle of one must not keep a COMPARE AND WRITE of another waiting (ESXi gives those eight seconds).
+    pub(crate) fn withdraw_slow_writes(&mut self, since: Instant) {
+        let slow: Vec<TaskId> = self
+            .tasks
+            .iter()
+            .flatten()
+            .filter(|task| task.started < since && matches!(task.state, State::Receiving(_)))
+            .filter(|task| matches!(task.landing, Landing::Memory(_)))
+            .map(|task| task.id)
+            .collect();
+        for id in slow {
+            self.withdraw(id);
+        }
+    }
+
+    fn withdraw(&mut self, id: TaskId) {
+        let Some(Landing::Memory(region)) = self.task(id).map(|task| &task.landing) else { return };
+        let (region, bytes) = (region.clone(), region.len());
+        if !self.charge(id, bytes) {
+            return; // there will be memory at a later tick
+        }
+        let Some(task) = self.task(id) else { return };
+        if let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) {
+            match job.withdraw(&region) {
+                Ok((job, buffer)) => {
+                    task.state = State::Receiving(job);
+                    task.landing = Landing::Buffer(buffer);
+                }
+                Err(job) => task.state = State::Receiving(job),
+            }
+        }
     }
 
     /// Commands in flight.

@@ -18,6 +18,7 @@ mod report;
 mod turns;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +30,7 @@ use reactor::{JoinHandle, Sender};
 use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort};
 
 use crate::admission::Admitted;
+use crate::budget::{Budget, Charge};
 use crate::inbox::Landing;
 use crate::link::Link;
 use crate::luns::Luns;
@@ -52,10 +54,12 @@ pub(crate) struct Session {
     tasks: Vec<Option<Task>>,
     /// By the index of their [`ConnectionId`].
     links: Vec<Option<(ConnectionId, Rc<Link>)>>,
-    /// Receive buffers held, in bytes.
-    staged_bytes: usize,
-    /// Data digests are on: data must be checked before it reaches the medium, and must not change between
-    /// being summed and being sent.
+    /// Memory its commands may hold.
+    budget: Rc<Budget>,
+    /// Reads that wait for memory.
+    starved: VecDeque<(TaskId, Job)>,
+    /// Data digests are on: data must be checked before it reaches the medium, and must not change between being
+    /// summed and being sent.
     digests: bool,
     /// Units that were at work on commands which have been given up.
     given_up: Vec<Arc<LogicalUnit>>,
@@ -86,6 +90,8 @@ struct Task {
     state: State,
     landing: Landing,
     outgoing: Payload,
+    /// Memory held for its data.
+    charge: Option<Charge>,
     /// Keeps overlapping atomic commands out until the data is sent.
     lock: Option<block::Shared>,
 }
@@ -97,6 +103,8 @@ enum State {
     Held,
     /// A task of the executor works on it.
     Running(JoinHandle<()>),
+    /// The same, for work of the logical unit's own that takes as long as it takes.
+    Lasting(JoinHandle<()>),
     /// Answered; what is left is sending.
     Answered,
 }
@@ -111,7 +119,7 @@ pub(crate) enum Waiting {
 
 impl Session {
     /// The session of a leading login. Its connections join it one by one.
-    pub(crate) fn begin(server: &Arc<Server>, admitted: &Admitted) -> SharedSession {
+    pub(crate) fn begin(server: &Arc<Server>, memory: &Rc<Budget>, admitted: &Admitted) -> SharedSession {
         let login = &admitted.login;
         let limits = &server.config.limits;
         let target = admitted.target.map(|index| &server.config.targets[index]);
@@ -148,7 +156,8 @@ impl Session {
                 server: Arc::clone(server),
                 tasks: Vec::new(),
                 links: Vec::new(),
-                staged_bytes: 0,
+                budget: Budget::new(limits.session_staging_bytes, Some(Rc::clone(memory))),
+                starved: VecDeque::new(),
                 digests: login.parameters.data_digest != DigestKind::None,
                 given_up: Vec::new(),
                 ending: Vec::new(),

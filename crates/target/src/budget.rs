@@ -1,0 +1,92 @@
+//! Memory that commands may hold, so that no initiator takes that of others: a budget for each session, within
+//! one for each core.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A number of bytes that may be held at once.
+pub(crate) struct Budget {
+    limit: usize,
+    used: Cell<usize>,
+    /// The budget that this one's bytes count against, too.
+    within: Option<Rc<Budget>>,
+}
+
+/// Bytes held; given back on drop.
+pub(crate) struct Charge {
+    budget: Rc<Budget>,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
+        Rc::new(Budget { limit, used: Cell::new(0), within })
+    }
+
+    /// Takes `bytes`, if they are there. Who holds nothing yet gets any amount: a command larger than the limit
+    /// must not wait for ever.
+    pub(crate) fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
+        self.has(bytes).then(|| {
+            self.add(bytes);
+            Charge { budget: Rc::clone(self), bytes }
+        })
+    }
+
+    fn has(&self, bytes: usize) -> bool {
+        let used = self.used.get();
+        let fits = used == 0 || used.saturating_add(bytes) <= self.limit;
+        fits && self.within.as_ref().is_none_or(|within| within.has(bytes))
+    }
+
+    fn add(&self, bytes: usize) {
+        self.used.set(self.used.get() + bytes);
+        if let Some(within) = &self.within {
+            within.add(bytes);
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.set(self.used.get() - bytes);
+        if let Some(within) = &self.within {
+            within.give_back(bytes);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let budget = Budget::new(10, None);
+        let first = budget.take(8);
+        assert!(first.is_some() && budget.take(3).is_none());
+        drop(first);
+        assert!(budget.take(3).is_some());
+    }
+
+    #[test]
+    fn who_holds_nothing_gets_any_amount() {
+        let budget = Budget::new(10, None);
+        let large = budget.take(100);
+        assert!(large.is_some() && budget.take(1).is_none());
+    }
+
+    #[test]
+    fn sessions_share_what_their_core_has() {
+        let core = Budget::new(10, None);
+        let (one, other) = (Budget::new(8, Some(Rc::clone(&core))), Budget::new(8, Some(Rc::clone(&core))));
+        let held = one.take(8);
+        assert!(held.is_some() && other.take(4).is_none() && other.take(2).is_some());
+        drop(held);
+        assert!(other.take(4).is_some());
+        assert_eq!(core.used.get(), 0);
+    }
+}
