@@ -82,7 +82,12 @@ impl Inbound {
         self.wanted.is_some() && self.fault.is_none()
     }
 
-    /// The driver takes this many bytes. `false` if some have already been dropped because it had not said so.
+    /// Whether the driver may take data from this offset on. It has yet to say when a command's own data come.
+    pub(super) fn takes_from(&self, offset: u32) -> bool {
+        self.wanted.is_none_or(|wanted| offset < wanted)
+    }
+
+    /// The driver takes this many bytes.
     pub(super) fn expect(&mut self, wanted: u32) {
         self.wanted = Some(wanted);
     }

@@ -34,8 +34,8 @@ pub enum Place {
     /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
     /// MaxRecvDataSegmentLength.
     Inline,
-    /// With a task's data. It may reach beyond what the driver takes for the task, never beyond the EDTL: the
-    /// driver drops what lies beyond, and all of it if it has answered the task.
+    /// With a task's data. It begins within what the driver takes for the task, and may reach beyond, but never
+    /// beyond the EDTL: the driver drops what lies beyond, and all of it if it has answered the task.
     Task {
         /// The task.
         task: TaskId,
@@ -350,7 +350,10 @@ impl Session {
         let has_room = self.has_staging_room(length);
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
         let Some(waiting) = &mut task.waiting else {
-            return Place::Task { task: TaskId { key, connection: id }, offset };
+            return match task.inbound.takes_from(offset) {
+                true => Place::Task { task: TaskId { key, connection: id }, offset },
+                false => Place::Discard,
+            };
         };
         waiting.overrun |= !has_room;
         if waiting.overrun { Place::Discard } else { Place::Inline }

@@ -1,9 +1,11 @@
 //! EDTL against what the CDB moves (RFC 7143 section 11.4.5).
 
-use iscsi::pdu::Residual;
+use iscsi::pdu::{Residual, ScsiCommand};
+use iscsi::target::Place;
 
 use crate::disk;
 use crate::pair::{Ended, Pair, pattern};
+use crate::raw;
 
 fn residual(pair: &Pair, task: iscsi::initiator::TaskId) -> Residual {
     match &pair.ended[&task] {
@@ -37,6 +39,20 @@ fn a_write_of_less_than_sent_underflows_and_drops_the_rest() {
     assert_eq!(residual(&pair, task), Residual::Underflow(7680));
     assert_eq!(pair.disk.read(0, 512), data[..512]);
     assert_eq!(pair.disk.read(512, 16), [0; 16]);
+}
+
+#[test]
+fn data_that_begin_beyond_what_the_command_takes_have_no_place() {
+    let mut pair = Pair::new();
+    let (now, id) = (pair.now, pair.wires[0].target);
+    let command = ScsiCommand { is_final: false, ..raw::write(7, pair.target.exp_cmd_sn(), 20_000, 8192) };
+    let segment = pair.target.handle_header(now, id, &command.emit(), &[]).expect("a good command");
+    let Place::Task { task, offset: 0 } = segment.place else { panic!("{segment:?}") };
+    pair.target.expect_data(task, 512);
+    pair.target.handle_segment(now, id, true, &[]).expect("good data");
+    let rest = raw::data_out(7, None, 0, 8192, 8192, false);
+    let segment = pair.target.handle_header(now, id, &rest.emit(), &[]).expect("good data");
+    assert_eq!(segment.place, Place::Discard);
 }
 
 #[test]
