@@ -66,6 +66,7 @@ fn limits(section: &Section<'_>) -> Limits {
         send_stall: time("send-stall"),
         fence_time: time("fence-time"),
         staging_bytes: section.parsed::<Bytes>("staging").map(|bytes| bytes.value.0 as usize),
+        session_staging_bytes: section.parsed::<Bytes>("session-staging").map(|bytes| bytes.value.0 as usize),
     };
     section.done();
     limits

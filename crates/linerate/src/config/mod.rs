@@ -63,6 +63,7 @@ pub(crate) struct Limits {
     pub(crate) send_stall: Option<Duration>,
     pub(crate) fence_time: Option<Duration>,
     pub(crate) staging_bytes: Option<usize>,
+    pub(crate) session_staging_bytes: Option<usize>,
 }
 
 /// `[log]`.

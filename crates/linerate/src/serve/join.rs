@@ -85,5 +85,6 @@ fn limits(limits: &config::Limits) -> target::Limits {
         send_stall: limits.send_stall.unwrap_or(usual.send_stall),
         fence_time: limits.fence_time.unwrap_or(usual.fence_time),
         staging_bytes: limits.staging_bytes.unwrap_or(usual.staging_bytes),
+        session_staging_bytes: limits.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
     }
 }

@@ -53,7 +53,9 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let flushed = reactors.join().map_err(Failure::failed)?;
     match flushed.into_iter().all(|flushed| flushed) {
         true => Ok(()),
-        false => Err(Failure::failed("a volume could not be flushed; what it acknowledged may not be on its disk")),
+        false => {
+            Err(Failure::failed("a volume could not be flushed; what it acknowledged may not be on its disk"))
+        }
     }
 }
 
