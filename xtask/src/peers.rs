@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let cells = chosen(options)?;
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    println!("net.ipv4.tcp_congestion_control={} in namespace {}", namespace.congestion, namespace.name);
+    println!("network namespace {}: {}", namespace.name, namespace.congestion);
     let mut results = Results { setting: setting(options, &namespace), measured: BTreeMap::new() };
     for round in 0..options.rounds {
         for peer in in_turn(round) {

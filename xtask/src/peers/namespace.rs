@@ -10,23 +10,39 @@ use crate::process;
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) name: String,
-    /// The congestion control that its sockets start with.
+    /// The congestion control that its connections use, and how it was set.
     pub(super) congestion: String,
 }
 
+/// What the loopback's connections use. With the bbr that is some systems' default a loopback is several times slower,
+/// for every server alike, and the comparison would be one of pacing.
+const CONGESTION: &str = "cubic";
+
 impl Namespace {
-    /// Makes one, brings its loopback up, and sets cubic: with the bbr of some kernels a loopback is several times
-    /// slower, for every server alike, and the comparison would be one of pacing.
+    /// Makes one and brings its loopback up, with [`CONGESTION`] on it.
     pub(super) fn create() -> Result<Namespace> {
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
         let name = format!("linerate-{}", std::process::id());
         process::capture(command("ip", &["netns", "add", &name])).context("making a network namespace")?;
         let mut namespace = Namespace { name, congestion: String::new() }; // dropped, and so removed, on any error
         process::capture(command("ip", &["-n", &namespace.name, "link", "set", "lo", "up"]))?;
-        namespace.within(&["sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=cubic"])?;
-        let set = namespace.within(&["sysctl", "-n", "net.ipv4.tcp_congestion_control"])?;
-        namespace.congestion = set.trim().to_owned();
+        namespace.congestion = namespace.set_congestion()?;
         Ok(namespace)
+    }
+
+    /// Sets it as the namespace's default; where the kernel allows that only to the whole machine, on its routes.
+    /// Both ends of a connection obey either.
+    fn set_congestion(&self) -> Result<String> {
+        let sysctl = format!("net.ipv4.tcp_congestion_control={CONGESTION}");
+        if self.within(&["sysctl", "-q", "-w", &sysctl]).is_ok() {
+            return Ok(sysctl);
+        }
+        let route = |to| {
+            ["ip", "route", "replace", "table", "local", "local", to, "dev", "lo", "congctl", CONGESTION]
+        };
+        self.within(&route("127.0.0.0/8"))?;
+        self.within(&route("127.0.0.1"))?;
+        Ok(format!("congctl {CONGESTION} on the loopback's routes"))
     }
 
     fn within(&self, words: &[&str]) -> Result<String> {

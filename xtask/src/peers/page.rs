@@ -102,7 +102,7 @@ pub(super) fn markdown(cells: &[&'static Cell], results: &Results) -> String {
         "# Performance beside a peer\n\n\
          `cargo xtask peers` measures this and writes this page: {}, against `linerate serve --volume ram0=ram:1GiB` \
          with default settings, one session each. Server pinned to core 0, client (`linerate bench`, the same for \
-         both) to core 1, in a network namespace of their own with congestion control {}. Medians of {} alternating \
+         both) to core 1, in a network namespace of their own ({}). Medians of {} alternating \
          rounds of {} s a cell; each server started afresh and its whole volume written first. MB are 10^6 bytes. CPU \
          is the server process's user and system time for each request.\n\n\
          Machine: {}, Linux {}.\n\n",
