@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::bench_command::{self, BenchArguments};
 use crate::config::{Log, LogFormat};
 use crate::failure::Failure;
 use crate::fault_command::{self, FaultArguments};
 use crate::log;
+use crate::prove::{self, ProveArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
 
@@ -34,19 +36,28 @@ enum Command {
     Serve(Box<ServeArguments>),
     Sessions(SessionsArguments),
     Fault(FaultArguments),
+    Bench(Box<BenchArguments>),
+    Prove(ProveArguments),
 }
 
 impl Arguments {
     /// Carries the command out.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let log = Log { filter: self.log, format: self.log_format };
-        if !matches!(self.command, Command::Serve(_)) {
-            log::begin(&log, &Log::default())?; // `serve` has a file to look into first
+        match self.command {
+            Command::Serve(_) => {} // has a file to look into first
+            // What they print is for people to look at: logins have no place between.
+            Command::Bench(_) | Command::Prove(_) => {
+                log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?;
+            }
+            Command::Sessions(_) | Command::Fault(_) => log::begin(&log, &Log::default())?,
         }
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Sessions(arguments) => sessions::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,
+            Command::Bench(arguments) => return bench_command::run(&arguments),
+            Command::Prove(arguments) => return prove::run(&arguments),
         }
         Ok(ExitCode::SUCCESS)
     }

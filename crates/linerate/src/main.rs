@@ -1,17 +1,21 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
 //! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`volume`] and
-//! [`state`] (what there is), [`serve`], then the commands that ask a running server.
+//! [`state`] (what there is), [`serve`], the commands that ask a running server, then [`bench_command`] and
+//! [`prove`], which measure.
 
 mod arguments;
+mod bench_command;
 mod config;
 mod control;
 #[cfg(test)]
 mod documents;
 mod failure;
 mod fault_command;
+mod figures;
 mod log;
 mod nearest;
 mod output;
+mod prove;
 mod serve;
 mod sessions;
 mod spec;

@@ -1,0 +1,230 @@
+//! `linerate bench`: one workload against one volume, ours or anybody's.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::{Measurement, Percent, Workload};
+use block::BlockDevice;
+use host::{Epoll, EpollOptions, cputime};
+use initiator::{RemoteLun, Url};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::figures::{grouped, significant};
+use crate::output::say;
+use crate::spec::{Bytes, Spec};
+
+/// Measures one workload: a number of requests always under way, each followed by the next.
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchArguments {
+    /// What to measure: iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&...], or a volume such as
+    /// ram:1GiB or file:/data/vm1.img
+    #[arg(value_name = "URL")]
+    volume: String,
+    /// Length of each request
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    block: Bytes,
+    /// Requests under way at once, in each session
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: u32,
+    /// How many of the requests are reads
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    read: u8,
+    /// How many of the requests go to random places; the others follow the one before them
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    random: u8,
+    /// How long to measure
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    seconds: f64,
+    /// The part of the volume to use, from its start; all of it if not given
+    #[arg(long, value_name = "SIZE")]
+    span: Option<Bytes>,
+    /// Sessions to open, each with its own requests
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    sessions: u16,
+    /// Connections of each session; the same as the key `connections` in the URL
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
+    connections: Option<u16>,
+    /// Congestion control of our sockets, such as cubic; the same as the key `congestion` in the URL
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Write data that can be recognised, and check it in reads
+    #[arg(long)]
+    verify: bool,
+    /// Where random places and data come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Look for answers so long before going to sleep; worth it where this program has a CPU to itself
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
+    poll_us: u64,
+    /// Let requests write, which destroys what is on the volume
+    #[arg(long)]
+    allow_write: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let fits = (0.001..=86_400.0).contains(&seconds);
+    if fits { Ok(seconds) } else { Err("a run takes from 0.001 to 86400 seconds".to_owned()) }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &BenchArguments) -> Result<ExitCode, Failure> {
+    let workload = args.workload()?;
+    let source = args.source()?;
+    let spin = Duration::from_micros(args.poll_us);
+    let world = Epoll::shared(EpollOptions { spin }).map_err(Failure::failed)?;
+    let (report, first_failure) = reactor::block_on(world, measure(args, &source, &workload))?;
+    let text = if args.json { report.json()? } else { report.text(args) };
+    say(&text);
+    Ok(if first_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What is measured.
+enum Source {
+    Remote(Url),
+    Local(Spec),
+}
+
+impl BenchArguments {
+    fn source(&self) -> Result<Source, Failure> {
+        if !self.volume.starts_with("iscsi:") {
+            return self.volume.parse().map(Source::Local).map_err(Failure::refused);
+        }
+        let mut url = Url::parse(&self.volume).map_err(|error| {
+            Failure::refused(format!("{error}\n  {}\n  {:at$}^", self.volume, "", at = error.at))
+        })?;
+        let settings = &mut url.settings;
+        settings.connections = self.connections.unwrap_or(settings.connections);
+        settings.stream.congestion = self.congestion.clone().or(settings.stream.congestion.take());
+        Ok(Source::Remote(url))
+    }
+
+    fn workload(&self) -> Result<Workload, Failure> {
+        if self.read < 100 && !self.allow_write {
+            let why = "writing destroys what is on the volume; say --allow-write if that is meant";
+            return Err(Failure::refused(why));
+        }
+        let share = |percent| Percent::new(percent).ok_or_else(|| Failure::refused("a share is 0 to 100"));
+        let block_bytes = u32::try_from(self.block.0);
+        Ok(Workload {
+            block_bytes: block_bytes.map_err(|_| Failure::refused("a request is shorter than 4 GiB"))?,
+            depth: self.depth,
+            read: share(self.read)?,
+            random: share(self.random)?,
+            span_bytes: self.span.map(|span| span.0),
+            duration: Duration::from_secs_f64(self.seconds),
+            seed: self.seed,
+            verify: self.verify,
+        })
+    }
+}
+
+async fn measure(
+    args: &BenchArguments,
+    source: &Source,
+    workload: &Workload,
+) -> Result<(Report, bool), Failure> {
+    let (devices, congestion) = match source {
+        Source::Remote(url) => (attach(url, args.sessions).await?, Some(congestion(url))),
+        Source::Local(spec) => (vec![crate::volume::open(spec).map_err(Failure::refused)?], None),
+    };
+    let before = cputime::process();
+    let measured = bench::run(&devices, workload).await.map_err(Failure::refused)?;
+    let measured = measured.with_cpu(cputime::process() - before);
+    let failed = measured.first_failure.is_some();
+    let geometry = devices.first().map(|device| device.geometry());
+    let device_bytes = geometry.map_or(0, |geometry| geometry.bytes());
+    Ok((Report { measured, congestion, device_bytes }, failed))
+}
+
+async fn attach(url: &Url, sessions: u16) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+    let mut luns: Vec<Arc<dyn BlockDevice>> = Vec::new();
+    for _ in 0..sessions {
+        let lun: RemoteLun = initiator::open(url, random).await.map_err(Failure::failed)?;
+        luns.push(Arc::new(lun));
+    }
+    Ok(luns)
+}
+
+/// Fresh random numbers, for session identifiers and CHAP challenges.
+pub(crate) fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system has random numbers once it has started");
+}
+
+/// The congestion control of our own sockets: it is writes that it slows down, reads are up to the target's.
+fn congestion(url: &Url) -> String {
+    url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)
+}
+
+/// The system's choice for sockets that make none.
+pub(crate) fn system_congestion() -> String {
+    let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// What is printed. The names and units of the JSON are promised.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    measured: Measurement,
+    /// `null` where no network is involved.
+    congestion: Option<String>,
+    device_bytes: u64,
+}
+
+impl Report {
+    fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map(|line| line + "\n").map_err(Failure::failed)
+    }
+
+    fn text(&self, args: &BenchArguments) -> String {
+        let Measurement { latency_us: latency, .. } = &self.measured;
+        let us = |time: f64| format!("{} µs", significant(time));
+        let cpu = self.measured.client_cpu_us_per_io.map_or_else(|| "-".to_owned(), us);
+        format!(
+            "{}\n{}\n\n  {} IOPS   {} MB/s\n  latency   p50 {}   p99 {}   p99.9 {}   mean {}   longest {}\n  \
+             CPU       {cpu} per request on this side\n  requests  {} in {:.1} s, {}\n",
+            self.what(args),
+            asked(args),
+            grouped(self.measured.iops.round() as u64),
+            significant(self.measured.mb_per_s),
+            us(latency.p50),
+            us(latency.p99),
+            us(latency.p999),
+            us(latency.mean),
+            us(latency.max),
+            grouped(self.measured.ios),
+            self.measured.seconds,
+            self.failures(),
+        )
+    }
+
+    fn what(&self, args: &BenchArguments) -> String {
+        let size = Bytes(self.device_bytes);
+        let network = self.congestion.as_ref().map(|name| format!(", congestion control {name}"));
+        // An account in front of the @ has a secret.
+        let volume = args.volume.rsplit_once('@').map_or(args.volume.as_str(), |(_, behind)| behind);
+        format!("{volume}: {size}{}", network.unwrap_or_default())
+    }
+
+    fn failures(&self) -> String {
+        match (&self.measured.first_failure, self.measured.errors + self.measured.mismatches) {
+            (None, _) => "none failed".to_owned(),
+            (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
+        }
+    }
+}
+
+fn asked(args: &BenchArguments) -> String {
+    let sessions =
+        if args.sessions == 1 { String::new() } else { format!(" in each of {} sessions", args.sessions) };
+    format!(
+        "requests of {}, {} at once{sessions}, {} % reads, {} % random",
+        args.block, args.depth, args.read, args.random
+    )
+}

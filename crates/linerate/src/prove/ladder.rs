@@ -1,0 +1,141 @@
+//! How fast, one block size after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::{Measurement, Percent, Workload};
+use block::BlockDevice;
+use host::cputime;
+use initiator::Url;
+
+use super::server;
+use crate::bench_command::random;
+use crate::failure::Failure;
+use crate::figures::{bar, grouped, significant};
+use crate::output::say;
+
+/// From one logical block to what large copies use.
+const BLOCKS: std::ops::RangeInclusive<u32> = 9..=20;
+const DEPTH: u32 = 32;
+/// More under way would only wait in buffers, and push each other out of the caches.
+const UNDER_WAY_BYTES_MAX: u32 = 8 << 20;
+const BAR: usize = 14;
+
+/// Both directions of one block size.
+struct Rung {
+    block_bytes: u32,
+    read: Cell,
+    write: Cell,
+}
+
+/// One direction of one block size.
+struct Cell {
+    measured: Measurement,
+    /// CPU time of the initiator's thread and of all others, per request, in microseconds.
+    initiator_us: f64,
+    target_us: f64,
+}
+
+/// Measures all block sizes and prints them. Whether all requests ended well.
+pub(super) async fn climb(url: &Url, time: Duration) -> Result<bool, Failure> {
+    let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(lun);
+    say(&format!("\nHow fast: one session, one connection, {DEPTH} requests at once, at random places\n"));
+    say("                     reads                                    writes\n");
+    say("     block      MB/s        IOPS                         MB/s        IOPS\n");
+    let mut rungs = Vec::new();
+    for shift in BLOCKS {
+        let block_bytes = 1 << shift;
+        let read = measure(&device, block_bytes, 100, time).await?;
+        let write = measure(&device, block_bytes, 0, time).await?;
+        let rung = Rung { block_bytes, read, write };
+        say(&rung.line());
+        rungs.push(rung);
+    }
+    say(&costs(&rungs));
+    let failures = rungs.iter().flat_map(|rung| [&rung.read, &rung.write]);
+    let failures: Vec<_> = failures.filter_map(|cell| cell.measured.first_failure).collect();
+    failures.iter().for_each(|failure| say(&format!("  ✗ a request failed: {failure}\n")));
+    Ok(failures.is_empty())
+}
+
+async fn measure(
+    device: &Arc<dyn BlockDevice>,
+    block_bytes: u32,
+    read: u8,
+    duration: Duration,
+) -> Result<Cell, Failure> {
+    let share = |percent| Percent::new(percent).expect("0 and 100 are shares");
+    let workload = Workload {
+        block_bytes,
+        depth: DEPTH.min(UNDER_WAY_BYTES_MAX / block_bytes),
+        read: share(read),
+        random: share(100),
+        span_bytes: Some(server::VOLUME_BYTES),
+        duration,
+        seed: u64::from(block_bytes),
+        verify: false,
+    };
+    let (all, own) = (cputime::process(), cputime::thread());
+    let measured = bench::run(std::slice::from_ref(device), &workload).await.map_err(Failure::failed)?;
+    let (all, own) = (cputime::process() - all, cputime::thread() - own);
+    let per_request = |time: Duration| time.as_secs_f64() * 1e6 / measured.ios.max(1) as f64;
+    let (initiator_us, target_us) = (per_request(own), per_request(all.saturating_sub(own)));
+    Ok(Cell { measured, initiator_us, target_us })
+}
+
+impl Rung {
+    fn line(&self) -> String {
+        format!("  {:>8}  {}   {}\n", size(self.block_bytes), self.read.columns(), self.write.columns())
+    }
+}
+
+impl Cell {
+    fn columns(&self) -> String {
+        let Measurement { mb_per_s, iops, .. } = self.measured;
+        // On a logarithmic scale from 100 MB/s to 25 GB/s: every doubling is as long as the one before it.
+        let share = (mb_per_s / 100.0).max(1.0).log2() / 8.0;
+        format!(
+            "{:>8}  {:>10}  {:<BAR$}",
+            significant(mb_per_s),
+            grouped(iops.round() as u64),
+            bar(share, BAR)
+        )
+    }
+}
+
+/// What a request costs, where people ask: the smallest that databases make, and a large one.
+fn costs(rungs: &[Rung]) -> String {
+    let mut text = String::from("\nWhat it costs, in CPU time per request\n");
+    for rung in rungs.iter().filter(|rung| [4 << 10, 256 << 10].contains(&rung.block_bytes)) {
+        for (direction, cell) in [("read", &rung.read), ("write", &rung.write)] {
+            text += &format!(
+                "  {:>8} {direction:<5}   initiator {:>6} µs   target {:>6} µs   latency p50 {:>6} µs, p99 {:>6} µs\n",
+                size(rung.block_bytes),
+                significant(cell.initiator_us),
+                significant(cell.target_us),
+                significant(cell.measured.latency_us.p50),
+                significant(cell.measured.latency_us.p99),
+            );
+        }
+    }
+    text
+}
+
+fn size(bytes: u32) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_say_them() {
+        assert_eq!([512, 4096, 1 << 20].map(size), ["512 B", "4 KiB", "1 MiB"]);
+    }
+}
