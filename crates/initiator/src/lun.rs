@@ -185,11 +185,13 @@ impl BlockDevice for RemoteLun {
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
+            let stable = durability == Durability::Stable;
             for piece in pieces(extent, self.limits.transfer_blocks) {
                 let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
-                self.write_piece(piece, data, durability == Durability::Stable).await?;
+                self.write_piece(piece, data, stable && self.limits.force_unit_access).await?;
             }
-            Ok(())
+            // What cannot be forced with the write is made sure of behind it.
+            if stable && !self.limits.force_unit_access { self.flush().await } else { Ok(()) }
         })
     }
 

@@ -195,8 +195,14 @@ impl Parts {
     }
 
     /// Lets deadlines pass: the machine's, those of commands, and those of requests that wait for room.
-    pub(crate) fn pass_time(&mut self, now: Instant) {
+    ///
+    /// A command that is given up is aborted; a target that does not even do that in the time a command may take
+    /// (`time`) is left, so that what it holds is free again.
+    pub(crate) fn pass_time(&mut self, now: Instant, time: Duration) {
         self.now = now;
+        if now.checked_sub(time).is_some_and(|then| self.tasks.has_undead(then)) {
+            self.end_all(|| Ending::Undead);
+        }
         self.machine.handle_timeout(now);
         for task in self.tasks.expire(now) {
             self.machine.abort_task(now, task);

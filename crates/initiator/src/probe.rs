@@ -27,6 +27,8 @@ pub(crate) struct Limits {
     pub(crate) write_same_blocks: u32,
     /// The target knows READ(10) and WRITE(10), and not the sixteen-byte forms.
     pub(crate) short_commands: bool,
+    /// The target obeys FUA in writes.
+    pub(crate) force_unit_access: bool,
 }
 
 /// A request's bytes in one command if the target names no limit: a hundred of these are a second of a fast
@@ -52,10 +54,12 @@ pub(crate) async fn look(target: &RemoteTarget, lun: Lun, number: u16) -> Result
     asking.until_ready().await?;
     let capacity = asking.capacity().await?;
     let pages = asking.pages().await?;
-    let limits = limits(&asking.page(&pages, 0xb0).await?, capacity);
+    let block_limits = asking.page(&pages, 0xb0).await?;
     let characteristics = asking.page(&pages, 0xb1).await?;
     let caching = asking.perhaps("MODE SENSE", cdb::mode_sense(0x08, 64), 64).await?;
-    let profile = profile(capacity, &characteristics, caching.as_deref().unwrap_or_default());
+    let caching = caching.as_deref().unwrap_or_default();
+    let limits = limits(&block_limits, capacity, caching);
+    let profile = profile(capacity, &characteristics, caching);
     Ok(Probed { geometry: capacity.geometry, profile, limits })
 }
 
@@ -191,7 +195,7 @@ fn capacity_10(data: &[u8]) -> Option<Capacity> {
 }
 
 /// The Block Limits page (SBC-3 6.6.4); all zero, or missing, is no limit.
-fn limits(page: &[u8], capacity: Capacity) -> Limits {
+fn limits(page: &[u8], capacity: Capacity, caching: &[u8]) -> Limits {
     let word =
         |at: usize| page.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b));
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
@@ -203,6 +207,8 @@ fn limits(page: &[u8], capacity: Capacity) -> Limits {
         transfer_blocks: least(own(TRANSFER_BYTES_MAX), u64::from(word(8))),
         write_same_blocks: least(own(WRITE_SAME_BYTES_MAX), long(36)),
         short_commands: capacity.short_commands,
+        // DPOFUA in the header's device-specific parameter (SBC-3 6.5.1).
+        force_unit_access: caching.get(2).is_some_and(|byte| byte & 0x10 != 0),
     }
 }
 
@@ -242,12 +248,17 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_is_none() {
-        let own = Limits { transfer_blocks: 32_768, write_same_blocks: 1 << 21, short_commands: false };
-        assert_eq!(limits(&[0; 64], disk()), own);
-        assert_eq!(limits(&[], disk()), own);
+        let own = Limits {
+            transfer_blocks: 32_768,
+            write_same_blocks: 1 << 21,
+            short_commands: false,
+            force_unit_access: true,
+        };
+        assert_eq!(limits(&[0; 64], disk(), &[3, 0, 0x10, 0]), own);
+        assert_eq!(limits(&[], disk(), &[3, 0, 0x10, 0]), own);
         let mut page = [0; 64];
         page[11] = 128;
-        assert_eq!(limits(&page, disk()).transfer_blocks, 128);
+        assert_eq!(limits(&page, disk(), &[]).transfer_blocks, 128);
     }
 
     #[test]
@@ -264,7 +275,7 @@ mod tests {
             write_cache(&bytes);
             capacity_10(&bytes);
             if let Some(capacity) = capacity_16(&bytes) {
-                prop_assert!(limits(&bytes, capacity).transfer_blocks > 0);
+                prop_assert!(limits(&bytes, capacity, &bytes).transfer_blocks > 0);
             }
         }
     }

@@ -84,7 +84,7 @@ impl Session {
 
     /// Lets the machine's and the commands' deadlines pass; to be called now and then.
     pub(crate) fn pass_time(&self, now: Instant) {
-        self.parts().pass_time(now);
+        self.parts().pass_time(now, self.command_time);
     }
 }
 

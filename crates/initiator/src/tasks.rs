@@ -244,6 +244,12 @@ impl Tasks {
         expired
     }
 
+    /// Whether a command is under way that ended for its waiter before `then`: nobody could abort it.
+    pub(crate) fn has_undead(&self, then: Instant) -> bool {
+        let given_up = |task: &Task| matches!(task.state, State::Expired(_) | State::Orphaned(_));
+        self.places.iter().flatten().any(|task| task.deadline <= then && given_up(task))
+    }
+
     /// The mark for [`Tasks::poll_quiet`]: orphans up to now come before it.
     pub(crate) fn orphan_mark(&self) -> Orphan {
         Orphan(self.orphans)
