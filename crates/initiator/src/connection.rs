@@ -58,8 +58,13 @@ impl Connection {
         let session = Rc::clone(&self.session);
         let parts = &mut *session.parts();
         parts.begin_round(self.id, reactor::now(), cx.waker());
-        let more = self.receive(parts, cx)?;
+        let received = self.receive(parts, cx);
         parts.deliver_events();
+        let more = match received {
+            // A target that has agreed to a logout may close before we have read that it has.
+            Err(Ending::Closed) => return Err(parts.ending_of(self.id).unwrap_or(Ending::Closed)),
+            received => received?,
+        };
         self.send(parts, cx)?;
         if self.sender.is_idle()
             && let Some(ending) = parts.ending_of(self.id)

@@ -92,6 +92,8 @@ impl Stream for Socket {
         for slice in into {
             let InSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
             match (&self.socket).read(bytes) {
+                // What comes later belongs behind it, and not into the next slice.
+                Ok(read) if read < bytes.len() => return Ok(total + read),
                 Ok(read) => total += read,
                 Err(error) if total > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
