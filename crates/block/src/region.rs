@@ -40,14 +40,15 @@ impl Region {
 
     /// Copies `from` to the bytes from `at` on; what would lie beyond the region is left out.
     pub fn store(&self, at: usize, from: &[u8]) {
-        let room = self.range.len().saturating_sub(at);
-        self.medium.store(self.range.start + at, &from[..from.len().min(room)]);
+        let at = at.min(self.range.len());
+        let length = from.len().min(self.range.len() - at);
+        self.medium.store(self.range.start + at, &from[..length]);
     }
 
     /// Copies the bytes from `at` on into `into`; what would come from beyond the region is left as it is.
     pub fn load(&self, at: usize, into: &mut [u8]) {
-        let room = self.range.len().saturating_sub(at);
-        let length = into.len().min(room);
+        let at = at.min(self.range.len());
+        let length = into.len().min(self.range.len() - at);
         self.medium.load(self.range.start + at, &mut into[..length]);
     }
 

@@ -155,7 +155,7 @@ impl Connection {
 
     fn send(&mut self, now: Instant) -> Result<(), End> {
         loop {
-            self.fill();
+            self.fill(now);
             if self.outbox.is_empty() {
                 self.stuck = None;
                 return Ok(());
@@ -171,7 +171,7 @@ impl Connection {
     }
 
     /// Moves what the session has to say into the outbox.
-    fn fill(&mut self) {
+    fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
         while self.outbox.has_room() {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
@@ -189,6 +189,8 @@ impl Connection {
                 self.outbox.keep(lock);
             }
         }
+        // Having said the last word can be a reason to close.
+        session.handle_events(now);
     }
 
     /// Waits until the socket or the session has something.

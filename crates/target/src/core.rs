@@ -128,11 +128,10 @@ impl Local {
     fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), LoginStatus> {
         let session = self.session(tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
         let session = session.borrow();
-        let others = session.links().filter(|link| link.cid != cid).count();
-        if others >= usize::from(session.machine.parameters().max_connections) {
-            return Err(LoginStatus::TooManyConnections);
+        match session.has_room_for(cid) {
+            true => Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn())),
+            false => Err(LoginStatus::TooManyConnections),
         }
-        Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn()))
     }
 
     /// A connection has logged in: its session begins, or goes on with one more.
@@ -141,9 +140,9 @@ impl Local {
         let peer = admitted.peer;
         let session = match (admitted.leading, self.session(tsih)) {
             (true, _) => self.begin_session(&admitted),
-            (false, Some(session)) => session,
-            // It has ended since the login looked.
-            (false, None) => return self.server.registry.leave(peer.ip()),
+            (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
+            // It has ended, or others have joined, since the login looked.
+            (false, _) => return self.server.registry.leave(peer.ip()),
         };
         match Connection::new(self, &session, admitted) {
             Ok(connection) => drop(reactor::spawn(serve(Rc::clone(self), session, connection, peer.ip()))),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use iscsi::pdu::Cid;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart};
 use reactor::Sender;
 
@@ -33,6 +34,12 @@ impl Session {
         self.machine.remove_connection(now, id);
         self.handle_events(now);
         self.wake_all();
+    }
+
+    /// Whether a connection of this CID may join; one that has it already makes room.
+    pub(crate) fn has_room_for(&self, cid: Cid) -> bool {
+        let others = self.links().filter(|link| link.cid != cid).count();
+        others < usize::from(self.machine.parameters().max_connections)
     }
 
     /// Its connections.
