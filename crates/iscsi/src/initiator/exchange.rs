@@ -19,6 +19,8 @@ pub(super) enum Exchange {
     },
     Logout {
         connection: ConnectionId,
+        /// All connections leave, not this one alone.
+        closes_session: bool,
     },
 }
 
@@ -65,7 +67,7 @@ impl Exchange {
             Exchange::Task(task) => task.connection,
             Exchange::Management(management) => management.connection,
             Exchange::Text(text) => text.connection,
-            Exchange::Ping { connection, .. } | Exchange::Logout { connection } => *connection,
+            Exchange::Ping { connection, .. } | Exchange::Logout { connection, .. } => *connection,
         }
     }
 }

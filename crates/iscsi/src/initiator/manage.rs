@@ -57,6 +57,13 @@ impl Session {
         self.connections[id.index()] = None;
         let doomed: Vec<Key> =
             self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
+        // A logout first: if it was the session's, those that remain must be able to speak again.
+        for &key in &doomed {
+            if let Some(Exchange::Logout { .. }) = self.exchanges.get(key) {
+                self.exchanges.remove(key);
+                self.review_leaving();
+            }
+        }
         for key in doomed {
             self.lose(key);
         }

@@ -31,7 +31,8 @@ pub enum Place {
     /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
     /// MaxRecvDataSegmentLength.
     Inline,
-    /// With a task's data, all of it within the command's `read_bytes`.
+    /// With a task's data, all of it within the command's `read_bytes`. The driver drops it if the command has ended
+    /// since: a function answered on another connection may have aborted it.
     Task {
         /// The task.
         task: TaskId,
@@ -272,6 +273,7 @@ impl Session {
             }
             Some(Exchange::Ping { .. } | Exchange::Logout { .. }) | None => {
                 self.exchanges.remove(key);
+                self.review_leaving();
                 Ok(())
             }
         }

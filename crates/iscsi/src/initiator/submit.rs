@@ -136,13 +136,12 @@ impl Session {
     /// [`super::Event::LoggedOut`] answers. `false` if it is too late for that.
     pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
         let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
-        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id }) else {
+        let closes_session = reason == LogoutReason::CloseSession;
+        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id, closes_session }) else {
             return false;
         };
         let bhs = logout(key, cid, reason);
-        for connection in self.connections.iter_mut().flatten() {
-            connection.is_leaving |= connection.id == id || reason == LogoutReason::CloseSession;
-        }
+        self.review_leaving();
         if let Some(connection) = self.connection_mut(id) {
             connection.queue.push_back(Say::Ready(Ready {
                 bhs: Box::new(bhs),
@@ -151,6 +150,24 @@ impl Session {
             }));
         }
         true
+    }
+
+    /// Notes which connections leave: those with a logout under way. One that is lost, or refused, keeps nobody.
+    pub(super) fn review_leaving(&mut self) {
+        let logouts: Vec<(ConnectionId, bool)> = self
+            .exchanges
+            .iter()
+            .filter_map(|(_, exchange)| match exchange {
+                Exchange::Logout { connection, closes_session } => Some((*connection, *closes_session)),
+                Exchange::Task(_) | Exchange::Management(_) | Exchange::Text(_) | Exchange::Ping { .. } => {
+                    None
+                }
+            })
+            .collect();
+        for connection in self.connections.iter_mut().flatten() {
+            let ends = |&(by, closes_session): &(ConnectionId, bool)| closes_session || by == connection.id;
+            connection.is_leaving = logouts.iter().any(ends);
+        }
     }
 
     /// A connection that takes more to send.

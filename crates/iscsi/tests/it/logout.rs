@@ -132,6 +132,23 @@ fn nothing_is_submitted_behind_a_logout() {
     }
 }
 
+/// Found by the fuzz target session_pair: the others stayed silent for ever, and the command waited for the gap that
+/// the lost connection had left.
+#[test]
+fn a_session_logout_that_is_lost_with_its_connection_keeps_no_other_from_speaking() {
+    let mut pair = two_connections();
+    let lost = pair.read(0, 0, 512);
+    let read = pair.read(1, 0, 512);
+    pair.initiator_speaks(0);
+    pair.initiator_speaks(1);
+    pair.initiator.log_out(pair.now, pair.wires[0].initiator, LogoutReason::CloseSession);
+    pair.disconnect(0);
+    pair.deliver();
+    assert_eq!(pair.failure(lost), Some(Failure::ConnectionLost));
+    assert_eq!(pair.status(read), Some(0));
+    assert!(pair.initiator.log_out(pair.now, pair.wires[1].initiator, LogoutReason::CloseSession));
+}
+
 #[test]
 fn a_logout_that_is_asked_for_and_does_not_come_is_enforced() {
     let mut pair = Pair::new();
