@@ -7,7 +7,7 @@ use std::time::Duration;
 use bench::{Measurement, Percent, Workload};
 use block::BlockDevice;
 use host::{Epoll, EpollOptions, cputime};
-use initiator::{RemoteLun, Url};
+use initiator::{RemoteTarget, Url};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &BenchArguments) -> Result<ExitCode, Failure> {
 
 /// What is measured.
 enum Source {
-    Remote(Url),
+    Remote(Box<Url>),
     Local(Spec),
 }
 
@@ -101,7 +101,7 @@ impl BenchArguments {
         let settings = &mut url.settings;
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.stream.congestion = self.congestion.clone().or(settings.stream.congestion.take());
-        Ok(Source::Remote(url))
+        Ok(Source::Remote(Box::new(url)))
     }
 
     fn workload(&self) -> Result<Workload, Failure> {
@@ -129,26 +129,56 @@ async fn measure(
     source: &Source,
     workload: &Workload,
 ) -> Result<(Report, bool), Failure> {
-    let (devices, congestion) = match source {
-        Source::Remote(url) => (attach(url, args.sessions).await?, Some(congestion(url))),
-        Source::Local(spec) => (vec![crate::volume::open(spec).map_err(Failure::refused)?], None),
+    let (attached, congestion) = match source {
+        Source::Remote(url) => (sessions(url, args.sessions).await?, Some(congestion(url))),
+        Source::Local(spec) => (vec![Attached::here(spec)?], None),
     };
+    let devices: Vec<_> = attached.iter().map(|attached| Arc::clone(&attached.device)).collect();
     let before = cputime::process();
     let measured = bench::run(&devices, workload).await.map_err(Failure::refused)?;
     let measured = measured.with_cpu(cputime::process() - before);
     let failed = measured.first_failure.is_some();
     let geometry = devices.first().map(|device| device.geometry());
     let device_bytes = geometry.map_or(0, |geometry| geometry.bytes());
+    for attached in attached {
+        attached.detach().await;
+    }
     Ok((Report { measured, congestion, device_bytes }, failed))
 }
 
-async fn attach(url: &Url, sessions: u16) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
-    let mut luns: Vec<Arc<dyn BlockDevice>> = Vec::new();
-    for _ in 0..sessions {
-        let lun: RemoteLun = initiator::open(url, random).await.map_err(Failure::failed)?;
-        luns.push(Arc::new(lun));
+async fn sessions(url: &Url, count: u16) -> Result<Vec<Attached>, Failure> {
+    let mut sessions = Vec::new();
+    for _ in 0..count {
+        sessions.push(Attached::to(url).await?);
     }
-    Ok(luns)
+    Ok(sessions)
+}
+
+/// A device, and the session that it is reached by if it is not here.
+pub(crate) struct Attached {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    target: Option<Arc<RemoteTarget>>,
+}
+
+impl Attached {
+    /// A LUN by a session of its own.
+    pub(crate) async fn to(url: &Url) -> Result<Attached, Failure> {
+        let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
+        let target = Some(Arc::clone(lun.target()));
+        Ok(Attached { device: Arc::new(lun), target })
+    }
+
+    fn here(spec: &Spec) -> Result<Attached, Failure> {
+        let device = crate::volume::open(spec).map_err(Failure::refused)?;
+        Ok(Attached { device, target: None })
+    }
+
+    /// Says good-bye, so that the target need not find out by itself.
+    pub(crate) async fn detach(self) {
+        if let Some(target) = self.target {
+            target.close().await;
+        }
+    }
 }
 
 /// Fresh random numbers, for session identifiers and CHAP challenges.

@@ -6,7 +6,7 @@ use bench::{RoundTrip, read_back, round_trip};
 use block::{BlockDevice, Blocks, Extent};
 use initiator::{Settings, Url};
 
-use crate::bench_command::random;
+use crate::bench_command::Attached;
 use crate::failure::Failure;
 use crate::output::say;
 
@@ -112,30 +112,37 @@ fn set(settings: &mut Settings, key: &str, value: &str) {
 
 /// Bytes that made the trip, or what was wrong with them.
 async fn travel(url: &Url, generation: u64) -> Result<Result<u64, bench::Failure>, Failure> {
-    let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(lun);
-    let mut bytes = 0;
+    let attached = Attached::to(url).await?;
+    let mut outcome = Ok(0);
     for trip in trips(generation) {
-        if let Err(failure) = round_trip(&device, trip).await {
-            return Ok(Err(failure));
-        }
-        bytes += device.geometry().length(trip.extent);
+        let made = round_trip(&attached.device, trip).await;
+        outcome = add(outcome, made, &attached.device, trip);
     }
-    Ok(Ok(bytes))
+    attached.detach().await;
+    Ok(outcome)
 }
 
 /// All that the last way wrote, read by a session of another kind, in requests of another length.
 async fn from_elsewhere(url: &Url, generation: u64) -> Result<Result<u64, bench::Failure>, Failure> {
-    let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(lun);
-    let mut bytes = 0;
+    let attached = Attached::to(url).await?;
+    let mut outcome = Ok(0);
     for trip in trips(generation) {
-        if let Err(failure) = read_back(&device, RoundTrip { request: Blocks(100), ..trip }).await {
-            return Ok(Err(failure));
-        }
-        bytes += device.geometry().length(trip.extent);
+        let read = read_back(&attached.device, RoundTrip { request: Blocks(100), ..trip }).await;
+        outcome = add(outcome, read, &attached.device, trip);
     }
-    Ok(Ok(bytes))
+    attached.detach().await;
+    Ok(outcome)
+}
+
+/// One more trip; the first failure stays.
+fn add(
+    before: Result<u64, bench::Failure>,
+    made: Result<(), bench::Failure>,
+    device: &Arc<dyn BlockDevice>,
+    trip: RoundTrip,
+) -> Result<u64, bench::Failure> {
+    let bytes = before?;
+    made.map(|()| bytes + device.geometry().length(trip.extent))
 }
 
 /// One after the other over the volume.

@@ -9,7 +9,7 @@ use host::cputime;
 use initiator::Url;
 
 use super::server;
-use crate::bench_command::random;
+use crate::bench_command::Attached;
 use crate::failure::Failure;
 use crate::figures::{bar, grouped, significant};
 use crate::output::say;
@@ -38,20 +38,20 @@ struct Cell {
 
 /// Measures all block sizes and prints them. Whether all requests ended well.
 pub(super) async fn climb(url: &Url, time: Duration) -> Result<bool, Failure> {
-    let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(lun);
+    let attached = Attached::to(url).await?;
     say(&format!("\nHow fast: one session, one connection, {DEPTH} requests at once, at random places\n"));
     say("                     reads                                    writes\n");
     say("     block      MB/s        IOPS                         MB/s        IOPS\n");
     let mut rungs = Vec::new();
     for shift in BLOCKS {
         let block_bytes = 1 << shift;
-        let read = measure(&device, block_bytes, 100, time).await?;
-        let write = measure(&device, block_bytes, 0, time).await?;
+        let read = measure(&attached.device, block_bytes, 100, time).await?;
+        let write = measure(&attached.device, block_bytes, 0, time).await?;
         let rung = Rung { block_bytes, read, write };
         say(&rung.line());
         rungs.push(rung);
     }
+    attached.detach().await;
     say(&costs(&rungs));
     let failures = rungs.iter().flat_map(|rung| [&rung.read, &rung.write]);
     let failures: Vec<_> = failures.filter_map(|cell| cell.measured.first_failure).collect();
