@@ -61,8 +61,7 @@ impl Connection {
         let received = self.receive(parts, cx);
         parts.deliver_events();
         let more = match received {
-            // A target that has agreed to a logout may close before we have read that it has.
-            Err(Ending::Closed) => return Err(parts.ending_of(self.id).unwrap_or(Ending::Closed)),
+            Err(Ending::Closed) => return Err(parts.closed_by_target(self.id)),
             received => received?,
         };
         self.send(parts, cx)?;

@@ -22,6 +22,8 @@ pub(crate) struct Parts {
     wires: Vec<Wire>,
     /// Requests for which the command window had no room.
     waiting: VecDeque<Waker>,
+    /// The session is being logged out.
+    is_leaving: bool,
     /// Woken when the last connection has ended.
     ended: Vec<Waker>,
     text: Text,
@@ -59,6 +61,7 @@ impl Parts {
             now,
             wires: Vec::new(),
             waiting: VecDeque::new(),
+            is_leaving: false,
             ended: Vec::new(),
             text: Text::None,
         }
@@ -85,6 +88,13 @@ impl Parts {
     /// Why a connection is to be ended now, if it is.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.wire(id)?.ending.take()
+    }
+
+    /// Why a connection has ended that the target has closed: one that agrees to a logout closes all connections
+    /// of the session, on most of which it says nothing.
+    pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
+        let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
+        self.ending_of(id).unwrap_or(otherwise)
     }
 
     /// A connection has ended, and its commands with it.
@@ -120,7 +130,7 @@ impl Parts {
     /// Asks the target to end the session.
     pub(crate) fn log_out(&mut self) {
         if let Some(first) = self.wires.iter().find(|wire| wire.is_alive) {
-            self.machine.log_out(self.now, first.id, LogoutReason::CloseSession);
+            self.is_leaving |= self.machine.log_out(self.now, first.id, LogoutReason::CloseSession);
             self.wake_wires();
         }
     }
