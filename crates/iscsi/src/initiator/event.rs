@@ -107,6 +107,9 @@ pub enum Failure {
 pub enum CloseReason {
     /// The target has been silent, even when asked.
     Silent,
+    /// It was to be logged out, and there will be no answer: the target refused, or the connection is lost by which
+    /// the session was to be.
+    LogoutLost,
 }
 
 impl ConnectionId {

@@ -57,13 +57,6 @@ impl Session {
         self.connections[id.index()] = None;
         let doomed: Vec<Key> =
             self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
-        // A logout first: if it was the session's, those that remain must be able to speak again.
-        for &key in &doomed {
-            if let Some(Exchange::Logout { .. }) = self.exchanges.get(key) {
-                self.exchanges.remove(key);
-                self.review_leaving();
-            }
-        }
         for key in doomed {
             self.lose(key);
         }
@@ -72,16 +65,24 @@ impl Session {
     fn lose(&mut self, key: Key) {
         match self.exchanges.get(key) {
             Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
-            Some(Exchange::Management(management)) => {
-                if !management.plugs_gap {
-                    self.events.push_back(Event::Managed { tmf: TmfId(key), result: None });
-                }
+            Some(Exchange::Management(_)) => self.lose_management(key),
+            Some(&Exchange::Logout { connection, closes_session }) => {
                 self.exchanges.remove(key);
+                self.logout_lost(connection, closes_session);
             }
-            Some(Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. }) => {
-                self.exchanges.remove(key);
-            }
+            Some(Exchange::Text(_) | Exchange::Ping { .. }) => drop(self.exchanges.remove(key)),
             None => {}
+        }
+    }
+
+    /// Whoever asked for a function is told; a gap that was to be plugged is plugged elsewhere.
+    fn lose_management(&mut self, key: Key) {
+        let Some(Exchange::Management(management)) = self.exchanges.remove(key) else { return };
+        match management.referenced {
+            Some(itt) if management.plugs_gap => {
+                self.plug_gap(management.connection, itt, management.lun, management.ref_cmd_sn);
+            }
+            Some(_) | None => self.events.push_back(Event::Managed { tmf: TmfId(key), result: None }),
         }
     }
 
@@ -89,8 +90,8 @@ impl Session {
     pub(super) fn fail(&mut self, key: Key, why: Failure) {
         let Some(task) = self.remove_task(key) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
-        if why != Failure::Aborted {
-            self.plug_gap(key, &task);
+        if let Some(cmd_sn) = task.cmd_sn.filter(|_| why != Failure::Aborted) {
+            self.plug_gap(task.connection, super::tag(key), task.lun, cmd_sn);
         }
     }
 
@@ -118,19 +119,19 @@ impl Session {
     /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by
     /// aborting the task", or the target holds everything behind it for ever. One that has received it after all
     /// has nothing to abort, and what it says of that is of no interest.
-    fn plug_gap(&mut self, key: Key, task: &Task) {
-        let Some(ref_cmd_sn) = task.cmd_sn.filter(|&cmd_sn| self.window.is_unacknowledged(cmd_sn)) else {
+    fn plug_gap(&mut self, connection: ConnectionId, referenced: Itt, lun: Lun, ref_cmd_sn: Sn) {
+        if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
-        };
-        let here = self.open_connection(task.connection).map(|connection| connection.id);
+        }
+        let here = self.open_connection(connection).map(|connection| connection.id);
         let mut all = self.connections.iter().flatten();
         let other = || all.find(|connection| !connection.is_leaving).map(|connection| connection.id);
         let Some(connection) = here.or_else(other) else { return };
         self.open_management(Management {
             connection,
             function: Function::AbortTask,
-            lun: task.lun,
-            referenced: Some(super::tag(key)),
+            lun,
+            referenced: Some(referenced),
             cmd_sn: None,
             ref_cmd_sn,
             plugs_gap: true,

@@ -271,9 +271,13 @@ impl Session {
                 self.events.push_back(Event::Text { connection: id, text: Vec::new() });
                 Ok(())
             }
-            Some(Exchange::Ping { .. } | Exchange::Logout { .. }) | None => {
+            Some(&Exchange::Logout { connection, closes_session }) => {
                 self.exchanges.remove(key);
-                self.review_leaving();
+                self.logout_lost(connection, closes_session);
+                Ok(())
+            }
+            Some(Exchange::Ping { .. }) | None => {
+                self.exchanges.remove(key);
                 Ok(())
             }
         }

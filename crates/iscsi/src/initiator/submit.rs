@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::connection::{Ready, Say};
-use super::event::{ConnectionId, TaskId};
+use super::event::{CloseReason, ConnectionId, Event, TaskId};
 use super::exchange::{Exchange, Task, Text};
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{
@@ -141,7 +141,9 @@ impl Session {
             return false;
         };
         let bhs = logout(key, cid, reason);
-        self.review_leaving();
+        for connection in self.connections.iter_mut().flatten() {
+            connection.is_leaving |= connection.id == id || closes_session;
+        }
         if let Some(connection) = self.connection_mut(id) {
             connection.queue.push_back(Say::Ready(Ready {
                 bhs: Box::new(bhs),
@@ -152,22 +154,12 @@ impl Session {
         true
     }
 
-    /// Notes which connections leave: those with a logout under way. One that is lost, or refused, keeps nobody.
-    pub(super) fn review_leaving(&mut self) {
-        let logouts: Vec<(ConnectionId, bool)> = self
-            .exchanges
-            .iter()
-            .filter_map(|(_, exchange)| match exchange {
-                Exchange::Logout { connection, closes_session } => Some((*connection, *closes_session)),
-                Exchange::Task(_) | Exchange::Management(_) | Exchange::Text(_) | Exchange::Ping { .. } => {
-                    None
-                }
-            })
-            .collect();
-        for connection in self.connections.iter_mut().flatten() {
-            let ends = |&(by, closes_session): &(ConnectionId, bool)| closes_session || by == connection.id;
-            connection.is_leaving = logouts.iter().any(ends);
-        }
+    /// A logout that will not be answered ends what it was to end all the same: nothing can be sent there any more.
+    pub(super) fn logout_lost(&mut self, by: ConnectionId, closes_session: bool) {
+        let leaving = self.connections.iter().flatten().map(|connection| connection.id);
+        let leaving = leaving.filter(|&id| closes_session || id == by);
+        self.events
+            .extend(leaving.map(|connection| Event::Close { connection, reason: CloseReason::LogoutLost }));
     }
 
     /// A connection that takes more to send.

@@ -141,6 +141,21 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_session() {
     assert_eq!(pair.status(kept), Some(0));
 }
 
+/// Found by the fuzz target session_pair.
+#[test]
+fn a_gap_is_plugged_though_the_connection_that_was_to_do_it_is_lost_too() {
+    let mut pair = Setup { connections: 3, ..Setup::new() }.build();
+    let lost = pair.read(2, 0, 512);
+    pair.initiator_speaks(2);
+    let read = pair.read(1, 0, 512);
+    pair.initiator_speaks(1);
+    pair.disconnect(2);
+    pair.disconnect(0);
+    pair.deliver();
+    assert_eq!(pair.failure(lost), Some(Failure::ConnectionLost));
+    assert_eq!(pair.status(read), Some(0));
+}
+
 #[test]
 fn commands_lost_with_a_connection_leave_no_gap() {
     let mut pair = two_connections();
