@@ -2,7 +2,7 @@
 
 use crate::capture::watched;
 use crate::program::{installed, run};
-use crate::server::{Server, ask};
+use crate::server::{Server, ask, has_ipv6};
 
 #[test]
 fn discovery_lists_the_target_with_its_size() {
@@ -16,6 +16,19 @@ fn discovery_lists_the_target_with_its_size() {
         "{said}"
     );
     assert!(said.contains("Type:DIRECT_ACCESS (Size:63M)"), "{said}"); // it rounds (last LBA * block) down
+}
+
+#[test]
+fn ipv6_serves_as_well() {
+    if !installed(&["iscsi-ls"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    if server.is_ours() && has_ipv6() {
+        let said = watched(&server, || ask("iscsi-ls", &["-s"], &format!("iscsi://[::1]:{}", server.port())));
+        assert!(said.contains(&format!("Portal:[::1]:{},1", server.port())), "{said}");
+        assert!(said.contains("Type:DIRECT_ACCESS"), "{said}");
+    }
 }
 
 #[test]

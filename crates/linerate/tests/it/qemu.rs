@@ -10,9 +10,9 @@ const TOOLS: &[&str] = &["qemu-img", "qemu-io"];
 
 /// The volumes that images are copied to: every kind of block, and both stores.
 const VOLUMES: &[(&str, &str)] = &[
-    ("ram", "disk=ram:16MiB"),
-    ("blocks of 4096 bytes", "disk=ram:16MiB?block=4096"),
-    ("file", "disk=file:{state}/disk.img?size=16MiB"),
+    ("ram", "disk=ram:8MiB"),
+    ("blocks of 4096 bytes", "disk=ram:8MiB?block=4096"),
+    ("file", "disk=file:{state}/disk.img?size=8MiB"),
 ];
 
 #[test]
@@ -24,7 +24,7 @@ fn an_image_copied_there_and_back_is_the_same() {
         let server = Server::serving(&[volume]);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (before, after) = (folder.path().join("before.img"), folder.path().join("after.img"));
-        write_patterned_file(&before, 16 << 20);
+        write_patterned_file(&before, 8 << 20);
         eprintln!("volume: {name}");
         watched(&server, || there_and_back(&server.url("disk"), &before, &after));
         assert!(begins_with(&after, &before), "{name}");

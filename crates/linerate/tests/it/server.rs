@@ -1,7 +1,7 @@
 //! The server under test: started, waited for, stopped, killed and started again.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
@@ -35,23 +35,35 @@ const START: Duration = Duration::from_secs(20);
 /// How long a server may take from SIGTERM to its end: it promises 10 s.
 const STOP: Duration = Duration::from_secs(11);
 
+/// Lies in the state folder where there is one.
+const CONFIGURATION: &str = "linerate.toml";
+
 const TGT_NAME: &str = "iqn.2026-01.io.linerate:disk";
 
 impl Server {
     /// Serves volumes, `NAME=SPEC`; `{state}` in one is the server's state folder.
     pub(crate) fn serving(volumes: &[&str]) -> Server {
-        let kind = match std::env::var("LINERATE_INTEROP_SERVER").as_deref() {
-            Ok("tgt") => Kind::Tgt,
-            _ => Kind::Linerate,
-        };
         let state = TempDir::new().expect("a temporary folder");
         let port = free_port();
         let volumes: Vec<String> = volumes
             .iter()
             .map(|volume| volume.replace("{state}", &state.path().display().to_string()))
             .collect();
+        let kind = kind();
         let child = start(kind, port, &volumes, state.path());
         Server { kind, child, port, volumes, state }
+    }
+
+    /// Serves what a configuration file says; only ours can, so there is none when another is to be tested.
+    pub(crate) fn configured(text: &str) -> Option<Server> {
+        if kind() != Kind::Linerate {
+            return None;
+        }
+        let state = TempDir::new().expect("a temporary folder");
+        let port = free_port();
+        std::fs::write(state.path().join(CONFIGURATION), text).expect("a temporary file");
+        let child = start_linerate(port, &[], state.path());
+        Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
     }
 
     /// Whether this is ours, so that what only ours can do may be asked of it.
@@ -127,14 +139,33 @@ pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
         .arg("--control")
         .arg(state.join("control"));
     command.args(["--listen", &format!("127.0.0.1:{port}")]);
+    if has_ipv6() {
+        command.args(["--listen", &format!("[::1]:{port}")]);
+    }
+    if state.join(CONFIGURATION).exists() {
+        command.arg("--config").arg(state.join(CONFIGURATION));
+    }
     command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
     command
+}
+
+/// Whether the loopback has its IPv6 address; in containers it may not.
+pub(crate) fn has_ipv6() -> bool {
+    TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// A port of the loopback that nothing listens on now.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("an address").port()
+}
+
+/// Whose server these tests are to run against.
+fn kind() -> Kind {
+    match std::env::var("LINERATE_INTEROP_SERVER").as_deref() {
+        Ok("tgt") => Kind::Tgt,
+        _ => Kind::Linerate,
+    }
 }
 
 fn start(kind: Kind, port: u16, volumes: &[String], state: &Path) -> Child {
