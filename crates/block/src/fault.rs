@@ -9,7 +9,8 @@
 //!                 Short  inner device for the first blocks, then error
 //! ```
 //!
-//! A request that is dropped while it hangs or is slow never reaches the inner device.
+//! A request that is dropped while it hangs or is slow never reaches the inner device. While everything hangs, the
+//! device lets go of nothing: [`BlockDevice::quiesced`] waits too, as with a disk that the kernel waits for.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,7 +165,6 @@ impl Shared {
 
     /// Waits while a rule makes the request hang; what another one then does to it.
     async fn released(&self, request: &Request) -> Option<Misbehaviour> {
-        let _hanging = Hanging::count(&self.hanging);
         poll_fn(|cx| {
             let mut rules = self.rules();
             let rule = rules.list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour);
@@ -233,6 +233,7 @@ impl<D: BlockDevice> Fault<D> {
         let mut dropped = Dropped { counter: &shared.dropped, waiting: true };
         let mut misbehaviour = shared.verdict(&request);
         if misbehaviour == Some(Misbehaviour::Hang) {
+            let _hanging = Hanging::count(&shared.hanging);
             misbehaviour = shared.released(&request).await;
         }
         if let Some(Misbehaviour::Slow(by)) = misbehaviour {
@@ -335,7 +336,10 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {
-        self.inner.quiesced()
+        Box::pin(async {
+            self.control.shared.released(&Request { kind: Requests::All, extent: None }).await;
+            self.inner.quiesced().await
+        })
     }
 }
 
@@ -384,6 +388,19 @@ mod tests {
         assert_eq!(ready(device.quiesced()), Ok(()));
         assert_eq!(device.inner.requests(), 0);
         assert_eq!(control.counts(), Counts { dropped: 1, ..Counts::default() });
+    }
+
+    #[test]
+    fn a_device_that_hangs_lets_go_of_nothing() {
+        let Scene { device, control, .. } = scene();
+        control.hang();
+        let mut quiesced = device.quiesced();
+        assert!(poll(quiesced.as_mut()).is_none());
+        control.pass();
+        assert_eq!(poll(quiesced.as_mut()), Some(Ok(())));
+        assert_eq!(control.counts(), Counts::default());
+        control.set([Rule { requests: Requests::Reads, within: None, misbehaviour: Misbehaviour::Hang }]);
+        assert_eq!(ready(device.quiesced()), Ok(()), "only reads hang");
     }
 
     #[test]
