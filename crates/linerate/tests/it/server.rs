@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -102,9 +102,29 @@ impl Server {
 
     /// Asks it to end (SIGTERM), and sees that it does, in time and of its own accord.
     pub(crate) fn stop(&mut self) {
-        signal(&self.child, "TERM");
-        let status = ended_within(&mut self.child, STOP).expect("an end within 10 s of SIGTERM");
+        let status = self.end();
         assert!(status.success(), "after SIGTERM: {status}");
+    }
+
+    /// Asks it to end (SIGTERM), and says how it did, in time.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended()
+    }
+
+    /// Sends it a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    /// How it ends, in time, after a signal.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        ended_within(&mut self.child, STOP).expect("an end within 10 s of SIGTERM")
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it without warning (SIGKILL).

@@ -1,0 +1,256 @@
+//! A volume that hangs: it ends its own commands in bounded time and harms nobody else.
+//!
+//! The volume is a `fault:` layer over memory, told to hang by `linerate fault`. Until it is told to go on, its
+//! device lets go of nothing, as a disk behind a dead controller would: what was aborted is fenced, not gone.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
+
+use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
+use crate::program::run_command;
+use crate::server::Server;
+
+const TWO_VOLUMES: &str = r#"
+reactors = 2
+[volume.sick]
+spec = "fault:[ram:16MiB]"
+[volume.well]
+spec = "ram:16MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:sick"
+lun = [{ lun = 0, volume = "sick" }]
+[[target]]
+name = "iqn.2026-01.io.linerate:well"
+lun = [{ lun = 0, volume = "well" }]
+"#;
+
+const NOT_READY: u8 = 2;
+const CHECK_CONDITION: u8 = 2;
+
+/// A server with a volume that can hang and one that cannot.
+struct Ward {
+    server: Server,
+}
+
+impl Ward {
+    fn open(text: &str) -> Option<Ward> {
+        Server::configured(text).map(|server| Ward { server })
+    }
+
+    fn fault(&self, mode: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        let control: PathBuf = self.server.state().join("control");
+        run_command(command.args(["fault", "sick", mode, "--control"]).arg(control)).expect_success();
+    }
+
+    fn sick(&self, number: u8) -> Peer {
+        Peer::attach(&self.server, "sick", number)
+    }
+
+    fn well(&self, number: u8) -> Peer {
+        Peer::attach(&self.server, "well", number)
+    }
+}
+
+/// Waits until a unit that was fenced is ready; unit attentions are told meanwhile.
+fn await_ready(peer: &mut Peer) {
+    let until = Instant::now() + Duration::from_secs(5);
+    while !peer.test_ready().is_good() {
+        assert!(Instant::now() < until, "not ready, though its device is back");
+    }
+}
+
+#[track_caller]
+fn assert_within(what: &str, took: Duration, limit: Duration) {
+    println!("{what}: {took:?} (at most {limit:?})");
+    assert!(took < limit, "{what} took {took:?}");
+}
+
+/// An aborted write, a fence, the device's return, and the old data: the same for each function that ends commands.
+fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> (TaskManagementResult, Duration)) {
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
+    let (old, new) = (vec![0x11; 8 * BLOCK], vec![0x22; 8 * BLOCK]);
+    peer.write(0, &old);
+    ward.fault("hang");
+    let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
+    assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
+    let (result, took) = end(&mut peer, write);
+    assert_eq!(result, TaskManagementResult::FunctionComplete);
+    assert_within("task management on a hung volume", took, Duration::from_secs(5));
+    let begin = Instant::now();
+    let told = other_than_attention(&mut other);
+    assert_eq!((told.status, told.sense_key()), (CHECK_CONDITION, NOT_READY), "fenced");
+    assert_within("NOT READY from a fenced volume", begin.elapsed(), Duration::from_secs(1));
+    ward.fault("pass");
+    await_ready(&mut peer);
+    assert_eq!(peer.read(0, 8), old, "what was fenced has not reached the medium");
+    await_ready(&mut other);
+    other.write(8, &old);
+    assert_eq!(peer.read(8, 8), old, "and the volume works again");
+}
+
+/// What a volume says to TEST UNIT READY when it has told its unit attentions.
+fn other_than_attention(peer: &mut Peer) -> crate::peer::Answer {
+    const UNIT_ATTENTION: u8 = 6;
+    (0..4).map(|_| peer.test_ready()).find(|told| told.sense_key() != UNIT_ATTENTION).expect("few attentions")
+}
+
+#[test]
+fn an_aborted_write_never_reaches_the_medium() {
+    ends_what_hangs(|peer, task| peer.abort(task));
+}
+
+#[test]
+fn a_reset_ends_what_hangs() {
+    ends_what_hangs(|peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset));
+}
+
+#[test]
+fn pings_and_logins_do_not_wait_for_a_hung_volume() {
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let mut peer = ward.sick(1);
+    ward.fault("hang");
+    let hanging: Vec<_> =
+        (0..64).map(|lba| peer.begin(0, &read_10(lba, 8), Moves::In(8 * BLOCK as u32))).collect();
+    let mut trips: Vec<Duration> =
+        (0..200).map(|_| peer.ping(Duration::from_secs(5)).expect("a pong")).collect();
+    trips.sort_unstable();
+    println!("NOP-Out beside {} hanging commands: median {:?}", hanging.len(), trips[trips.len() / 2]);
+    // The machine may be busy with other things: one round trip in a hundred may have waited for the processor.
+    assert_within("99th percentile of NOP-Out", trips[197], Duration::from_millis(100));
+    for volume in ["sick", "well"] {
+        let begin = Instant::now();
+        let login = Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name(volume)), 9));
+        assert_within(&format!("login to {volume}"), begin.elapsed(), Duration::from_secs(1));
+        login.expect("a session");
+    }
+}
+
+#[test]
+fn a_command_past_its_deadline_is_answered_and_fences_its_volume() {
+    let text = TWO_VOLUMES.replace("[ram:16MiB]\"", "[ram:16MiB]\"\ndeadline = \"1s\"");
+    let Some(ward) = Ward::open(&text) else { return };
+    let mut peer = ward.sick(1);
+    ward.fault("hang");
+    let begin = Instant::now();
+    let read = peer.begin(0, &read_10(0, 1), Moves::In(BLOCK as u32));
+    let answer = peer.answer(read);
+    assert!(!answer.is_good(), "{answer:02x?}");
+    assert!(begin.elapsed() > Duration::from_millis(900), "given up before its deadline");
+    assert_within("a command with a deadline of 1 s", begin.elapsed(), Duration::from_secs(3));
+    let begin = Instant::now();
+    assert_eq!(other_than_attention(&mut peer).sense_key(), NOT_READY);
+    assert_within("NOT READY after a deadline", begin.elapsed(), Duration::from_millis(500));
+    ward.fault("pass");
+    await_ready(&mut peer);
+}
+
+#[test]
+fn a_session_is_reinstated_while_its_commands_hang() {
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let mut old = ward.sick(1);
+    old.write(0, &[0x11; BLOCK]);
+    ward.fault("hang");
+    let write = old.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
+    assert_eq!(old.end_within(write, Duration::from_millis(200)), None);
+    let begin = Instant::now();
+    let mut new =
+        Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name("sick")), 1)).expect("a session");
+    // Not before the old session's commands are fenced, which takes `fence-time`.
+    assert_within("reinstatement over hanging commands", begin.elapsed(), Duration::from_secs(5));
+    assert!(matches!(old.end(write), Ended::Without(_)), "the old session is gone");
+    assert_eq!(other_than_attention(&mut new).sense_key(), NOT_READY);
+    ward.fault("pass");
+    await_ready(&mut new);
+    assert_eq!(new.read(0, 1), [0x11; BLOCK], "the old session's write never reached the medium");
+}
+
+#[test]
+fn a_server_ends_in_time_while_a_volume_hangs() {
+    let Some(mut ward) = Ward::open(TWO_VOLUMES) else { return };
+    let mut peer = ward.sick(1);
+    ward.fault("hang");
+    peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
+    let begin = Instant::now();
+    let status = ward.server.end();
+    assert_within("SIGTERM with a hung volume", begin.elapsed(), Duration::from_secs(10));
+    // What the volume acknowledged may not be on its disk, and that is no success.
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn other_volumes_keep_their_rate() {
+    const TRIES: usize = 3; // the machine has other things to do at times
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    let healthy = Load::on(ward.well(3));
+    let kept = (0..TRIES).map(|_| rate_kept(&ward, &healthy)).find(|kept| *kept >= 0.9);
+    healthy.stop();
+    assert!(kept.is_some(), "less than 90 % in each of {TRIES} tries");
+}
+
+/// The rate of the well volume while the sick one hangs under load, as a part of its rate while it does not. The
+/// sick one's load is a single command at a time, so that its end does not make room for more of the other.
+fn rate_kept(ward: &Ward, healthy: &Load) -> f64 {
+    const WINDOW: Duration = Duration::from_millis(400);
+    let (mut before, mut during) = (0, 0);
+    for round in 0..5 {
+        let mut peer = ward.sick(10 + round);
+        before += healthy.in_window(WINDOW, || drop(peer.read(0, 1)));
+        ward.fault("hang");
+        let stuck: Vec<_> = (0..32).map(|_| peer.begin(0, &read_10(0, 8), Moves::In(4096))).collect();
+        during += healthy.in_window(WINDOW, || assert!(peer.ping(Duration::from_secs(1)).is_some()));
+        ward.fault("pass");
+        stuck.into_iter().for_each(|task| drop(peer.answer(task).expect_good()));
+    }
+    let kept = during as f64 / before as f64;
+    println!(
+        "well volume: {before} reads while the other works, {during} while it hangs: {:.0} %",
+        kept * 100.0
+    );
+    kept
+}
+
+/// Reads of 4 KiB, eight at a time, from a thread of their own.
+struct Load {
+    done: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Load {
+    fn on(mut peer: Peer) -> Load {
+        let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, stop) = (Arc::clone(&done), Arc::clone(&over));
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let tasks: Vec<_> =
+                    (0..8).map(|at| peer.begin(0, &read_10(at * 8, 8), Moves::In(4096))).collect();
+                tasks.into_iter().for_each(|task| drop(peer.answer(task).expect_good()));
+                count.fetch_add(8, Ordering::Relaxed);
+            }
+        });
+        Load { done, over, thread }
+    }
+
+    /// How many were done in a time that is spent with `meanwhile`, over and over.
+    fn in_window(&self, time: Duration, mut meanwhile: impl FnMut()) -> u64 {
+        let (begin, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
+        while begin.elapsed() < time {
+            meanwhile();
+            std::thread::sleep(Duration::from_millis(5)); // a light load: the windows are to differ in one thing
+        }
+        self.done.load(Ordering::Relaxed) - before
+    }
+
+    fn stop(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("a load without a failure");
+    }
+}

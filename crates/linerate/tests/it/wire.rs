@@ -1,0 +1,160 @@
+//! One TCP connection to a server, and PDUs on it: any bytes out, whole PDUs in, nothing believed and nothing
+//! forbidden. What a well-behaved initiator would say is for [`crate::peer`] to know.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use iscsi::framing::Framing;
+use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin};
+use iscsi::pdu::{BHS_BYTES, Bhs};
+
+/// No server of these tests has a reason to think longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    framing: Framing,
+    received: Vec<u8>,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A PDU: its header, and its data without padding.
+    Pdu(Box<Bhs>, Vec<u8>),
+    /// The end of the connection, orderly or not.
+    Closed,
+    /// Nothing, in the time there was.
+    Nothing,
+}
+
+/// How a login ended otherwise than in full feature phase.
+#[derive(Debug)]
+pub(crate) enum NoLogin {
+    /// The target said so.
+    Told(Box<InitiatorEvent>),
+    /// It closed the connection.
+    Closed,
+}
+
+impl Wire {
+    /// Connects to `host:port`.
+    pub(crate) fn connect(portal: &str) -> Wire {
+        let stream = TcpStream::connect(portal).expect("a server that listens");
+        stream.set_nodelay(true).expect("a socket option");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
+        Wire { stream, framing: Framing::default(), received: Vec::new() }
+    }
+
+    /// Logs in; digests begin with the end of the login.
+    pub(crate) fn log_in(&mut self, config: InitiatorConfig) -> Result<Box<Attached>, NoLogin> {
+        let mut login = InitiatorLogin::new(config);
+        loop {
+            while let Some(pdu) = login.poll_transmit() {
+                self.send(&pdu.bhs, &pdu.data).map_err(|_| NoLogin::Closed)?;
+            }
+            match login.poll_event() {
+                Some(InitiatorEvent::LoggedIn(attached)) => {
+                    self.framing = Framing::new(&attached.parameters);
+                    return Ok(attached);
+                }
+                Some(event) => return Err(NoLogin::Told(Box::new(event))),
+                None => {}
+            }
+            match self.hear(PATIENCE) {
+                Heard::Pdu(bhs, data) => login.handle_pdu(&bhs, &data),
+                Heard::Closed => return Err(NoLogin::Closed),
+                Heard::Nothing => panic!("no login response within {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends a PDU with the padding and the digests that belong to it.
+    pub(crate) fn send(&mut self, bhs: &Bhs, data: &[u8]) -> io::Result<()> {
+        self.send_with(bhs, &[], data)
+    }
+
+    /// The same with additional header segments.
+    pub(crate) fn send_with(&mut self, bhs: &Bhs, ahs: &[u8], data: &[u8]) -> io::Result<()> {
+        let bytes = self.framed(bhs, ahs, data);
+        self.send_bytes(&bytes)
+    }
+
+    /// A PDU as it is to travel here.
+    pub(crate) fn framed(&self, bhs: &Bhs, ahs: &[u8], data: &[u8]) -> Vec<u8> {
+        let mut bytes = bhs.0.to_vec();
+        bytes.extend_from_slice(ahs);
+        self.framing.end_header(&mut bytes, 0);
+        bytes.extend_from_slice(data);
+        self.framing.end_data(&mut bytes, data);
+        bytes
+    }
+
+    /// The next PDU, if it comes in time. Digests must match.
+    pub(crate) fn hear(&mut self, within: Duration) -> Heard {
+        let until = Instant::now() + within;
+        match self.pdu(until) {
+            Ok(Some((bhs, data))) => Heard::Pdu(Box::new(bhs), data),
+            Ok(None) => Heard::Nothing,
+            Err(_) => Heard::Closed,
+        }
+    }
+
+    /// Hears everything to the end of the connection, which must come; how many PDUs that was.
+    pub(crate) fn hear_the_end(&mut self) -> usize {
+        let until = Instant::now() + PATIENCE;
+        let mut count = 0;
+        loop {
+            match self.hear(until.saturating_duration_since(Instant::now())) {
+                Heard::Pdu(..) => count += 1,
+                Heard::Closed => return count,
+                Heard::Nothing => panic!("still open after {PATIENCE:?} and {count} PDUs"),
+            }
+        }
+    }
+
+    fn pdu(&mut self, until: Instant) -> io::Result<Option<(Bhs, Vec<u8>)>> {
+        if !self.fill(BHS_BYTES, until)? {
+            return Ok(None);
+        }
+        let bhs = Bhs(std::array::from_fn(|at| self.received[at]));
+        let (header, segment) = (self.framing.header_bytes(&bhs), self.framing.segment_bytes(&bhs));
+        if !self.fill(header + segment, until)? {
+            return Ok(None);
+        }
+        let length = bhs.data_segment_length() as usize;
+        let (head, rest) = self.received.split_at(header);
+        let (data, trailer) = rest[..segment].split_at(length);
+        assert!(self.framing.header_intact(head), "a header digest that does not match");
+        assert!(self.framing.data_intact(data, trailer), "a data digest that does not match");
+        let data = data.to_vec();
+        self.received.drain(..header + segment);
+        Ok(Some((bhs, data)))
+    }
+
+    /// Receives until so many bytes are there; `false` if the time was up before.
+    fn fill(&mut self, bytes: usize, until: Instant) -> io::Result<bool> {
+        let mut piece = [0; 65_536];
+        while self.received.len() < bytes {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.received.extend_from_slice(&piece[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
