@@ -228,11 +228,12 @@ impl Session {
 
     fn drop_task(&mut self, key: Key) {
         let Some(task) = self.remove_task(key) else { return };
-        match task.is_held() {
-            true => self.window.forget(key),
-            false => {
-                self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } })
-            }
+        if task.is_held() {
+            self.window.forget(key);
+        }
+        // A command that found no room while it waited is answered without the driver.
+        if task.announced {
+            self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
         }
     }
 }

@@ -224,6 +224,7 @@ impl Session {
             itt: pdu.itt,
             lun: pdu.lun,
             immediate: pdu.immediate,
+            announced: false,
             waiting: None,
             lengths: lengths(pdu, ahs),
             inbound,
@@ -256,7 +257,9 @@ impl Session {
         self.counters.commands += 1;
         self.active += u32::from(!command.immediate);
         self.events.push_back(Event::Command(command));
-        if let Some(fault) = self.tasks.get(task.key).and_then(|task| task.inbound.fault()) {
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        entry.announced = true;
+        if let Some(fault) = entry.inbound.fault() {
             self.events.push_back(Event::DataFailed { task, fault });
         }
     }

@@ -12,7 +12,9 @@ pub(super) struct Task {
     pub(super) itt: Itt,
     pub(super) lun: Lun,
     pub(super) immediate: bool,
-    /// The command, while it waits for its turn: the driver does not know of it.
+    /// The driver knows of it.
+    pub(super) announced: bool,
+    /// The command, while it waits for its turn.
     pub(super) waiting: Option<Box<Waiting>>,
     pub(super) lengths: Lengths,
     pub(super) inbound: Inbound,

@@ -141,6 +141,24 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_session() {
     assert_eq!(pair.status(kept), Some(0));
 }
 
+/// Found by the fuzz target session_pair: the driver was told the end of a task that it had never heard of.
+#[test]
+fn a_command_that_found_no_room_and_loses_its_connection_is_nobodys_business() {
+    let mut pair = Setup { connections: 2, staged_bytes_max: 100, ..Setup::new() }.build();
+    pair.wires[0].held = true;
+    let first = pair.write(0, 0, &pattern(1, 512));
+    pair.initiator_speaks(0);
+    pair.write(1, 0, &pattern(2, 512));
+    pair.initiator_speaks(1);
+    pair.target_hears(1);
+    pair.wires[0].held = false;
+    pair.target_hears(0);
+    pair.disconnect(1);
+    pair.deliver();
+    assert_eq!(pair.status(first), Some(0));
+    assert_eq!((pair.order.len(), pair.target.commands_in_flight()), (1, 0));
+}
+
 /// Found by the fuzz target session_pair.
 #[test]
 fn a_gap_is_plugged_though_the_connection_that_was_to_do_it_is_lost_too() {

@@ -288,6 +288,8 @@ impl Pair {
         wire.to_initiator = Pipe::default();
         self.target.remove_connection(self.now, wire.target);
         self.initiator.remove_connection(self.now, wire.initiator);
+        self.target_acts();
+        self.initiator_is_told();
     }
 
     /// Says something to the target in the initiator's name.
