@@ -9,12 +9,15 @@
 mod access;
 mod capture;
 mod clients;
+mod crash;
 mod discovery;
+mod hostile;
 mod hung;
 mod lifecycle;
 mod peer;
 mod program;
 mod qemu;
 mod refusals;
+mod remote;
 mod server;
 mod wire;

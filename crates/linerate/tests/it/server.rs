@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -132,7 +132,9 @@ impl Server {
         self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
     }
 
-    /// Starts it again after its end: same port, volumes and state.
+    /// Starts it again after its end: same port, volumes and state. As under a service manager, it is tried again while
+    /// it is refused its volumes: the kernel ends what a killed process had under way on a file (a sync, say) a moment
+    /// after the process, and keeps the file locked until then.
     pub(crate) fn restart(&mut self) {
         self.child = start(self.kind, self.port, &self.volumes, self.state.path());
     }
@@ -196,21 +198,43 @@ fn start(kind: Kind, port: u16, volumes: &[String], state: &Path) -> Child {
 }
 
 fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
-    let mut command = serve(port, volumes, state);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the linerate binary");
-    await_ready(child.stdout.take().expect("a pipe"));
-    child
+    let patience = || std::thread::sleep(Duration::from_millis(50));
+    let started = (0..100).find_map(|attempt| {
+        (attempt > 0).then(patience);
+        try_to_start(port, volumes, state)
+    });
+    started.expect("a server that says `ready`")
 }
 
-/// Reads until the line `ready`, and goes on reading so that the server never waits for us.
-fn await_ready(stdout: ChildStdout) {
-    let (sender, ready) = mpsc::channel();
+/// Starts a server; nothing, if it ended before it was ready.
+fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
+    let mut command = serve(port, volumes, state);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the linerate binary");
+    if becomes_ready(child.stdout.take().expect("a pipe")) {
+        return Some(child);
+    }
+    let _ = child.wait();
+    None
+}
+
+/// Reads until the line `ready` or the end, and goes on reading so that the server never waits for us.
+fn becomes_ready(stdout: ChildStdout) -> bool {
+    let (sender, said) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let _ = sender.send(line); // nobody listens any more once it was ready
         }
     });
-    while ready.recv_timeout(START).expect("a server that says `ready`") != "ready" {}
+    loop {
+        match said.recv_timeout(START) {
+            Ok(line) if line == "ready" => return true,
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("the server neither ended nor said `ready` within {START:?}")
+            }
+        }
+    }
 }
 
 /// The name of tgtd's control socket, which it wants below 32768.

@@ -1,0 +1,668 @@
+//! Peers that mean ill, against the running server: each gets what RFC 7143 says, a Reject, a status or the end of
+//! its connection, while another session works on undisturbed and the server's memory stays where it was.
+
+use std::time::{Duration, Instant};
+
+use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
+use iscsi::negotiate::{DigestKind, Offers};
+use iscsi::pdu::{
+    BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, LogoutReason,
+    LogoutRequest, Lun, NopOut, Opcode, R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, Stage,
+    TaskAttribute, TextRequest, Tsih, Ttt,
+};
+use iscsi::serial::Sn;
+
+use crate::peer::{BLOCK, Peer, initiator, read_10, write_10};
+use crate::server::Server;
+use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
+
+const SHORT_LOGIN: &str = "login-time = \"1s\"";
+
+/// What a peer may make the server take beyond what it had: its own caches and the allocator's reserves included.
+const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
+/// A server under attack, and a session that must not notice.
+struct Siege {
+    server: Server,
+    witness: Peer,
+    memory_bytes: u64,
+}
+
+impl Siege {
+    /// `limits` are lines of `[limits]`.
+    fn begin(limits: &str) -> Option<Siege> {
+        let text = format!(
+            "[limits]\n{limits}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
+             name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
+        );
+        let server = Server::configured(&text)?;
+        let mut witness = Peer::attach(&server, "disk", 200);
+        witness.write(0, &[0x5a; 64 * BLOCK]);
+        let memory_bytes = resident_bytes(&server);
+        Some(Siege { server, witness, memory_bytes })
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::connect(&self.server.portal())
+    }
+
+    fn peer(&self, change: impl FnOnce(&mut InitiatorConfig)) -> Rogue {
+        let mut config = initiator(Some(&self.server.target_name("disk")), 1);
+        change(&mut config);
+        let mut wire = self.wire();
+        let attached = wire.log_in(config).expect("a session");
+        Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 1000 }.at_ease()
+    }
+
+    /// The server lives, serves others and has not grown.
+    fn holds(mut self) {
+        assert!(self.witness.ping(Duration::from_secs(5)).is_some(), "the other session is answered");
+        assert_eq!(self.witness.read(0, 64), [0x5a; 64 * BLOCK], "and has its data");
+        let grown = resident_bytes(&self.server).saturating_sub(self.memory_bytes);
+        println!("the server has grown by {} KiB", grown >> 10);
+        assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
+        Peer::attach(&self.server, "disk", 201); // and new ones are let in
+    }
+}
+
+/// VmRSS of proc(5).
+fn resident_bytes(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a running server");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
+    kib << 10
+}
+
+/// A session that says what it likes.
+struct Rogue {
+    wire: Wire,
+    cmd_sn: Sn,
+    max_cmd_sn: Sn,
+    tag: u32,
+}
+
+impl Rogue {
+    /// Takes the unit attention of a new session.
+    fn at_ease(mut self) -> Rogue {
+        let ready = self.command([0; 16]);
+        self.say(&ready.emit(), &[]);
+        self.response();
+        self
+    }
+
+    fn say(&mut self, bhs: &Bhs, data: &[u8]) {
+        self.wire.send(bhs, data).expect("a connection that is open");
+    }
+
+    fn hear(&mut self) -> (Bhs, Vec<u8>) {
+        match self.wire.hear(PATIENCE) {
+            Heard::Pdu(bhs, data) => (*bhs, data),
+            other => panic!("no PDU: {other:?}"),
+        }
+    }
+
+    /// The next PDU of this kind; others before it are passed over.
+    fn hear_a(&mut self, opcode: Opcode) -> (Bhs, Vec<u8>) {
+        loop {
+            let (bhs, data) = self.hear();
+            if bhs.opcode() == Some(opcode) {
+                return (bhs, data);
+            }
+        }
+    }
+
+    fn response(&mut self) -> ScsiResponse {
+        ScsiResponse::parse(&self.hear_a(Opcode::ScsiResponse).0).expect("a response")
+    }
+
+    #[track_caller]
+    fn expect_reject(&mut self, reason: RejectReason) {
+        let (bhs, data) = self.hear_a(Opcode::Reject);
+        assert_eq!(Reject::parse(&bhs).map(|reject| reject.reason), Ok(reason));
+        assert_eq!(data.len(), BHS_BYTES, "the header that was refused (section 11.17)");
+    }
+
+    #[track_caller]
+    fn expect_check_condition(&mut self) {
+        assert_eq!(self.response().status, 2);
+    }
+
+    /// The session goes on as if nothing had been.
+    fn expect_alive(&mut self) {
+        let tag = self.next_tag();
+        self.say(&ping(Some(tag)).emit(), &[]);
+        let (pong, _) = self.hear_a(Opcode::NopIn);
+        assert_eq!(pong.itt_raw(), tag.get());
+    }
+
+    fn next_tag(&mut self) -> Itt {
+        self.tag += 1;
+        Itt::new(self.tag).expect("a tag")
+    }
+
+    /// The next command in order.
+    fn command(&mut self, cdb: [u8; 16]) -> ScsiCommand {
+        let cmd_sn = self.cmd_sn;
+        self.cmd_sn = cmd_sn.next();
+        ScsiCommand {
+            immediate: false,
+            is_final: true,
+            read: false,
+            write: false,
+            attribute: TaskAttribute::Simple,
+            total_ahs_length: 0,
+            data_segment_length: 0,
+            lun: Lun(0),
+            itt: self.next_tag(),
+            expected_data_transfer_length: 0,
+            cmd_sn,
+            exp_stat_sn: Sn(0),
+            cdb,
+        }
+    }
+
+    fn write(&mut self, bytes: usize) -> ScsiCommand {
+        let command = self.command(long(&write_10(0, bytes, false)));
+        ScsiCommand { write: true, expected_data_transfer_length: bytes as u32, ..command }
+    }
+
+    fn read(&mut self, blocks: usize) -> ScsiCommand {
+        let command = self.command(long(&read_10(0, blocks)));
+        ScsiCommand { read: true, expected_data_transfer_length: (blocks * BLOCK) as u32, ..command }
+    }
+}
+
+fn long(cdb: &[u8]) -> [u8; 16] {
+    std::array::from_fn(|at| cdb.get(at).copied().unwrap_or(0))
+}
+
+fn ping(itt: Option<Itt>) -> NopOut {
+    NopOut {
+        immediate: true,
+        lun: Lun(0),
+        itt,
+        ttt: None,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: 0,
+    }
+}
+
+fn data_out(itt: Itt, ttt: Option<Ttt>, data_sn: u32, offset: u32, length: u32) -> DataOut {
+    DataOut {
+        is_final: true,
+        lun: Lun(0),
+        itt,
+        ttt,
+        exp_stat_sn: Sn(0),
+        data_sn: Sn(data_sn),
+        buffer_offset: offset,
+        data_segment_length: length,
+    }
+}
+
+fn login(cmd_sn: u32, continues: bool, length: usize) -> Bhs {
+    let request = LoginRequest {
+        continues,
+        stage: Stage::SecurityNegotiation,
+        transit_to: None,
+        version_max: 0,
+        version_min: 0,
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        tsih: Tsih::NEW,
+        itt: Itt::new(1).expect("a tag"),
+        cid: Cid(0),
+        cmd_sn: Sn(cmd_sn),
+        exp_stat_sn: Sn(0),
+        data_segment_length: length as u32,
+    };
+    request.emit()
+}
+
+fn solicited_only(config: &mut InitiatorConfig) {
+    config.offers = Offers { initial_r2t: true, immediate_data: false, ..config.offers.clone() };
+}
+
+fn with_digests(config: &mut InitiatorConfig) {
+    solicited_only(config);
+    config.offers.header_digest = vec![DigestKind::Crc32c];
+    config.offers.data_digest = vec![DigestKind::Crc32c];
+}
+
+// --- before the login is over
+
+#[test]
+fn who_does_not_log_in_is_shown_the_door() {
+    let Some(siege) = Siege::begin("") else { return };
+    for garbage in [
+        vec![0xa5; 4096],
+        vec![0xff; 48],
+        vec![0; 48],
+        (0..=255).collect(),
+        b"GET / HTTP/1.1\r\n\r\n".repeat(8),
+    ] {
+        let mut wire = siege.wire();
+        wire.send_bytes(&garbage).expect("a connection that is open");
+        assert_eq!(
+            wire.hear_the_end(),
+            0,
+            "section 4.2.3: terminated, without a word: {:02x?}",
+            &garbage[..8]
+        );
+    }
+    siege.holds();
+}
+
+#[test]
+fn a_login_that_does_not_end_is_ended() {
+    let Some(siege) = Siege::begin(SHORT_LOGIN) else { return };
+    let begin = Instant::now();
+    let (mut half, mut silent) = (siege.wire(), siege.wire());
+    half.send_bytes(&login(1, false, 0).0[..20]).expect("a connection that is open");
+    half.hear_the_end();
+    silent.hear_the_end();
+    let took = begin.elapsed();
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
+    siege.holds();
+}
+
+#[test]
+fn a_crowd_that_says_nothing_leaves_room_for_others() {
+    const MOST: usize = 50;
+    let Some(siege) = Siege::begin(&format!("login-time = \"3s\"\nconnections-per-address = {MOST}")) else {
+        return;
+    };
+    let mut open: Vec<Wire> = Vec::new();
+    for _ in 0..20 {
+        open.extend((0..50).map(|_| siege.wire()));
+        open.retain_mut(|wire| matches!(wire.hear(Duration::from_millis(1)), Heard::Nothing));
+    }
+    let left = open.len();
+    println!("{left} of 1000 are let in at a time");
+    assert!(left < 3 * MOST, "{left} of 1000 are open, though {MOST} may be");
+    open.iter_mut().for_each(|wire| drop(wire.hear_the_end()));
+    siege.holds();
+}
+
+#[test]
+fn a_login_text_without_end_is_refused() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut wire = siege.wire();
+    let text = vec![b'x'; 8192];
+    for _ in 0..100 {
+        wire.send(&login(1, true, text.len()), &text).expect("a connection that is open");
+        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+        match LoginResponse::parse(&bhs).expect("a login response").status {
+            LoginStatus::Success => {}
+            status => {
+                assert_eq!(status, LoginStatus::InitiatorError);
+                wire.hear_the_end();
+                return siege.holds();
+            }
+        }
+    }
+    panic!("800 KiB of login text were taken");
+}
+
+#[test]
+fn a_login_that_announces_sixteen_megabytes_is_refused() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut wire = siege.wire();
+    wire.send_bytes(&login(1, false, 0xff_ffff).0).expect("a connection that is open");
+    let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+    assert_eq!(LoginResponse::parse(&bhs).map(|pdu| pdu.status), Ok(LoginStatus::InitiatorError));
+    wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn other_pdus_have_no_place_in_a_login() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut wire = siege.wire();
+    let text = b"InitiatorName=iqn.2026-01.com.example:peer\0SessionType=Discovery\0AuthMethod=None\0";
+    wire.send(&login(1, false, text.len()), text).expect("a connection that is open");
+    assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
+    wire.send(&ping(None).emit(), &[]).expect("a connection that is open");
+    let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+    assert_eq!(LoginResponse::parse(&bhs).map(|pdu| pdu.status), Ok(LoginStatus::InvalidDuringLogin));
+    wire.hear_the_end();
+    siege.holds();
+}
+
+// --- data that were not asked for like this
+
+/// A write that is answered by an R2T, and this Data-Out for it.
+fn answers_its_r2t(answer: impl Fn(Itt, &R2t) -> DataOut) {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    let write = rogue.write(16 * BLOCK);
+    rogue.say(&write.emit(), &[]);
+    let r2t = R2t::parse(&rogue.hear_a(Opcode::R2t).0).expect("an R2T");
+    let pdu = answer(write.itt, &r2t);
+    rogue.say(&pdu.emit(), &vec![1; pdu.data_segment_length as usize]);
+    if pdu.ttt == Some(r2t.ttt) {
+        rogue.expect_check_condition();
+    } else {
+        // Of a transfer that nobody asked for; what was asked for is still due.
+        let whole = data_out(write.itt, Some(r2t.ttt), 0, 0, r2t.desired_data_transfer_length.get());
+        rogue.say(&whole.emit(), &vec![1; whole.data_segment_length as usize]);
+        rogue.expect_check_condition();
+    }
+    rogue.expect_alive();
+    let mut witness = siege;
+    assert_eq!(witness.witness.read(1000, 1), [0; BLOCK], "nothing is written beside the write");
+    witness.holds();
+}
+
+#[test]
+fn a_data_out_out_of_order_fails_its_command() {
+    answers_its_r2t(|itt, r2t| data_out(itt, Some(r2t.ttt), 5, 0, 16 * BLOCK as u32));
+}
+
+#[test]
+fn a_data_out_at_another_offset_fails_its_command() {
+    answers_its_r2t(|itt, r2t| data_out(itt, Some(r2t.ttt), 0, 512, 15 * BLOCK as u32));
+    answers_its_r2t(|itt, r2t| data_out(itt, Some(r2t.ttt), 0, u32::MAX - 3, 512));
+}
+
+#[test]
+fn a_data_out_beyond_its_r2t_fails_its_command() {
+    answers_its_r2t(|itt, r2t| data_out(itt, Some(r2t.ttt), 0, 0, 32 * BLOCK as u32));
+}
+
+#[test]
+fn a_data_out_for_another_r2t_fails_its_command() {
+    answers_its_r2t(|itt, r2t| data_out(itt, Ttt::new(r2t.ttt.get() ^ 0x5555), 0, 0, 16 * BLOCK as u32));
+}
+
+#[test]
+fn unsolicited_data_where_none_are_agreed_on_fail_their_command() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    let write = ScsiCommand { data_segment_length: 1024, ..rogue.write(8 * BLOCK) };
+    rogue.say(&write.emit(), &[1; 1024]);
+    rogue.expect_check_condition();
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn unsolicited_data_beyond_the_first_burst_fail_their_command() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|config| {
+        config.offers = Offers { initial_r2t: false, first_burst_length: 4096, ..config.offers.clone() };
+    });
+    let write = ScsiCommand { is_final: false, ..rogue.write(32 * BLOCK) };
+    rogue.say(&write.emit(), &[]);
+    rogue.say(&data_out(write.itt, None, 0, 0, 8192).emit(), &[1; 8192]);
+    rogue.expect_check_condition();
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn data_for_no_command_are_dropped() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    for tag in 0..200 {
+        let pdu = data_out(Itt::new(tag).expect("a tag"), Ttt::new(tag), 0, 0, 4096);
+        rogue.say(&pdu.emit(), &[1; 4096]);
+    }
+    rogue.expect_alive();
+    siege.holds();
+}
+
+// --- digests
+
+#[test]
+fn a_bad_header_digest_ends_the_connection() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(with_digests);
+    let mut bytes = rogue.wire.framed(&ping(Itt::new(1)).emit(), &[], &[]);
+    bytes[40] ^= 1;
+    rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+    rogue.wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn a_bad_data_digest_is_rejected_and_fails_the_write() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(with_digests);
+    let write = rogue.write(8 * BLOCK);
+    rogue.say(&write.emit(), &[]);
+    let r2t = R2t::parse(&rogue.hear_a(Opcode::R2t).0).expect("an R2T");
+    let pdu = data_out(write.itt, Some(r2t.ttt), 0, 0, 8 * BLOCK as u32);
+    let mut bytes = rogue.wire.framed(&pdu.emit(), &[], &[1; 8 * BLOCK]);
+    bytes[100] ^= 1;
+    rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+    rogue.expect_reject(RejectReason::DataDigestError);
+    rogue.expect_check_condition();
+    rogue.expect_alive();
+    siege.holds();
+}
+
+// --- PDUs that have no place
+
+#[test]
+fn sixteen_megabytes_in_one_pdu_end_the_connection() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    rogue
+        .wire
+        .send_bytes(&NopOut { data_segment_length: 0xff_ffff, ..ping(Itt::new(1)) }.emit().0)
+        .expect("open");
+    rogue.wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn opcodes_that_do_not_exist_are_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    for opcode in [0x07, 0x0f, 0x1c, 0x1e, 0x2f, 0x3e] {
+        let mut bhs = ping(Itt::new(1)).emit();
+        bhs.set_u8(0, opcode | 0x40);
+        rogue.say(&bhs, &[]);
+        let (bhs, _) = rogue.hear_a(Opcode::Reject);
+        let reason = Reject::parse(&bhs).expect("a Reject").reason;
+        assert!(
+            matches!(reason, RejectReason::CommandNotSupported | RejectReason::ProtocolError),
+            "{reason:?}"
+        );
+    }
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn a_target_opcode_is_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    rogue.say(&Bhs::new(Opcode::R2t), &[]);
+    rogue.expect_reject(RejectReason::ProtocolError);
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn a_snack_is_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    rogue.say(&Bhs::new(Opcode::SnackRequest), &[]);
+    rogue.expect_reject(RejectReason::SnackReject);
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn a_second_login_ends_the_connection() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    rogue.say(&login(1, false, 0), &[]);
+    rogue.wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn additional_headers_that_make_no_sense_are_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    for ahs in [vec![0xff; 1020], vec![0; 4], vec![0, 200, 1, 0]] {
+        let command = ScsiCommand { total_ahs_length: ahs.len(), ..rogue.read(1) };
+        rogue.cmd_sn = command.cmd_sn; // a command that is rejected does not count as received (section 7.3)
+        rogue.wire.send_with(&command.emit(), &ahs, &[]).expect("a connection that is open");
+        let (bhs, _) = rogue.hear_a(Opcode::Reject);
+        println!("AHS {:02x?}…: {:?}", &ahs[..4], Reject::parse(&bhs).expect("a Reject").reason);
+    }
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn a_tag_that_is_taken_is_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    let first = rogue.write(BLOCK);
+    let second = ScsiCommand { itt: first.itt, ..rogue.write(BLOCK) };
+    rogue.say(&first.emit(), &[]);
+    rogue.say(&second.emit(), &[]);
+    rogue.expect_reject(RejectReason::TaskInProgress);
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn commands_outside_of_the_window_are_ignored() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let beyond = rogue.max_cmd_sn.plus(1000);
+    let before = rogue.cmd_sn.minus(50);
+    for cmd_sn in [beyond, before, beyond.plus(1 << 30), before] {
+        let stray = ScsiCommand { cmd_sn, itt: rogue.next_tag(), ..rogue.read(1) };
+        rogue.cmd_sn = rogue.cmd_sn.minus(1);
+        rogue.say(&stray.emit(), &[]);
+    }
+    let ready = rogue.command([0; 16]);
+    rogue.say(&ready.emit(), &[]);
+    let (first, _) = rogue.hear();
+    assert_eq!(first.itt_raw(), ready.itt.get(), "section 4.2.2.1: ignored without a word");
+    siege.holds();
+}
+
+#[test]
+fn after_a_logout_nothing_is_done() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let logout = LogoutRequest {
+        immediate: true,
+        reason: LogoutReason::CloseSession,
+        itt: rogue.next_tag(),
+        cid: Cid(0),
+        cmd_sn: rogue.cmd_sn,
+        exp_stat_sn: Sn(0),
+    };
+    let (reads, mut bytes) = ([rogue.read(1), rogue.read(1)], rogue.wire.framed(&logout.emit(), &[], &[]));
+    reads.iter().for_each(|read| bytes.extend(rogue.wire.framed(&read.emit(), &[], &[])));
+    rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+    assert_eq!(rogue.hear().0.opcode(), Some(Opcode::LogoutResponse));
+    assert_eq!(rogue.wire.hear_the_end(), 0, "the commands behind the logout are not answered");
+    siege.holds();
+}
+
+// --- floods
+
+/// Sends the same without listening until the server takes no more, or has had enough of it.
+fn flood(rogue: &mut Rogue, pdu: impl Fn(u32) -> Vec<u8>) {
+    for round in 0..2000 {
+        if rogue.wire.send_bytes(&pdu(round)).is_err() {
+            println!("closed after {round} rounds");
+            return;
+        }
+    }
+    println!("took all of it");
+}
+
+#[test]
+fn pings_whose_answers_nobody_takes_cost_little() {
+    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let pdu = NopOut { data_segment_length: 4096, ..ping(Itt::new(1)) }.emit();
+    let bytes = rogue.wire.framed(&pdu, &[], &[7; 4096]).repeat(16);
+    flood(&mut rogue, |_| bytes.clone());
+    siege.holds();
+}
+
+#[test]
+fn texts_whose_answers_nobody_takes_cost_little() {
+    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let text = b"SendTargets=All\0X-com.example.nonsense=1\0";
+    let request = TextRequest {
+        immediate: true,
+        is_final: true,
+        continues: false,
+        lun: Lun(0),
+        itt: Itt::new(1).expect("a tag"),
+        ttt: None,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: text.len() as u32,
+    };
+    let bytes = rogue.wire.framed(&request.emit(), &[], text).repeat(64);
+    flood(&mut rogue, |_| bytes.clone());
+    siege.holds();
+}
+
+#[test]
+fn data_that_nobody_takes_cost_little() {
+    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
+    let mut rogue = siege.peer(|_| {});
+    for _ in 0..200 {
+        let read = rogue.read(2048);
+        rogue.say(&read.emit(), &[]);
+    }
+    let mut siege = siege;
+    for _ in 0..20 {
+        assert_eq!(siege.witness.read(0, 64), [0x5a; 64 * BLOCK]);
+    }
+    // The Data-In that were sent before the peer was given up are still there to be heard; then comes the end.
+    std::thread::sleep(Duration::from_secs(3)); // deaf for longer than `send-stall`
+    rogue.wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn immediate_commands_beyond_what_is_bearable_are_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    for _ in 0..200 {
+        let write = ScsiCommand { immediate: true, ..rogue.write(BLOCK) };
+        rogue.cmd_sn = write.cmd_sn;
+        rogue.say(&write.emit(), &[]);
+    }
+    rogue.expect_reject(RejectReason::ImmediateCommandReject);
+    rogue.expect_alive();
+    siege.holds();
+}
+
+#[test]
+fn a_discovery_session_has_no_commands() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut wire = siege.wire();
+    let attached = wire.log_in(initiator(None, 3)).expect("a session");
+    let mut rogue = Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 0 };
+    let read = rogue.read(1);
+    rogue.say(&read.emit(), &[]);
+    rogue.expect_reject(RejectReason::CommandNotSupported);
+    siege.holds();
+}
+
+#[test]
+fn who_proves_nothing_and_asks_for_what_is_not_there_is_told_so() {
+    let Some(siege) = Siege::begin("") else { return };
+    let refused = siege.wire().log_in(initiator(Some("iqn.2026-01.io.linerate:nothing"), 1));
+    let Err(NoLogin::Told(event)) = refused else { panic!("{refused:?}") };
+    assert_eq!(*event, InitiatorEvent::Failed(LoginFailure::Refused(LoginStatus::NotFound)));
+    siege.holds();
+}
