@@ -129,7 +129,8 @@ impl TargetLogin {
         let latest = Latest::of(bhs).ok_or(Cause::NotALogin)?;
         let before = std::mem::replace(&mut self.latest, latest);
         self.pdus += 1;
-        if self.pdus > LOGIN_PDUS_MAX || data.len() > LOGIN_DATA_BYTES_MAX {
+        // What the header announces counts: a driver need not have read it all to hand it in.
+        if self.pdus > LOGIN_PDUS_MAX || bhs.data_segment_length() as usize > LOGIN_DATA_BYTES_MAX {
             return Err(Cause::TooMuch);
         }
         let request = LoginRequest::parse(bhs)?;
