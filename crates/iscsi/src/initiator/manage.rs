@@ -88,10 +88,18 @@ impl Session {
 
     /// Ends a command without a status.
     pub(super) fn fail(&mut self, key: Key, why: Failure) {
+        if let Some(task) = self.task_mut(key) {
+            let connection = task.connection;
+            self.fail_by(connection, key, why);
+        }
+    }
+
+    /// The same, with the connection that is to plug the gap, if there is one.
+    fn fail_by(&mut self, connection: ConnectionId, key: Key, why: Failure) {
         let Some(task) = self.remove_task(key) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
-        if let Some(cmd_sn) = task.cmd_sn.filter(|_| why != Failure::Aborted) {
-            self.plug_gap(task.connection, super::tag(key), task.lun, cmd_sn);
+        if let Some(cmd_sn) = task.cmd_sn {
+            self.plug_gap(connection, super::tag(key), task.lun, cmd_sn);
         }
     }
 
@@ -118,7 +126,9 @@ impl Session {
 
     /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by
     /// aborting the task", or the target holds everything behind it for ever. One that has received it after all
-    /// has nothing to abort, and what it says of that is of no interest.
+    /// has nothing to abort, and what it says of that is of no interest. A function that was carried out before a
+    /// command on another connection arrived has ended it for us alone: it too must be kept from beginning, and what
+    /// follows it on its own connection would come too late.
     fn plug_gap(&mut self, connection: ConnectionId, referenced: Itt, lun: Lun, ref_cmd_sn: Sn) {
         if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
@@ -199,7 +209,7 @@ impl Session {
             if self.exchanges.get(key).is_some_and(|entry| entry.connection() != management.connection) {
                 self.remember(super::tag(key));
             }
-            self.fail(key, Failure::Aborted);
+            self.fail_by(management.connection, key, Failure::Aborted);
         }
     }
 }

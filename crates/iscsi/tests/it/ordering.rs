@@ -159,6 +159,28 @@ fn a_command_that_found_no_room_and_loses_its_connection_is_nobodys_business() {
     assert_eq!((pair.order.len(), pair.target.commands_in_flight()), (1, 0));
 }
 
+/// Found by the fuzz target session_pair: a target waits no longer for commands when a connection is lost, and the
+/// initiator takes its answer for the end of all that was sent before.
+#[test]
+fn a_command_that_arrives_behind_the_reset_that_ended_it_does_not_begin() {
+    let mut pair = Setup { connections: 3, ..Setup::new() }.build();
+    pair.wires[0].held = true;
+    let late = pair.write(0, 0, &pattern(1, 512));
+    pair.initiator_speaks(0);
+    let id = pair.wires[1].initiator;
+    pair.initiator.manage(pair.now, id, TaskManagementFunction::LogicalUnitReset, Lun(0));
+    pair.deliver();
+    pair.disconnect(2);
+    pair.deliver();
+    assert_eq!(pair.failure(late), Some(Failure::Aborted));
+    let next = pair.read(1, 0, 512);
+    pair.deliver();
+    assert_eq!(pair.status(next), Some(0), "there is no gap");
+    pair.wires[0].held = false;
+    pair.deliver();
+    assert_eq!(pair.disk.read(0, 512), [0; 512]);
+}
+
 /// Found by the fuzz target session_pair.
 #[test]
 fn a_gap_is_plugged_though_the_connection_that_was_to_do_it_is_lost_too() {
