@@ -1,0 +1,166 @@
+//! Whatever a reservation file holds: it is damaged, or the logical unit over it serves, and what it saves in turn is
+//! read back as it was.
+#![no_main]
+
+#[allow(dead_code, unused_imports, unreachable_pub)]
+#[path = "../../crates/scsi/tests/it/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use iscsi::digest::RunningDigest;
+use libfuzzer_sys::fuzz_target;
+use script::Script;
+use scsi::{DataIn, LogicalUnit, Nexus, Plan, Status};
+use support::{Disk, DiskOptions, Paper, TwoLuns, attach, sized, unit_options};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut script = Script(bytes);
+    let text = text(&mut script);
+    let paper = Arc::new(Paper::of(text.clone()));
+    let Some(unit) = power_on(&paper) else { return };
+    let before = full_status(&unit);
+    // A save writes all of it down again: what was read is what is written.
+    let mut nexus = attach(&unit, 200);
+    register(&unit, &mut nexus, 0, 77);
+    register(&unit, &mut nexus, 77, 0);
+    drop(nexus);
+    let saved = paper.text().expect("there was something already");
+    let unit = power_on(&Arc::new(Paper::of(saved))).expect("what was saved is whole");
+    assert_eq!(full_status(&unit), before, "saved {text:02x?}");
+});
+
+/// Raw bytes; or parts that say anything, in a frame that is whole.
+fn text(script: &mut Script<'_>) -> Vec<u8> {
+    if script.byte() < 16 {
+        return script.0.to_vec();
+    }
+    let pages = usize::from(script.byte() & 0x3f);
+    let pages = script.bytes(pages).to_vec();
+    let reservations = match script.byte() {
+        0..64 => script.0.to_vec(),
+        _ => registrations(script),
+    };
+    let mut text = b"LINERATE\x00\x01".to_vec();
+    for part in [reservations, pages] {
+        text.extend((part.len() as u32).to_be_bytes());
+        text.extend(part);
+    }
+    let mut crc = RunningDigest::new();
+    crc.update(&text);
+    // The file has it as a number, the wire as bytes, lowest first (RFC 7143 section 13.1).
+    let [a, b, c, d] = crc.finish();
+    text.extend([d, c, b, a]);
+    text
+}
+
+/// Registrations and a reservation in their own form, more or less.
+fn registrations(script: &mut Script<'_>) -> Vec<u8> {
+    let count = script.byte() % 5;
+    let mut bytes = u32::from(count).to_be_bytes().to_vec();
+    for _ in 0..count {
+        initiator(&mut bytes, script);
+        bytes.extend(u64::from(script.byte()).to_be_bytes());
+        match script.byte() % 4 {
+            0 => {
+                let others = script.byte() % 3;
+                bytes.extend([1, 0, others]);
+                (0..others).for_each(|_| port(&mut bytes, script));
+            }
+            kind => {
+                bytes.push(kind / 3 * 2);
+                port(&mut bytes, script);
+            }
+        }
+    }
+    match script.byte() % 10 {
+        0 => bytes.push(0),
+        kind => {
+            bytes.push(kind);
+            initiator(&mut bytes, script);
+            port(&mut bytes, script);
+        }
+    }
+    let surplus = usize::from(script.byte() >= 0xf0);
+    bytes.extend(script.bytes(surplus));
+    bytes
+}
+
+fn initiator(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
+    name(bytes, script);
+    bytes.extend([0x80, 0, 0, 0, 0, script.byte() & 1]);
+}
+
+fn port(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
+    name(bytes, script);
+    bytes.extend([0, 1, 0, script.byte() & 3]);
+}
+
+/// Few names, so that holders are among the registered; or any bytes of any length.
+fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
+    let long = [b'n'; 300];
+    let name: &[u8] = match script.byte() {
+        0..100 => b"iqn.2026-11.test:a",
+        100..180 => b"iqn.2026-11.test:b",
+        180..200 => b"",
+        200..220 => &long,
+        220.. => {
+            let length = usize::from(script.byte() & 31);
+            script.bytes(length)
+        }
+    };
+    bytes.extend((name.len() as u16).to_be_bytes());
+    bytes.extend(name);
+}
+
+fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
+    let disk = Arc::new(Disk::new(DiskOptions { blocks: 1, ..DiskOptions::default() }));
+    LogicalUnit::new(disk, unit_options(), Some(Arc::clone(paper) as _)).ok()
+}
+
+/// Who is registered, and who holds the reservation, as PERSISTENT RESERVE IN, READ FULL STATUS tells. PRGENERATION
+/// does not survive.
+fn full_status(unit: &Arc<LogicalUnit>) -> Vec<u8> {
+    let mut nexus = attach(unit, 100);
+    let mut read_full_status = sized(0x5e, 3, 0, 0);
+    read_full_status[7..9].fill(0xff);
+    loop {
+        let Plan::Reply(reply) = begin(unit, &mut nexus, &read_full_status, 0) else {
+            panic!("it needs no device");
+        };
+        match (reply.status, reply.data) {
+            (Status::Good, DataIn::Bytes(bytes)) => return bytes[4..].to_vec(),
+            (Status::CheckCondition, _) if reply.sense.is_some_and(|sense| sense.key() == 6) => {}
+            (status, _) => panic!("{status:?}"),
+        }
+    }
+}
+
+/// REGISTER AND IGNORE EXISTING KEY would do, but for a key that does not match there is REGISTER.
+fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64) {
+    let mut list = [existing.to_be_bytes(), key.to_be_bytes(), [0; 8]].concat();
+    list[20] = 1; // APTPL
+    let mut cdb = sized(0x5f, 0, 0, 0);
+    cdb[8] = 24;
+    loop {
+        match begin(unit, nexus, &cdb, 24) {
+            Plan::Receive(receive) => {
+                let data = scsi::Data::Buffer(block::Buffer::from(&list[..]));
+                match unit.finish(receive.job, data) {
+                    scsi::Step::Later(reply) => drop(support::finish(reply)),
+                    scsi::Step::Now(_) | scsi::Step::Lasting { .. } => {}
+                }
+                return;
+            }
+            Plan::Reply(reply) => assert_eq!(reply.sense.map(|sense| sense.key()), Some(6)),
+            Plan::Run(_) => panic!("it has a parameter list"),
+        }
+    }
+}
+
+fn begin(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, cdb: &[u8], offered: u32) -> Plan {
+    let luns: Arc<dyn scsi::Neighbours> = Arc::new(TwoLuns);
+    let command =
+        scsi::CommandIn { cdb, data_out_bytes: offered, data_in_bytes: 1 << 20, luns: &luns, stage: false };
+    unit.begin(nexus, &command)
+}
