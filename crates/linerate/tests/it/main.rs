@@ -20,4 +20,5 @@ mod qemu;
 mod refusals;
 mod remote;
 mod server;
+mod sessions;
 mod wire;

@@ -29,6 +29,7 @@ pub(crate) struct Peer {
     ended: HashMap<TaskId, Ended>,
     managed: HashMap<TmfId, Option<TaskManagementResult>>,
     pongs: usize,
+    texts: Vec<Vec<u8>>,
     /// Asynchronous messages that have come.
     pub(crate) messages: Vec<AsyncMessage>,
     /// As the leading login left it.
@@ -107,7 +108,12 @@ impl Peer {
 
     /// Logs in as it is told.
     pub(crate) fn log_in(server: &Server, config: InitiatorConfig) -> Result<Peer, NoLogin> {
-        let mut wire = Wire::connect(&server.portal());
+        Peer::log_in_at(&server.portal(), config)
+    }
+
+    /// The same at any address, `host:port`.
+    pub(crate) fn log_in_at(portal: &str, config: InitiatorConfig) -> Result<Peer, NoLogin> {
+        let mut wire = Wire::connect(portal);
         let attached = *wire.log_in(config.clone())?;
         let mut session = Session::new(SessionConfig::new(&attached));
         let id = session.add_connection(Instant::now(), config.cid, ConnectionStart::new(&attached));
@@ -118,6 +124,7 @@ impl Peer {
             ended: HashMap::new(),
             managed: HashMap::new(),
             pongs: 0,
+            texts: Vec::new(),
             messages: Vec::new(),
             attached,
             config,
@@ -145,6 +152,31 @@ impl Peer {
         let id = self.session.add_connection(Instant::now(), Cid(cid), ConnectionStart::new(&attached));
         self.lines.push(Line { id, wire });
         Ok(())
+    }
+
+    /// What one connection says from now on is kept back until [`Peer::release`].
+    pub(crate) fn hold(&mut self, line: usize) {
+        self.lines[line].wire.hold();
+    }
+
+    pub(crate) fn release(&mut self, line: usize) {
+        self.lines[line].wire.release().expect("a connection that is open");
+    }
+
+    /// Loses a connection without a word.
+    pub(crate) fn cut(&mut self, line: usize) {
+        let line = self.lines.remove(line);
+        self.session.remove_connection(Instant::now(), line.id);
+        self.speak();
+        self.note_events();
+    }
+
+    /// SendTargets=All: the answer's text.
+    pub(crate) fn targets(&mut self) -> String {
+        assert!(self.session.send_targets(self.lines[0].id, "All"), "a text that may be sent");
+        self.speak();
+        let text = self.until(PATIENCE, |peer| peer.texts.pop()).expect("an answer");
+        String::from_utf8(text).expect("UTF-8")
     }
 
     /// Connections that the session has.
@@ -345,7 +377,8 @@ impl Peer {
                 Event::Managed { tmf, result } => drop(self.managed.insert(tmf, result)),
                 Event::Pong { .. } => self.pongs += 1,
                 Event::Message { message, .. } => self.messages.push(message),
-                Event::LoggedOut { .. } | Event::Text { .. } | Event::Close { .. } => {}
+                Event::Text { text, .. } => self.texts.push(text),
+                Event::LoggedOut { .. } | Event::Close { .. } => {}
             }
         }
     }

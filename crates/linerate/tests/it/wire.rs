@@ -18,6 +18,8 @@ pub(crate) struct Wire {
     stream: TcpStream,
     framing: Framing,
     received: Vec<u8>,
+    /// What is kept back, if anything is to be.
+    held: Option<Vec<u8>>,
 }
 
 /// What came.
@@ -46,7 +48,7 @@ impl Wire {
         let stream = TcpStream::connect(portal).expect("a server that listens");
         stream.set_nodelay(true).expect("a socket option");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
-        Wire { stream, framing: Framing::default(), received: Vec::new() }
+        Wire { stream, framing: Framing::default(), received: Vec::new(), held: None }
     }
 
     /// Logs in; digests begin with the end of the login.
@@ -74,7 +76,22 @@ impl Wire {
 
     /// Sends bytes as they are.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        match &mut self.held {
+            Some(held) => held.extend_from_slice(bytes),
+            None => self.stream.write_all(bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Keeps back what is sent from now on, as a slow path does.
+    pub(crate) fn hold(&mut self) {
+        self.held = Some(Vec::new());
+    }
+
+    /// Sends what was kept back.
+    pub(crate) fn release(&mut self) -> io::Result<()> {
+        let held = self.held.take().unwrap_or_default();
+        self.send_bytes(&held)
     }
 
     /// Sends a PDU with the padding and the digests that belong to it.

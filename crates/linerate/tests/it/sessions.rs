@@ -1,0 +1,257 @@
+//! Sessions and their connections, from the first login to the last logout, as `linerate sessions` shows them.
+
+use std::process::Command;
+use std::time::Duration;
+
+use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
+use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
+use iscsi::negotiate::{DigestKind, Offers};
+use iscsi::pdu::{Cid, LoginStatus, Lun, Tsih};
+
+use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
+use crate::program::run_command;
+use crate::server::{Server, has_ipv6};
+use crate::wire::NoLogin;
+
+/// One volume on two cores, with more lines for the file's beginning and its target.
+fn configured(head: &str, target: &str) -> Option<Server> {
+    Server::configured(&format!(
+        "reactors = 2\n{head}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
+         name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n{target}\n"
+    ))
+}
+
+fn to_disk(server: &Server, number: u8) -> InitiatorConfig {
+    initiator(Some(&server.target_name("disk")), number)
+}
+
+/// What a login that fails is told.
+#[track_caller]
+fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
+    let Err(NoLogin::Told(event)) = outcome else { panic!("{outcome:?}") };
+    let InitiatorEvent::Failed(LoginFailure::Refused(status)) = *event else { panic!("{event:?}") };
+    status
+}
+
+/// `linerate sessions --json`.
+fn sessions(server: &Server) -> Vec<serde_json::Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let command = command.args(["sessions", "--json", "--control"]).arg(server.state().join("control"));
+    let said = run_command(command).expect_success();
+    serde_json::from_str(&said).expect("an array of sessions")
+}
+
+#[test]
+fn the_same_isid_replaces_a_session_and_another_begins_one() {
+    let Some(server) = configured("", "") else { return };
+    let mut first = Peer::attach(&server, "disk", 1);
+    let mut other = Peer::attach(&server, "disk", 2);
+    assert_eq!(sessions(&server).len(), 2);
+    let mut again = Peer::attach(&server, "disk", 1);
+    assert_eq!(sessions(&server).len(), 2, "section 6.3.5: reinstated");
+    assert!(first.hear_the_end(Duration::from_secs(5)), "the session that was replaced is closed");
+    other.write(0, &[1; BLOCK]);
+    assert_eq!(again.read(0, 1), [1; BLOCK]);
+    again.log_out();
+    other.log_out();
+    let left = (0..100).map(|_| sessions(&server).len()).find(|count| *count == 0);
+    assert_eq!(left, Some(0), "nobody is left after the logouts");
+}
+
+#[test]
+fn the_same_cid_replaces_a_connection() {
+    let Some(server) = configured("", "") else { return };
+    let mut peer = Peer::attach(&server, "disk", 1);
+    peer.join(&server, 1).expect("a connection");
+    peer.join(&server, 1).expect("section 6.3.4: the same again");
+    peer.write(0, &[7; BLOCK]);
+    let newest = peer.connections() - 1;
+    let read = peer.begin(newest, &read_10(0, 1), Moves::In(BLOCK as u32));
+    assert_eq!(peer.answer(read).data, [7; BLOCK]);
+    let seen = sessions(&server);
+    assert_eq!(seen[0]["connections"].as_array().map(Vec::len), Some(2), "{seen:?}");
+}
+
+#[test]
+fn the_connections_of_a_session_keep_the_order_of_its_commands() {
+    let Some(server) = configured("", "") else { return };
+    let mut peer = Peer::attach(&server, "disk", 1);
+    (1..4).for_each(|cid| peer.join(&server, cid).expect("a connection"));
+    let seen = sessions(&server);
+    assert_eq!((seen.len(), seen[0]["connections"].as_array().map(Vec::len)), (1, Some(4)), "{seen:?}");
+    for round in 0..20 {
+        let line = round % 4;
+        peer.hold(line);
+        let first = peer.begin(line, &[0; 6], Moves::Nothing);
+        let second = peer.begin((line + 1) % 4, &[0; 6], Moves::Nothing);
+        assert_eq!(peer.end_within(second, Duration::from_millis(20)), None, "its turn has not come");
+        peer.release(line);
+        assert!(peer.answer(first).is_good() && peer.answer(second).is_good());
+    }
+    for round in 0..200 {
+        let data = vec![round as u8; 8 * BLOCK];
+        let write =
+            peer.begin(round % 4, &write_10(8 * round as u32, data.len(), false), Moves::Out(data.clone()));
+        peer.answer(write).expect_good();
+        let read = peer.begin((round + 1) % 4, &read_10(8 * round as u32, 8), Moves::In(data.len() as u32));
+        assert_eq!(peer.answer(read).data, data, "what one connection wrote the next one reads");
+    }
+}
+
+#[test]
+fn further_connections_come_only_to_sessions_that_have_room() {
+    let Some(server) = configured("[limits]\nconnections-per-session = 2", "") else { return };
+    let mut peer = Peer::attach(&server, "disk", 1);
+    peer.join(&server, 1).expect("a connection");
+    assert_eq!(refusal(peer.join(&server, 2)), LoginStatus::TooManyConnections);
+    let stranger = InitiatorConfig {
+        tsih: Tsih(peer.attached.tsih.0 ^ 0x0f0f),
+        cid: Cid(5),
+        session: Some(peer.attached.parameters.clone()),
+        ..to_disk(&server, 1)
+    };
+    assert_eq!(refusal(Peer::log_in(&server, stranger)), LoginStatus::SessionDoesNotExist);
+    peer.write(0, &[1; BLOCK]);
+}
+
+#[test]
+fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
+    let Some(server) = configured("", "") else { return };
+    let mut peer = Peer::attach(&server, "disk", 1);
+    peer.join(&server, 1).expect("a connection");
+    peer.hold(1); // a write whose data never come
+    let lost = peer.begin(1, &write_10(0, 256 * BLOCK, false), Moves::Out(vec![1; 256 * BLOCK]));
+    peer.cut(1);
+    assert!(matches!(peer.end(lost), Ended::Without(_)));
+    peer.write(0, &[2; BLOCK]);
+    assert_eq!(peer.read(0, 1), [2; BLOCK]);
+}
+
+#[test]
+fn digests_and_their_keys_from_end_to_end() {
+    let Some(server) = configured("", "") else { return };
+    let mut config = to_disk(&server, 1);
+    config.offers = Offers {
+        header_digest: vec![DigestKind::Crc32c, DigestKind::None],
+        data_digest: vec![DigestKind::Crc32c, DigestKind::None],
+        max_recv_data_segment_length: 16_384,
+        initial_r2t: true,
+        ..config.offers
+    };
+    let mut peer = Peer::log_in(&server, config).expect("a session").ready();
+    for blocks in [1, 3, 64, 300] {
+        let data: Vec<u8> = (0..blocks * BLOCK).map(|at| (at * 31 / 7) as u8).collect();
+        peer.write(5, &data);
+        assert_eq!(peer.read(5, blocks), data);
+    }
+    let seen = sessions(&server);
+    let keys: Vec<&str> =
+        seen[0]["parameters"].as_array().expect("keys").iter().filter_map(|key| key.as_str()).collect();
+    for key in ["HeaderDigest=CRC32C", "DataDigest=CRC32C", "InitialR2T=Yes"] {
+        assert!(keys.contains(&key), "{key} is not among {keys:?}");
+    }
+    assert_eq!(seen[0]["initiator"], "iqn.2026-01.com.example:peer");
+    let mut table = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let said = run_command(table.args(["sessions", "--control"]).arg(server.state().join("control")))
+        .expect_success();
+    assert!(said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"), "{said}");
+}
+
+const LOCK: &str = r#"
+[target.chap]
+algorithms = ["sha3-256", "sha256", "sha1", "md5"]
+[[target.chap.account]]
+user = "alice"
+secret = "correct-horse-battery"
+[target.chap.mutual]
+user = "disk"
+secret = "staple-of-the-target"
+"#;
+
+#[test]
+fn chap_one_way_and_mutual_by_every_algorithm() {
+    let Some(server) = configured("", LOCK) else { return };
+    let account =
+        |name: &str, secret: &str| Credentials { name: name.into(), secret: Secret::new(secret.as_bytes()) };
+    let with = |algorithm, secret, target: Option<&str>| {
+        let challenge = Challenge { identifier: 9, bytes: vec![0x3c; 32] };
+        let target = target.map(|secret| (account("disk", secret), challenge));
+        let chap = ChapClaim { algorithms: vec![algorithm], initiator: account("alice", secret), target };
+        Peer::log_in(&server, InitiatorConfig { chap: Some(chap), ..to_disk(&server, 1) })
+    };
+    for algorithm in Algorithm::ALL {
+        with(algorithm, "correct-horse-battery", None).expect("one-way");
+        with(algorithm, "correct-horse-battery", Some("staple-of-the-target")).expect("mutual");
+        let wrong = with(algorithm, "wrong-horse-battery", None);
+        assert_eq!(refusal(wrong), LoginStatus::AuthenticationFailure, "{algorithm:?}");
+        let impostor = with(algorithm, "correct-horse-battery", Some("what-the-target-is-not"));
+        assert!(impostor.is_err(), "a target that proves nothing is none, by {algorithm:?}");
+    }
+    assert_eq!(refusal(Peer::log_in(&server, to_disk(&server, 1))), LoginStatus::AuthenticationFailure);
+}
+
+#[test]
+fn a_target_that_has_moved_says_where_to() {
+    for permanent in [false, true] {
+        let redirect = format!("[target.redirect]\naddress = \"192.0.2.9:3260\"\npermanent = {permanent}");
+        let Some(server) = configured("", &redirect) else { return };
+        let Err(NoLogin::Told(event)) = Peer::log_in(&server, to_disk(&server, 1)) else {
+            panic!("no redirection")
+        };
+        let expected = InitiatorEvent::Redirected { address: "192.0.2.9:3260".into(), permanent };
+        assert_eq!(*event, expected);
+    }
+}
+
+#[test]
+fn discovery_shows_to_each_what_it_may_use() {
+    let Some(server) = configured("", "initiators = [\"iqn.2026-01.com.example:peer\"]") else { return };
+    let mut friend = Peer::log_in(&server, initiator(None, 1)).expect("a discovery session");
+    assert!(friend.targets().contains("TargetName=iqn.2026-01.io.linerate:disk\0"));
+    let stranger = InitiatorConfig {
+        initiator_name: iscsi::name::Name::new("iqn.2026-01.com.example:eve").expect("a name"),
+        ..initiator(None, 1)
+    };
+    let mut stranger = Peer::log_in(&server, stranger).expect("a discovery session");
+    assert_eq!(stranger.targets(), "");
+}
+
+#[test]
+fn three_hundred_luns() {
+    const COUNT: usize = 300;
+    let mut text = String::new();
+    for number in 0..COUNT {
+        text += &format!("[volume.v{number}]\nspec = \"ram:1MiB\"\n");
+    }
+    text += "[[target]]\nname = \"iqn.2026-01.io.linerate:disk\"\n";
+    for number in 0..COUNT {
+        text += &format!("[[target.lun]]\nlun = {number}\nvolume = \"v{number}\"\n");
+    }
+    let Some(server) = Server::configured(&text) else { return };
+    let mut peer = Peer::attach(&server, "disk", 1);
+    let list = peer.run(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], Moves::In(4096)).expect_good(); // REPORT LUNS
+    let length = u32::from_be_bytes(list[..4].try_into().expect("four bytes")) as usize;
+    assert_eq!((length, list.len()), (8 * COUNT, 8 + 8 * COUNT));
+    let luns: Vec<u64> =
+        list[8..].chunks(8).map(|lun| u64::from_be_bytes(lun.try_into().expect("eight bytes"))).collect();
+    assert_eq!(luns[255], 255 << 48, "peripheral addressing, SAM-5 4.7.7.2");
+    assert_eq!(luns[299], (0x4000 | 299) << 48, "flat space addressing, SAM-5 4.7.7.3");
+    for lun in [luns[0], luns[255], luns[256], luns[299]] {
+        let inquiry = peer.begin_at(0, Lun(lun), &[0x12, 0, 0, 0, 36, 0], Moves::In(36));
+        assert_eq!(peer.answer(inquiry).expect_good()[0], 0, "LUN {lun:016x} is a disk");
+    }
+}
+
+#[test]
+fn sessions_come_by_ipv6_too() {
+    if !has_ipv6() {
+        return eprintln!("skipped: the loopback has no IPv6 address");
+    }
+    let Some(server) = configured("", "") else { return };
+    let portal = format!("[::1]:{}", server.port());
+    let mut peer = Peer::log_in_at(&portal, to_disk(&server, 1)).expect("a session").ready();
+    peer.write(0, &[6; BLOCK]);
+    assert_eq!(peer.read(0, 1), [6; BLOCK]);
+    let discovered = Peer::log_in_at(&portal, initiator(None, 2)).expect("a discovery session").targets();
+    assert!(discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())), "{discovered}");
+}
