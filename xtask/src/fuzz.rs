@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 
 use crate::process;
 use crate::tally::{Tally, Verdict};
-use crate::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -32,8 +31,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 /// The same, counted by target; one skip if there is nothing to run them with.
 pub(crate) fn measure(options: &Options) -> Result<Tally> {
-    if !process::installed("cargo-fuzz") || !workspace::root().join("fuzz/Cargo.toml").is_file() {
-        println!("fuzz: skipped, cargo-fuzz is missing (cargo install cargo-fuzz --locked)");
+    if let Err(error) = ensure() {
+        println!("fuzz: skipped: {error:#}");
         return Ok(Tally::skipped());
     }
     let list = process::capture(cargo_fuzz(&["list"])).context("listing the fuzz targets")?;
@@ -57,6 +56,15 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
         tally += Tally::of(if outcome.is_ok() { Verdict::Holds } else { Verdict::Fails });
     }
     Ok(tally)
+}
+
+/// Installs cargo-fuzz if it is missing.
+fn ensure() -> Result<()> {
+    match process::installed("cargo-fuzz") {
+        true => Ok(()),
+        false => process::succeed(process::cargo(&["install", "cargo-fuzz", "--locked"]))
+            .context("cargo-fuzz is missing, and could not be installed"),
+    }
 }
 
 /// On stable Rust, hence without sanitizers: the code under test has no `unsafe` for them to look into.

@@ -33,6 +33,7 @@ pub(crate) const ALL: &[Package] = &[
         reason: "QEMU's iscsi:// driver, a module of qemu-utils",
     },
     Package { name: "open-iscsi", program: "iscsiadm", reason: "discovery by the Linux initiator's tool" },
+    Package { name: "g++", program: "g++", reason: "compiles libFuzzer for the fuzz targets" },
     Package { name: "iproute2", program: "ip", reason: "network namespaces for speed and captures" },
     Package { name: "util-linux", program: "taskset", reason: "pins server and client to their cores" },
     Package { name: "procps", program: "sysctl", reason: "sets the namespace's congestion control" },

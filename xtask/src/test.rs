@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// Every conformance test in every configuration, instead of each where it is needed
     #[arg(long)]
     full: bool,
-    /// Seconds for each fuzz target
-    #[arg(long, default_value_t = 10)]
+    /// Seconds for each fuzz target: with a dozen of them, a minute, and as much again to build them
+    #[arg(long, default_value_t = 5)]
     fuzz_seconds: u64,
 }
 
