@@ -72,6 +72,8 @@ struct Results {
 struct Setting {
     machine: String,
     kernel: String,
+    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
+    load: f64,
     congestion: String,
     rounds: usize,
     seconds: u64,
@@ -88,6 +90,9 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
     println!("network namespace {}: {}", namespace.name, namespace.congestion);
+    if load() > 0.5 {
+        println!("note: something else is running here (load {:.1}); these figures will be too low", load());
+    }
     let mut results = Results { setting: setting(options, &namespace), measured: BTreeMap::new() };
     for round in 0..options.rounds {
         for peer in in_turn(round) {
@@ -176,12 +181,19 @@ fn setting(options: &Options, namespace: &Namespace) -> Setting {
     Setting {
         machine: format!("{cores} cores, {}", first_word_after("/proc/cpuinfo", "model name")),
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        load: load(),
         congestion: namespace.congestion.clone(),
         rounds: options.rounds,
         seconds: options.seconds,
         client: options.client,
         tgt: Tgt::version(),
     }
+}
+
+/// The load average of the last minute.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
 }
 
 fn write(cells: &[&'static Cell], results: &Results, options: &Options) -> Result<()> {

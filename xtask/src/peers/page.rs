@@ -105,8 +105,14 @@ pub(super) fn markdown(cells: &[&'static Cell], results: &Results) -> String {
          both) to core 1, in a network namespace of their own ({}). Medians of {} alternating \
          rounds of {} s a cell; each server started afresh and its whole volume written first. MB are 10^6 bytes. CPU \
          is the server process's user and system time for each request.\n\n\
-         Machine: {}, Linux {}.\n\n",
-        setting.tgt, setting.congestion, setting.rounds, setting.seconds, setting.machine, setting.kernel,
+         Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
+        setting.tgt,
+        setting.congestion,
+        setting.rounds,
+        setting.seconds,
+        setting.machine,
+        setting.kernel,
+        setting.load,
     );
     page.push_str(&table(cells, results));
     page.push_str(
