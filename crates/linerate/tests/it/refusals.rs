@@ -48,6 +48,15 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
+fn a_file_too_short_for_a_block() {
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let short = state.path().join("short.img");
+    std::fs::write(&short, [0; 100]).expect("a temporary file");
+    let said = refused(&mut serving(&format!("disk=file:{}", short.display()), state.path()));
+    assert!(said.contains(&short.display().to_string()), "{said}");
+}
+
+#[test]
 fn a_specification_with_a_mistake() {
     let state = tempfile::tempdir().expect("a temporary folder");
     let said = refused(&mut serving("disk=ram:1MiB?blok=4096", state.path()));

@@ -132,6 +132,11 @@ impl Server {
         self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
     }
 
+    /// Puts another configuration in place of its own, for its next start.
+    pub(crate) fn reconfigure(&mut self, text: &str) {
+        std::fs::write(self.state.path().join(CONFIGURATION), text).expect("a temporary file");
+    }
+
     /// Starts it again after its end: same port, volumes and state. As under a service manager, it is tried again while
     /// it is refused its volumes: the kernel ends what a killed process had under way on a file (a sync, say) a moment
     /// after the process, and keeps the file locked until then.
