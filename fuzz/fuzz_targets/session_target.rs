@@ -152,7 +152,7 @@ impl Driver {
                     self.session.text_reply(connection, script.text());
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
-                Event::SendTargets { .. } | Event::Close { .. } => {}
+                Event::SendTargets { .. } | Event::Speak { .. } | Event::Close { .. } => {}
             }
         }
     }

@@ -65,6 +65,11 @@ impl Keepalive {
         self.asked = None;
     }
 
+    /// When it was last heard of.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
     /// What to do now.
     pub(crate) fn due(&mut self, now: Instant, policy: &NopPolicy) -> Due {
         match self.deadline(policy) {

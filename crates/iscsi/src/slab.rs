@@ -75,6 +75,14 @@ impl<T> Slab<T> {
         })
     }
 
+    /// All entries, by place, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        (0u32..).zip(&mut self.places).filter_map(|(index, place)| {
+            let key = Key { index, generation: place.generation };
+            place.tenant.as_mut().map(|value| (key, value))
+        })
+    }
+
     fn grow(&mut self) -> u32 {
         // The callers' tables are bounded by the command window, far below 2^32.
         let index = self.places.len() as u32;

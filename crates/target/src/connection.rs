@@ -62,6 +62,7 @@ impl fmt::Display for End {
             }
             End::Closed(Closing::Polite(CloseReason::Silent)) => f.write_str("silent, even when asked"),
             End::Closed(Closing::Polite(CloseReason::Dropped)) => f.write_str("dropped as announced"),
+            End::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
             End::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
             End::PeerClosed => f.write_str("closed by the initiator without logout"),
             End::Socket(error) => write!(f, "{error}"),

@@ -8,7 +8,7 @@ use super::event::ConnectionId;
 use super::receive::Incoming;
 use super::text::Exchange;
 use crate::keepalive::Keepalive;
-use crate::pdu::{Bhs, Cid, Opcode};
+use crate::pdu::{Bhs, Cid, Opcode, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
 
@@ -49,6 +49,8 @@ pub(super) enum Say {
     R2t(Key),
     /// A PDU that is ready but for its numbers.
     Ready(Box<Ready>),
+    /// The ping that a fence of this number waits for.
+    Mark(u32),
 }
 
 /// A PDU that is ready but for its numbers.
@@ -62,13 +64,23 @@ pub(super) struct Ready {
     pub(super) then: Option<Closing>,
 }
 
-/// Which connections a logout ends.
+/// Which connections end behind an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
     /// One, for this reason.
     One(ConnectionId, super::CloseReason),
-    /// All.
-    All,
+    /// All, for this reason.
+    All(super::CloseReason),
+}
+
+impl Ready {
+    /// Why all connections are to be closed behind it, if they are.
+    pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
+        match self.then {
+            Some(Closing::All(reason)) => Some(reason),
+            Some(Closing::One(..)) | None => None,
+        }
+    }
 }
 
 impl Connection {
@@ -113,16 +125,25 @@ impl Connection {
         self.urgent.push_back(Say::Ready(Box::new(ready)));
     }
 
-    /// Whether the peer sends and does not listen: beside all R2Ts there may be, so much waits to be sent.
-    pub(super) fn is_deaf(&self, r2ts_max: usize) -> bool {
-        self.urgent.len() > r2ts_max.saturating_add(UNANSWERED_MAX)
-            || self.urgent_bytes > UNANSWERED_BYTES_MAX
+    /// The tag of the target's next ping. It wraps before it meets the reserved tag.
+    pub(super) fn next_ping(&mut self) -> Option<Ttt> {
+        self.pings = (self.pings + 1) & 0x7fff_ffff;
+        Ttt::new(self.pings)
     }
 
-    /// Says something behind all answers so far.
-    pub(super) fn say_after_answers(&mut self, bhs: Bhs, then: Option<Closing>) {
-        let ready = Ready { bhs, data: Vec::new(), is_status: true, then };
-        self.answers.push_back(Say::Ready(Box::new(ready)));
+    /// Why all connections were to be closed behind something that waits to be said.
+    pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
+        self.answers.iter().find_map(|say| match say {
+            Say::Ready(ready) => ready.closes_all(),
+            Say::Answer(_) | Say::R2t(_) | Say::Mark(_) => None,
+        })
+    }
+
+    /// Whether the peer sends and does not listen: beside all R2Ts and answers to commands there may be, so much
+    /// waits to be sent, here or behind a fence.
+    pub(super) fn is_deaf(&self, backlog_max: usize, fenced: usize) -> bool {
+        self.urgent.len() + self.answers.len() + fenced > backlog_max.saturating_add(UNANSWERED_MAX)
+            || self.urgent_bytes > UNANSWERED_BYTES_MAX
     }
 }
 

@@ -66,6 +66,13 @@ pub enum Event {
         /// The task.
         task: TaskId,
     },
+    /// There is something to say on a connection, and nothing has arrived there or been answered that would lead
+    /// the driver to ask [`super::Session::poll_transmit`]: an acknowledgement on another connection has set it
+    /// free, or the clock.
+    Speak {
+        /// Which.
+        connection: ConnectionId,
+    },
     /// Close the connection, once what has come out of `poll_transmit` for it is sent; then remove it.
     Close {
         /// Which.
@@ -151,6 +158,8 @@ pub enum CloseReason {
     Silent,
     /// It was told that the connection would be dropped.
     Dropped,
+    /// A TARGET COLD RESET has been answered: it ends the target's sessions.
+    Reset,
 }
 
 impl ConnectionId {

@@ -38,7 +38,7 @@ impl Session {
             self.drop_tasks_of(other);
         }
         self.end_own_tasks(id);
-        self.answer_logout(id, itt, LogoutResult::Success, Some(Closing::All));
+        self.answer_logout(id, itt, LogoutResult::Success, Some(Closing::All(CloseReason::Logout)));
     }
 
     fn log_out_own(&mut self, id: ConnectionId, itt: Itt) {
@@ -83,8 +83,6 @@ impl Session {
             time2wait_s: self.config.parameters.default_time2wait_s,
             time2retain_s: self.config.parameters.default_time2retain_s,
         };
-        if let Some(connection) = self.connection_mut(id) {
-            connection.say_after_answers(pdu.emit(), then);
-        }
+        self.say_after_answers(id, pdu.emit(), then);
     }
 }

@@ -10,12 +10,17 @@
 //! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
 
+use std::time::{Duration, Instant};
+
 use super::Session;
-use super::event::{ConnectionId, Event, TaskId, TmfId, TmfRequest};
+use super::connection::Closing;
+use super::event::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
+use super::fence::Reach;
+use super::patience::Patience;
 use super::window::{Held, Turn};
 use crate::pdu::{
-    Itt, RejectReason, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
-    TaskManagementResult,
+    Bhs, Itt, Lun, RejectReason, TaskManagementFunction as Function, TaskManagementRequest,
+    TaskManagementResponse, TaskManagementResult,
 };
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -25,9 +30,18 @@ use crate::slab::Key;
 pub(super) struct Management {
     connection: ConnectionId,
     itt: Itt,
+    function: Function,
+    lun: Lun,
     immediate: bool,
     /// It waits for commands that were sent before it.
-    waiting: Option<TaskManagementRequest>,
+    waiting: Option<Waiting>,
+}
+
+/// A function that waits.
+#[derive(Debug)]
+struct Waiting {
+    pdu: TaskManagementRequest,
+    patience: Patience,
 }
 
 impl Session {
@@ -35,7 +49,29 @@ impl Session {
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(management) = self.managements.remove(tmf.0) {
             *self.places(management.immediate) -= 1;
-            self.answer_management(management.connection, management.itt, result);
+            match fence_of(&management) {
+                Some(reach) => self.answer_fenced(&management, reach, result),
+                None => self.answer_management(management.connection, management.itt, result),
+            }
+        }
+    }
+
+    /// Section 4.2.3.3 (f) and 4.2.2.3.4: no answer of a task that the function ended may be seen after the
+    /// function's own, whatever connection it takes.
+    fn answer_fenced(&mut self, management: &Management, reach: Reach, result: TaskManagementResult) {
+        let &Management { connection: id, itt, function, .. } = management;
+        // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The other sessions are
+        // the driver's to end.
+        let ends_session =
+            function == Function::TargetColdReset && result == TaskManagementResult::FunctionComplete;
+        let then = ends_session.then_some(Closing::All(CloseReason::Reset));
+        match self.connection(id) {
+            Some(connection) if !connection.logged_out => {
+                self.say_fenced(id, response(itt, result), reach, then);
+            }
+            // Nobody is there to be told.
+            Some(_) | None if ends_session => self.close_all(CloseReason::Reset),
+            Some(_) | None => {}
         }
     }
 
@@ -53,21 +89,7 @@ impl Session {
     /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected tasks to
     /// be received, based on the CmdSN ordering". Only where several connections are can some be missing.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
-        let ends_many = match pdu.function {
-            Function::AbortTaskSet
-            | Function::ClearTaskSet
-            | Function::LogicalUnitReset
-            | Function::TargetWarmReset
-            | Function::TargetColdReset
-            | Function::ITNexusReset => true,
-            Function::AbortTask
-            | Function::ClearAca
-            | Function::TaskReassign
-            | Function::QueryTask
-            | Function::QueryTaskSet
-            | Function::QueryAsynchronousEvent
-            | Function::Other(_) => false,
-        };
+        let ends_many = ended_by(pdu.function, pdu.lun).is_some();
         let is_ahead =
             self.window.exp_cmd_sn().lt(pdu.cmd_sn) && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
         pdu.immediate && ends_many && is_ahead && self.connections.iter().flatten().count() > 1
@@ -77,7 +99,7 @@ impl Session {
     pub(super) fn release_managements(&mut self) {
         if self.immediate > 0 {
             let exp_cmd_sn = self.window.exp_cmd_sn();
-            self.start_waiting(|pdu| pdu.cmd_sn.le(exp_cmd_sn));
+            self.start_waiting(|waiting| waiting.pdu.cmd_sn.le(exp_cmd_sn));
         }
     }
 
@@ -93,17 +115,33 @@ impl Session {
         self.start_waiting(|_| true);
     }
 
-    fn start_waiting(&mut self, may_start: impl Fn(&TaskManagementRequest) -> bool) {
+    /// The clock spoke. An initiator that asks for a reset and keeps back what it sent before does not keep the
+    /// reset back with it.
+    pub(super) fn managements_time(&mut self, now: Instant) {
+        if self.immediate > 0 {
+            self.start_waiting(|waiting| waiting.patience.is_over(now));
+        }
+    }
+
+    /// When the first that waits has waited long enough.
+    pub(super) fn managements_deadline(&self, passed: Instant) -> Option<Instant> {
+        if self.immediate == 0 {
+            return None; // only immediate ones ever wait
+        }
+        let waiting = self.managements.iter().filter_map(|(_, entry)| entry.waiting.as_ref());
+        waiting.map(|waiting| waiting.patience.deadline(passed)).min()
+    }
+
+    fn start_waiting(&mut self, mut may_start: impl FnMut(&mut Waiting) -> bool) {
         let ready: Vec<Key> = self
             .managements
-            .iter()
-            .filter(|(_, entry)| entry.waiting.as_ref().is_some_and(&may_start))
-            .map(|(key, _)| key)
+            .iter_mut()
+            .filter_map(|(key, entry)| entry.waiting.as_mut().is_some_and(&mut may_start).then_some(key))
             .collect();
         for key in ready {
             let Some(entry) = self.managements.get_mut(key) else { continue };
             let (connection, waiting) = (entry.connection, entry.waiting.take());
-            if let Some(pdu) = waiting {
+            if let Some(Waiting { pdu, .. }) = waiting {
                 self.hand_over(connection, &pdu, key, None);
             }
         }
@@ -199,7 +237,10 @@ impl Session {
         waiting: Option<TaskManagementRequest>,
     ) -> Key {
         *self.places(pdu.immediate) += 1;
-        self.managements.insert(Management { connection, itt: pdu.itt, immediate: pdu.immediate, waiting })
+        let &TaskManagementRequest { itt, immediate, function, lun, .. } = pdu;
+        let patience = Patience::of(ARRIVE_WITHIN);
+        let waiting = waiting.map(|pdu| Waiting { pdu, patience });
+        self.managements.insert(Management { connection, itt, function, lun, immediate, waiting })
     }
 
     /// Where a function is counted while it is under way: in the command window, or beside it.
@@ -223,13 +264,45 @@ impl Session {
         }));
     }
 
-    /// Behind the answers that wait on the connection: none of the affected tasks' answers may come after this one
-    /// (section 4.2.3.3 (f)).
+    /// Behind the answers that wait on the connection: the task's own may be among them.
     fn answer_management(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
-        let none = Sn(0);
-        let pdu = TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none };
-        if let Some(connection) = self.connection_mut(id) {
-            connection.say_after_answers(pdu.emit(), None);
+        // A logout response is the last that is said on its connection.
+        if self.connection(id).is_some_and(|connection| !connection.logged_out) {
+            self.say_after_answers(id, response(itt, result), None);
         }
     }
 }
+
+fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
+    let none = Sn(0);
+    TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none }.emit()
+}
+
+/// What a function ends beyond a single task, if it does.
+fn ended_by(function: Function, lun: Lun) -> Option<Reach> {
+    match function {
+        Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
+            Some(Reach::LogicalUnit(lun))
+        }
+        Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => Some(Reach::Target),
+        Function::AbortTask
+        | Function::ClearAca
+        | Function::TaskReassign
+        | Function::QueryTask
+        | Function::QueryTaskSet
+        | Function::QueryAsynchronousEvent
+        | Function::Other(_) => None,
+    }
+}
+
+/// Section 4.2.2.3.4 lists the answers that are fenced: of functions that end many tasks, and of CLEAR ACA.
+fn fence_of(management: &Management) -> Option<Reach> {
+    match management.function {
+        Function::ClearAca => Some(Reach::LogicalUnit(management.lun)),
+        function => ended_by(function, management.lun),
+    }
+}
+
+/// What was sent before a reset on other connections has had this long to arrive. A segment that TCP has to send
+/// again takes some 200 ms, twice again some 600.
+const ARRIVE_WITHIN: Duration = Duration::from_secs(2);

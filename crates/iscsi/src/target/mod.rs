@@ -14,21 +14,23 @@
 //!
 //! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
 //! delivered), `receive` and `inbound` (commands and their data), `answer` and `transmit` (Data-In and status),
-//! `management`, `text`, `logout`, `nop`, `notice` (the rest of the protocol).
+//! `management`, `fence`, `text`, `logout`, `nop`, `notice` (the rest of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
-//! twice. So ExpStatSN, which tells what need not be kept to be sent again, is not looked at.
+//! twice. So ExpStatSN, which tells what need not be kept to be sent again, is looked at only while a `fence` stands.
 
 mod answer;
 mod config;
 mod connection;
 mod event;
 mod fatal;
+mod fence;
 mod inbound;
 mod logout;
 mod management;
 mod nop;
 mod notice;
+mod patience;
 mod receive;
 mod respond;
 mod tags;
@@ -51,6 +53,7 @@ pub use transmit::{Payload, Transmit};
 pub use crate::keepalive::NopPolicy;
 
 use self::connection::Connection;
+use self::fence::Fences;
 use self::management::Management;
 use self::tags::Tags;
 use self::task::Task;
@@ -68,6 +71,7 @@ pub struct Session {
     tasks: Slab<Task>,
     tags: Tags,
     managements: Slab<Management>,
+    fences: Fences,
     connections: Vec<Option<Connection>>,
     /// Distinguishes the connections that have had the same index.
     generation: u16,
@@ -106,6 +110,7 @@ impl Session {
             tasks: Slab::new(),
             tags: Tags::default(),
             managements: Slab::new(),
+            fences: Fences::default(),
             connections: Vec::new(),
             generation: 0,
             events: VecDeque::new(),
@@ -133,12 +138,16 @@ impl Session {
     /// A connection is gone. Its tasks die with it (ErrorRecoveryLevel 0); [`Event::TaskGone`] tells which. The
     /// session goes on if it has others.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
-        if self.connection(id).is_none() {
-            return;
-        }
+        let Some(connection) = self.connection(id) else { return };
+        let unsaid = connection.closes_all().or_else(|| self.fences.closing_behind(id));
         self.connections[id.index()] = None;
         self.drop_tasks_of(id);
         self.managements_lose(id);
+        self.fences_lose(id);
+        // What was to end with an answer that cannot be given ends all the same.
+        if let Some(reason) = unsaid {
+            self.close_all(reason);
+        }
         self.release();
     }
 
@@ -202,6 +211,7 @@ impl Session {
             Event::TaskManagement(_)
             | Event::SendTargets { .. }
             | Event::TaskGone { .. }
+            | Event::Speak { .. }
             | Event::Close { .. } => true,
         }
     }

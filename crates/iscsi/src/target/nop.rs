@@ -11,6 +11,8 @@ use crate::serial::Sn;
 impl Session {
     /// The clock spoke.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.fences_time(now);
+        self.managements_time(now);
         let policy = self.config.nop;
         for connection in self.connections.iter_mut().flatten() {
             let id = connection.id;
@@ -21,9 +23,9 @@ impl Session {
             match connection.keepalive.due(now, &policy) {
                 Due::Nothing => {}
                 Due::Ping => {
-                    connection.pings = (connection.pings + 1) & 0x7fff_ffff;
-                    let ttt = Ttt::new(connection.pings);
+                    let ttt = connection.next_ping();
                     connection.say_aside(nop_in(ttt).emit());
+                    self.events.push_back(Event::Speak { connection: id });
                 }
                 Due::GiveUp => {
                     self.events.push_back(Event::Close { connection: id, reason: CloseReason::Silent });
@@ -35,8 +37,10 @@ impl Session {
     /// When to call [`Session::handle_timeout`]. Anything that happens before may move it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().flatten();
+        let passed = connections.clone().map(|connection| connection.keepalive.last_heard()).max()?;
         connections
             .flat_map(|connection| [connection.keepalive.deadline(&self.config.nop), connection.logout_by])
+            .chain([self.fences.deadline(passed), self.managements_deadline(passed)])
             .flatten()
             .min()
     }
@@ -52,7 +56,7 @@ impl Session {
 
 /// A NOP-In of the target's own. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN":
 /// zero always is, and libiscsi before 2858cb5 answers with it whatever it is told.
-fn nop_in(ttt: Option<Ttt>) -> NopIn {
+pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
     NopIn {
         lun: Lun(0),
         itt: None,

@@ -95,19 +95,23 @@ impl Session {
         bhs: &Bhs,
         ahs: &[u8],
     ) -> Result<Segment, Fatal> {
-        let backlog = self.backlog_max();
+        let (backlog, fenced) = (self.backlog_max(), self.fences.behind());
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
         let length = bhs.data_segment_length();
         if length > connection.local_segment_max {
             return Err(Fatal::SegmentTooLong { length });
         }
-        if connection.is_deaf(backlog) {
+        if connection.is_deaf(backlog, fenced) {
             return Err(Fatal::TooManyUnanswered);
         }
         connection.keepalive.heard(now);
         connection.header = *bhs;
         connection.incoming = Incoming::Dropped;
-        if !connection.logged_out {
+        let is_listened_to = !connection.logged_out;
+        if self.fences.is_standing() {
+            self.note_acknowledgement(id, bhs);
+        }
+        if is_listened_to {
             self.dispatch(id, bhs, ahs)?;
         }
         match length {

@@ -68,8 +68,10 @@ impl Session {
     fn queue_answer(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.queued = true;
-        let id = task.connection;
-        if let Some(connection) = self.connection_mut(id) {
+        let (id, lun) = (task.connection, task.lun);
+        if self.fences.holds(lun) {
+            self.fences.hold(id, Say::Answer(key));
+        } else if let Some(connection) = self.connection_mut(id) {
             connection.answers.push_back(Say::Answer(key));
         }
     }

@@ -45,7 +45,10 @@ impl Session {
         loop {
             let connection = self.connection_mut(id)?;
             if let Some(say) = connection.urgent.pop_front() {
-                if let Some(transmit) = self.say_urgent(id, say) {
+                if let Say::Ready(ready) = &say {
+                    connection.urgent_bytes -= ready.data.len();
+                }
+                if let Some(transmit) = self.say_taken(id, say) {
                     return Some(transmit);
                 }
             } else if let Some(&Say::Answer(key)) = connection.answers.front() {
@@ -53,28 +56,26 @@ impl Session {
                     return Some(transmit);
                 }
             } else {
-                return match connection.answers.pop_front()? {
-                    Say::Ready(ready) => Some(self.say_ready(id, *ready)),
-                    Say::Answer(_) | Say::R2t(_) => None,
-                };
-            }
-        }
-    }
-
-    fn say_urgent(&mut self, id: ConnectionId, say: Say) -> Option<Transmit> {
-        match say {
-            Say::Ready(ready) => {
-                if let Some(connection) = self.connection_mut(id) {
-                    connection.urgent_bytes -= ready.data.len();
+                let say = connection.answers.pop_front()?;
+                if let Some(transmit) = self.say_taken(id, say) {
+                    return Some(transmit);
                 }
-                Some(self.say_ready(id, *ready))
             }
-            Say::R2t(key) => self.say_r2t(id, key),
-            Say::Answer(key) => self.say_answer(id, key),
         }
     }
 
-    fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
+    /// Says what has been taken off its queue, unless there is no reason for it any more.
+    fn say_taken(&mut self, id: ConnectionId, say: Say) -> Option<Transmit> {
+        match say {
+            Say::Ready(ready) => Some(self.say_ready(id, *ready)),
+            Say::R2t(key) => self.say_r2t(id, key),
+            Say::Mark(number) => self.say_mark(id, number),
+            // Answers stay at the front of their queue until their last piece is said.
+            Say::Answer(_) => None,
+        }
+    }
+
+    pub(super) fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
         let Ready { mut bhs, data, is_status, then } = ready;
         self.stamp_stat_sn(id, &mut bhs, is_status);
         self.stamp_window(&mut bhs);
@@ -82,16 +83,16 @@ impl Session {
             Some(Closing::One(connection, reason)) => {
                 self.events.push_back(Event::Close { connection, reason })
             }
-            Some(Closing::All) => self.close_all(),
+            Some(Closing::All(reason)) => self.close_all(reason),
             None => {}
         }
         let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
         Transmit { header: bhs, payload, last_of: None }
     }
 
-    fn close_all(&mut self) {
+    pub(super) fn close_all(&mut self, reason: CloseReason) {
         let all = self.connections.iter().flatten().map(|connection| connection.id);
-        let close = |connection| Event::Close { connection, reason: CloseReason::Logout };
+        let close = |connection| Event::Close { connection, reason };
         self.events.extend(all.map(close));
     }
 

@@ -6,6 +6,7 @@
 mod async_messages;
 mod data;
 mod disk;
+mod fence;
 mod hostile;
 mod keepalive;
 mod logout;

@@ -171,7 +171,7 @@ fn a_command_that_arrives_behind_the_reset_that_ended_it_does_not_begin() {
     pair.initiator.manage(pair.now, id, TaskManagementFunction::LogicalUnitReset, Lun(0));
     pair.deliver();
     pair.disconnect(2);
-    pair.deliver();
+    pair.outwait();
     assert_eq!(pair.failure(late), Some(Failure::Aborted));
     let next = pair.read(1, 0, 512);
     pair.deliver();

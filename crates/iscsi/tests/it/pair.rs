@@ -277,7 +277,13 @@ impl Pair {
         self.now += time;
         self.target.handle_timeout(self.now);
         self.initiator.handle_timeout(self.now);
+        self.target_acts();
         self.deliver();
+    }
+
+    /// Lets time pass until the target waits no longer for what does not come.
+    pub(crate) fn outwait(&mut self) {
+        [0, 2, 0, 1, 0, 1].into_iter().for_each(|seconds| self.pass(Duration::from_secs(seconds)));
     }
 
     /// The TCP connection breaks, for both at once.
@@ -491,6 +497,7 @@ impl Pair {
                     self.target_events.push(event);
                 }
                 target::Event::Close { .. } => self.target_events.push(event),
+                target::Event::Speak { .. } => {} // every wire is looked at all the time
             }
         }
     }

@@ -176,6 +176,7 @@ impl Session {
                 Event::TaskManagement(request) => management::start(&self.server, self.me.clone(), request),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => self.forget(task),
+                Event::Speak { connection } => self.wake(connection),
                 Event::Close { connection, reason } => self.close_link(connection, reason),
             }
         }
