@@ -13,19 +13,22 @@
 //! ```
 //!
 //! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
-//! delivered), `receive` and `inbound` (commands and their data), `answer` and `transmit` (Data-In and status),
-//! `management`, `fence`, `text`, `logout`, `nop`, `notice` (the rest of the protocol).
+//! delivered), `receive`, `commands`, `landing` and `inbound` (what arrives), `answer` and `transmit` (Data-In and
+//! status), `management` and `fence` (what ends many commands at once), `text`, `logout`, `nop`, `notice` (the rest
+//! of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
 //! twice. So ExpStatSN, which tells what need not be kept to be sent again, is looked at only while a `fence` stands.
 
 mod answer;
+mod commands;
 mod config;
 mod connection;
 mod event;
 mod fatal;
 mod fence;
 mod inbound;
+mod landing;
 mod logout;
 mod management;
 mod nop;

@@ -4,8 +4,7 @@ use super::Session;
 use super::answer::Answer;
 use super::connection::Say;
 use super::event::{ConnectionId, DataFault, TaskId};
-use crate::pdu::NopIn;
-use crate::serial::Sn;
+use super::nop::nop_in;
 use crate::slab::Key;
 
 /// How a command ends.
@@ -84,17 +83,7 @@ impl Session {
         }
         let Some(connection) = self.connection_mut(id) else { return };
         if connection.urgent.is_empty() && connection.answers.is_empty() {
-            let none = Sn(0);
-            let pdu = NopIn {
-                lun: crate::pdu::Lun(0),
-                itt: None,
-                ttt: None,
-                stat_sn: none,
-                exp_cmd_sn: none,
-                max_cmd_sn: none,
-                data_segment_length: 0,
-            };
-            connection.say_aside(pdu.emit());
+            connection.say_aside(nop_in(None).emit());
         }
     }
 }

@@ -1,0 +1,151 @@
+//! SCSI commands as they arrive: each begins in its turn, waits for it, or is refused.
+
+use super::Session;
+use super::event::{Command, ConnectionId, Event, TaskId};
+use super::inbound::Inbound;
+use super::receive::Incoming;
+use super::respond::Response;
+use super::task::{Lengths, Staged, Task, Waiting};
+use super::window::{Held, Turn};
+use crate::pdu::{Ahs, Bhs, Malformed, RejectReason, ScsiCommand};
+use crate::serial::Sn;
+use crate::slab::Key;
+
+impl Session {
+    pub(super) fn take_command(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Malformed> {
+        let pdu = ScsiCommand::parse(bhs)?;
+        let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
+        let turn = if pdu.immediate { Turn::Now } else { self.window.turn(pdu.cmd_sn) };
+        if turn == Turn::Never {
+            self.counters.commands_ignored += 1;
+        } else if self.tags.find(pdu.itt).is_some() {
+            // Section 11.2.1.8 wants tags unique. A status would be taken for the other task's, so this is one of
+            // the few cases for a Reject; its CmdSN does not count as received (section 7.3).
+            self.reject(id, RejectReason::TaskInProgress);
+        } else if pdu.immediate && self.immediate >= self.config.immediate_max {
+            self.reject(id, RejectReason::ImmediateCommandReject);
+        } else {
+            self.accept_command(id, &pdu, &ahs, turn);
+        }
+        Ok(())
+    }
+
+    fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, turn: Turn) {
+        let inbound = Inbound::new(pdu, &self.config.parameters);
+        let key = self.tasks.insert(Task {
+            connection: id,
+            itt: pdu.itt,
+            lun: pdu.lun,
+            immediate: pdu.immediate,
+            announced: false,
+            waiting: None,
+            lengths: lengths(pdu, ahs),
+            inbound,
+            answer: None,
+            queued: false,
+        });
+        self.tags.insert(pdu.itt, key);
+        self.immediate += u32::from(pdu.immediate);
+        if pdu.data_segment_length > 0 && inbound.fault().is_none() {
+            self.set_incoming(id, Incoming::Immediate { key, length: pdu.data_segment_length });
+        }
+        let command = command(TaskId { key, connection: id }, pdu, ahs);
+        match turn {
+            Turn::Early => self.hold_command(key, pdu.cmd_sn, command),
+            Turn::Now | Turn::Never => self.announce_next(command),
+        }
+    }
+
+    fn announce_next(&mut self, command: Command) {
+        let immediate = command.immediate;
+        self.announce(command);
+        if !immediate {
+            self.window.advance();
+            self.release();
+        }
+    }
+
+    fn announce(&mut self, command: Command) {
+        let task = command.task;
+        self.counters.commands += 1;
+        self.active += u32::from(!command.immediate);
+        self.events.push_back(Event::Command(command));
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        entry.announced = true;
+        if let Some(fault) = entry.inbound.fault() {
+            self.events.push_back(Event::DataFailed { task, fault });
+        }
+    }
+
+    fn hold_command(&mut self, key: Key, cmd_sn: Sn, command: Command) {
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.waiting = Some(Box::new(Waiting { command, staged: Vec::new(), overrun: false }));
+        }
+        self.window.hold(cmd_sn, Held::Command(key));
+    }
+
+    /// Delivers what has waited for the number that is next now, and the numbers after it.
+    pub(super) fn release(&mut self) {
+        while let Some(held) = self.window.take_next() {
+            match held {
+                Held::Command(key) => self.release_command(key),
+                Held::Request(request) => {
+                    self.staged_bytes -= request.data.len();
+                    self.carry_out(*request);
+                }
+                Held::Nothing => {}
+            }
+        }
+        self.release_managements();
+    }
+
+    fn release_command(&mut self, key: Key) {
+        let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
+        let Waiting { command, staged, overrun } = *waiting;
+        let task = command.task;
+        if overrun {
+            return self.refuse_overrun(task, &staged);
+        }
+        self.announce(command);
+        for Staged { offset, bytes } in staged {
+            self.staged_bytes -= bytes.len();
+            self.events.push_back(Event::StagedData { task, offset, bytes });
+        }
+    }
+
+    /// There was no room for a command's data while it waited: the answer that asks for another try (SAM-5 5.3.1).
+    fn refuse_overrun(&mut self, task: TaskId, staged: &[Staged]) {
+        self.staged_bytes -= staged.iter().map(|staged| staged.bytes.len()).sum::<usize>();
+        self.active += 1;
+        self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
+    }
+}
+
+fn command(task: TaskId, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Command {
+    Command {
+        task,
+        lun: pdu.lun,
+        attribute: pdu.attribute,
+        immediate: pdu.immediate,
+        read: pdu.read,
+        write: pdu.write,
+        edtl: pdu.expected_data_transfer_length,
+        bidirectional_read_edtl: (pdu.read && pdu.write).then(|| ahs.expected_read_length.unwrap_or(0)),
+        immediate_data: pdu.data_segment_length,
+        cdb: pdu.cdb,
+        long_cdb: ahs.extended_cdb.map(|rest| [&pdu.cdb, rest].concat().into_boxed_slice()),
+    }
+}
+
+fn lengths(pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Lengths {
+    let edtl = pdu.expected_data_transfer_length;
+    let read = match (pdu.read, pdu.write) {
+        (true, true) => ahs.expected_read_length.unwrap_or(0),
+        (true, false) => edtl,
+        (false, _) => 0,
+    };
+    Lengths { write: if pdu.write { edtl } else { 0 }, read, bidirectional: pdu.read && pdu.write }
+}
+
+/// SAM-5 5.3.1.
+const TASK_SET_FULL: u8 = 0x28;

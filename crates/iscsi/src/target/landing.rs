@@ -1,0 +1,158 @@
+//! Data of commands as they arrive: where they belong, and what follows when they are there.
+
+use super::Session;
+use super::connection::Say;
+use super::event::{ConnectionId, DataFault, Event, TaskId};
+use super::fatal::Fatal;
+use super::inbound::Next;
+use super::receive::{Incoming, Place};
+use super::task::Staged;
+use crate::pdu::{DataOut, RejectReason};
+use crate::slab::Key;
+
+impl Session {
+    pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
+        let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
+        else {
+            // After an ABORT or a reset an initiator may go on answering R2Ts, or may not (FastAbort in
+            // iscsid.conf): late data are dropped without a word.
+            self.counters.data_out_late += 1;
+            return Ok(());
+        };
+        if task.connection != id {
+            return Err(Fatal::ForeignTask);
+        }
+        if task.refuses_data() {
+            task.inbound.dropped(pdu);
+            self.answer_if_drained(key);
+            return Ok(());
+        }
+        let foreign_lun = pdu.ttt.is_some() && pdu.lun != task.lun;
+        let checked = task.inbound.check(pdu, key, &self.config.parameters, task.lengths.write);
+        match checked {
+            Ok(_) if foreign_lun => self.fail(key, DataFault::Sequence),
+            Ok(offset) => {
+                let (length, is_final) = (pdu.data_segment_length, pdu.is_final);
+                self.set_incoming(id, Incoming::DataOut { key, offset, length, is_final });
+            }
+            Err(fault) => {
+                task.inbound.dropped(pdu);
+                self.fail(key, fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the segment that is on its way belongs.
+    pub(super) fn place(&mut self, id: ConnectionId) -> Place {
+        let Some(connection) = self.connection(id) else { return Place::Discard };
+        let (key, offset, length) = match &connection.incoming {
+            Incoming::Nothing | Incoming::Dropped => return Place::Discard,
+            Incoming::Request(_) => return Place::Inline,
+            Incoming::Immediate { key, length } => (*key, 0, *length),
+            Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
+        };
+        let has_room = self.has_staging_room(length);
+        let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
+        let Some(waiting) = &mut task.waiting else {
+            return match task.inbound.takes_from(offset) {
+                true => Place::Task { task: TaskId { key, connection: id }, offset },
+                false => Place::Discard,
+            };
+        };
+        waiting.overrun |= !has_room;
+        if waiting.overrun { Place::Discard } else { Place::Inline }
+    }
+
+    pub(super) fn has_staging_room(&self, length: u32) -> bool {
+        self.staged_bytes + length as usize <= self.config.staged_bytes_max
+    }
+
+    pub(super) fn immediate_landed(&mut self, key: Key, length: u32, inline: &[u8]) {
+        self.stage(key, 0, length, inline);
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.inbound.immediate_landed(length);
+            self.go_on(key);
+        }
+    }
+
+    pub(super) fn data_out_landed(
+        &mut self,
+        key: Key,
+        offset: u32,
+        length: u32,
+        is_final: bool,
+        inline: &[u8],
+    ) {
+        self.stage(key, offset, length, inline);
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.inbound.landed(length, is_final);
+            self.go_on(key);
+            self.answer_if_drained(key);
+        }
+    }
+
+    /// Keeps data of a command that waits; of others it is where it belongs already.
+    fn stage(&mut self, key: Key, offset: u32, length: u32, inline: &[u8]) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let (task_id, connection) = (key, task.connection);
+        let Some(waiting) = &mut task.waiting else {
+            // It was released between its header and its data: the driver knows it now.
+            if !inline.is_empty() {
+                let task = TaskId { key: task_id, connection };
+                self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
+            }
+            return;
+        };
+        if inline.len() == length as usize {
+            self.staged_bytes += inline.len();
+            waiting.staged.push(Staged { offset, bytes: inline.to_vec() });
+        } else {
+            waiting.overrun = true;
+        }
+    }
+
+    /// Asks for more data, or tells that it is complete.
+    pub(super) fn go_on(&mut self, key: Key) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let id = task.connection;
+        match task.inbound.next(&self.config.parameters) {
+            Next::Wait => {}
+            Next::Complete => {
+                self.events.push_back(Event::DataComplete { task: TaskId { key, connection: id } });
+            }
+            Next::Ask(count) => {
+                if let Some(connection) = self.connection_mut(id) {
+                    connection.urgent.extend((0..count).map(|_| Say::R2t(key)));
+                }
+            }
+        }
+    }
+
+    /// Something is wrong with a task's data.
+    fn fail(&mut self, key: Key, fault: DataFault) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.inbound.fail(fault);
+        if !task.is_held() {
+            let task = TaskId { key, connection: task.connection };
+            self.events.push_back(Event::DataFailed { task, fault });
+        }
+    }
+
+    /// Section 7.8: "it MUST answer with a Reject PDU with a reason code of Data-Digest-Error and discard the PDU".
+    /// A task whose data it was also gets its CHECK CONDITION, "after … it receives all the data".
+    pub(super) fn segment_damaged(&mut self, id: ConnectionId, incoming: &Incoming) {
+        self.counters.digest_errors += 1;
+        self.reject(id, RejectReason::DataDigestError);
+        match incoming {
+            Incoming::Immediate { key, .. } => self.fail(*key, DataFault::Digest),
+            Incoming::DataOut { key, is_final, length, .. } => {
+                if let Some(task) = self.tasks.get_mut(*key) {
+                    task.inbound.landed(*length, *is_final);
+                }
+                self.fail(*key, DataFault::Digest);
+            }
+            Incoming::Nothing | Incoming::Dropped | Incoming::Request(_) => {}
+        }
+    }
+}
