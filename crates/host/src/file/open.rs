@@ -8,6 +8,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use block::{BlockSize, Blocks};
 use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, seek, statx};
@@ -111,20 +113,33 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
 /// descriptor, so it holds as long as an operation of this volume may still touch the file, and not longer
 /// than the process.
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
-    let kind = if options.read_only { libc::F_RDLCK } else { libc::F_WRLCK };
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let Err(source) = try_lock(file, options.read_only) else { return Ok(()) };
+        let path = options.path.clone();
+        match source.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) if Instant::now() < patience => thread::sleep(LOCK_RETRY),
+            Some(libc::EAGAIN | libc::EACCES) => return Err(OpenError::AlreadyInUse { path }),
+            _ => return Err(OpenError::NoLock { path, source }),
+        }
+    }
+}
+
+/// The kernel keeps the files of a killed server, locks and all, until the last write or sync it had under way has
+/// ended: seen in each of three kills under load. Whoever restarts it must not be told that it is still running.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
+fn try_lock(file: &File, read_only: bool) -> io::Result<()> {
+    let kind = if read_only { libc::F_RDLCK } else { libc::F_WRLCK };
     // SAFETY: a flock of zeros is a legal value: from the start of the file to its end.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = kind as i16;
     range.l_whence = libc::SEEK_SET as i16;
     // SAFETY: F_OFD_SETLK reads a flock, which lives until the call returns.
-    let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
-    if locked == 0 {
-        return Ok(());
-    }
-    let (source, path) = (io::Error::last_os_error(), options.path.clone());
-    match source.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Err(OpenError::AlreadyInUse { path }),
-        _ => Err(OpenError::NoLock { path, source }),
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
