@@ -18,6 +18,8 @@ impl Session {
         let turn = if pdu.immediate { Turn::Now } else { self.window.turn(pdu.cmd_sn) };
         if turn == Turn::Never {
             self.counters.commands_ignored += 1;
+        } else if !pdu.immediate && self.is_overtaken(pdu.cmd_sn, pdu.lun) {
+            self.pass_over(pdu.cmd_sn, turn);
         } else if self.tags.find(pdu.itt).is_some() {
             // Section 11.2.1.8 wants tags unique. A status would be taken for the other task's, so this is one of
             // the few cases for a Reject; its CmdSN does not count as received (section 7.3).
@@ -28,6 +30,16 @@ impl Session {
             self.accept_command(id, &pdu, &ahs, turn);
         }
         Ok(())
+    }
+
+    /// A command that a function has ended already: its number counts as received, and nothing begins.
+    fn pass_over(&mut self, cmd_sn: Sn, turn: Turn) {
+        self.counters.commands_ignored += 1;
+        if turn == Turn::Early {
+            return self.window.hold(cmd_sn, Held::Nothing);
+        }
+        self.window.advance();
+        self.release();
     }
 
     fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, turn: Turn) {

@@ -128,7 +128,7 @@ impl Fences {
 }
 
 impl Reach {
-    fn covers(self, lun: Lun) -> bool {
+    pub(super) fn covers(self, lun: Lun) -> bool {
         match self {
             Reach::LogicalUnit(of) => of == lun,
             Reach::Target => true,

@@ -37,6 +37,14 @@ pub(super) struct Management {
     waiting: Option<Waiting>,
 }
 
+/// A function that ended commands which had not arrived.
+#[derive(Debug)]
+pub(super) struct Overtaking {
+    /// The function's own CmdSN.
+    before: Sn,
+    reach: Reach,
+}
+
 /// A function that waits.
 #[derive(Debug)]
 struct Waiting {
@@ -97,8 +105,11 @@ impl Session {
 
     /// Starts the functions for which all commands sent before them have arrived.
     pub(super) fn release_managements(&mut self) {
+        let exp_cmd_sn = self.window.exp_cmd_sn();
+        if !self.overtakings.is_empty() {
+            self.overtakings.retain(|overtaking| exp_cmd_sn.lt(overtaking.before));
+        }
         if self.immediate > 0 {
-            let exp_cmd_sn = self.window.exp_cmd_sn();
             self.start_waiting(|waiting| waiting.pdu.cmd_sn.le(exp_cmd_sn));
         }
     }
@@ -142,9 +153,37 @@ impl Session {
             let Some(entry) = self.managements.get_mut(key) else { continue };
             let (connection, waiting) = (entry.connection, entry.waiting.take());
             if let Some(Waiting { pdu, .. }) = waiting {
+                self.overtake(&pdu);
                 self.hand_over(connection, &pdu, key, None);
             }
         }
+    }
+
+    /// A function begins although commands sent before it are missing. The initiator takes its answer for the end of
+    /// those too, so they must not begin later: what is held of them is dropped, what comes is passed over.
+    fn overtake(&mut self, pdu: &TaskManagementRequest) {
+        let Some(reach) = ended_by(pdu.function, pdu.lun) else { return };
+        if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
+            return;
+        }
+        for key in self.window.held_before(pdu.cmd_sn) {
+            if self.tasks.get(key).is_some_and(|task| reach.covers(task.lun)) {
+                self.drop_task(key);
+            }
+        }
+        self.overtakings.retain(|other| other.reach != reach || pdu.cmd_sn.lt(other.before));
+        // More at a time than may be under way are an attempt on
+        // our memory, and its own commands are all that it loses by our forgetting the oldest.
+        if self.overtakings.len() >= self.config.immediate_max as usize {
+            self.overtakings.remove(0);
+        }
+        self.overtakings.push(Overtaking { before: pdu.cmd_sn, reach });
+    }
+
+    /// Whether a function has ended a command before it came.
+    pub(super) fn is_overtaken(&self, cmd_sn: Sn, lun: Lun) -> bool {
+        let mut overtakings = self.overtakings.iter();
+        overtakings.any(|overtaking| cmd_sn.lt(overtaking.before) && overtaking.reach.covers(lun))
     }
 
     fn start(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {

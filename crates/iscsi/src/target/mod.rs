@@ -57,7 +57,7 @@ pub use crate::keepalive::NopPolicy;
 
 use self::connection::Connection;
 use self::fence::Fences;
-use self::management::Management;
+use self::management::{Management, Overtaking};
 use self::tags::Tags;
 use self::task::Task;
 use self::window::Window;
@@ -74,6 +74,7 @@ pub struct Session {
     tasks: Slab<Task>,
     tags: Tags,
     managements: Slab<Management>,
+    overtakings: Vec<Overtaking>,
     fences: Fences,
     connections: Vec<Option<Connection>>,
     /// Distinguishes the connections that have had the same index.
@@ -113,6 +114,7 @@ impl Session {
             tasks: Slab::new(),
             tags: Tags::default(),
             managements: Slab::new(),
+            overtakings: Vec::new(),
             fences: Fences::default(),
             connections: Vec::new(),
             generation: 0,

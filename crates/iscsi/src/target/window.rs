@@ -110,6 +110,16 @@ impl Window {
         Some(next)
     }
 
+    /// The commands held under numbers before this one.
+    pub(super) fn held_before(&self, cmd_sn: Sn) -> Vec<Key> {
+        let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
+        let command = |held: &Option<Held>| match held {
+            Some(Held::Command(key)) => Some(*key),
+            Some(Held::Request(_) | Held::Nothing) | None => None,
+        };
+        self.held.iter().take(ahead).filter_map(command).collect()
+    }
+
     /// A held command is gone; its number still counts as received.
     pub(super) fn forget(&mut self, key: Key) {
         let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);

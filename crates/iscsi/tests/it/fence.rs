@@ -257,3 +257,36 @@ fn a_reset_waits_two_seconds_for_commands_that_never_come() {
     pair.outwait();
     assert_eq!(pair.management_results(), [Outcome::FunctionComplete]);
 }
+
+/// The initiator takes the reset's answer for the end of everything that it sent before to the logical unit.
+#[test]
+fn commands_that_come_after_the_reset_that_did_not_wait_for_them_do_not_begin() {
+    let mut pair = two_connections();
+    pair.inject(1, &raw::hang(5, CMD_SN.plus(2)).emit(), &[]); // held, and ended by the reset
+    let reset = raw::manage(1, CMD_SN.plus(3), Function::LogicalUnitReset);
+    pair.inject(0, &reset.emit(), &[]);
+    pair.deliver();
+    pair.outwait();
+    assert_eq!((pair.management_results().len(), pair.target.commands_in_flight()), (1, 0));
+    let elsewhere = ScsiCommand { lun: Lun(7), ..raw::hang(3, CMD_SN.next()) };
+    pair.inject(1, &raw::write(2, CMD_SN, 512, 512).emit(), &[1; 512]);
+    pair.inject(1, &elsewhere.emit(), &[]);
+    pair.deliver();
+    assert_eq!(pair.disk.read(0, 512), [0; 512]);
+    assert_eq!((pair.target.exp_cmd_sn(), pair.under_way().len()), (CMD_SN.plus(3), 1));
+    pair.inject(1, &raw::hang(4, CMD_SN.plus(3)).emit(), &[]);
+    pair.deliver();
+    assert_eq!(pair.under_way().len(), 2, "what was sent after the reset begins");
+}
+
+#[test]
+fn commands_that_were_passed_over_early_leave_no_gap() {
+    let mut pair = two_connections();
+    pair.inject(0, &raw::manage(1, CMD_SN.plus(2), Function::TargetWarmReset).emit(), &[]);
+    pair.deliver();
+    pair.outwait();
+    pair.inject(1, &raw::hang(3, CMD_SN.next()).emit(), &[]);
+    pair.inject(0, &raw::hang(2, CMD_SN).emit(), &[]);
+    pair.deliver();
+    assert_eq!((pair.target.exp_cmd_sn(), pair.target.commands_in_flight()), (CMD_SN.plus(2), 0));
+}
