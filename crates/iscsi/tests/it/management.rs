@@ -266,3 +266,103 @@ fn an_answer_given_after_the_abort_counts_for_nothing() {
     assert_eq!(pair.failure(task), Some(Failure::Aborted));
     assert!(pair.wires[0].is_up);
 }
+
+/// Where a command may stand when a function comes for it, and what of it is left then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NotThere,
+    /// Its number is not in turn.
+    Held,
+    UnderWay,
+    /// An R2T is out.
+    AwaitsData,
+    /// Its status is queued, and not sent.
+    Answered,
+    /// Its status has been sent.
+    Over,
+}
+
+const STATES: [State; 6] =
+    [State::NotThere, State::Held, State::UnderWay, State::AwaitsData, State::Answered, State::Over];
+
+/// Brings command 1 into a state; the CmdSN that follows those in use.
+fn bring_into(pair: &mut Pair, state: State) -> Sn {
+    let next = CMD_SN.next();
+    match state {
+        State::NotThere => return CMD_SN,
+        State::Held => {
+            pair.inject(0, &raw::hang(1, next).emit(), &[]);
+            while pair.target_hears(0) {}
+            return next.next();
+        }
+        State::UnderWay => pair.inject(0, &raw::hang(1, CMD_SN).emit(), &[]),
+        State::AwaitsData => {
+            let write = iscsi::pdu::ScsiCommand { is_final: true, ..raw::write(1, CMD_SN, 4096, 0) };
+            pair.inject(0, &write.emit(), &[]);
+        }
+        State::Answered | State::Over => pair.inject(0, &raw::nothing(1, CMD_SN).emit(), &[]),
+    }
+    while pair.target_hears(0) {}
+    if state != State::Answered {
+        pair.deliver();
+    }
+    next
+}
+
+#[test]
+fn every_function_meets_every_state_and_is_answered_once_behind_what_was_answered_before() {
+    let functions = [
+        Function::AbortTask,
+        Function::AbortTaskSet,
+        Function::ClearAca,
+        Function::ClearTaskSet,
+        Function::LogicalUnitReset,
+        Function::TargetWarmReset,
+        Function::TargetColdReset,
+        Function::TaskReassign,
+    ];
+    for (function, state) in functions.into_iter().flat_map(|function| STATES.map(|state| (function, state)))
+    {
+        let mut pair = alone();
+        let cmd_sn = bring_into(&mut pair, state);
+        let request = iscsi::pdu::TaskManagementRequest {
+            function,
+            ..raw::abort(2, cmd_sn, 1, if state == State::Held { CMD_SN.next() } else { CMD_SN })
+        };
+        pair.inject(0, &request.emit(), &[]);
+        pair.deliver();
+
+        let expected = match (function, state) {
+            (Function::TaskReassign, _) => Result::ReassignmentNotSupported,
+            (Function::AbortTask, State::NotThere | State::Answered | State::Over) => {
+                Result::TaskDoesNotExist
+            }
+            _ => Result::FunctionComplete,
+        };
+        assert_eq!(pair.management_results(), [expected], "{function:?} of a command {state:?}");
+        let statuses = pair.said(|pdu| match pdu {
+            Pdu::ScsiResponse(_) => Some(()),
+            _ => None,
+        });
+        // A status that waits to be sent is not, if the driver ends its task with the others.
+        let spares_it = matches!(function, Function::AbortTask | Function::TaskReassign);
+        let is_answered = state == State::Over || state == State::Answered && spares_it;
+        assert_eq!(statuses.len(), usize::from(is_answered), "{function:?} of a command {state:?}");
+        assert!(matches!(pair.said.last(), Some((_, Pdu::TaskManagementResponse(_)))));
+
+        // What the driver knew and the function does not spare is gone; what waits for its turn waits on, unless it
+        // was meant itself.
+        let is_left = match (function, state) {
+            (_, State::NotThere | State::Answered | State::Over) => false,
+            (Function::TaskReassign, _) => true,
+            (Function::AbortTask, _) => false,
+            (_, State::Held) => true,
+            (_, State::UnderWay | State::AwaitsData) => false,
+        };
+        assert_eq!(
+            pair.target.commands_in_flight(),
+            usize::from(is_left),
+            "{function:?} of a command {state:?}"
+        );
+    }
+}
