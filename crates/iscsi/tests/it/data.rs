@@ -161,3 +161,38 @@ fn a_stream_cut_at_every_byte_changes_nothing() {
         assert_eq!(run(first), whole, "cut at {first}");
     }
 }
+
+/// Every combination of the keys that say how data travel, at the lengths where one kind of data ends and the next
+/// begins (RFC 7143 sections 13.10 to 13.17).
+#[test]
+fn every_combination_of_bursts_and_r2ts_moves_the_same_bytes() {
+    let yes_or_no = [false, true];
+    for (initial_r2t, immediate_data) in yes_or_no.map(|a| yes_or_no.map(|b| (a, b))).concat() {
+        for (first_burst, max_burst) in [(512, 512), (512, 4096), (3000, 4096), (4096, 4096)] {
+            for (segment, max_outstanding_r2t) in [(512, 1), (512, 4), (700, 2), (8192, 1), (8192, 16)] {
+                let mut setup = Setup::new();
+                setup.parameters.initial_r2t = initial_r2t;
+                setup.parameters.immediate_data = immediate_data;
+                setup.parameters.first_burst_length = first_burst;
+                setup.parameters.max_burst_length = max_burst;
+                setup.parameters.max_outstanding_r2t = max_outstanding_r2t;
+                setup.parameters.local_max_recv_data_segment_length = segment;
+                setup.initiator_segment_max = segment;
+                let mut pair = setup.build();
+                let edges = [1, segment, first_burst, first_burst + max_burst, 5 * max_burst];
+                for length in edges.into_iter().flat_map(|edge| [edge.max(2) - 1, edge, edge + 1]) {
+                    let data = pattern(length, length as usize);
+                    let write = pair.write(0, 3, &data);
+                    pair.deliver();
+                    let read = pair.read(0, 3, length);
+                    pair.deliver();
+                    let keys =
+                        (initial_r2t, immediate_data, first_burst, max_burst, segment, max_outstanding_r2t);
+                    assert_eq!(pair.status(write), Some(0), "{length} bytes with {keys:?}");
+                    assert!(pair.data(read) == data, "{length} bytes with {keys:?}");
+                }
+                assert_eq!(pair.rejects().len(), 0);
+            }
+        }
+    }
+}
