@@ -197,23 +197,30 @@ fn an_abort_of_one_task_is_no_fence() {
     assert_eq!(said(&pair), [(0, "done")]);
 }
 
-/// Our own initiator answers the pings as they come, and nobody notices.
+/// Our own initiator answers the pings as they come, however the streams are cut, and nobody notices.
 #[test]
 fn every_function_that_ends_many_tasks_ends_with_a_decent_initiator_at_once() {
-    for function in [
+    let functions = [
         Function::AbortTaskSet,
         Function::ClearAca,
         Function::ClearTaskSet,
         Function::LogicalUnitReset,
         Function::TargetWarmReset,
         Function::TargetColdReset,
-    ] {
+    ];
+    for (function, cut) in functions.into_iter().flat_map(|function| (1..100).map(move |cut| (function, cut)))
+    {
         let mut pair = Setup { connections: 4, ..Setup::new() }.build();
-        let reads: Vec<_> = (0..4).map(|wire| pair.read(wire, 0, 50_000)).collect();
+        pair.cut = cut;
+        let reads: Vec<_> = (0..4).map(|wire| pair.read(wire, 0, 5_000)).collect();
         let id = pair.wires[2].initiator;
         pair.initiator.manage(pair.now, id, function, Lun(0)).expect("it can be asked");
         pair.deliver();
-        assert_eq!(pair.management_results(), [Outcome::FunctionComplete], "{function:?}");
+        assert_eq!(
+            pair.management_results(),
+            [Outcome::FunctionComplete],
+            "{function:?}, {cut} bytes at a time"
+        );
         assert!(reads.iter().all(|task| pair.ended.contains_key(task)));
         assert_eq!(pair.wires.iter().filter(|wire| wire.is_up).count(), 4);
     }
