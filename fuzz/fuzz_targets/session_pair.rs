@@ -498,8 +498,8 @@ const PLACE_BYTES: usize = 4096;
 const ACTS_MAX: usize = 200;
 /// All data of a scene in the smallest pieces, several times over.
 const STEPS_MAX: usize = 1_000_000;
-/// Both sides' NOP timeouts and graces, several times over, in half minutes.
-const ROUNDS_MAX: usize = 20;
+/// Half minutes: both sides' NOP timeouts and graces, and a fence of two ticks for each reset, one after the other.
+const ROUNDS_MAX: usize = 200;
 
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
