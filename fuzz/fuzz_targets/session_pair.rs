@@ -309,9 +309,7 @@ impl Scene {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.pair.now += time;
-        self.pair.target.handle_timeout(self.pair.now);
-        self.pair.initiator.handle_timeout(self.pair.now);
+        self.pair.tick(time);
         self.rest();
     }
 

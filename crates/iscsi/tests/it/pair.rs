@@ -274,11 +274,17 @@ impl Pair {
     }
 
     pub(crate) fn pass(&mut self, time: Duration) {
+        self.tick(time);
+        self.deliver();
+    }
+
+    /// Time passes, and both sides' drivers do what that alone makes them do.
+    pub(crate) fn tick(&mut self, time: Duration) {
         self.now += time;
         self.target.handle_timeout(self.now);
-        self.initiator.handle_timeout(self.now);
         self.target_acts();
-        self.deliver();
+        self.initiator.handle_timeout(self.now);
+        self.initiator_is_told();
     }
 
     /// Lets time pass until the target waits no longer for what does not come.
