@@ -36,6 +36,11 @@ pub(crate) const ALL: &[Package] = &[
     Package { name: "g++", program: "g++", reason: "compiles libFuzzer for the fuzz targets" },
     Package { name: "iproute2", program: "ip", reason: "network namespaces for speed and captures" },
     Package { name: "util-linux", program: "taskset", reason: "pins server and client to their cores" },
+    Package {
+        name: "strace",
+        program: "strace",
+        reason: "shows that a flush reaches the system's sync calls",
+    },
     Package { name: "procps", program: "sysctl", reason: "sets the namespace's congestion control" },
 ];
 
