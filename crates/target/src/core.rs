@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use iscsi::pdu::{Cid, LoginStatus, Tsih};
 use iscsi::serial::Sn;
-use iscsi::target::TaskId;
 use reactor::{Receiver, Sender};
 use scsi::{LogicalUnit, NexusId};
 
@@ -20,7 +19,7 @@ use crate::budget::Budget;
 use crate::connection::Connection;
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::listener;
-use crate::management::{self, Whose};
+use crate::management::{self, Spared, Whose};
 use crate::server::Server;
 use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
@@ -34,13 +33,7 @@ pub(crate) enum Message {
     /// A session must end; the answer is the end of the channel.
     End { tsih: Tsih, done: Sender<()> },
     /// Commands must end; the answer says whose there were.
-    Abort {
-        unit: Arc<LogicalUnit>,
-        whose: Whose,
-        /// The command on whose behalf it is, and its nexus.
-        except: Option<(NexusId, TaskId)>,
-        done: Sender<Vec<NexusId>>,
-    },
+    Abort { unit: Arc<LogicalUnit>, whose: Whose, spared: Spared, done: Sender<Vec<NexusId>> },
     /// The sessions of a target must close their connections.
     CloseTarget { target: usize, except: Tsih },
     /// Somebody wants to know.
@@ -105,9 +98,9 @@ impl Local {
             }
             Message::Join(admitted) => self.join(*admitted),
             Message::End { tsih, done } => self.end(tsih, done),
-            Message::Abort { unit, whose, except, done } => {
+            Message::Abort { unit, whose, spared, done } => {
                 // A failed send means that whoever asked is gone.
-                let _ = done.send(self.abort(&unit, &whose, except));
+                let _ = done.send(self.abort(&unit, &whose, spared));
             }
             Message::CloseTarget { target, except } => self.close_target(target, except),
             Message::Status(answer) => drop(answer.send(self.status())),
@@ -177,12 +170,7 @@ impl Local {
         }
     }
 
-    fn abort(
-        &self,
-        unit: &Arc<LogicalUnit>,
-        whose: &Whose,
-        except: Option<(NexusId, TaskId)>,
-    ) -> Vec<NexusId> {
+    fn abort(&self, unit: &Arc<LogicalUnit>, whose: &Whose, spared: Spared) -> Vec<NexusId> {
         let mut ended = Vec::new();
         for session in self.all() {
             let mut session = session.borrow_mut();
@@ -191,8 +179,12 @@ impl Local {
                 Whose::All => true,
                 Whose::Of(nexuses) => nexuses.contains(&nexus),
             };
-            let spared = except.filter(|(at, _)| *at == nexus).map(|(_, task)| task);
-            if meant && session.abort_unit(unit, spared) {
+            let but = match spared {
+                Spared::Nexus(own) if own == nexus => continue,
+                Spared::Command(own, task) if own == nexus => Some(task),
+                Spared::Nexus(_) | Spared::Command(..) | Spared::Nobody => None,
+            };
+            if meant && session.abort_unit(unit, but) {
                 ended.push(nexus);
                 session.wake_all();
             }

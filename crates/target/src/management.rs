@@ -27,6 +27,18 @@ pub(crate) enum Whose {
     Of(Vec<NexusId>),
 }
 
+/// Whose commands go on all the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spared {
+    /// The command on whose behalf the others end.
+    Command(NexusId, TaskId),
+    /// Those of the nexus that asked: what it had under way has ended already, and what came since is to be
+    /// carried out.
+    Nexus(NexusId),
+    /// Nobody's.
+    Nobody,
+}
+
 /// Where a command stands that asks for more than its own logical unit can do.
 pub(crate) struct Place {
     pub(crate) session: Weak<RefCell<Session>>,
@@ -35,9 +47,12 @@ pub(crate) struct Place {
     pub(crate) nexus: NexusId,
 }
 
-/// Carries a function out and answers it, aside from the session's other work.
-pub(crate) fn start(server: &Arc<Server>, session: Weak<RefCell<Session>>, request: TmfRequest) {
-    let server = Arc::clone(server);
+/// Carries a function out and answers it. What the session itself has under way ends at once, since a command
+/// that follows on the heels of the function is not meant by it; the rest goes on aside from the session's other
+/// work.
+pub(crate) fn start(session: &mut Session, request: TmfRequest) {
+    end_own(session, &request);
+    let (server, session) = (session.server(), session.weak());
     drop(reactor::spawn(async move {
         let result = carry_out(&server, &session, &request).await;
         tracing::info!(function = ?request.function, ?result, "task management");
@@ -49,6 +64,37 @@ pub(crate) fn start(server: &Arc<Server>, session: Weak<RefCell<Session>>, reque
     }));
 }
 
+fn end_own(session: &mut Session, request: &TmfRequest) {
+    let unit = session.unit(request.lun);
+    match (request.function, unit) {
+        (Function::AbortTask, _) => {
+            if let Some(task) = request.referenced {
+                session.abort(task);
+            }
+        }
+        (Function::AbortTaskSet | Function::ClearTaskSet, Some(unit)) => {
+            session.abort_unit(&unit, None);
+        }
+        (Function::LogicalUnitReset, Some(unit)) => {
+            session.abort_unit(&unit, None);
+            unit.reset();
+        }
+        (Function::ITNexusReset, _) => {
+            for unit in session.units() {
+                session.abort_unit(&unit, None);
+            }
+        }
+        (Function::TargetWarmReset | Function::TargetColdReset, _) => {
+            for unit in session.units() {
+                session.abort_unit(&unit, None);
+                unit.reset();
+            }
+        }
+        // Queries, what is not supported, and LUNs that do not exist.
+        _ => {}
+    }
+}
+
 /// Carries out what a command asks for beyond its own logical unit, then answers the command.
 pub(crate) fn settle(server: &Arc<Server>, at: Place, effects: Box<[Effect]>, reply: Reply) {
     let server = Arc::clone(server);
@@ -56,8 +102,8 @@ pub(crate) fn settle(server: &Arc<Server>, at: Place, effects: Box<[Effect]>, re
         for effect in effects {
             match effect {
                 Effect::AbortTasks { nexuses } => {
-                    let except = Some((at.nexus, at.task));
-                    end_everywhere(&server, &at.unit, Whose::Of(nexuses), except).await;
+                    let spared = Spared::Command(at.nexus, at.task);
+                    end_everywhere(&server, &at.unit, Whose::Of(nexuses), spared).await;
                     let_go(&server, &at.unit).await;
                 }
             }
@@ -76,32 +122,20 @@ async fn carry_out(server: &Arc<Server>, session: &Weak<RefCell<Session>>, reque
         (Function::ClearAca, _) => return Outcome::NotSupported,
         (Function::ITNexusReset, _) => {
             for unit in with(session, |session| session.units()).unwrap_or_default() {
-                with(session, |session| session.abort_unit(&unit, None));
                 let_go(server, &unit).await;
             }
         }
-        (Function::AbortTask, unit) => {
-            if let Some(task) = request.referenced {
-                with(session, |session| session.abort(task));
-            }
-            if let Some(unit) = unit {
-                let_go(server, &unit).await;
-            }
-        }
+        (Function::AbortTask, None) => {}
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
         (_, None) => return Outcome::LunDoesNotExist,
-        (Function::AbortTaskSet, Some(unit)) => {
-            with(session, |session| session.abort_unit(&unit, None));
-            let_go(server, &unit).await;
-        }
+        (Function::AbortTask | Function::AbortTaskSet, Some(unit)) => let_go(server, &unit).await,
         (Function::ClearTaskSet, Some(unit)) => {
-            let cleared = end_everywhere(server, &unit, Whose::All, None).await;
+            let cleared = end_everywhere(server, &unit, Whose::All, but_own(session, &unit)).await;
             with(session, |session| session.tell_cleared(&unit, &cleared));
             let_go(server, &unit).await;
         }
         (Function::LogicalUnitReset, Some(unit)) => {
-            end_everywhere(server, &unit, Whose::All, None).await;
-            unit.reset();
+            end_everywhere(server, &unit, Whose::All, but_own(session, &unit)).await;
             let_go(server, &unit).await;
         }
         (Function::QueryTaskSet, Some(unit)) => {
@@ -122,8 +156,7 @@ fn yes(found: bool) -> Outcome {
 async fn reset_target(server: &Arc<Server>, session: &Weak<RefCell<Session>>, cold: bool) {
     let units = with(session, |session| session.units()).unwrap_or_default();
     for unit in &units {
-        end_everywhere(server, unit, Whose::All, None).await;
-        unit.reset();
+        end_everywhere(server, unit, Whose::All, but_own(session, unit)).await;
     }
     for unit in &units {
         let_go(server, unit).await;
@@ -135,18 +168,23 @@ async fn reset_target(server: &Arc<Server>, session: &Weak<RefCell<Session>>, co
     }
 }
 
+fn but_own(session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) -> Spared {
+    let own = with(session, |session| session.nexus_of(unit)).flatten();
+    own.map_or(Spared::Nobody, Spared::Nexus)
+}
+
 /// Ends the commands of `whose` for `unit` on every core, and says whose there were.
 async fn end_everywhere(
     server: &Server,
     unit: &Arc<LogicalUnit>,
     whose: Whose,
-    except: Option<(NexusId, TaskId)>,
+    spared: Spared,
 ) -> Vec<NexusId> {
     let (done, mut answers) = reactor::mailbox();
     server.tell_all(|_| Message::Abort {
         unit: Arc::clone(unit),
         whose: whose.clone(),
-        except,
+        spared,
         done: Sender::clone(&done),
     });
     drop(done);

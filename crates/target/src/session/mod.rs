@@ -165,6 +165,14 @@ impl Session {
         })
     }
 
+    pub(crate) fn weak(&self) -> Weak<RefCell<Session>> {
+        Weak::clone(&self.me)
+    }
+
+    pub(crate) fn server(&self) -> Arc<Server> {
+        Arc::clone(&self.server)
+    }
+
     /// Does all that the machine asks for.
     pub(crate) fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.machine.poll_event() {
@@ -173,7 +181,7 @@ impl Session {
                 Event::StagedData { task, offset, bytes } => self.land(task, offset, &bytes),
                 Event::DataComplete { task } => self.data_complete(task),
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
-                Event::TaskManagement(request) => management::start(&self.server, self.me.clone(), request),
+                Event::TaskManagement(request) => management::start(self, request),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => self.forget(task),
                 Event::Speak { connection } => self.wake(connection),
