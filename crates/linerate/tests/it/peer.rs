@@ -271,6 +271,21 @@ impl Peer {
         self.managed(tmf)
     }
 
+    /// A function for LUN 0, and a command right behind it, in one go.
+    pub(crate) fn manage_and_begin(
+        &mut self,
+        function: TaskManagementFunction,
+        cdb: &[u8],
+        moves: Moves,
+    ) -> (TaskManagementResult, TaskId) {
+        let id = self.lines[0].id;
+        self.hold(0);
+        let tmf = self.session.manage(Instant::now(), id, function, Lun(0)).expect("room for a function");
+        let task = self.begin(0, cdb, moves);
+        self.release(0);
+        (self.managed(tmf).0, task)
+    }
+
     fn managed(&mut self, tmf: TmfId) -> (TaskManagementResult, Duration) {
         let begin = Instant::now();
         self.speak();

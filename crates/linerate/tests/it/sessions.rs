@@ -6,7 +6,7 @@ use std::time::Duration;
 use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
 use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
 use iscsi::negotiate::{DigestKind, Offers};
-use iscsi::pdu::{Cid, LoginStatus, Lun, Tsih};
+use iscsi::pdu::{Cid, LoginStatus, Lun, TaskManagementFunction, TaskManagementResult, Tsih};
 
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
 use crate::program::run_command;
@@ -254,4 +254,20 @@ fn sessions_come_by_ipv6_too() {
     assert_eq!(peer.read(0, 1), [6; BLOCK]);
     let discovered = Peer::log_in_at(&portal, initiator(None, 2)).expect("a discovery session").targets();
     assert!(discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())), "{discovered}");
+}
+
+#[test]
+fn a_command_on_the_heels_of_a_function_is_carried_out() {
+    let text = "[volume.slow]\nspec = \"delay:100ms:[ram:64MiB]\"\n[[target]]\n\
+                name = \"iqn.2026-01.io.linerate:slow\"\nlun = [{ lun = 0, volume = \"slow\" }]\n";
+    let Some(server) = Server::configured(text) else { return };
+    for function in [TaskManagementFunction::AbortTaskSet, TaskManagementFunction::ClearTaskSet] {
+        let mut peer = Peer::attach(&server, "slow", 1);
+        let (result, read) = peer.manage_and_begin(function, &read_10(0, 1), Moves::In(BLOCK as u32));
+        assert_eq!(result, TaskManagementResult::FunctionComplete);
+        assert!(
+            peer.end_within(read, Duration::from_secs(3)).is_some(),
+            "{function:?} took what came behind it"
+        );
+    }
 }
