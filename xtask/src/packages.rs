@@ -25,6 +25,20 @@ pub(crate) const ALL: &[Package] = &[
         reason: "the conformance suite and small clients",
     },
     Package { name: "tgt", program: "tgtd", reason: "the peer that conformance and speed are compared with" },
+    Package {
+        name: "istgt",
+        program: "istgt",
+        reason: "another target that our initiator must get along with",
+    },
+    Package { name: "fio", program: "fio", reason: "load with verification on attached volumes" },
+    Package {
+        name: "bonnie++",
+        program: "bonnie++",
+        reason: "a file system under load on an attached volume",
+    },
+    Package { name: "xfsprogs", program: "mkfs.xfs", reason: "a second file system on attached volumes" },
+    Package { name: "e2fsprogs", program: "mkfs.ext4", reason: "the first one" },
+    Package { name: "fuse3", program: "fusermount3", reason: "attaches volumes without being root" },
     Package { name: "tshark", program: "tshark", reason: "decodes every PDU of the interop tests" },
     Package { name: "qemu-utils", program: "qemu-img", reason: "qemu-img and qemu-io as initiators" },
     Package {

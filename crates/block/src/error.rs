@@ -21,6 +21,8 @@ pub enum DeviceError {
     Unwritable(Lba),
     /// The device is gone, or has been taken out of service. Trying again later may help.
     NotReady,
+    /// Somebody else has reserved the device.
+    Reserved,
     /// The device did not answer in the time it had.
     TimedOut,
     /// The request was given up before it was carried out, because its command was aborted.
@@ -37,6 +39,7 @@ impl fmt::Display for DeviceError {
             DeviceError::Unreadable(lba) => write!(f, "block {} could not be read", lba.0),
             DeviceError::Unwritable(lba) => write!(f, "block {} could not be written", lba.0),
             DeviceError::NotReady => write!(f, "the device is not ready"),
+            DeviceError::Reserved => write!(f, "the device is reserved by another initiator"),
             DeviceError::TimedOut => write!(f, "the device did not answer in time"),
             DeviceError::Cancelled => write!(f, "the request was cancelled"),
         }

@@ -103,8 +103,9 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
         status::CHECK_CONDITION => of_sense(sense.unwrap_or_default(), extent, writing),
         status::BUSY | status::TASK_SET_FULL => Verdict::AgainLater,
         status::TASK_ABORTED => Verdict::Again,
-        // RESERVATION CONFLICT, ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it
-        // so, the device is not ours to use.
+        status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
+        // ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it so, the device is not
+        // ours to use.
         _ => Verdict::Failed(DeviceError::NotReady),
     }
 }

@@ -43,7 +43,10 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::Unwritable(lba) => {
             Condition::new(SenseKey::MediumError, asc::WRITE_ERROR).with_information(lba.0)
         }
-        DeviceError::NotReady => Condition::new(SenseKey::NotReady, asc::BECOMING_READY),
+        // A reservation behind a gateway is not the initiator's to clear: for it, the device is away.
+        DeviceError::NotReady | DeviceError::Reserved => {
+            Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
+        }
         DeviceError::TimedOut => {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }

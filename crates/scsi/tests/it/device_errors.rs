@@ -13,6 +13,7 @@ fn each_error_has_its_sense_data() {
         (DeviceError::Unreadable(Lba(1)), 3, 0x1100),
         (DeviceError::Unwritable(Lba(1)), 3, 0x0c00),
         (DeviceError::NotReady, 2, 0x0401),
+        (DeviceError::Reserved, 2, 0x0401),
         (DeviceError::TimedOut, 0xb, 0x2e02),
         (DeviceError::Cancelled, 0xb, 0x0006),
     ] {
