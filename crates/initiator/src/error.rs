@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use block::DeviceError;
 use iscsi::initiator::Fatal;
@@ -63,6 +64,15 @@ pub enum OpenError {
     NoAddress(String),
     /// Not a name that an iSCSI node may have.
     Name(String),
+    /// A file with a secret cannot be read.
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A file has a secret, and nobody is named whose it is.
+    SecretWithoutUser(PathBuf),
     /// No connection came about.
     Connect {
         /// Where to.
@@ -120,6 +130,12 @@ impl fmt::Display for OpenError {
             OpenError::NoAddress(host) => write!(f, "{host} has no address"),
             OpenError::Name(name) => {
                 write!(f, "{name:?} is no iSCSI name, such as iqn.2026-01.com.example:disk")
+            }
+            OpenError::Secret { path, error } => {
+                write!(f, "the secret in {} cannot be read: {error}", path.display())
+            }
+            OpenError::SecretWithoutUser(path) => {
+                write!(f, "{} holds a secret, and no user is named whose it is", path.display())
             }
             OpenError::Connect { address, error } => write!(f, "cannot connect to {address}: {error}"),
             OpenError::Broken { address, ending } => write!(f, "the connection to {address} broke: {ending}"),

@@ -1,16 +1,19 @@
 //! Logging one connection in: from an address to full feature phase.
 
+use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use iscsi::chap::{Challenge, ChapClaim, Credentials};
+use iscsi::chap::{Challenge, ChapClaim, Credentials, Secret};
 use iscsi::login::{
     Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX, Transmit,
 };
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
 use reactor::{InSlice, OutSlice, Stream};
+use zeroize::Zeroizing;
 
 use crate::error::{Ending, OpenError};
 use crate::settings::Settings;
@@ -58,20 +61,38 @@ pub(crate) fn offers(settings: &Settings) -> Offers {
         max_burst_length: settings.max_burst_bytes,
         first_burst_length: settings.first_burst_bytes.min(settings.max_burst_bytes),
         max_outstanding_r2t: settings.max_outstanding_r2t,
+        // A lost session comes back as soon as the target lets it: it has the last word on how long to wait.
+        default_time2wait_s: 0,
         ..Offers::of_initiator()
     }
 }
 
-/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login.
-pub(crate) fn chap(settings: &Settings, random: Random) -> Option<ChapClaim> {
-    let initiator = settings.account.clone()?;
-    let target = settings.target_account.clone().map(|account: Credentials| {
-        let mut fresh = [0; 1 + CHALLENGE_BYTES];
-        random(&mut fresh);
-        let [identifier, bytes @ ..] = fresh;
-        (account, Challenge { identifier, bytes: bytes.to_vec() })
-    });
-    Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target })
+/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login; so are secrets
+/// from files.
+pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
+    let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
+        return Ok(None);
+    };
+    let target = account(settings.target_account.as_ref(), settings.target_secret_file.as_deref())?;
+    let target = target.map(|account| (account, challenge(random)));
+    Ok(Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target }))
+}
+
+/// An account with its secret, wherever that is. A secret's line ends where the file does.
+fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
+    let Some(path) = file else { return Ok(account.cloned()) };
+    let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;
+    let read = fs::read(path).map_err(|error| OpenError::Secret { path: path.to_owned(), error })?;
+    let read = Zeroizing::new(read);
+    let secret = read.strip_suffix(b"\n").map_or(&read[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok(Some(Credentials { name: account.name.clone(), secret: Secret::new(secret) }))
+}
+
+fn challenge(random: Random) -> Challenge {
+    let mut fresh = [0; 1 + CHALLENGE_BYTES];
+    random(&mut fresh);
+    let [identifier, bytes @ ..] = fresh;
+    Challenge { identifier, bytes: bytes.to_vec() }
 }
 
 /// As long as the longest hash: an answer cannot be guessed more easily than the hash be broken.

@@ -71,7 +71,7 @@ impl Asking<'_> {
                 tsih,
                 cid: Cid(cid),
                 cmd_sn: session.parts().machine.cmd_sn(),
-                chap: chap(self.settings, self.random),
+                chap: chap(self.settings, self.random)?,
                 session: Some(parameters.clone()),
                 ..leading.clone()
             };
@@ -92,12 +92,12 @@ impl Asking<'_> {
             initiator_name,
             target_name: self.target_name.clone(),
             session_type: kind,
-            isid: isid(self.random),
+            isid: self.settings.isid.unwrap_or_else(|| isid(self.random)),
             tsih: Tsih::NEW,
             cid: Cid(0),
             itt: Itt::new(0).expect("0 is not the reserved tag"),
             cmd_sn: Sn(1),
-            chap: chap(self.settings, self.random),
+            chap: chap(self.settings, self.random)?,
             offers: offers(self.settings),
             session: None,
         })

@@ -4,9 +4,12 @@
 //! and the names libiscsi uses for the same things are understood.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
+use iscsi::pdu::Isid;
 use reactor::StreamOptions;
 
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
@@ -15,10 +18,17 @@ use reactor::StreamOptions;
 pub struct Settings {
     /// Our iSCSI name.
     pub initiator: String,
+    /// The session's identifier; a random one if `None`. A target knows an initiator by its name and this: a
+    /// second session with both ends the first (RFC 7143 section 6.3.5), and persistent reservations belong to them.
+    pub isid: Option<Isid>,
     /// How we prove who we are (CHAP), if the target asks.
     pub account: Option<Credentials>,
     /// What the target must prove to us (mutual CHAP).
     pub target_account: Option<Credentials>,
+    /// A file with the secret of `account`, read at every login.
+    pub secret_file: Option<PathBuf>,
+    /// A file with the secret of `target_account`, read at every login.
+    pub target_secret_file: Option<PathBuf>,
     /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before IANA
     /// made it SHA-256, and fails: log in there with MD5 only.
     pub chap: Vec<Algorithm>,
@@ -46,6 +56,12 @@ pub struct Settings {
     pub login_time: Duration,
     /// How long a command may take before it is given up.
     pub command_time: Duration,
+    /// How long a target may take to abort a command, before its logical unit is reset.
+    pub abort_time: Duration,
+    /// How long it may take to reset the logical unit, before the target is; and that, before the session is left.
+    pub reset_time: Duration,
+    /// How long requests wait for a lost session to come back, before they fail. Zero: a lost session is over.
+    pub reconnect_time: Duration,
     /// Silence after which the target is asked whether it is alive.
     pub nop_interval: Duration,
 }
@@ -54,8 +70,11 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             initiator: "iqn.2026-01.io.linerate:initiator".to_owned(),
+            isid: None,
             account: None,
             target_account: None,
+            secret_file: None,
+            target_secret_file: None,
             chap: Algorithm::ALL.to_vec(),
             connections: 1,
             header_digest: false,
@@ -69,7 +88,11 @@ impl Default for Settings {
             max_outstanding_r2t: 8,
             stream: StreamOptions::default(),
             login_time: Duration::from_secs(15),
+            // These four are open-iscsi's.
             command_time: Duration::from_secs(30),
+            abort_time: Duration::from_secs(15),
+            reset_time: Duration::from_secs(30),
+            reconnect_time: Duration::from_secs(120),
             nop_interval: Duration::from_secs(5),
         }
     }
@@ -134,6 +157,18 @@ const KEYS: &[Key] = &[
         s.initiator = iscsi_name(v)?;
         Some(())
     }),
+    key("isid", "", "twelve hexadecimal digits", |s, v| {
+        s.isid = Some(isid(v)?);
+        Some(())
+    }),
+    key("secret-file", "", "a file with the secret of the user in front of the @", |s, v| {
+        s.secret_file = Some(some(v)?.into());
+        Some(())
+    }),
+    key("target-secret-file", "", "a file with the target's secret, beside target-user", |s, v| {
+        s.target_secret_file = Some(some(v)?.into());
+        Some(())
+    }),
     key("target-user", "", "the name the target proves itself with", |s, v| {
         s.target_account = Some(Credentials { name: some(v)?.to_owned(), secret: Secret::new(&[]) });
         Some(())
@@ -194,12 +229,28 @@ const KEYS: &[Key] = &[
         s.stream.receive_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
         Some(())
     }),
+    key("source", "", "an address of this host", |s, v| {
+        s.stream.source = Some(SocketAddr::new(v.parse::<IpAddr>().ok()?, 0));
+        Some(())
+    }),
     key("login-time", "", SECONDS, |s, v| {
         s.login_time = seconds(v)?;
         Some(())
     }),
     key("command-time", "scsi-timeout", SECONDS, |s, v| {
         s.command_time = seconds(v)?;
+        Some(())
+    }),
+    key("abort-time", "", SECONDS, |s, v| {
+        s.abort_time = seconds(v)?;
+        Some(())
+    }),
+    key("reset-time", "", SECONDS, |s, v| {
+        s.reset_time = seconds(v)?;
+        Some(())
+    }),
+    key("reconnect-time", "", "a number of seconds from 0 to 604800", |s, v| {
+        s.reconnect_time = Duration::from_secs(number(v, 0, 604_800)?.into());
         Some(())
     }),
     key("nop-interval", "", SECONDS, |s, v| {
@@ -226,6 +277,13 @@ fn some(value: &str) -> Option<&str> {
 fn iscsi_name(value: &str) -> Option<String> {
     let known = ["iqn.", "eui.", "naa."].iter().any(|kind| value.starts_with(kind));
     (known && value.len() <= 223).then(|| value.to_owned())
+}
+
+fn isid(value: &str) -> Option<Isid> {
+    let is_hex = value.len() == 12 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digits = u64::from_str_radix(value, 16).ok().filter(|_| is_hex)?;
+    let [0, 0, bytes @ ..] = digits.to_be_bytes() else { return None };
+    Some(Isid(bytes))
 }
 
 fn algorithm(name: &str) -> Option<Algorithm> {
@@ -288,6 +346,10 @@ mod tests {
             ("initiator", "joe"),
             ("login-time", "0"),
             ("chap", "md4"),
+            ("isid", "8000"),
+            ("isid", "+80000000001"),
+            ("source", "san1"),
+            ("reconnect-time", "604801"),
         ] {
             let error = Settings::default().set(name, value).unwrap_err();
             assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");
