@@ -29,15 +29,17 @@ mod sense;
 mod session;
 mod settings;
 mod tasks;
+mod unit;
 mod url;
 
 pub use discovery::{Discovered, discover};
 pub use error::{CommandError, Ending, OpenError};
 pub use login::Random;
-pub use lun::{Answer, RemoteLun};
+pub use lun::RemoteLun;
 pub use open::{open, open_target};
 pub use remote_target::RemoteTarget;
 pub use sense::{Sense, status};
 pub use settings::{SettingError, Settings};
 pub use tasks::Transfer;
+pub use unit::{Answer, Unit};
 pub use url::{PORT, Portal, Url, UrlError, UrlProblem};

@@ -17,6 +17,7 @@ use crate::probe::{self, Limits};
 use crate::remote_target::RemoteTarget;
 use crate::sense::{Sense, Verdict, verdict};
 use crate::tasks::{Status, Transfer};
+use crate::unit::{Answer, Unit, address};
 
 /// A logical unit at the other end of a network.
 ///
@@ -34,19 +35,6 @@ pub struct RemoteLun {
     no_write_same: AtomicBool,
 }
 
-/// A target's answer to a command of the caller's own.
-#[derive(Debug)]
-pub struct Answer {
-    /// The SCSI status (SAM-5 table 45).
-    pub status: u8,
-    /// What the target said with it.
-    pub sense: Option<Sense>,
-    /// The data that came; nothing if none were asked for.
-    pub data: Buffer,
-    /// How far the data that were expected and those that the command moves are apart.
-    pub residual: iscsi::pdu::Residual,
-}
-
 impl RemoteLun {
     /// Looks at a LUN of `target`: what it is, how large, and what it can do.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
@@ -58,17 +46,12 @@ impl RemoteLun {
 
     /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
-        let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
-        let data = match transfer {
-            Transfer::In { mut buffer, range } => {
-                buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
-                buffer.truncate(status.in_bytes);
-                buffer
-            }
-            Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
-        };
-        let sense = Sense::parse(&status.sense);
-        Ok(Answer { status: status.status, sense, data, residual: status.residual })
+        self.unit().command(cdb, transfer).await
+    }
+
+    /// The logical unit itself, for commands that block devices in general do not have.
+    pub fn unit(&self) -> Unit {
+        Unit::new(Arc::clone(&self.target), self.lun)
     }
 
     /// The session that the LUN is reached by.
@@ -322,13 +305,6 @@ fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
     u32::try_from(piece.blocks.0).map_err(|_| DeviceError::OutOfRange)
 }
 
-/// The LUN of this number: peripheral device addressing below 256, flat space addressing from there on (SAM-5
-/// 4.7.7.2 and 4.7.7.4), which is how targets number them.
-pub(crate) fn address(number: u16) -> Lun {
-    let flat = if number < 256 { 0 } else { 0x4000 };
-    Lun(u64::from(flat | number) << 48)
-}
-
 /// The descriptors of GET LBA STATUS (SBC-3 5.6.2), as far as they cover the extent from its start without a gap.
 fn runs(answer: &[u8], extent: Extent) -> Vec<Run> {
     let Some(end) = extent.end() else { return Vec::new() };
@@ -383,11 +359,5 @@ mod tests {
         assert!(runs(&behind, Extent::new(50, 10)).is_empty());
         let endless = [vec![0; 8], descriptor(u64::MAX - 1, u32::MAX, 0)].concat();
         assert!(runs(&endless, Extent::new(50, 10)).is_empty());
-    }
-
-    #[test]
-    fn large_lun_numbers_are_written_flat() {
-        assert_eq!(address(1), Lun(0x0001_0000_0000_0000));
-        assert_eq!(address(300), Lun(0x412c_0000_0000_0000));
     }
 }

@@ -19,6 +19,7 @@ use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::session::{Order, Session};
 use crate::tasks::{Ended, Status, Transfer};
+use crate::unit::{self, Unit};
 
 /// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
 pub struct RemoteTarget {
@@ -64,6 +65,11 @@ impl RemoteTarget {
     /// Looks at one of the target's LUNs: what it is, how large, and what it can do.
     pub async fn lun(self: &Arc<Self>, number: u16) -> Result<RemoteLun, OpenError> {
         RemoteLun::attach(Arc::clone(self), number).await
+    }
+
+    /// The logical unit of this number, whatever answers there, if anything does.
+    pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
+        Unit::new(Arc::clone(self), unit::address(number))
     }
 
     pub(crate) fn command_time(&self) -> Duration {

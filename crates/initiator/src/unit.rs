@@ -1,0 +1,91 @@
+//! A logical unit at a target, whatever kind of device it is, by its address alone.
+//!
+//! A [`Unit`] knows nothing of what answers there: commands go to it as they are. The commands that storage people
+//! have names for, and the answers to them in words, are methods of it too.
+
+use std::sync::Arc;
+
+use block::Buffer;
+use iscsi::pdu::{Lun, Residual};
+
+use crate::cdb::Cdb;
+use crate::error::CommandError;
+use crate::remote_target::RemoteTarget;
+use crate::sense::Sense;
+use crate::tasks::Transfer;
+
+/// A logical unit of a target, to send commands to. It keeps the session alive; a clone is the same unit.
+#[derive(Clone)]
+pub struct Unit {
+    target: Arc<RemoteTarget>,
+    lun: Lun,
+}
+
+/// A target's answer to a command of the caller's own.
+#[derive(Debug)]
+pub struct Answer {
+    /// The SCSI status (SAM-5 table 45).
+    pub status: u8,
+    /// What the target said with it.
+    pub sense: Option<Sense>,
+    /// The data that came; nothing if none were asked for.
+    pub data: Buffer,
+    /// How far the data that were expected and those that the command moves are apart.
+    pub residual: Residual,
+}
+
+impl Unit {
+    /// The unit at an address of `target`, which may be of any of SAM-5's forms.
+    pub fn new(target: Arc<RemoteTarget>, lun: Lun) -> Unit {
+        Unit { target, lun }
+    }
+
+    /// The session that the unit is reached by.
+    pub fn target(&self) -> &Arc<RemoteTarget> {
+        &self.target
+    }
+
+    /// Its address, as it travels.
+    pub fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
+    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
+        let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
+        let data = match transfer {
+            Transfer::In { mut buffer, range } => {
+                buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
+                buffer.truncate(status.in_bytes);
+                buffer
+            }
+            Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
+        };
+        let sense = Sense::parse(&status.sense);
+        Ok(Answer { status: status.status, sense, data, residual: status.residual })
+    }
+}
+
+/// The LUN of this number: peripheral device addressing below 256, flat space addressing from there on (SAM-5
+/// 4.7.7.2 and 4.7.7.4), which is how targets number them.
+pub(crate) fn address(number: u16) -> Lun {
+    let flat = if number < 256 { 0 } else { 0x4000 };
+    Lun(u64::from(flat | number) << 48)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_lun_numbers_are_written_flat() {
+        assert_eq!(address(1), Lun(0x0001_0000_0000_0000));
+        assert_eq!(address(300), Lun(0x412c_0000_0000_0000));
+    }
+
+    #[test]
+    fn a_unit_may_be_used_from_any_thread() {
+        fn anywhere<T: Send + Sync + Clone>() {}
+        anywhere::<Unit>();
+    }
+}
