@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench_command::{self, BenchArguments};
 use crate::config::{Log, LogFormat};
-use crate::failure::Failure;
+use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
 use crate::log;
 use crate::prove::{self, ProveArguments};
@@ -15,7 +15,7 @@ use crate::sessions::{self, SessionsArguments};
 
 /// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(version, propagate_version = true, after_help = exit_codes())]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -27,9 +27,6 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
-
-const EXIT_CODES: &str =
-    "Exit codes: 0 done; 1 tried and failed; 2 refused (arguments, configuration, volume, address)";
 
 #[derive(Debug, Subcommand)]
 enum Command {

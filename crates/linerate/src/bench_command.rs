@@ -13,12 +13,13 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::figures::{grouped, significant};
 use crate::output::say;
+use crate::remote;
 use crate::spec::{Bytes, Spec};
 
 /// Measures one workload: a number of requests always under way, each followed by the next.
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchArguments {
-    /// What to measure: iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&...], or a volume such as
+    /// What to measure: iscsi://[user@]host[:port]/target/lun[?key=value&...], or a volume such as
     /// ram:1GiB or file:/data/vm1.img
     #[arg(value_name = "URL")]
     volume: String,
@@ -95,9 +96,7 @@ impl BenchArguments {
         if !self.volume.starts_with("iscsi:") {
             return self.volume.parse().map(Source::Local).map_err(Failure::refused);
         }
-        let mut url = Url::parse(&self.volume).map_err(|error| {
-            Failure::refused(format!("{error}\n  {}\n  {:at$}^", self.volume, "", at = error.at))
-        })?;
+        let mut url = remote::url(&self.volume)?;
         let settings = &mut url.settings;
         settings.connections = self.connections.unwrap_or(settings.connections);
         settings.stream.congestion = self.congestion.clone().or(settings.stream.congestion.take());
@@ -163,7 +162,7 @@ pub(crate) struct Attached {
 impl Attached {
     /// A LUN by a session of its own.
     pub(crate) async fn to(url: &Url) -> Result<Attached, Failure> {
-        let lun = initiator::open(url, random).await.map_err(Failure::failed)?;
+        let lun = remote::open(url).await?;
         let target = Some(Arc::clone(lun.target()));
         Ok(Attached { device: Arc::new(lun), target })
     }
@@ -179,11 +178,6 @@ impl Attached {
             target.close().await;
         }
     }
-}
-
-/// Fresh random numbers, for session identifiers and CHAP challenges.
-pub(crate) fn random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
 /// The congestion control of our own sockets: it is writes that it slows down, reads are up to the target's.
@@ -237,7 +231,7 @@ impl Report {
     fn what(&self, args: &BenchArguments) -> String {
         let size = Bytes(self.device_bytes);
         let network = self.congestion.as_ref().map(|name| format!(", congestion control {name}"));
-        // An account in front of the @ has a secret.
+        // Who logs in is nobody else's business.
         let volume = args.volume.rsplit_once('@').map_or(args.volume.as_str(), |(_, behind)| behind);
         format!("{volume}: {size}{}", network.unwrap_or_default())
     }

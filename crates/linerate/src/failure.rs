@@ -1,39 +1,253 @@
-//! How a command fails, and the exit code for it.
+//! How a command fails: one sentence, and an exit code that says what kind of failure it was.
 //!
-//! | code | meaning |
-//! |---|---|
-//! | 0 | done |
-//! | 1 | tried and failed: no server answers, data did not match, the system broke down |
-//! | 2 | refused before anything was served: bad arguments, configuration, volume, address |
+//! The codes are promised, [`Kind::ALL`] is their table, and `--help` and `docs/initiator.md` print it. What a
+//! target said decides the kind wherever it said something; the sentence keeps its words.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::process::ExitCode;
+
+use block::DeviceError;
+use initiator::{CommandError, Ending, OpenError, Sense, status};
+use iscsi::login::LoginFailure;
+use iscsi::pdu::LoginStatus;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// What was asked for cannot be done as asked; the sentence says what to change.
-    Refused(String),
-    /// It was tried, and failed.
-    Failed(String),
+pub(crate) struct Failure {
+    kind: Kind,
+    sentence: String,
+}
+
+/// What kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Failed,
+    Refused,
+    Unreachable,
+    LoginRefused,
+    Authentication,
+    NotFound,
+    Reserved,
+    WriteProtected,
+    Device,
+    Mismatch,
+    NoSpace,
+    Interrupted,
+}
+
+impl Kind {
+    const ALL: [Kind; 12] = [
+        Kind::Failed,
+        Kind::Refused,
+        Kind::Unreachable,
+        Kind::LoginRefused,
+        Kind::Authentication,
+        Kind::NotFound,
+        Kind::Reserved,
+        Kind::WriteProtected,
+        Kind::Device,
+        Kind::Mismatch,
+        Kind::NoSpace,
+        Kind::Interrupted,
+    ];
+
+    /// The exit code, and what it means.
+    const fn code(self) -> (u8, &'static str) {
+        match self {
+            Kind::Failed => (1, "tried and failed"),
+            Kind::Refused => (2, "refused before anything was done: arguments, configuration, volume, URL"),
+            Kind::Unreachable => (3, "unreachable: no address, no connection, no answer in time"),
+            Kind::LoginRefused => (4, "the login was refused"),
+            Kind::Authentication => (5, "authentication failed: a wrong secret, or none, on either side"),
+            Kind::NotFound => (6, "no such target, or no such LUN"),
+            Kind::Reserved => (7, "another initiator has reserved the LUN"),
+            Kind::WriteProtected => (8, "the LUN is write-protected"),
+            Kind::Device => (9, "the medium or the device failed"),
+            Kind::Mismatch => (10, "data are not what they should be"),
+            Kind::NoSpace => (11, "no space left"),
+            // As a shell reports a command that SIGINT ended: 128 and the signal's number.
+            Kind::Interrupted => (130, "interrupted"),
+        }
+    }
+}
+
+/// The table for `--help`.
+pub(crate) fn exit_codes() -> String {
+    let rows = Kind::ALL.map(Kind::code);
+    let rows = rows.iter().map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
+    format!("Exit codes:\n    0  done{}", rows.collect::<String>())
 }
 
 impl Failure {
+    /// What was asked for cannot be done as asked; the sentence says what to change.
     pub(crate) fn refused(why: impl Display) -> Failure {
-        Failure::Refused(why.to_string())
+        Failure::new(Kind::Refused, why)
     }
 
+    /// It was tried, and failed in a way that has no exit code of its own.
     pub(crate) fn failed(why: impl Display) -> Failure {
-        Failure::Failed(why.to_string())
+        Failure::new(Kind::Failed, why)
+    }
+
+    pub(crate) fn new(kind: Kind, why: impl Display) -> Failure {
+        Failure { kind, sentence: why.to_string() }
+    }
+
+    /// A device failed at something: "cannot read block 7: …".
+    pub(crate) fn device(doing: impl Display, error: DeviceError) -> Failure {
+        Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
     /// Says so on standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        let (code, sentence) = match self {
-            Failure::Refused(sentence) => (2, sentence),
-            Failure::Failed(sentence) => (1, sentence),
-        };
-        eprintln!("linerate: {sentence}");
-        ExitCode::from(code)
+        eprintln!("linerate: {self}");
+        ExitCode::from(self.kind.code().0)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        Failure::new(of_open(&error), error)
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Failure {
+        Failure::new(of_command(error), error)
+    }
+}
+
+fn of_open(error: &OpenError) -> Kind {
+    match error {
+        OpenError::Url(_)
+        | OpenError::Name(_)
+        | OpenError::Secret { .. }
+        | OpenError::SecretWithoutUser(_) => Kind::Refused,
+        OpenError::Resolve { .. }
+        | OpenError::NoAddress(_)
+        | OpenError::Connect { .. }
+        | OpenError::LoginTimedOut(_)
+        | OpenError::Redirected(_) => Kind::Unreachable,
+        OpenError::Broken { ending, .. } => of_ending(ending),
+        OpenError::Login { why, .. } => of_login(why),
+        OpenError::NoSuchLun(_) => Kind::NotFound,
+        OpenError::Command { error, .. } => of_command(*error),
+        OpenError::Refused { status, sense, .. } => of_answer(*status, *sense),
+        OpenError::NotADisk(_) | OpenError::Nonsense(_) => Kind::Failed,
+    }
+}
+
+/// Who broke the network is hard to tell from who is not there; a peer that breaks rules is there.
+fn of_ending(ending: &Ending) -> Kind {
+    match ending {
+        Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Undead | Ending::Io(_) => {
+            Kind::Unreachable
+        }
+        Ending::NotALogin | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => Kind::Failed,
+    }
+}
+
+fn of_login(why: &LoginFailure) -> Kind {
+    match why {
+        LoginFailure::Refused(LoginStatus::AuthenticationFailure)
+        | LoginFailure::AuthMethod
+        | LoginFailure::Chap(_) => Kind::Authentication,
+        LoginFailure::Refused(LoginStatus::NotFound | LoginStatus::TargetRemoved) => Kind::NotFound,
+        LoginFailure::Refused(_) | LoginFailure::Negotiation(_) => Kind::LoginRefused,
+        LoginFailure::Malformed(_)
+        | LoginFailure::MalformedText(_)
+        | LoginFailure::NotOurs
+        | LoginFailure::OutOfTurn
+        | LoginFailure::NoAddress
+        | LoginFailure::TooManyRounds => Kind::Failed,
+    }
+}
+
+fn of_command(error: CommandError) -> Kind {
+    match error {
+        CommandError::ConnectionLost | CommandError::TimedOut => Kind::Unreachable,
+        CommandError::Rejected => Kind::Failed,
+        CommandError::TooLong => Kind::Refused,
+    }
+}
+
+/// What a status and its sense data are for somebody who asked for the command (SPC-4 4.5.6, sense keys).
+pub(crate) fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
+    const NOT_READY: u8 = 0x2;
+    const MEDIUM_ERROR: u8 = 0x3;
+    const HARDWARE_ERROR: u8 = 0x4;
+    const ILLEGAL_REQUEST: u8 = 0x5;
+    const DATA_PROTECT: u8 = 0x7;
+    const MISCOMPARE: u8 = 0xe;
+    if status == status::RESERVATION_CONFLICT {
+        return Kind::Reserved;
+    }
+    match sense.map(|sense| (sense.key, sense.code, sense.qualifier)) {
+        Some((NOT_READY | MEDIUM_ERROR | HARDWARE_ERROR, ..)) => Kind::Device,
+        Some((ILLEGAL_REQUEST, 0x25, _)) => Kind::NotFound, // LOGICAL UNIT NOT SUPPORTED
+        Some((DATA_PROTECT, 0x27, 0x07)) => Kind::NoSpace,  // SPACE ALLOCATION FAILED WRITE PROTECT
+        Some((DATA_PROTECT, ..)) => Kind::WriteProtected,
+        Some((MISCOMPARE, ..)) => Kind::Mismatch,
+        _ => Kind::Failed,
+    }
+}
+
+fn of_device(error: DeviceError) -> Kind {
+    match error {
+        DeviceError::ReadOnly => Kind::WriteProtected,
+        DeviceError::NoSpace => Kind::NoSpace,
+        DeviceError::Reserved => Kind::Reserved,
+        DeviceError::TimedOut => Kind::Unreachable,
+        DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::NotReady => Kind::Device,
+        DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => Kind::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sense(key: u8, code: u8, qualifier: u8) -> Option<Sense> {
+        Some(Sense { key, code, qualifier, ..Sense::default() })
+    }
+
+    #[test]
+    fn every_kind_has_a_code_of_its_own() {
+        let codes = Kind::ALL.map(|kind| kind.code().0);
+        assert!(codes.is_sorted_by(|one, next| one < next), "{codes:?}");
+    }
+
+    #[test]
+    fn the_documentation_lists_every_exit_code() {
+        let page = include_str!("../../../docs/initiator.md");
+        for (code, meaning) in Kind::ALL.map(Kind::code) {
+            assert!(page.contains(&format!("| {code} | {meaning} |")), "{code}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn a_refused_login_is_told_by_its_status() {
+        let kind = |status| of_login(&LoginFailure::Refused(status));
+        assert_eq!(kind(LoginStatus::AuthenticationFailure), Kind::Authentication);
+        assert_eq!(kind(LoginStatus::NotFound), Kind::NotFound);
+        assert_eq!(kind(LoginStatus::AuthorizationFailure), Kind::LoginRefused);
+        assert_eq!(kind(LoginStatus::ServiceUnavailable), Kind::LoginRefused);
+    }
+
+    #[test]
+    fn a_refused_command_is_told_by_its_sense() {
+        assert_eq!(of_answer(status::RESERVATION_CONFLICT, None), Kind::Reserved);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 0)), Kind::WriteProtected);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(7, 0x27, 7)), Kind::NoSpace);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(3, 0x11, 0)), Kind::Device);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x25, 0)), Kind::NotFound);
+        assert_eq!(of_answer(status::CHECK_CONDITION, sense(5, 0x24, 0)), Kind::Failed);
+        assert_eq!(of_answer(status::BUSY, None), Kind::Failed);
     }
 }

@@ -16,6 +16,7 @@ mod log;
 mod nearest;
 mod output;
 mod prove;
+mod remote;
 mod serve;
 mod sessions;
 mod spec;

@@ -10,8 +10,8 @@ use reactor::StreamOptions;
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Export, Limits, Portal, ServerConfig, Target};
 
-use crate::bench_command::random;
 use crate::failure::Failure;
+use crate::remote::random;
 
 /// Larger than the caches of most machines, smaller than their memory.
 pub(super) const VOLUME_BYTES: u64 = 256 << 20;

@@ -163,9 +163,7 @@ mod tests {
     fn config(line: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("serve").chain(line.iter().copied());
         let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
-        line.serve.config().map_err(|failure| match failure {
-            Failure::Refused(sentence) | Failure::Failed(sentence) => sentence,
-        })
+        line.serve.config().map_err(|failure| failure.to_string())
     }
 
     fn file(text: &str) -> tempfile::NamedTempFile {

@@ -1,0 +1,196 @@
+//! From the text of a URL to an open target: what every command that uses one does first.
+//!
+//! A secret never stands on the command line, where anybody who may list processes reads it. It comes from a file
+//! (the keys `secret-file` and `target-secret-file`), from the environment, or from whoever sits at the terminal.
+
+use std::future::Future;
+use std::io::{IsTerminal, stdin};
+use std::net::Ipv6Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use host::{Epoll, EpollOptions};
+use initiator::{Portal, RemoteLun, RemoteTarget, Settings, Url, UrlError};
+use iscsi::chap::{Credentials, Secret};
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// The secret that we prove ourselves with.
+const SECRET: &str = "LINERATE_SECRET";
+/// The secret that the target proves itself with.
+const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
+
+/// The URL of a LUN, with its secrets.
+pub(crate) fn url(text: &str) -> Result<Url, Failure> {
+    let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
+    find_secrets(text, &mut url.settings)?;
+    Ok(url)
+}
+
+/// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
+pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
+    let address = match text.parse::<Ipv6Addr>() {
+        Ok(bare) => format!("iscsi://[{bare}]"),
+        Err(_) if text.contains("://") => text.to_owned(),
+        Err(_) => format!("iscsi://{text}"),
+    };
+    let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
+    find_secrets(&address, &mut settings)?;
+    Ok((portal, settings))
+}
+
+/// Logs in and attaches the LUN. The session lives in the world of this thread: see [`run`].
+pub(crate) async fn open(url: &Url) -> Result<RemoteLun, Failure> {
+    Ok(initiator::open(url, random).await?)
+}
+
+/// Logs in, for any of the target's LUNs.
+pub(crate) async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
+    Ok(initiator::open_target(&url.portal, &url.target, &url.settings, random).await?)
+}
+
+/// Does the work in a world of this thread, from which sessions are made.
+pub(crate) fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, work)
+}
+
+/// Fresh random numbers, for session identifiers and CHAP challenges.
+pub(crate) fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system has random numbers once it has started");
+}
+
+/// What is wrong with a URL, above the place where it is.
+fn pointed_at(text: &str, error: &UrlError) -> Failure {
+    let before = text.get(..error.at).map_or(0, |before| before.chars().count());
+    Failure::refused(format!(
+        "{} (column {})\n  {}\n  {:before$}^",
+        error.problem,
+        before + 1,
+        without_secrets(text),
+        ""
+    ))
+}
+
+/// The same text, and every letter of its secrets a star: what is repeated to a person may end in a log.
+fn without_secrets(text: &str) -> String {
+    // A secret may hold an @, so that the last one counts.
+    let own = text.find('%').zip(text.rfind('@')).map(|(percent, at_sign)| percent + 1..at_sign);
+    let secrets = own.into_iter().chain(TARGET_SECRET_KEYS.iter().filter_map(|key| {
+        let begin = text.find(key)? + key.len();
+        Some(begin..text[begin..].find('&').map_or(text.len(), |end| begin + end))
+    }));
+    let secrets: Vec<_> = secrets.collect();
+    let is_secret = |at: usize| secrets.iter().any(|secret| secret.contains(&at));
+    text.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
+}
+
+/// How a URL says the target's secret, in Linerate's words and in libiscsi's.
+const TARGET_SECRET_KEYS: [&str; 4] =
+    ["target-secret=", "target_secret=", "target-password=", "target_password="];
+
+/// Puts the secrets where the login looks for them.
+fn find_secrets(text: &str, settings: &mut Settings) -> Result<(), Failure> {
+    let told = [&settings.account, &settings.target_account];
+    if told.iter().any(|account| account.as_ref().is_some_and(|account| !is_empty(account))) {
+        return Err(Failure::refused(format!(
+            "{}: a secret on the command line is one that anybody can read in the list of processes; put it \
+             into a file (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, \
+             {TARGET_SECRET})",
+            without_secrets(text)
+        )));
+    }
+    find_secret(settings.account.as_mut(), settings.secret_file.as_deref(), SECRET)?;
+    find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
+}
+
+/// A file is read at every login, by whoever logs in.
+fn find_secret(
+    account: Option<&mut Credentials>,
+    file: Option<&Path>,
+    variable: &str,
+) -> Result<(), Failure> {
+    if let Some(file) = file {
+        warn_of_readers(file);
+        return Ok(());
+    }
+    let Some(account) = account else { return Ok(()) };
+    let secret = match std::env::var(variable) {
+        Ok(secret) => Zeroizing::new(secret),
+        Err(_) => asked_for(&account.name, variable)?,
+    };
+    account.secret = Secret::new(secret.as_bytes());
+    Ok(())
+}
+
+/// Asks who sits at the terminal, without an echo.
+fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
+    if !stdin().is_terminal() {
+        return Err(Failure::refused(format!(
+            "the secret of {name:?} is missing: set {variable}, or name a file that holds it"
+        )));
+    }
+    let secret = rpassword::prompt_password(format!("secret of {name}: "));
+    let secret = secret.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
+    Ok(Zeroizing::new(secret))
+}
+
+fn warn_of_readers(file: &Path) {
+    const OTHERS: u32 = 0o077;
+    // That it is not there, the login says.
+    let mode = file.metadata().map_or(0, |metadata| metadata.permissions().mode());
+    if mode & OTHERS != 0 {
+        let path = file.display();
+        tracing::warn!("{path} holds a secret, and its mode {:o} lets others read it", mode & 0o777);
+    }
+}
+
+fn is_empty(account: &Credentials) -> bool {
+    account.secret == Secret::new(&[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        url(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_mistake_in_a_url_is_pointed_at() {
+        let said = refusal("iscsi://sään:x/iqn.x/0");
+        let expected =
+            "a port is a number from 1 to 65535 (column 13)\n  iscsi://sään:x/iqn.x/0\n              ^";
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
+        for text in [
+            "iscsi://joe%hush-hush-hush@host/iqn.x/0",
+            "iscsi://host/iqn.x/0?target-user=san&target-secret=hush-hush-hush&chap=md5",
+            "iscsi://joe%hush-hush-hush@host/iqn.x/nought",
+            "iscsi://host/iqn.x/0?target_user=san&target_password=hush-hush-hush&tempo=9",
+        ] {
+            let said = refusal(text);
+            assert!(!said.contains("hush") && said.contains("**"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_portal_is_written_as_people_write_hosts() {
+        for (text, expected) in [
+            ("san1", "san1:3260"),
+            ("san1:3261", "san1:3261"),
+            ("10.0.0.7", "10.0.0.7:3260"),
+            ("::1", "[::1]:3260"),
+            ("[::1]:3261", "[::1]:3261"),
+            ("iscsi://san1:3261/", "san1:3261"),
+        ] {
+            assert_eq!(portal(text).unwrap_or_else(|failure| panic!("{failure}")).0.to_string(), expected);
+        }
+    }
+}
