@@ -19,6 +19,7 @@ mod discovery;
 mod error;
 mod login;
 mod lun;
+mod management;
 mod open;
 mod parts;
 mod probe;
@@ -34,8 +35,10 @@ mod url;
 
 pub use discovery::{Discovered, discover};
 pub use error::{CommandError, Ending, OpenError};
+pub use iscsi::pdu::{Lun, TaskManagementResult};
 pub use login::Random;
 pub use lun::RemoteLun;
+pub use management::Management;
 pub use open::{open, open_target};
 pub use remote_target::RemoteTarget;
 pub use sense::{Sense, status};

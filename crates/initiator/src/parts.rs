@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use iscsi::initiator::{
     Command, ConnectionId, ConnectionStart, Event, Failure, Session as Machine, SubmitError, TaskId,
 };
-use iscsi::pdu::{AsyncEvent, Cid, LogoutReason, TaskAttribute};
+use iscsi::pdu::{AsyncEvent, Cid, LogoutReason, TaskAttribute, TaskManagementResult};
+use reactor::Receiver;
 
 use crate::error::{CommandError, Ending};
+use crate::management::{Functions, Management};
 use crate::session::Order;
 use crate::tasks::{Ended, Status, Tasks, Ticket};
 
@@ -27,6 +29,7 @@ pub(crate) struct Parts {
     /// Woken when the last connection has ended.
     ended: Vec<Waker>,
     text: Text,
+    functions: Functions,
 }
 
 /// A connection, as far as others than its own task need to know.
@@ -64,6 +67,7 @@ impl Parts {
             is_leaving: false,
             ended: Vec::new(),
             text: Text::None,
+            functions: Functions::default(),
         }
     }
 
@@ -222,6 +226,18 @@ impl Parts {
         self.wake_wires();
     }
 
+    /// Asks the target for a task management function; whoever receives hears what it says.
+    pub(crate) fn manage(
+        &mut self,
+        what: Management,
+    ) -> Result<Receiver<TaskManagementResult>, CommandError> {
+        let first = self.wires.iter().find(|wire| wire.is_alive).ok_or(CommandError::ConnectionLost)?;
+        let asked = self.machine.manage(self.now, first.id, what.function(), what.lun());
+        let answer = self.functions.asked(asked.ok_or(CommandError::ConnectionLost)?);
+        self.wake_wires();
+        Ok(answer)
+    }
+
     // --- text
 
     pub(crate) fn ask_for_targets(&mut self, which: &str) -> Result<(), CommandError> {
@@ -282,9 +298,9 @@ impl Parts {
                     self.log_out();
                 }
             }
-            // Functions are only asked for commands that were given up: their end comes as their own event. Pings
-            // of ours are the machine's.
-            Event::Managed { .. } | Event::Pong { .. } => {}
+            Event::Managed { tmf, result } => self.functions.answered(tmf, result),
+            // Pings of ours are the machine's.
+            Event::Pong { .. } => {}
         }
     }
 

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use iscsi::negotiate::Parameters;
-use iscsi::pdu::Lun;
+use iscsi::pdu::{Lun, TaskManagementResult};
 use reactor::{Receiver, Sender, mailbox};
 
 use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
+use crate::management::Management;
 use crate::session::{Order, Session};
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
@@ -32,6 +33,7 @@ pub struct RemoteTarget {
 /// What another thread wants of the session.
 enum Job {
     Command(Order, Sender<Ended>),
+    Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
     Quiesce(Sender<()>),
     LogOut(Sender<()>),
 }
@@ -91,6 +93,18 @@ impl RemoteTarget {
         Ok((ended.outcome?, ended.transfer))
     }
 
+    /// Asks for a task management function. The commands that it ends end for their waiters with
+    /// [`CommandError::Rejected`], which block devices of this session do not try again.
+    pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
+        match self.here() {
+            Some(session) => session.manage(management).await,
+            None => {
+                let answer = self.ask(|reply| Job::Manage(management, reply)).await;
+                answer.ok_or(CommandError::ConnectionLost)?
+            }
+        }
+    }
+
     /// Ends when no request that was dropped before can reach the target any more.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         match self.here() {
@@ -131,6 +145,9 @@ async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
             match job {
                 Job::Command(order, reply) => {
                     let _ = reply.send(session.request(order).await);
+                }
+                Job::Manage(management, reply) => {
+                    let _ = reply.send(session.manage(management).await);
                 }
                 Job::Quiesce(reply) => {
                     session.quiesced().await;

@@ -13,10 +13,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::Session as Machine;
-use iscsi::pdu::Lun;
+use iscsi::pdu::{Lun, TaskManagementResult};
 
 use crate::cdb::Cdb;
 use crate::error::CommandError;
+use crate::management::Management;
 use crate::parts::{Parts, Submitted};
 use crate::tasks::{Ended, Ticket, Transfer};
 
@@ -56,6 +57,14 @@ impl Session {
         self.parts().ask_for_targets(which)?;
         let answer = poll_fn(|cx| self.parts().poll_text(cx.waker()));
         reactor::timeout(self.command_time, answer).await.unwrap_or(Err(CommandError::TimedOut))
+    }
+
+    /// Asks for a task management function, and gives the target's answer.
+    pub(crate) async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
+        let mut answer = self.parts().manage(management)?;
+        let answered = reactor::timeout(self.command_time, answer.recv()).await;
+        // Without an answer, the connection that was to bring it is lost.
+        answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
     }
 
     /// Ends when no request that was given up before this call can reach the target any more.

@@ -4,3 +4,4 @@
 mod polled;
 mod scenes;
 mod tgt;
+mod verbs;

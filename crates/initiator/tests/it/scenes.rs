@@ -276,7 +276,7 @@ fn run<T>(scene: impl Future<Output = T>) -> T {
     block_on(Polled::world(), scene)
 }
 
-fn with(tgt: Option<Tgt>, scene: impl AsyncFnOnce(Tgt)) {
+pub(crate) fn with(tgt: Option<Tgt>, scene: impl AsyncFnOnce(Tgt)) {
     if let Some(tgt) = tgt {
         run(scene(tgt));
     }
@@ -286,7 +286,7 @@ async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
     open(&Url::parse(url).expect("a URL"), counted).await
 }
 
-async fn attach(url: &str) -> RemoteLun {
+pub(crate) async fn attach(url: &str) -> RemoteLun {
     try_open(url).await.expect("it opens")
 }
 

@@ -107,6 +107,26 @@ impl TaskManagementResult {
     }
 }
 
+/// As a person would say it.
+impl fmt::Display for TaskManagementResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskManagementResult::FunctionComplete => write!(f, "done"),
+            TaskManagementResult::TaskDoesNotExist => write!(f, "there is no such task"),
+            TaskManagementResult::LunDoesNotExist => write!(f, "there is no such LUN"),
+            TaskManagementResult::TaskStillAllegiant => write!(f, "the task belongs to another connection"),
+            TaskManagementResult::ReassignmentNotSupported => {
+                write!(f, "the target does not reassign tasks to other connections")
+            }
+            TaskManagementResult::NotSupported => write!(f, "the target does not have this function"),
+            TaskManagementResult::AuthorizationFailed => write!(f, "this initiator may not do that"),
+            TaskManagementResult::FunctionSucceeded => write!(f, "yes"),
+            TaskManagementResult::FunctionRejected => write!(f, "the target refused"),
+            TaskManagementResult::Other(code) => write!(f, "an answer that no standard has: {code}"),
+        }
+    }
+}
+
 impl fmt::Display for TaskManagementResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -1,0 +1,103 @@
+//! Task management functions that a caller asks for (SAM-5 clause 7, RFC 7143 section 11.5).
+//!
+//! Those that the session itself asks for, to abort a command that was given up, are not waited for: their end is the
+//! command's.
+
+use std::fmt;
+
+use iscsi::initiator::TmfId;
+use iscsi::pdu::{Lun, TaskManagementFunction as Function, TaskManagementResult};
+use reactor::{Receiver, Sender, mailbox};
+
+/// A task management function, for whoever manages a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Management {
+    /// Ends all commands of this session on a logical unit.
+    AbortTaskSet(Lun),
+    /// Ends all commands of all sessions on a logical unit.
+    ClearTaskSet(Lun),
+    /// Ends an auto contingent allegiance.
+    ClearAca(Lun),
+    /// Ends all commands on a logical unit and returns it to how it was when it was powered on. Persistent
+    /// reservations stay, those by RESERVE(6) do not.
+    LogicalUnitReset(Lun),
+    /// Resets all logical units.
+    TargetWarmReset,
+    /// Resets all logical units and ends all sessions, this one too.
+    TargetColdReset,
+    /// Asks whether any command of this session is under way on a logical unit (RFC 7144).
+    QueryTaskSet(Lun),
+    /// Asks whether a unit attention waits on a logical unit (RFC 7144).
+    QueryAsynchronousEvent(Lun),
+    /// Ends all commands of this session on a logical unit, and its reservation by RESERVE(6) (RFC 7144).
+    ITNexusReset(Lun),
+}
+
+impl Management {
+    pub(crate) fn function(self) -> Function {
+        match self {
+            Management::AbortTaskSet(_) => Function::AbortTaskSet,
+            Management::ClearTaskSet(_) => Function::ClearTaskSet,
+            Management::ClearAca(_) => Function::ClearAca,
+            Management::LogicalUnitReset(_) => Function::LogicalUnitReset,
+            Management::TargetWarmReset => Function::TargetWarmReset,
+            Management::TargetColdReset => Function::TargetColdReset,
+            Management::QueryTaskSet(_) => Function::QueryTaskSet,
+            Management::QueryAsynchronousEvent(_) => Function::QueryAsynchronousEvent,
+            Management::ITNexusReset(_) => Function::ITNexusReset,
+        }
+    }
+
+    /// "Reserved" for the functions that concern the whole target (RFC 7143 section 11.5.3).
+    pub(crate) fn lun(self) -> Lun {
+        match self {
+            Management::AbortTaskSet(lun)
+            | Management::ClearTaskSet(lun)
+            | Management::ClearAca(lun)
+            | Management::LogicalUnitReset(lun)
+            | Management::QueryTaskSet(lun)
+            | Management::QueryAsynchronousEvent(lun)
+            | Management::ITNexusReset(lun) => lun,
+            Management::TargetWarmReset | Management::TargetColdReset => Lun(0),
+        }
+    }
+}
+
+/// The standards' names.
+impl fmt::Display for Management {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Management::AbortTaskSet(_) => "ABORT TASK SET",
+            Management::ClearTaskSet(_) => "CLEAR TASK SET",
+            Management::ClearAca(_) => "CLEAR ACA",
+            Management::LogicalUnitReset(_) => "LOGICAL UNIT RESET",
+            Management::TargetWarmReset => "TARGET WARM RESET",
+            Management::TargetColdReset => "TARGET COLD RESET",
+            Management::QueryTaskSet(_) => "QUERY TASK SET",
+            Management::QueryAsynchronousEvent(_) => "QUERY ASYNCHRONOUS EVENT",
+            Management::ITNexusReset(_) => "I_T NEXUS RESET",
+        })
+    }
+}
+
+/// The functions under way that somebody waits for.
+#[derive(Default)]
+pub(crate) struct Functions(Vec<(TmfId, Sender<TaskManagementResult>)>);
+
+impl Functions {
+    pub(crate) fn asked(&mut self, tmf: TmfId) -> Receiver<TaskManagementResult> {
+        let (sender, receiver) = mailbox();
+        self.0.push((tmf, sender));
+        receiver
+    }
+
+    /// The target has answered, or cannot any more: then the receiver finds that nobody will send.
+    pub(crate) fn answered(&mut self, tmf: TmfId, result: Option<TaskManagementResult>) {
+        let Some(place) = self.0.iter().position(|(asked, _)| *asked == tmf) else { return };
+        let (_, sender) = self.0.swap_remove(place);
+        if let Some(result) = result {
+            // Who does not wait any more does not need it.
+            let _ = sender.send(result);
+        }
+    }
+}
