@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bench_command::{self, BenchArguments};
+use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
+use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
 use crate::log;
+use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
@@ -35,6 +38,9 @@ enum Command {
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
     Prove(ProveArguments),
+    Discover(DiscoverArguments),
+    Completions(CompletionsArguments),
+    Man(ManArguments),
 }
 
 impl Arguments {
@@ -43,11 +49,9 @@ impl Arguments {
         let log = Log { filter: self.log, format: self.log_format };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
-            // What they print is for people to look at: logins have no place between.
-            Command::Bench(_) | Command::Prove(_) => {
-                log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?;
-            }
             Command::Sessions(_) | Command::Fault(_) => log::begin(&log, &Log::default())?,
+            // What the others print is for people to look at: logins have no place between.
+            _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
@@ -55,6 +59,9 @@ impl Arguments {
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench_command::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
+            Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Completions(arguments) => completions::run(&arguments),
+            Command::Man(arguments) => man::run(&arguments)?,
         }
         Ok(ExitCode::SUCCESS)
     }

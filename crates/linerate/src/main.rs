@@ -1,18 +1,21 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
 //! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`volume`] and
-//! [`state`] (what there is), [`serve`], the commands that ask a running server, then [`bench_command`] and
-//! [`prove`], which measure.
+//! [`state`] (what there is), [`serve`], the commands that ask a running server; [`remote`] and the commands that
+//! use a target; then [`bench_command`] and [`prove`], which measure.
 
 mod arguments;
 mod bench_command;
+mod completions;
 mod config;
 mod control;
+mod discover;
 #[cfg(test)]
 mod documents;
 mod failure;
 mod fault_command;
 mod figures;
 mod log;
+mod man;
 mod nearest;
 mod output;
 mod prove;
@@ -21,6 +24,7 @@ mod serve;
 mod sessions;
 mod spec;
 mod state;
+mod table;
 mod volume;
 
 use std::process::ExitCode;

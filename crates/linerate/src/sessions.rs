@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::control::{Reply, Request, Session, ask};
 use crate::failure::Failure;
 use crate::output::say;
+use crate::table::{Align, lines};
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,23 +51,29 @@ fn sample(socket: &Path) -> Result<Vec<Session>, Failure> {
 const HEADINGS: [&str; 9] =
     ["TSIH", "TARGET", "INITIATOR", "CONNECTIONS", "AGE", "IN FLIGHT", "IOPS", "READ MB/s", "WRITE MB/s"];
 
+/// Numbers stand to the right.
+const ALIGN: [Align; 9] = [
+    Align::Right,
+    Align::Left,
+    Align::Left,
+    Align::Left,
+    Align::Right,
+    Align::Right,
+    Align::Right,
+    Align::Right,
+    Align::Right,
+];
+
 /// A line for each session of `after`, its further connections and its keys below it. `interval` lies between
 /// the samples.
 fn table(before: &[Session], after: &[Session], interval: Duration) -> String {
     if after.is_empty() {
         return "nobody is logged in\n".to_owned();
     }
-    let rows: Vec<[String; 9]> = after.iter().map(|now| row(past(before, now), now, interval)).collect();
-    let widths: [usize; 9] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
-    });
-    let mut text = line(&HEADINGS.map(str::to_owned), &widths);
-    for (row, session) in rows.iter().zip(after) {
-        text += &line(row, &widths);
-        text += &details(session);
-    }
-    text
+    let rows = after.iter().map(|now| row(past(before, now), now, interval));
+    let rows: Vec<[String; 9]> = std::iter::once(HEADINGS.map(str::to_owned)).chain(rows).collect();
+    let below = std::iter::once(String::new()).chain(after.iter().map(details));
+    lines(ALIGN, &rows).into_iter().zip(below).map(|(line, below)| format!("{line}\n{below}")).collect()
 }
 
 /// The same session a sample ago. A handle may have passed on to another one since.
@@ -93,19 +100,6 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
         format!("{:.1}", per_second(|session| session.read_bytes) / 1e6),
         format!("{:.1}", per_second(|session| session.written_bytes) / 1e6),
     ]
-}
-
-/// Numbers, which are the last columns but the connections' and the names', stand to the right.
-fn line(cells: &[String; 9], widths: &[usize; 9]) -> String {
-    let mut line = String::new();
-    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        // Writing into a String does not fail.
-        let _ = match column {
-            0 | 4.. => write!(line, "{cell:>width$}  "),
-            _ => write!(line, "{cell:<width$}  "),
-        };
-    }
-    line.trim_end().to_owned() + "\n"
 }
 
 fn details(session: &Session) -> String {

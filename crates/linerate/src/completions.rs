@@ -1,0 +1,24 @@
+//! `linerate completions`: what a shell needs to complete our command line.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::arguments::Arguments;
+use crate::output::say;
+
+/// Prints a script that lets a shell complete commands and options
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArguments {
+    /// For which shell
+    shell: Shell,
+}
+
+/// Prints the script. It is put together in memory: whoever reads it may close the pipe.
+pub(crate) fn run(arguments: &CompletionsArguments) {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), NAME, &mut script);
+    say(&String::from_utf8_lossy(&script));
+}
+
+/// What the program is called by those who complete its name.
+const NAME: &str = "linerate";

@@ -1,0 +1,189 @@
+//! What a discovery found, as text and as JSON. The names of the JSON are promised.
+
+use initiator::{Discovered, Portal};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::table::{Align, lines};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Who was asked.
+    portal: String,
+    pub(super) targets: Vec<Target>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) portals: Vec<Gate>,
+    /// `null` if nobody asked, or nobody could.
+    pub(super) luns: Option<Vec<Lun>>,
+    /// Why nobody could.
+    pub(super) problem: Option<String>,
+}
+
+/// A portal of a target's.
+#[derive(Debug, Serialize)]
+pub(super) struct Gate {
+    pub(super) address: String,
+    /// The portal group, whose portals one session may use together.
+    pub(super) group: Option<u16>,
+    /// Why it could not be used, if it was tried.
+    pub(super) problem: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Lun {
+    pub(super) lun: u64,
+    /// In words: `disk`, `tape` and so on.
+    pub(super) device_type: String,
+    pub(super) vendor: String,
+    pub(super) product: String,
+    pub(super) revision: String,
+    /// The rest is of disks alone.
+    pub(super) bytes: Option<u64>,
+    pub(super) block_bytes: Option<u32>,
+    pub(super) thin: Option<bool>,
+    pub(super) read_only: Option<bool>,
+    /// Why it could not be looked at.
+    pub(super) problem: Option<String>,
+}
+
+impl Report {
+    pub(super) fn new(asked: &Portal, found: Vec<Discovered>) -> Report {
+        let target = |found: Discovered| {
+            let mut portals: Vec<Gate> = found.addresses.iter().map(|address| Gate::of(address)).collect();
+            if portals.is_empty() {
+                // RFC 7143 appendix C: a target without an address is at the one that was asked.
+                portals.push(Gate { address: asked.to_string(), group: None, problem: None });
+            }
+            Target { name: found.name, portals, luns: None, problem: None }
+        };
+        Report { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
+    }
+
+    pub(super) fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(Failure::failed)
+    }
+
+    /// A paragraph for each target.
+    pub(super) fn text(&self) -> String {
+        if self.targets.is_empty() {
+            return format!("{} has no target for us\n", self.portal);
+        }
+        self.targets.iter().map(Target::text).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Gate {
+    /// Of `host:port,tag` (RFC 7143 section 13.8).
+    fn of(address: &str) -> Gate {
+        let (address, tag) = address.rsplit_once(',').unwrap_or((address, ""));
+        Gate { address: address.to_owned(), group: tag.parse().ok(), problem: None }
+    }
+
+    fn cells(&self) -> [String; 3] {
+        let group = self.group.map(|group| format!("group {group}"));
+        let problem = self.problem.clone();
+        [format!("portal {}", self.address), group.unwrap_or_default(), problem.unwrap_or_default()]
+    }
+}
+
+impl Target {
+    fn text(&self) -> String {
+        let portals: Vec<_> = self.portals.iter().map(Gate::cells).collect();
+        let luns: Vec<_> = self.luns.iter().flatten().map(Lun::cells).collect();
+        let mut text = format!("{}\n", self.name);
+        let portals = lines([Align::Left; 3], &portals);
+        let luns = lines(Lun::ALIGN, &luns);
+        for line in portals.iter().chain(&luns) {
+            text += &format!("  {line}\n");
+        }
+        match (&self.problem, &self.luns) {
+            (Some(problem), _) => text += &format!("  {problem}\n"),
+            (None, Some(luns)) if luns.is_empty() => text += "  no LUNs for us\n",
+            (None, _) => {}
+        }
+        text
+    }
+}
+
+impl Lun {
+    const ALIGN: [Align; 6] = [Align::Left, Align::Right, Align::Left, Align::Left, Align::Left, Align::Left];
+
+    fn cells(&self) -> [String; 6] {
+        let size = self.bytes.map(|bytes| crate::spec::Bytes(bytes).to_string());
+        let blocks = self.block_bytes.map(|bytes| format!("in blocks of {bytes}"));
+        let flags = [(self.thin, "thin"), (self.read_only, "read-only")];
+        let flags = flags.iter().filter(|(is, _)| *is == Some(true)).map(|(_, word)| *word);
+        let remark = self.problem.as_deref().into_iter().chain(flags).collect::<Vec<_>>().join(", ");
+        let what = format!("{} {}", self.vendor, self.product);
+        [
+            format!("LUN {}", self.lun),
+            size.unwrap_or_else(|| self.device_type.clone()),
+            blocks.unwrap_or_default(),
+            what.trim().to_owned(),
+            self.revision.clone(),
+            remark,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn portal() -> Portal {
+        Portal { host: "san1".to_owned(), port: 3260 }
+    }
+
+    #[test]
+    fn a_target_that_names_no_address_is_where_it_was_asked() {
+        let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
+        let report = Report::new(&portal(), vec![found]);
+        assert_eq!(report.text(), "iqn.x:a\n  portal san1:3260\n");
+    }
+
+    #[test]
+    fn a_target_is_told_with_its_portals_and_what_is_wrong_with_them() {
+        let addresses = vec!["10.0.0.1:3260,1".to_owned(), "[fe80::1]:3260,2".to_owned()];
+        let mut report = Report::new(&portal(), vec![Discovered { name: "iqn.x:a".to_owned(), addresses }]);
+        report.targets[0].portals[0].problem = Some("cannot connect".to_owned());
+        let expected = "\
+iqn.x:a
+  portal 10.0.0.1:3260   group 1  cannot connect
+  portal [fe80::1]:3260  group 2
+";
+        assert_eq!(report.text(), expected);
+    }
+
+    #[test]
+    fn nobody_home_is_said() {
+        assert_eq!(Report::new(&portal(), Vec::new()).text(), "san1:3260 has no target for us\n");
+    }
+
+    #[test]
+    fn luns_stand_in_columns() {
+        let disk = Lun {
+            vendor: "LINERATE".to_owned(),
+            product: "vm1".to_owned(),
+            revision: "0001".to_owned(),
+            bytes: Some(50 << 30),
+            block_bytes: Some(512),
+            thin: Some(true),
+            ..Lun::default()
+        };
+        let controller = Lun { lun: 12, device_type: "controller".to_owned(), ..Lun::default() };
+        let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
+        let mut report = Report::new(&portal(), vec![found]);
+        report.targets[0].luns = Some(vec![disk, controller]);
+        let expected = "\
+iqn.x:a
+  portal san1:3260
+  LUN 0        50GiB  in blocks of 512  LINERATE vm1  0001  thin
+  LUN 12  controller
+";
+        assert_eq!(report.text(), expected);
+    }
+}

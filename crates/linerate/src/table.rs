@@ -1,0 +1,53 @@
+//! Rows of cells in columns that stand under each other.
+
+/// On which side a column's cells are filled up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// A line for each row, none with blanks at its end.
+pub(crate) fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<String> {
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let cells: [String; N] = std::array::from_fn(|column| {
+            let (cell, width) = (&row[column], widths[column]);
+            match columns[column] {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            }
+        });
+        cells.join(GAP).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Two columns as one text, each line of it behind `indent`: names and what they have.
+pub(crate) fn pairs<K: Into<String>, V: Into<String>>(
+    indent: &str,
+    pairs: impl IntoIterator<Item = (K, V)>,
+) -> String {
+    let rows: Vec<[String; 2]> = pairs.into_iter().map(|(name, value)| [name.into(), value.into()]).collect();
+    lines([Align::Left; 2], &rows).iter().map(|line| format!("{indent}{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_cell_in_letters() {
+        let rows = [["π".into(), "1".into()], ["long".into(), "1,234".into()]];
+        assert_eq!(lines([Align::Left, Align::Right], &rows), ["π         1", "long  1,234"]);
+    }
+
+    #[test]
+    fn a_line_ends_with_its_last_letter() {
+        assert_eq!(pairs("  ", [("name", "value"), ("nothing", "")]), "  name     value\n  nothing\n");
+    }
+}
