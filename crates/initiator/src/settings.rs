@@ -260,6 +260,11 @@ const KEYS: &[Key] = &[
 ];
 
 impl Settings {
+    /// The names of all settings in URLs, with what each takes.
+    pub fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+        KEYS.iter().map(|key| (key.name, key.takes))
+    }
+
     /// Sets one setting by its name in URLs.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let wanted = name.replace('_', "-");

@@ -189,6 +189,9 @@ fn portal(part: Part<'_>) -> Result<Portal, UrlError> {
             (&part.text[..end], part.after(end))
         }
     };
+    if port.text.matches(':').count() > 1 {
+        return Err(part.wrong(UrlProblem::Brackets));
+    }
     if host.is_empty() {
         return Err(part.wrong(UrlProblem::NoHost));
     }
@@ -290,6 +293,7 @@ mod tests {
         assert_eq!(problem("iscsi:///iqn.x/0"), (8, UrlProblem::NoHost));
         assert_eq!(problem("iscsi://:3260/iqn.x/0"), (8, UrlProblem::NoHost));
         assert_eq!(problem("iscsi://[::1/iqn.x/0"), (8, UrlProblem::Brackets));
+        assert_eq!(problem("iscsi://fe80::1:3260/iqn.x/0"), (8, UrlProblem::Brackets));
         assert_eq!(problem("iscsi://host:99999/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://host:0/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://@host/iqn.x/0"), (8, UrlProblem::NoUser));

@@ -7,6 +7,7 @@ use crate::config::Config;
 
 const SERVE: &str = include_str!("../../../docs/serve.md");
 const OPERATE: &str = include_str!("../../../docs/operate.md");
+const INITIATOR: &str = include_str!("../../../docs/initiator.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -27,7 +28,7 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [SERVE, OPERATE, README];
+    let documents = [SERVE, OPERATE, INITIATOR, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -35,6 +36,8 @@ fn every_example_of_a_command_line_is_understood() {
         lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
     assert!(commands.len() > 8);
     for command in commands {
+        // What the shell does with the output is none of our arguments.
+        let command = command.split(['>', '|']).next().unwrap_or(command);
         let words = command.split_whitespace().map(|word| word.trim_matches('\''));
         let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
         line.unwrap_or_else(|error| panic!("linerate {command}\n{error}"));

@@ -11,11 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use host::{Epoll, EpollOptions};
-use initiator::{Portal, RemoteLun, RemoteTarget, Settings, Url, UrlError};
+use initiator::{Portal, RemoteLun, RemoteTarget, SettingError, Settings, Url, UrlError, UrlProblem};
 use iscsi::chap::{Credentials, Secret};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
+use crate::nearest::hint;
 
 /// The secret that we prove ourselves with.
 const SECRET: &str = "LINERATE_SECRET";
@@ -65,9 +66,15 @@ pub(crate) fn random(bytes: &mut [u8]) {
 /// What is wrong with a URL, above the place where it is.
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
+    let sentence = match &error.problem {
+        UrlProblem::Setting(SettingError::Unknown(key)) => {
+            let known: Vec<_> = Settings::keys().map(|(name, _)| name).collect();
+            format!("unknown key `{key}`{}", hint(key, &known))
+        }
+        problem => problem.to_string(),
+    };
     Failure::refused(format!(
-        "{} (column {})\n  {}\n  {:before$}^",
-        error.problem,
+        "{sentence} (column {})\n  {}\n  {:before$}^",
         before + 1,
         without_secrets(text),
         ""
@@ -177,6 +184,23 @@ mod tests {
         ] {
             let said = refusal(text);
             assert!(!said.contains("hush") && said.contains("**"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_key_is_answered_with_the_right_one() {
+        let said = refusal("iscsi://host/iqn.x/0?conections=4");
+        assert!(
+            said.starts_with("unknown key `conections`; did you mean `connections`? (column 22)"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn the_documentation_has_every_key() {
+        let page = include_str!("../../../docs/initiator.md");
+        for (name, _) in Settings::keys() {
+            assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
         }
     }
 
