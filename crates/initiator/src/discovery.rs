@@ -1,6 +1,7 @@
 //! Asking a portal which targets it has (SendTargets, RFC 7143 appendix C).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::error::OpenError;
 use crate::login::Random;
@@ -24,10 +25,9 @@ pub async fn discover(
     settings: &Settings,
     random: Random,
 ) -> Result<Vec<Discovered>, OpenError> {
-    // A discovery session has one connection (RFC 7143 section 4.3).
-    let settings = Settings { connections: 1, ..settings.clone() };
-    let asking = Asking { settings: &settings, random, target_name: None };
-    let (session, _) = asking.session(portal).await?;
+    // A discovery session has one connection (RFC 7143 section 4.3), and is not worth bringing back.
+    let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
+    let session = Asking::new(portal, &settings, random, None)?.session().await?;
     let answered = session.send_targets("All").await;
     let closing = Rc::clone(&session);
     reactor::spawn(async move { closing.close().await });

@@ -21,6 +21,11 @@ pub enum CommandError {
     TimedOut,
     /// The target refused the PDU, or ended the command without carrying it out.
     Rejected,
+    /// A reset of the logical unit or of the target ended the command.
+    Aborted,
+    /// The command was not sent: it was meant for a session that was lost since, and the one in its place has not
+    /// been looked at.
+    Reinstated,
     /// The data are longer than a command can move.
     TooLong,
 }
@@ -31,6 +36,8 @@ impl fmt::Display for CommandError {
             CommandError::ConnectionLost => write!(f, "the connection to the target is lost"),
             CommandError::TimedOut => write!(f, "the target did not answer in time"),
             CommandError::Rejected => write!(f, "the target rejected the command's PDU"),
+            CommandError::Aborted => write!(f, "the command was ended by a reset"),
+            CommandError::Reinstated => write!(f, "the session was lost and begun again"),
             CommandError::TooLong => write!(f, "a command moves less than 4 GiB"),
         }
     }
@@ -41,7 +48,10 @@ impl std::error::Error for CommandError {}
 impl From<CommandError> for DeviceError {
     fn from(error: CommandError) -> DeviceError {
         match error {
-            CommandError::ConnectionLost | CommandError::Rejected => DeviceError::NotReady,
+            CommandError::ConnectionLost
+            | CommandError::Rejected
+            | CommandError::Aborted
+            | CommandError::Reinstated => DeviceError::NotReady,
             CommandError::TimedOut => DeviceError::TimedOut,
             CommandError::TooLong => DeviceError::OutOfRange,
         }

@@ -5,8 +5,9 @@
 //! `iscsi`'s, as a machine without I/O; here are the loops between that machine and a socket, and what SCSI
 //! commands a block device is made of. The world, with its sockets and its clock, is the reactor's.
 //!
-//! A session does not outlive its connections: when they are lost, requests fail with
-//! [`block::DeviceError::NotReady`], and a new session is [`open`]ed by whoever wants one.
+//! A session outlives its connections. When some are lost it goes on with the others, and when all are it is begun
+//! again; requests wait meanwhile, as long as [`Settings::reconnect_time`] says, and are sent again when it is certain
+//! that the target has let go of them (`standing`, `recovery`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN reaches
 //! its session), `session` and `parts` (commands under way), `connection`, `receive` and `send` (the wire).
@@ -22,13 +23,16 @@ mod lun;
 mod management;
 mod open;
 mod parts;
+mod patience;
 mod probe;
 mod receive;
+mod recovery;
 mod remote_target;
 mod send;
 mod sense;
 mod session;
 mod settings;
+mod standing;
 mod tasks;
 mod unit;
 mod url;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use block::{
@@ -13,11 +13,12 @@ use iscsi::pdu::Lun;
 
 use crate::cdb::{self, Cdb};
 use crate::error::{CommandError, OpenError};
-use crate::probe::{self, Limits};
+use crate::probe::{self, Identity, Limits};
 use crate::remote_target::RemoteTarget;
 use crate::sense::{Sense, Verdict, verdict};
+use crate::session::Order;
 use crate::tasks::{Status, Transfer};
-use crate::unit::{Answer, Unit, address};
+use crate::unit::{self, Answer, Unit};
 
 /// A logical unit at the other end of a network.
 ///
@@ -25,10 +26,22 @@ use crate::unit::{Answer, Unit, address};
 /// from there go straight to it, without a lock or a message; those from other threads travel to it and back. Its
 /// reactor must go on running for as long as the LUN is in use. When the last LUN of a session is dropped, the
 /// session logs out.
+///
+/// It outlives its session: when that is lost, requests wait until it is begun again, for as long as the setting
+/// `reconnect-time` says. They are sent again then, unless another device answers at the LUN.
 pub struct RemoteLun {
     target: Arc<RemoteTarget>,
     lun: Lun,
+    number: u16,
     geometry: Geometry,
+    /// How many blocks there are: a LUN may grow while it is in use.
+    blocks: AtomicU64,
+    /// What must answer at the LUN, whichever session asks.
+    identity: Identity,
+    /// The session, counted by reinstatements, in which that was last made sure of.
+    epoch: AtomicU64,
+    /// Something else does.
+    is_another: AtomicBool,
     profile: Profile,
     limits: Limits,
     /// The target has refused WRITE SAME(16) before.
@@ -38,10 +51,22 @@ pub struct RemoteLun {
 impl RemoteLun {
     /// Looks at a LUN of `target`: what it is, how large, and what it can do.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
-        let lun = address(number);
+        let (lun, epoch) = (unit::address(number), target.reinstatements());
         let probed = probe::look(&target, lun, number).await?;
-        let probe::Probed { geometry, profile, limits } = probed;
-        Ok(RemoteLun { target, lun, geometry, profile, limits, no_write_same: AtomicBool::new(false) })
+        let probe::Probed { geometry, profile, limits, identity } = probed;
+        Ok(RemoteLun {
+            target,
+            lun,
+            number,
+            geometry,
+            blocks: AtomicU64::new(geometry.blocks.0),
+            identity,
+            epoch: AtomicU64::new(epoch),
+            is_another: AtomicBool::new(false),
+            profile,
+            limits,
+            no_write_same: AtomicBool::new(false),
+        })
     }
 
     /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
@@ -64,17 +89,101 @@ impl RemoteLun {
         self.target.close().await;
     }
 
+    /// Asks the LUN whether anything is new, as targets tell only who asks: after this, the geometry is what it is
+    /// now.
+    pub async fn refresh(&self) -> Result<(), DeviceError> {
+        let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
+        let what = What { extent: all, writing: false };
+        self.carry_out(what, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
+    }
+
     /// Sends a command until it is carried out, or until it is certain that it will not be.
+    ///
+    /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
+    /// comes between, which is for whoever shares the LUN to see to.
     async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
         let mut patience = Patience::new();
         loop {
-            let (status, back) = self.target.execute(self.lun, cdb, transfer).await?;
-            transfer = back;
-            match verdict(status.status, Sense::parse(&status.sense), what.extent, what.writing) {
+            let epoch = Some(self.epoch.load(Relaxed));
+            let ended = self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch }).await;
+            transfer = ended.transfer;
+            let status = match ended.outcome {
+                Ok(status) => status,
+                Err(CommandError::Reinstated) => {
+                    self.look_again().await?;
+                    continue;
+                }
+                Err(CommandError::ConnectionLost) => {
+                    patience.once_more()?;
+                    self.target.usable().await?;
+                    continue;
+                }
+                Err(CommandError::Aborted) => {
+                    patience.once_more()?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let sense = Sense::parse(&status.sense);
+            match verdict(status.status, sense, what.extent, what.writing) {
                 Verdict::Done => return Ok(Done { status, transfer }),
                 Verdict::Again => patience.once_more()?,
-                Verdict::AgainLater => patience.pause(self.target.command_time()).await?,
+                Verdict::AgainLater => patience.pause(self.target.patience().command).await?,
                 Verdict::Failed(error) => return Err(error),
+            }
+            if sense.is_some_and(Sense::tells_of_change) {
+                self.measure_again().await;
+            }
+        }
+    }
+
+    /// The session was lost and begun again. What answers at the LUN now must be what was there before: a target may
+    /// come back with another configuration, and also before it has all of its LUNs.
+    async fn look_again(&self) -> Result<(), DeviceError> {
+        let until = reactor::now() + self.target.patience().reconnect;
+        while !self.is_another.load(Relaxed) {
+            self.target.usable().await?;
+            let epoch = self.target.reinstatements();
+            match probe::look(&self.target, self.lun, self.number).await {
+                Ok(probed) if self.is_the_same(&probed) => {
+                    self.blocks.store(probed.geometry.blocks.0, Relaxed);
+                    self.epoch.fetch_max(epoch, Relaxed);
+                    return Ok(());
+                }
+                Ok(_) => {
+                    tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
+                    self.is_another.store(true, Relaxed);
+                }
+                Err(error) if reactor::now() < until => {
+                    tracing::debug!(lun = self.number, "not there yet: {error}");
+                    reactor::sleep(PAUSE_LONGEST).await;
+                }
+                Err(error) => {
+                    tracing::warn!(lun = self.number, "the LUN did not come back: {error}");
+                    break;
+                }
+            }
+        }
+        Err(DeviceError::NotReady)
+    }
+
+    fn is_the_same(&self, probed: &probe::Probed) -> bool {
+        probed.identity == self.identity && probed.geometry.block_size == self.geometry.block_size
+    }
+
+    /// The target says that the LUN has changed. If its size cannot be had, the old one holds until it can.
+    async fn measure_again(&self) {
+        match probe::measure(&self.target, self.lun).await {
+            Ok(geometry) if geometry.block_size == self.geometry.block_size => {
+                self.blocks.store(geometry.blocks.0, Relaxed);
+            }
+            Ok(_) => {
+                tracing::error!(lun = self.number, "the LUN has another block size now: it is left alone");
+                self.is_another.store(true, Relaxed);
+                self.epoch.store(u64::MAX, Relaxed);
+            }
+            Err(error) => {
+                tracing::warn!(lun = self.number, "the LUN has changed, and is not to be measured: {error}")
             }
         }
     }
@@ -136,7 +245,7 @@ impl RemoteLun {
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        if self.geometry.contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
     /// Where a piece's bytes lie within those of its extent.
@@ -148,7 +257,7 @@ impl RemoteLun {
 
 impl BlockDevice for RemoteLun {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { blocks: Blocks(self.blocks.load(Relaxed)), ..self.geometry }
     }
 
     fn profile(&self) -> Profile {
@@ -180,7 +289,7 @@ impl BlockDevice for RemoteLun {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let all = Extent { lba: Lba(0), blocks: self.geometry.blocks };
+            let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
             let what = What { extent: all, writing: true };
             match self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await {
                 Ok(_) => Ok(()),

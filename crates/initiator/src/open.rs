@@ -1,5 +1,6 @@
 //! From a URL to a LUN, and from a portal to the targets behind it.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::connection::Connection;
 use crate::error::{Ending, OpenError};
 use crate::login::{LoggedIn, Outcome, Random, chap, log_in, offers};
 use crate::lun::RemoteLun;
+use crate::patience::Patience;
+use crate::recovery;
 use crate::remote_target::RemoteTarget;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -39,82 +42,131 @@ pub async fn open_target(
     settings: &Settings,
     random: Random,
 ) -> Result<Arc<RemoteTarget>, OpenError> {
-    let target_name = Name::new(target).map_err(|_| OpenError::Name(target.to_owned()))?;
-    let asking = Asking { settings, random, target_name: Some(target_name) };
-    let (session, parameters) = asking.session(portal).await?;
-    Ok(RemoteTarget::new(session, parameters, settings.command_time))
+    let asking = Asking::new(portal, settings, random, Some(target))?;
+    Ok(RemoteTarget::new(asking.session().await?, Patience::new(settings)))
 }
 
 /// Times a target may send us elsewhere: more are a circle.
 const REDIRECTIONS_MAX: usize = 4;
 
-/// What is wanted of a portal.
-pub(crate) struct Asking<'a> {
-    pub(crate) settings: &'a Settings,
+/// What is wanted of a portal. Every login of a session asks for the same.
+pub(crate) struct Asking {
+    portal: Portal,
+    settings: Settings,
     pub(crate) random: Random,
     /// None for discovery.
-    pub(crate) target_name: Option<Name>,
+    target_name: Option<Name>,
+    initiator_name: Name,
+    isid: Isid,
 }
 
-impl Asking<'_> {
-    /// A session with all its connections, and what its leading login agreed on.
-    pub(crate) async fn session(&self, portal: &Portal) -> Result<(Rc<Session>, Parameters), OpenError> {
-        let leading = self.leading_config()?;
-        let (address, first) = self.first_connection(portal, &leading).await?;
-        let parameters = first.attached.parameters.clone();
-        let tsih = first.attached.tsih;
-        let machine = Machine::new(self.session_config(&first));
-        let session = Session::new(machine, self.settings.command_time);
-        join(&session, leading.cid, first);
-        for cid in 1..self.settings.connections.min(parameters.max_connections) {
-            let config = InitiatorConfig {
-                tsih,
-                cid: Cid(cid),
-                cmd_sn: session.parts().machine.cmd_sn(),
-                chap: chap(self.settings, self.random)?,
-                session: Some(parameters.clone()),
-                ..leading.clone()
-            };
-            match log_in(address, self.settings, config).await? {
-                Outcome::LoggedIn(further) => join(&session, Cid(cid), further),
-                Outcome::Redirected(_) => return Err(OpenError::Redirected(address)),
-            }
+/// What a session's further connections need to know of its first.
+pub(crate) struct Leading {
+    address: SocketAddr,
+    tsih: Tsih,
+    parameters: Parameters,
+}
+
+impl fmt::Display for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target_name {
+            Some(name) => write!(f, "{}/{name}", self.portal),
+            None => self.portal.fmt(f),
+        }
+    }
+}
+
+impl Asking {
+    pub(crate) fn new(
+        portal: &Portal,
+        settings: &Settings,
+        random: Random,
+        target: Option<&str>,
+    ) -> Result<Asking, OpenError> {
+        let name = |name: &str| Name::new(name).map_err(|_| OpenError::Name(name.to_owned()));
+        Ok(Asking {
+            portal: portal.clone(),
+            random,
+            target_name: target.map(name).transpose()?,
+            initiator_name: name(&settings.initiator)?,
+            isid: settings.isid.unwrap_or_else(|| isid(random)),
+            settings: settings.clone(),
+        })
+    }
+
+    /// A session with all its connections, looked after until it is over.
+    pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
+        let (leading, machine, first) = self.lead().await?;
+        let session = Session::new(*machine, Patience::new(&self.settings));
+        join(&session, Cid(0), first);
+        for cid in 1..self.connections(&leading) {
+            let cmd_sn = session.parts().machine.cmd_sn();
+            join(&session, Cid(cid), self.follow(&leading, Cid(cid), cmd_sn).await?);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
-        Ok((session, parameters))
+        reactor::spawn(recovery::keep(Rc::clone(&session), self, leading));
+        Ok(session)
+    }
+
+    /// How many connections a session has.
+    pub(crate) fn connections(&self, leading: &Leading) -> u16 {
+        self.settings.connections.min(leading.parameters.max_connections)
+    }
+
+    /// Logs in to begin a session, or to begin it again.
+    pub(crate) async fn lead(&self) -> Result<(Leading, Box<Machine>, LoggedIn), OpenError> {
+        let (address, first) = self.first_connection(&self.leading_config()?).await?;
+        let leading =
+            Leading { address, tsih: first.attached.tsih, parameters: first.attached.parameters.clone() };
+        let machine = Box::new(Machine::new(self.session_config(&first)));
+        Ok((leading, machine, first))
+    }
+
+    /// Logs a further connection in.
+    pub(crate) async fn follow(
+        &self,
+        leading: &Leading,
+        cid: Cid,
+        cmd_sn: Sn,
+    ) -> Result<LoggedIn, OpenError> {
+        let config = InitiatorConfig {
+            tsih: leading.tsih,
+            cid,
+            cmd_sn,
+            session: Some(leading.parameters.clone()),
+            ..self.leading_config()?
+        };
+        match log_in(leading.address, &self.settings, config).await? {
+            Outcome::LoggedIn(further) => Ok(further),
+            Outcome::Redirected(_) => Err(OpenError::Redirected(leading.address)),
+        }
     }
 
     fn leading_config(&self) -> Result<InitiatorConfig, OpenError> {
-        let initiator = &self.settings.initiator;
-        let initiator_name = Name::new(initiator).map_err(|_| OpenError::Name(initiator.clone()))?;
         let kind = if self.target_name.is_some() { SessionType::Normal } else { SessionType::Discovery };
         Ok(InitiatorConfig {
-            initiator_name,
+            initiator_name: self.initiator_name.clone(),
             target_name: self.target_name.clone(),
             session_type: kind,
-            isid: self.settings.isid.unwrap_or_else(|| isid(self.random)),
+            isid: self.isid,
             tsih: Tsih::NEW,
             cid: Cid(0),
             itt: Itt::new(0).expect("0 is not the reserved tag"),
             cmd_sn: Sn(1),
-            chap: chap(self.settings, self.random)?,
-            offers: offers(self.settings),
+            chap: chap(&self.settings, self.random)?,
+            offers: offers(&self.settings),
             session: None,
         })
     }
 
     /// The first of the portal's addresses that lets us in, wherever it sends us.
-    async fn first_connection(
-        &self,
-        portal: &Portal,
-        config: &InitiatorConfig,
-    ) -> Result<(SocketAddr, LoggedIn), OpenError> {
-        let mut addresses = resolve(portal)?;
-        let mut last = OpenError::NoAddress(portal.host.clone());
+    async fn first_connection(&self, config: &InitiatorConfig) -> Result<(SocketAddr, LoggedIn), OpenError> {
+        let mut addresses = resolve(&self.portal)?;
+        let mut last = OpenError::NoAddress(self.portal.host.clone());
         for _ in 0..=REDIRECTIONS_MAX {
             let mut elsewhere = None;
             for address in std::mem::take(&mut addresses) {
-                match log_in(address, self.settings, config.clone()).await {
+                match log_in(address, &self.settings, config.clone()).await {
                     Ok(Outcome::LoggedIn(first)) => return Ok((address, first)),
                     Ok(Outcome::Redirected(to)) => {
                         last = OpenError::Redirected(address);
@@ -140,7 +192,7 @@ impl Asking<'_> {
 }
 
 /// Begins a connection's life in full feature phase.
-fn join(session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
+pub(crate) fn join(session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
     let LoggedIn { stream, attached, already } = logged_in;
     let framing = Framing::new(&attached.parameters);
     let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
@@ -161,9 +213,9 @@ const TICK: Duration = Duration::from_millis(500);
 async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
-        match session.upgrade().filter(|session| session.parts().is_alive()) {
-            Some(session) => session.pass_time(reactor::now()),
-            None => return,
+        match session.upgrade() {
+            Some(session) if !session.parts().is_over() => session.parts().pass_time(reactor::now()),
+            Some(_) | None => return,
         }
     }
 }

@@ -16,7 +16,13 @@ pub(crate) struct Probed {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
     pub(crate) limits: Limits,
+    pub(crate) identity: Identity,
 }
+
+/// What a device says it is, wherever it is asked: the designators of the logical unit in its Device Identification
+/// page (SPC-4 7.8.6), not those of the port it is asked by; else its serial number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(Vec<u8>);
 
 /// What one command may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +66,14 @@ pub(crate) async fn look(target: &RemoteTarget, lun: Lun, number: u16) -> Result
     let caching = caching.as_deref().unwrap_or_default();
     let limits = limits(&block_limits, capacity, caching);
     let profile = profile(capacity, &characteristics, caching);
-    Ok(Probed { geometry: capacity.geometry, profile, limits })
+    let designators = designators(&asking.page(&pages, 0x83).await?);
+    let identity = if designators.is_empty() { asking.page(&pages, 0x80).await? } else { designators };
+    Ok(Probed { geometry: capacity.geometry, profile, limits, identity: Identity(identity) })
+}
+
+/// Asks only how large the LUN is.
+pub(crate) async fn measure(target: &RemoteTarget, lun: Lun) -> Result<Geometry, OpenError> {
+    Ok(Asking { target, lun }.capacity().await?.geometry)
 }
 
 #[derive(Clone, Copy)]
@@ -157,7 +170,7 @@ impl Asking<'_> {
         if !pages.contains(&page) {
             return Ok(Vec::new());
         }
-        let data = self.perhaps("INQUIRY", cdb::inquiry(Some(page), 64), 64).await?;
+        let data = self.perhaps("INQUIRY", cdb::inquiry(Some(page), 252), 252).await?;
         Ok(data.as_deref().unwrap_or_default().to_vec())
     }
 }
@@ -173,6 +186,19 @@ fn profile(capacity: Capacity, characteristics: &[u8], caching: &[u8]) -> Profil
         // MEDIUM ROTATION RATE of the Block Device Characteristics page (SBC-3 6.6.2): 1 is "non-rotating".
         solid_state: characteristics.get(4..6) == Some(&[0, 1]),
     }
+}
+
+/// The designators that are the logical unit's own (ASSOCIATION 00b), one behind the other.
+fn designators(page: &[u8]) -> Vec<u8> {
+    let mut own = Vec::new();
+    let mut rest = page.get(4..).unwrap_or_default();
+    while let Some(designator) = rest.get(3).and_then(|length| rest.get(..4 + usize::from(*length))) {
+        if designator[1] & 0x30 == 0 {
+            own.extend_from_slice(designator);
+        }
+        rest = &rest[designator.len()..];
+    }
+    own
 }
 
 /// SBC-3 5.16.2.

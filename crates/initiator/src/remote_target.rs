@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Lun, TaskManagementResult};
@@ -18,7 +17,8 @@ use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::management::Management;
-use crate::session::{Order, Session};
+use crate::patience::Patience;
+use crate::session::{Order, Session, Shared};
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
 
@@ -26,15 +26,16 @@ use crate::unit::{self, Unit};
 pub struct RemoteTarget {
     key: u64,
     jobs: Sender<Job>,
-    parameters: Parameters,
-    command_time: Duration,
+    shared: Arc<Shared>,
+    patience: Patience,
 }
 
 /// What another thread wants of the session.
 enum Job {
     Command(Order, Sender<Ended>),
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
-    Quiesce(Sender<()>),
+    Quiesce(Sender<Result<(), CommandError>>),
+    Use(Sender<Result<(), CommandError>>),
     LogOut(Sender<()>),
 }
 
@@ -47,21 +48,23 @@ thread_local! {
 
 impl RemoteTarget {
     /// Makes a session of this thread reachable, and sees to it from now on.
-    pub(crate) fn new(
-        session: Rc<Session>,
-        parameters: Parameters,
-        command_time: Duration,
-    ) -> Arc<RemoteTarget> {
+    pub(crate) fn new(session: Rc<Session>, patience: Patience) -> Arc<RemoteTarget> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
+        let shared = Arc::clone(session.shared());
         HERE.with_borrow_mut(|here| here.push((key, Rc::clone(&session))));
         reactor::spawn(attend(session, key, receiver));
-        Arc::new(RemoteTarget { key, jobs, parameters, command_time })
+        Arc::new(RemoteTarget { key, jobs, shared, patience })
     }
 
-    /// What the leading login agreed on.
-    pub fn parameters(&self) -> &Parameters {
-        &self.parameters
+    /// What the last leading login agreed on.
+    pub fn parameters(&self) -> Parameters {
+        self.shared.parameters().clone()
+    }
+
+    /// How often the session was lost and begun again.
+    pub fn reinstatements(&self) -> u64 {
+        self.shared.epoch()
     }
 
     /// Looks at one of the target's LUNs: what it is, how large, and what it can do.
@@ -74,8 +77,9 @@ impl RemoteTarget {
         Unit::new(Arc::clone(self), unit::address(number))
     }
 
-    pub(crate) fn command_time(&self) -> Duration {
-        self.command_time
+    /// How long everything may take.
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     /// Sends a command and gives its status, and its data back.
@@ -85,16 +89,12 @@ impl RemoteTarget {
         cdb: Cdb,
         transfer: Transfer,
     ) -> Result<(Status, Transfer), CommandError> {
-        let order = Order { lun, cdb, transfer };
-        let ended = match self.here() {
-            Some(session) => session.request(order).await,
-            None => self.ask(|reply| Job::Command(order, reply)).await.ok_or(CommandError::ConnectionLost)?,
-        };
+        let ended = self.attempt(Order { lun, cdb, transfer, epoch: None }).await;
         Ok((ended.outcome?, ended.transfer))
     }
 
     /// Asks for a task management function. The commands that it ends end for their waiters with
-    /// [`CommandError::Rejected`], which block devices of this session do not try again.
+    /// [`CommandError::Aborted`]; block devices send theirs again.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         match self.here() {
             Some(session) => session.manage(management).await,
@@ -105,13 +105,31 @@ impl RemoteTarget {
         }
     }
 
-    /// Ends when no request that was dropped before can reach the target any more.
+    /// Sends a command and gives its end, and its data back if the command is over.
+    pub(crate) async fn attempt(&self, order: Order) -> Ended {
+        match self.here() {
+            Some(session) => session.request(order).await,
+            None => {
+                let ended = self.ask(|reply| Job::Command(order, reply)).await;
+                ended.unwrap_or(Ended::without(Transfer::None, CommandError::ConnectionLost))
+            }
+        }
+    }
+
+    /// Ends when commands that were lost may be sent again; an error if there is no session any more to send them by.
+    pub(crate) async fn usable(&self) -> Result<(), CommandError> {
+        match self.here() {
+            Some(session) => session.usable().await,
+            None => self.ask(Job::Use).await.ok_or(CommandError::ConnectionLost)?,
+        }
+    }
+
+    /// Ends when no request that was dropped before can reach the target any more; an error if nobody will ever know.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         match self.here() {
             Some(session) => session.quiesced().await,
             None => self.ask(Job::Quiesce).await.ok_or(CommandError::ConnectionLost)?,
         }
-        Ok(())
     }
 
     /// Logs out, and ends when the session has.
@@ -150,8 +168,10 @@ async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
                     let _ = reply.send(session.manage(management).await);
                 }
                 Job::Quiesce(reply) => {
-                    session.quiesced().await;
-                    let _ = reply.send(());
+                    let _ = reply.send(session.quiesced().await);
+                }
+                Job::Use(reply) => {
+                    let _ = reply.send(session.usable().await);
                 }
                 Job::LogOut(reply) => {
                     session.close().await;

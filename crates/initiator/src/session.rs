@@ -7,18 +7,23 @@
 
 use std::cell::{RefCell, RefMut};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::Session as Machine;
+use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Lun, TaskManagementResult};
 
 use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::management::Management;
-use crate::parts::{Parts, Submitted};
+use crate::parts::{Parts, Stall, Submitted};
+use crate::patience::Patience;
+use crate::standing::Trouble;
 use crate::tasks::{Ended, Ticket, Transfer};
 
 /// What a request asks for.
@@ -26,20 +31,46 @@ pub(crate) struct Order {
     pub(crate) lun: Lun,
     pub(crate) cdb: Cdb,
     pub(crate) transfer: Transfer,
+    /// The session it is meant for, counted by reinstatements; `None` if any will do.
+    pub(crate) epoch: Option<u64>,
 }
 
-/// A session, shared by its connections' tasks and by the requests on its thread.
+/// A session, shared by its connections' tasks and by the requests on its thread. It outlives its connections: when
+/// they are lost, `recovery` brings them back, with a new machine if all of them were.
 pub(crate) struct Session {
     parts: RefCell<Parts>,
-    command_time: Duration,
+    shared: Arc<Shared>,
+}
+
+/// What other threads see of a session.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// How often it was begun again.
+    epoch: AtomicU64,
+    /// What the last leading login agreed on.
+    parameters: Mutex<Parameters>,
 }
 
 /// How long a target may take to agree to a logout.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
-    pub(crate) fn new(machine: Machine, command_time: Duration) -> Rc<Session> {
-        Rc::new(Session { parts: RefCell::new(Parts::new(machine, reactor::now())), command_time })
+    pub(crate) fn new(machine: Machine, patience: Patience) -> Rc<Session> {
+        let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
+        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience));
+        Rc::new(Session { parts, shared: Arc::new(Shared { epoch, parameters }) })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The session was begun again, with this machine; the target has ended all that was sent before.
+    pub(crate) fn begin_again(&self, machine: Machine) -> Stall {
+        *self.shared.parameters() = machine.parameters().clone();
+        let stall = self.parts().begin_again(reactor::now(), machine);
+        self.shared.epoch.fetch_add(1, Relaxed);
+        stall
     }
 
     /// What a connection's task works on. Held for one round, never across a wait.
@@ -56,25 +87,49 @@ impl Session {
     pub(crate) async fn send_targets(&self, which: &str) -> Result<Vec<u8>, CommandError> {
         self.parts().ask_for_targets(which)?;
         let answer = poll_fn(|cx| self.parts().poll_text(cx.waker()));
-        reactor::timeout(self.command_time, answer).await.unwrap_or(Err(CommandError::TimedOut))
+        let time = self.parts().patience.command;
+        reactor::timeout(time, answer).await.unwrap_or(Err(CommandError::TimedOut))
     }
 
     /// Asks for a task management function, and gives the target's answer.
     pub(crate) async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         let mut answer = self.parts().manage(management)?;
-        let answered = reactor::timeout(self.command_time, answer.recv()).await;
+        let time = self.parts().patience.reset;
+        let answered = reactor::timeout(time, answer.recv()).await;
         // Without an answer, the connection that was to bring it is lost.
         answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
     }
 
-    /// Ends when no request that was given up before this call can reach the target any more.
-    pub(crate) async fn quiesced(&self) {
+    /// Ends when no request that was given up before this call can reach the target any more; an error if nobody
+    /// will ever know.
+    pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         let mark = self.parts().tasks.orphan_mark();
         poll_fn(|cx| match self.parts().tasks.poll_quiet(mark, cx.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
         .await;
+        poll_fn(|cx| self.parts().standing().poll_settled(cx.waker())).await
+    }
+
+    /// Ends when commands that were lost may be sent again; an error if there is no session any more to send them by.
+    pub(crate) async fn usable(&self) -> Result<(), CommandError> {
+        poll_fn(|cx| self.parts().standing().poll_usable(cx.waker())).await
+    }
+
+    /// Ends when something is wrong with the session, and says what.
+    pub(crate) async fn trouble(&self) -> Trouble {
+        poll_fn(|cx| self.parts().standing().poll_trouble(cx.waker())).await
+    }
+
+    /// Does `work` about some trouble, and gives it up when there is a worse one.
+    pub(crate) async fn unless_worse<T>(&self, trouble: Trouble, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|cx| match self.parts().standing().poll_worse(trouble, cx.waker()) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => work.as_mut().poll(cx).map(Some),
+        })
+        .await
     }
 
     /// Asks the target to end the session, and ends when it has: when it agreed, or when it had the time to.
@@ -86,14 +141,22 @@ impl Session {
         }
     }
 
-    /// Ends when the last connection has.
+    /// Ends when the session has, for good.
     async fn ended(&self) {
-        poll_fn(|cx| self.parts().poll_ended(cx.waker())).await;
+        poll_fn(|cx| self.parts().poll_over(cx.waker())).await;
+    }
+}
+
+impl Shared {
+    /// How often the session was begun again. Requests for an earlier one are not sent.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Relaxed)
     }
 
-    /// Lets the machine's and the commands' deadlines pass; to be called now and then.
-    pub(crate) fn pass_time(&self, now: Instant) {
-        self.parts().pass_time(now, self.command_time);
+    /// What the last leading login agreed on.
+    pub(crate) fn parameters(&self) -> MutexGuard<'_, Parameters> {
+        // Nobody panics while holding it: it is copied, and replaced.
+        self.parameters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,11 +183,10 @@ impl Future for Request {
         match std::mem::replace(&mut this.step, Step::Over) {
             Step::Asked(order, since) => {
                 let since = since.unwrap_or(parts.now);
-                let overdue = parts.now.saturating_duration_since(since) >= this.session.command_time;
-                if overdue {
+                if parts.waited(since) >= parts.patience.command {
                     return Poll::Ready(Ended::without(order.transfer, CommandError::TimedOut));
                 }
-                match parts.submit(order, cx.waker(), this.session.command_time) {
+                match parts.submit(order, cx.waker()) {
                     Submitted::As(ticket) => this.step = Step::Sent(ticket),
                     Submitted::NoRoom(order) => this.step = Step::Asked(order, Some(since)),
                     Submitted::Never(ended) => return Poll::Ready(ended),

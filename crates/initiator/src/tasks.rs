@@ -9,8 +9,10 @@ use std::time::Instant;
 
 use block::{Buffer, Slice};
 use iscsi::initiator::{ConnectionId, TaskId};
+use iscsi::pdu::Lun;
 
 use crate::error::CommandError;
+use crate::patience::{Patience, Rung};
 
 /// The data of a command.
 #[derive(Debug, Default)]
@@ -82,9 +84,31 @@ pub(crate) struct Status {
 struct Task {
     id: TaskId,
     connection: ConnectionId,
+    lun: Lun,
     transfer: Transfer,
     state: State,
-    deadline: Instant,
+    /// What was done last to end it, and until when that has time to work.
+    rung: Rung,
+    until: Instant,
+}
+
+/// A command whose time is up, once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    pub(crate) id: TaskId,
+    pub(crate) lun: Lun,
+    /// What is to be done now.
+    pub(crate) rung: Rung,
+}
+
+/// A command that begins.
+pub(crate) struct Beginning {
+    pub(crate) id: TaskId,
+    pub(crate) connection: ConnectionId,
+    pub(crate) lun: Lun,
+    pub(crate) transfer: Transfer,
+    /// When its time is up.
+    pub(crate) until: Instant,
 }
 
 enum State {
@@ -126,14 +150,8 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// A command was sent; `waker` is woken when it ends.
-    pub(crate) fn insert(
-        &mut self,
-        id: TaskId,
-        connection: ConnectionId,
-        transfer: Transfer,
-        waker: Waker,
-        deadline: Instant,
-    ) -> Ticket {
+    pub(crate) fn insert(&mut self, beginning: Beginning, waker: Waker) -> Ticket {
+        let Beginning { id, connection, lun, transfer, until } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
@@ -142,8 +160,8 @@ impl Tasks {
             self.by_index.resize(id.index() + 1, usize::MAX);
         }
         self.by_index[id.index()] = place;
-        let state = State::Awaited(Some(waker));
-        self.places[place] = Some(Task { id, connection, transfer, state, deadline });
+        let (state, rung) = (State::Awaited(Some(waker)), Rung::Wait);
+        self.places[place] = Some(Task { id, connection, lun, transfer, state, rung, until });
         Ticket { place, id }
     }
 
@@ -212,13 +230,15 @@ impl Tasks {
         }
     }
 
-    /// The waiter went away. The command, if it is still under way and the target does not know yet.
-    pub(crate) fn orphan(&mut self, ticket: Ticket) -> Option<TaskId> {
+    /// The waiter went away. The command, if it is still under way and the target does not know yet; it has until
+    /// `until` to be aborted.
+    pub(crate) fn orphan(&mut self, ticket: Ticket, until: Instant) -> Option<TaskId> {
         let next = Orphan(self.orphans);
         let task = self.at(ticket.place, ticket.id)?;
         match task.state {
             State::Awaited(_) => {
                 task.state = State::Orphaned(next);
+                (task.rung, task.until) = (Rung::AbortTask, until);
                 self.orphans += 1;
                 return Some(ticket.id);
             }
@@ -229,25 +249,26 @@ impl Tasks {
         None
     }
 
-    /// Ends the wait for every command whose time is up, and tells which they are. They are still under way.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<TaskId> {
-        let mut expired = Vec::new();
-        for task in self.places.iter_mut().flatten().filter(|task| task.deadline <= now) {
-            if let State::Awaited(waker) = &mut task.state {
-                let waker = waker.take();
-                task.state = State::Expired(Orphan(self.orphans));
-                self.orphans += 1;
-                expired.push(task.id);
-                waker.into_iter().for_each(Waker::wake);
+    /// Tells which commands' time is up, and what is to be done about each. The first time, that ends the wait for
+    /// it; the command is still under way.
+    pub(crate) fn climb(&mut self, now: Instant, patience: &Patience) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
+            match &mut task.state {
+                State::Ended(_) => continue,
+                State::Expired(_) | State::Orphaned(_) => {}
+                State::Awaited(waker) => {
+                    let waker = waker.take();
+                    task.state = State::Expired(Orphan(self.orphans));
+                    self.orphans += 1;
+                    waker.into_iter().for_each(Waker::wake);
+                }
             }
+            task.rung = task.rung.next();
+            task.until = now + patience.for_rung(task.rung);
+            overdue.push(Overdue { id: task.id, lun: task.lun, rung: task.rung });
         }
-        expired
-    }
-
-    /// Whether a command is under way that ended for its waiter before `then`: nobody could abort it.
-    pub(crate) fn has_undead(&self, then: Instant) -> bool {
-        let given_up = |task: &Task| matches!(task.state, State::Expired(_) | State::Orphaned(_));
-        self.places.iter().flatten().any(|task| task.deadline <= then && given_up(task))
+        overdue
     }
 
     /// The mark for [`Tasks::poll_quiet`]: orphans up to now come before it.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
 use initiator::{CommandError, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open};
@@ -75,9 +76,9 @@ fn both_sides_prove_who_they_are() {
 }
 
 #[test]
-fn a_target_that_dies_ends_every_request() {
+fn a_target_that_dies_ends_every_request_that_is_not_to_wait_for_it() {
     with(Tgt::start(), async |mut tgt| {
-        let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let lun = Arc::new(attach(&tgt.url("", 1, "?reconnect-time=0")).await);
         let readers: Vec<_> = (0..16)
             .map(|_| {
                 let lun = Arc::clone(&lun);
@@ -96,6 +97,53 @@ fn a_target_that_dies_ends_every_request() {
             assert_eq!(reader.await, DeviceError::NotReady);
         }
         assert_eq!(lun.flush().await, Err(DeviceError::NotReady));
+    });
+}
+
+#[test]
+fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
+    with(Tgt::start(), async |mut tgt| {
+        let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let writers: Vec<_> = (0..16u64)
+            .map(|number| {
+                let lun = Arc::clone(&lun);
+                reactor::spawn(async move {
+                    for round in 0..40 {
+                        let (extent, data) =
+                            (Extent::new(number * 64, 64), numbered(number + round, 64 * 512));
+                        lun.write(extent, data.share(), Durability::Cached).await.expect("written");
+                        let read = lun.read(extent, Buffer::recycled(64 * 512)).await.expect("read");
+                        assert_eq!(*read, *numbered(number + round, 64 * 512));
+                        reactor::sleep(Duration::from_millis(10)).await;
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            reactor::sleep(Duration::from_millis(60)).await;
+            tgt.kill();
+            reactor::sleep(Duration::from_millis(60)).await;
+            tgt.start_again();
+        }
+        for writer in writers {
+            writer.await;
+        }
+        assert_eq!(lun.target().reinstatements(), 2);
+    });
+}
+
+#[test]
+fn a_target_that_does_not_come_back_in_time_ends_every_request() {
+    with(Tgt::start(), async |mut tgt| {
+        let lun = attach(&tgt.url("", 1, "?reconnect-time=1")).await;
+        tgt.kill();
+        assert_eq!(lun.flush().await, Err(DeviceError::NotReady));
+        tgt.start_again();
+        // It is looked for all the same, and may come back later than anybody waits.
+        while lun.flush().await.is_err() {
+            reactor::sleep(Duration::from_millis(50)).await;
+        }
+        round_trip(&lun, 8).await;
     });
 }
 
@@ -193,7 +241,7 @@ fn a_dropped_request_leaves_the_session_in_order() {
         let lun = attach(&tgt.url("", 1, "")).await;
         for _ in 0..20 {
             let dropped = lun.read(Extent::new(0, 4096), Buffer::recycled(4096 * 512));
-            let _ = reactor::timeout(std::time::Duration::ZERO, dropped).await;
+            let _ = reactor::timeout(Duration::ZERO, dropped).await;
         }
         lun.quiesced().await.expect("all ended");
         round_trip(&lun, 64).await;

@@ -17,7 +17,7 @@ pub(crate) struct Tgt {
     daemon: Child,
     port: u16,
     control: u16,
-    _disk: tempfile::NamedTempFile,
+    disk: tempfile::NamedTempFile,
 }
 
 impl Tgt {
@@ -34,20 +34,20 @@ impl Tgt {
         let port = free_port();
         // Nobody else has this port, so nobody else has this number; tgtd takes 15 bits of it.
         let control = port & 0x7fff;
-        let daemon = Command::new("tgtd")
-            .args(["-f", "-C", &control.to_string(), "--iscsi", &format!("portal=127.0.0.1:{port}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("tgtd starts where tgtadm does");
-        let tgt = Tgt { daemon, port, control, _disk: disk };
+        let tgt = Tgt { daemon: daemon(port, control), port, control, disk };
         tgt.set_up();
         Some(tgt)
     }
 
+    /// Starts it again where it was, with the same disk.
+    pub(crate) fn start_again(&mut self) {
+        self.daemon = daemon(self.port, self.control);
+        self.set_up();
+    }
+
     fn set_up(&self) {
         self.until_it_listens();
-        let path = self._disk.path().to_str().expect("a plain path").to_owned();
+        let path = self.disk.path().to_str().expect("a plain path").to_owned();
         self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", NAME]);
         self.admin(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", &path]);
         self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]);
@@ -108,6 +108,15 @@ impl Drop for Tgt {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn daemon(port: u16, control: u16) -> Child {
+    Command::new("tgtd")
+        .args(["-f", "-C", &control.to_string(), "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("tgtd starts where tgtadm does")
 }
 
 fn free_port() -> u16 {

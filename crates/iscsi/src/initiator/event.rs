@@ -1,6 +1,6 @@
 //! What the machine tells its driver, and the names by which both speak of connections, tasks and functions.
 
-use crate::pdu::{AsyncMessage, LogoutResult, RejectReason, Residual, TaskManagementResult};
+use crate::pdu::{AsyncMessage, Cid, LogoutResult, RejectReason, Residual, TaskManagementResult};
 use crate::slab::Key;
 
 /// A connection of a session.
@@ -64,12 +64,15 @@ pub enum Event {
         /// The data that came back.
         data: Vec<u8>,
     },
-    /// The target has answered a logout. The connection it came by is to be closed and removed, if it was closed.
+    /// The target has answered a logout. A connection that was to leave is to be closed and removed, if it was
+    /// closed; one that was gone already has no command left that could have an effect.
     LoggedOut {
         /// By which connection.
         connection: ConnectionId,
-        /// The answer.
-        result: LogoutResult,
+        /// What was to be logged out.
+        leaving: Leaving,
+        /// The answer; `None` if the connection was lost by which another was to be logged out.
+        result: Option<LogoutResult>,
     },
     /// The target says something of its own accord: log out, connections will be dropped, a SCSI event.
     Message {
@@ -87,6 +90,17 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
+}
+
+/// What a logout is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// The session, with all its connections.
+    Session,
+    /// The connection that the logout is sent on.
+    This,
+    /// Another connection, which is lost.
+    Other(Cid),
 }
 
 /// Why a command has no status.

@@ -1,6 +1,6 @@
 //! What is under way: a command, or anything else that has a tag and awaits an answer.
 
-use super::event::ConnectionId;
+use super::event::{ConnectionId, Leaving};
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
 use crate::serial::Sn;
@@ -19,8 +19,7 @@ pub(super) enum Exchange {
     },
     Logout {
         connection: ConnectionId,
-        /// All connections leave, not this one alone.
-        closes_session: bool,
+        leaving: Leaving,
     },
 }
 

@@ -66,9 +66,9 @@ impl Session {
         match self.exchanges.get(key) {
             Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
             Some(Exchange::Management(_)) => self.lose_management(key),
-            Some(&Exchange::Logout { connection, closes_session }) => {
+            Some(&Exchange::Logout { connection, leaving }) => {
                 self.exchanges.remove(key);
-                self.logout_lost(connection, closes_session);
+                self.logout_lost(connection, leaving);
             }
             Some(Exchange::Text(_) | Exchange::Ping { .. }) => drop(self.exchanges.remove(key)),
             None => {}

@@ -271,9 +271,9 @@ impl Session {
                 self.events.push_back(Event::Text { connection: id, text: Vec::new() });
                 Ok(())
             }
-            Some(&Exchange::Logout { connection, closes_session }) => {
+            Some(&Exchange::Logout { connection, leaving }) => {
                 self.exchanges.remove(key);
-                self.logout_lost(connection, closes_session);
+                self.logout_lost(connection, leaving);
                 Ok(())
             }
             Some(Exchange::Ping { .. }) | None => {
@@ -336,9 +336,11 @@ impl Session {
     fn take_logout(&mut self, id: ConnectionId, pdu: &LogoutResponse) -> Result<(Incoming, Place), Fatal> {
         self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
         let key = self.answered(id, pdu.itt)?;
-        let Some(Exchange::Logout { .. }) = self.exchanges.get(key) else { return Err(Fatal::WrongAnswer) };
+        let Some(&Exchange::Logout { leaving, .. }) = self.exchanges.get(key) else {
+            return Err(Fatal::WrongAnswer);
+        };
         self.exchanges.remove(key);
-        self.events.push_back(Event::LoggedOut { connection: id, result: pdu.result });
+        self.events.push_back(Event::LoggedOut { connection: id, leaving, result: Some(pdu.result) });
         Ok((Incoming::Nothing, Place::None))
     }
 

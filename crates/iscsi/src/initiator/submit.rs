@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::connection::{Ready, Say};
-use super::event::{CloseReason, ConnectionId, Event, TaskId};
+use super::event::{CloseReason, ConnectionId, Event, Leaving, TaskId};
 use super::exchange::{Exchange, Task, Text};
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{
@@ -137,7 +137,8 @@ impl Session {
     pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
         let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
         let closes_session = reason == LogoutReason::CloseSession;
-        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id, closes_session }) else {
+        let leaving = if closes_session { Leaving::Session } else { Leaving::This };
+        let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id, leaving }) else {
             return false;
         };
         let bhs = logout(key, cid, reason);
@@ -154,12 +155,35 @@ impl Session {
         true
     }
 
+    /// Logs a connection out that is lost, by one that is not, before everything that waits to be sent there
+    /// (sections 7.2 and 11.14). [`super::Event::LoggedOut`] answers: from then on no command that the lost
+    /// connection carried has an effect. `false` if it is too late for that.
+    pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
+        let leaving = Leaving::Other(cid);
+        let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
+            return false;
+        };
+        if let Some(connection) = self.connection_mut(via) {
+            connection.say(logout(key, cid, LogoutReason::CloseConnection), Vec::new());
+        }
+        true
+    }
+
     /// A logout that will not be answered ends what it was to end all the same: nothing can be sent there any more.
-    pub(super) fn logout_lost(&mut self, by: ConnectionId, closes_session: bool) {
-        let leaving = self.connections.iter().flatten().map(|connection| connection.id);
-        let leaving = leaving.filter(|&id| closes_session || id == by);
-        self.events
-            .extend(leaving.map(|connection| Event::Close { connection, reason: CloseReason::LogoutLost }));
+    /// What was lost before stays in doubt.
+    pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: Leaving) {
+        let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
+        match leaving {
+            Leaving::Session => {
+                let all = self.connections.iter().flatten().map(|connection| connection.id);
+                self.events.extend(all.map(close));
+            }
+            Leaving::This if self.connection(by).is_some() => self.events.push_back(close(by)),
+            Leaving::This => {}
+            Leaving::Other(_) => {
+                self.events.push_back(Event::LoggedOut { connection: by, leaving, result: None });
+            }
+        }
     }
 
     /// A connection that takes more to send.

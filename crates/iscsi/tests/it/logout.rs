@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use iscsi::initiator::{self, Event, Failure};
-use iscsi::pdu::{LogoutReason, LogoutResult, Lun, Pdu};
+use iscsi::initiator::{self, ConnectionId, Event, Failure, Leaving};
+use iscsi::pdu::{Cid, LogoutReason, LogoutResult, Lun, Pdu};
 use iscsi::target::{self, CloseReason};
 
 use crate::pair::{Pair, Setup, pattern};
@@ -21,6 +21,10 @@ fn closed(pair: &Pair) -> Vec<(usize, CloseReason)> {
     pair.target_events.iter().filter_map(close).collect()
 }
 
+fn logged_out(connection: ConnectionId, leaving: Leaving, result: Option<LogoutResult>) -> Event {
+    Event::LoggedOut { connection, leaving, result }
+}
+
 fn two_connections() -> Pair {
     Setup { connections: 2, ..Setup::new() }.build()
 }
@@ -33,7 +37,7 @@ fn a_session_ends_with_all_its_connections() {
     pair.deliver();
     assert_eq!(results(&pair), [LogoutResult::Success]);
     assert_eq!(closed(&pair), [(0, CloseReason::Logout), (1, CloseReason::Logout)]);
-    let event = Event::LoggedOut { connection: id, result: LogoutResult::Success };
+    let event = logged_out(id, Leaving::Session, Some(LogoutResult::Success));
     assert_eq!(pair.initiator_events, [event]);
 }
 
@@ -48,6 +52,35 @@ fn one_connection_ends_and_the_other_goes_on() {
     let read = pair.read(1, 0, 512);
     pair.deliver();
     assert_eq!(pair.status(read), Some(0));
+}
+
+#[test]
+fn a_lost_connection_is_logged_out_by_another_which_goes_on() {
+    let mut pair = two_connections();
+    let (lost, via) = (pair.wires[0].initiator, pair.wires[1].initiator);
+    let write = pair.write(0, 0, &pattern(1, 512));
+    pair.initiator.remove_connection(pair.now, lost);
+    assert!(pair.initiator.log_out_other(pair.now, via, Cid(0)));
+    pair.deliver();
+    assert_eq!(pair.failure(write), Some(Failure::ConnectionLost));
+    assert_eq!(closed(&pair), [(0, CloseReason::Logout)]);
+    let answer = logged_out(via, Leaving::Other(Cid(0)), Some(LogoutResult::Success));
+    assert!(pair.initiator_events.contains(&answer), "{:?}", pair.initiator_events);
+    let read = pair.read(1, 0, 512);
+    pair.deliver();
+    assert_eq!(pair.status(read), Some(0));
+}
+
+#[test]
+fn a_logout_of_another_connection_that_is_lost_itself_settles_nothing() {
+    let mut pair = two_connections();
+    let (lost, via) = (pair.wires[0].initiator, pair.wires[1].initiator);
+    pair.initiator.remove_connection(pair.now, lost);
+    assert!(pair.initiator.log_out_other(pair.now, via, Cid(0)));
+    pair.disconnect(1);
+    pair.deliver();
+    assert!(pair.initiator_events.contains(&logged_out(via, Leaving::Other(Cid(0)), None)));
+    assert!(!pair.initiator.log_out_other(pair.now, via, Cid(0)), "there is nobody left to say it");
 }
 
 #[test]

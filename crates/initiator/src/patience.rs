@@ -1,0 +1,63 @@
+//! How long everything may take, and what is done when it takes longer.
+//!
+//! A command that does not end is climbed after, a [`Rung`] at a time: its waiter is told, the target is asked to
+//! abort it, then to reset its logical unit, then itself; at last the session is left and begun again, which ends
+//! all there is. Each rung has the time that the settings give it. SAM-5 leaves the order to initiators; it is what
+//! open-iscsi's error handler does.
+
+use std::time::Duration;
+
+use crate::settings::Settings;
+
+/// The times of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) command: Duration,
+    pub(crate) abort: Duration,
+    pub(crate) reset: Duration,
+    /// How long requests wait for a lost session.
+    pub(crate) reconnect: Duration,
+}
+
+/// What is done about a command that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// Nothing: it has its time.
+    Wait,
+    AbortTask,
+    ResetUnit,
+    ResetTarget,
+    LeaveSession,
+}
+
+impl Patience {
+    pub(crate) fn new(settings: &Settings) -> Patience {
+        Patience {
+            command: settings.command_time,
+            abort: settings.abort_time,
+            reset: settings.reset_time,
+            reconnect: settings.reconnect_time,
+        }
+    }
+
+    /// How long a rung has time to work.
+    pub(crate) fn for_rung(&self, rung: Rung) -> Duration {
+        match rung {
+            Rung::Wait => self.command,
+            Rung::AbortTask => self.abort,
+            Rung::ResetUnit | Rung::ResetTarget | Rung::LeaveSession => self.reset,
+        }
+    }
+}
+
+impl Rung {
+    /// The one above it. There is none above the last: a session that does not end when it is left is left again.
+    pub(crate) fn next(self) -> Rung {
+        match self {
+            Rung::Wait => Rung::AbortTask,
+            Rung::AbortTask => Rung::ResetUnit,
+            Rung::ResetUnit => Rung::ResetTarget,
+            Rung::ResetTarget | Rung::LeaveSession => Rung::LeaveSession,
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! How a session stands: up, down for a while, or over; which of its connections are lost, and who waits for that.
+//!
+//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again before
+//! the target has let go of it: when it has logged the connection out at our request by another one, or when the
+//! session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until then the loss
+//! is not *settled*.
+
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use iscsi::pdu::Cid;
+
+use crate::error::CommandError;
+
+/// How a session stands.
+pub(crate) struct Standing {
+    state: State,
+    /// How often it was begun again.
+    epoch: u64,
+    /// Connections that the session had and is to have again.
+    lost: Vec<Lost>,
+    /// Woken when losses are settled, or never will be.
+    settled: Vec<Waker>,
+    /// Whoever brings lost connections back.
+    keeper: Option<Waker>,
+    /// What the target wants us to wait before we come back.
+    time2wait: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up {
+        since: Instant,
+    },
+    /// All connections are lost. Requests wait, until they are told not to any more.
+    Down {
+        since: Instant,
+        given_up: bool,
+    },
+    /// Nothing will bring it back. `settled`: nothing that was sent is under way.
+    Over {
+        settled: bool,
+    },
+}
+
+struct Lost {
+    cid: Cid,
+    settling: Settling,
+}
+
+/// How far the target is in letting go of a lost connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settling {
+    ToBeAsked,
+    Asked,
+    Settled,
+}
+
+/// What there is to be done about a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Nothing any more.
+    Over,
+    /// It has lost its last connection. To wait so long before it is begun again.
+    SessionLost { time2wait: Duration },
+    /// It has lost this one, and the target has let go of it.
+    ConnectionLost(Cid),
+}
+
+impl Standing {
+    /// Begins as a session that is up.
+    pub(crate) fn new(now: Instant) -> Standing {
+        Standing {
+            state: State::Up { since: now },
+            epoch: 0,
+            lost: Vec::new(),
+            settled: Vec::new(),
+            keeper: None,
+            time2wait: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over { .. })
+    }
+
+    /// Whether it will be up again before anybody loses patience, as far as is known.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self.state, State::Down { given_up: false, .. })
+    }
+
+    /// How long a request that wants something since `since` has waited for anything but the session.
+    pub(crate) fn waited(&self, since: Instant, now: Instant) -> Duration {
+        match self.state {
+            State::Up { since: up } => now.saturating_duration_since(since.max(up)),
+            State::Down { .. } | State::Over { .. } => Duration::ZERO,
+        }
+    }
+
+    // --- what happens
+
+    /// The target says how long it will take to be back.
+    pub(crate) fn wait_first(&mut self, time2wait: Duration) {
+        self.time2wait = time2wait;
+    }
+
+    /// A connection is lost, and others are not.
+    pub(crate) fn lose(&mut self, cid: Cid) {
+        self.lost.push(Lost { cid, settling: Settling::ToBeAsked });
+    }
+
+    /// The last connection is lost.
+    pub(crate) fn lose_all(&mut self, now: Instant) {
+        self.state = State::Down { since: now, given_up: false };
+        self.wake_keeper();
+    }
+
+    /// The session will not come back.
+    pub(crate) fn end(&mut self, settled: bool) {
+        self.state = State::Over { settled: settled && self.is_settled() };
+        self.settled.drain(..).for_each(Waker::wake);
+        self.wake_keeper();
+    }
+
+    /// The session was begun again, and what was sent before has ended for certain. Gives how long it was away.
+    pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
+        let away = match self.state {
+            State::Down { since, .. } => now.saturating_duration_since(since),
+            State::Up { .. } | State::Over { .. } => Duration::ZERO,
+        };
+        self.state = State::Up { since: now };
+        self.epoch += 1;
+        self.lost.clear();
+        self.time2wait = Duration::ZERO;
+        self.settled.drain(..).for_each(Waker::wake);
+        away
+    }
+
+    /// A lost connection that the target has yet to be asked about. It counts as asked from now on.
+    pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
+        let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::ToBeAsked)?;
+        lost.settling = Settling::Asked;
+        Some(lost.cid)
+    }
+
+    /// Nobody could be asked, or nobody answered.
+    pub(crate) fn not_settled(&mut self, cid: Cid) {
+        self.mark(cid, Settling::ToBeAsked);
+    }
+
+    /// The target has let go of a lost connection.
+    pub(crate) fn settle(&mut self, cid: Cid) {
+        self.mark(cid, Settling::Settled);
+        if self.is_settled() {
+            self.settled.drain(..).for_each(Waker::wake);
+        }
+        self.wake_keeper();
+    }
+
+    fn mark(&mut self, cid: Cid, settling: Settling) {
+        self.lost.iter_mut().filter(|lost| lost.cid == cid).for_each(|lost| lost.settling = settling);
+    }
+
+    /// A lost connection is back, or one that there never was is there.
+    pub(crate) fn joined(&mut self, cid: Cid) {
+        self.lost.retain(|lost| lost.cid != cid);
+    }
+
+    /// A connection that the session is to have, and of which the target knows nothing.
+    pub(crate) fn lacks(&mut self, cid: Cid) {
+        self.lost.push(Lost { cid, settling: Settling::Settled });
+        self.wake_keeper();
+    }
+
+    /// Requests have waited long enough, for now. Whether that is news.
+    pub(crate) fn give_up_after(&mut self, patience: Duration, now: Instant) -> bool {
+        match &mut self.state {
+            State::Down { since, given_up }
+                if !*given_up && now.saturating_duration_since(*since) >= patience =>
+            {
+                *given_up = true;
+                self.settled.drain(..).for_each(Waker::wake);
+                true
+            }
+            State::Down { .. } | State::Up { .. } | State::Over { .. } => false,
+        }
+    }
+
+    // --- who waits
+
+    /// Whether nothing that was lost can reach the medium any more.
+    fn is_settled(&self) -> bool {
+        match self.state {
+            State::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
+            State::Down { .. } => false,
+            State::Over { settled } => settled,
+        }
+    }
+
+    /// Ready when lost commands may be sent again; an error if there is no session any more to send them by.
+    pub(crate) fn poll_usable(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
+        match self.state {
+            State::Up { .. } => self.poll_settled(waker),
+            State::Down { given_up: false, .. } => self.poll_settled(waker),
+            State::Down { given_up: true, .. } | State::Over { .. } => {
+                Poll::Ready(Err(CommandError::ConnectionLost))
+            }
+        }
+    }
+
+    /// Ready when nothing that was lost can reach the medium any more; an error if nobody will ever know.
+    pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
+        match self.state {
+            _ if self.is_settled() => Poll::Ready(Ok(())),
+            State::Over { .. } | State::Down { given_up: true, .. } => {
+                Poll::Ready(Err(CommandError::ConnectionLost))
+            }
+            State::Up { .. } | State::Down { .. } => {
+                self.settled.push(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What there is to be done.
+    pub(crate) fn poll_trouble(&mut self, waker: &Waker) -> Poll<Trouble> {
+        match self.state {
+            State::Over { .. } => return Poll::Ready(Trouble::Over),
+            State::Down { .. } => return Poll::Ready(Trouble::SessionLost { time2wait: self.time2wait }),
+            State::Up { .. } => {}
+        }
+        match self.lost.iter().find(|lost| lost.settling == Settling::Settled) {
+            Some(lost) => Poll::Ready(Trouble::ConnectionLost(lost.cid)),
+            None => {
+                self.keeper = Some(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ready when there is something else to be done than `trouble`, at which somebody is.
+    pub(crate) fn poll_worse(&mut self, trouble: Trouble, waker: &Waker) -> Poll<()> {
+        let is_worse = match self.state {
+            State::Over { .. } => true,
+            State::Down { .. } => matches!(trouble, Trouble::ConnectionLost(_)),
+            State::Up { .. } => false,
+        };
+        if is_worse {
+            return Poll::Ready(());
+        }
+        self.keeper = Some(waker.clone());
+        Poll::Pending
+    }
+
+    fn wake_keeper(&mut self) {
+        self.keeper.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scene {
+        standing: Standing,
+        begun: Instant,
+    }
+
+    fn scene() -> Scene {
+        let begun = Instant::now();
+        Scene { standing: Standing::new(begun), begun }
+    }
+
+    impl Scene {
+        fn at(&self, seconds: u64) -> Instant {
+            self.begun + Duration::from_secs(seconds)
+        }
+
+        fn usable(&mut self) -> Option<bool> {
+            match self.standing.poll_usable(Waker::noop()) {
+                Poll::Ready(outcome) => Some(outcome.is_ok()),
+                Poll::Pending => None,
+            }
+        }
+
+        fn trouble(&mut self) -> Option<Trouble> {
+            match self.standing.poll_trouble(Waker::noop()) {
+                Poll::Ready(trouble) => Some(trouble),
+                Poll::Pending => None,
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_on_a_lost_connection_waits_until_the_target_has_let_go_of_it() {
+        let mut scene = scene();
+        scene.standing.lose(Cid(2));
+        assert_eq!((scene.usable(), scene.trouble()), (None, None));
+        assert_eq!(scene.standing.next_to_settle(), Some(Cid(2)));
+        assert_eq!(scene.standing.next_to_settle(), None, "it was asked");
+        scene.standing.settle(Cid(2));
+        assert_eq!(scene.usable(), Some(true));
+        assert_eq!(scene.trouble(), Some(Trouble::ConnectionLost(Cid(2))));
+        scene.standing.joined(Cid(2));
+        assert_eq!(scene.trouble(), None);
+    }
+
+    #[test]
+    fn a_target_that_could_not_be_asked_is_asked_again() {
+        let mut scene = scene();
+        scene.standing.lose(Cid(1));
+        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
+        scene.standing.not_settled(Cid(1));
+        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
+    }
+
+    #[test]
+    fn a_session_that_is_begun_again_settles_every_loss() {
+        let mut scene = scene();
+        scene.standing.lose(Cid(1));
+        scene.standing.lose_all(scene.at(1));
+        assert_eq!(scene.usable(), None);
+        assert_eq!(scene.standing.reinstated(scene.at(4)), Duration::from_secs(3));
+        assert_eq!((scene.usable(), scene.trouble(), scene.standing.epoch()), (Some(true), None, 1));
+    }
+
+    #[test]
+    fn requests_wait_for_a_lost_session_as_long_as_they_are_told_to() {
+        let mut scene = scene();
+        scene.standing.lose_all(scene.at(10));
+        assert!(!scene.standing.give_up_after(Duration::from_secs(5), scene.at(14)));
+        assert!(scene.standing.is_awaited());
+        assert!(scene.standing.give_up_after(Duration::from_secs(5), scene.at(15)));
+        assert_eq!((scene.usable(), scene.standing.is_awaited()), (Some(false), false));
+        assert!(!scene.standing.give_up_after(Duration::from_secs(5), scene.at(16)), "it is no news");
+        scene.standing.reinstated(scene.at(60));
+        assert_eq!(scene.usable(), Some(true));
+    }
+
+    #[test]
+    fn the_time_without_a_session_is_nobodys_waiting_time() {
+        let mut scene = scene();
+        let asked = scene.at(1);
+        scene.standing.lose_all(scene.at(2));
+        assert_eq!(scene.standing.waited(asked, scene.at(50)), Duration::ZERO);
+        scene.standing.reinstated(scene.at(60));
+        assert_eq!(scene.standing.waited(asked, scene.at(61)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn who_brings_a_connection_back_drops_it_when_the_session_is_lost() {
+        let mut scene = scene();
+        let one = Trouble::ConnectionLost(Cid(1));
+        assert!(scene.standing.poll_worse(one, Waker::noop()).is_pending());
+        scene.standing.lose_all(scene.at(1));
+        assert!(scene.standing.poll_worse(one, Waker::noop()).is_ready());
+        let all = Trouble::SessionLost { time2wait: Duration::ZERO };
+        assert!(scene.standing.poll_worse(all, Waker::noop()).is_pending());
+        scene.standing.end(false);
+        assert!(scene.standing.poll_worse(all, Waker::noop()).is_ready());
+    }
+
+    #[test]
+    fn what_a_session_that_broke_off_has_sent_is_never_known_to_have_ended() {
+        for (settled, expected) in [(true, true), (false, false)] {
+            let mut scene = scene();
+            scene.standing.end(settled);
+            assert_eq!(
+                scene.standing.poll_settled(Waker::noop()),
+                Poll::Ready(expected.then_some(()).ok_or(CommandError::ConnectionLost))
+            );
+            assert_eq!(scene.trouble(), Some(Trouble::Over));
+        }
+    }
+}
