@@ -172,7 +172,7 @@ fn of_login(why: &LoginFailure) -> Kind {
 fn of_command(error: CommandError) -> Kind {
     match error {
         CommandError::ConnectionLost | CommandError::TimedOut => Kind::Unreachable,
-        CommandError::Rejected => Kind::Failed,
+        CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => Kind::Failed,
         CommandError::TooLong => Kind::Refused,
     }
 }
