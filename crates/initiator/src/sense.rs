@@ -106,7 +106,9 @@ pub(crate) enum Verdict {
 pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing: bool) -> Verdict {
     match status {
         status::GOOD | status::CONDITION_MET => Verdict::Done,
-        status::CHECK_CONDITION => of_sense(sense.unwrap_or_default(), extent, writing),
+        status::CHECK_CONDITION => {
+            sense.map_or(unexplained(extent, writing), |sense| of_sense(sense, extent, writing))
+        }
         status::BUSY | status::TASK_SET_FULL => Verdict::AgainLater,
         status::TASK_ABORTED => Verdict::Again,
         status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
@@ -116,9 +118,19 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
     }
 }
 
+/// CHECK CONDITION without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for instance to a
+/// write onto a protected disk: nobody knows why, and certainly nothing was carried out.
+fn unexplained(extent: Extent, writing: bool) -> Verdict {
+    Verdict::Failed(of_the_medium(extent.lba, writing))
+}
+
+fn of_the_medium(lba: Lba, writing: bool) -> DeviceError {
+    if writing { DeviceError::Unwritable(lba) } else { DeviceError::Unreadable(lba) }
+}
+
 fn of_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
     let lba = sense.information.map_or(extent.lba, Lba);
-    let medium = if writing { DeviceError::Unwritable(lba) } else { DeviceError::Unreadable(lba) };
+    let medium = of_the_medium(lba, writing);
     match (sense.key, sense.code, sense.qualifier) {
         (0x0 | 0x1, _, _) => Verdict::Done, // NO SENSE, RECOVERED ERROR: it was carried out
         (0x2, 0x04, 0x01) => Verdict::AgainLater, // becoming ready
@@ -153,6 +165,14 @@ mod tests {
         assert_eq!(check(&fixed, false), Verdict::Failed(DeviceError::Unreadable(Lba(103))));
         let descriptor = [0x72, 3, 0x0c, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 104];
         assert_eq!(check(&descriptor, true), Verdict::Failed(DeviceError::Unwritable(Lba(104))));
+    }
+
+    /// Once it was taken for NO SENSE, and a write that istgt had refused for one that was done.
+    #[test]
+    fn a_failure_without_an_explanation_is_a_failure() {
+        for sense in [&[][..], &[0; 18]] {
+            assert_eq!(check(sense, true), Verdict::Failed(DeviceError::Unwritable(Lba(100))));
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) async fn attached(url: &str) -> RemoteLun {
     initiator::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"))
 }
 
-fn random(bytes: &mut [u8]) {
+pub(crate) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 

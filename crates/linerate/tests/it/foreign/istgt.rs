@@ -1,0 +1,153 @@
+//! istgt (Debian's package of that name), with a configuration of its own in a temporary folder.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::san::{Disk, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
+use crate::server::free_port;
+
+#[derive(Debug)]
+pub(super) struct Istgt {
+    daemon: Child,
+    port: u16,
+    /// Its configuration is here, and its disks.
+    folder: TempDir,
+}
+
+/// A section `[LogicalUnit]`, which is a target in istgt's words.
+struct Unit {
+    name: &'static str,
+    more: &'static str,
+}
+
+/// Block length, protection and limits are a target's here, not a LUN's, so each disk that has its own is a target.
+const UNITS: &[Unit] = &[
+    Unit { name: "disks", more: "LUN1 Storage {folder}/second 64MB" },
+    Unit { name: "fourki", more: "BlockLength 4096" },
+    Unit { name: "protected", more: "ReadOnly Yes" },
+    Unit { name: "locked", more: "AuthMethod CHAP" },
+    Unit { name: "narrow", more: "MaxRecvDataSegmentLength 512\n  FirstBurstLength 512" },
+];
+
+impl Istgt {
+    pub(super) fn start() -> Istgt {
+        let names: Vec<&str> = UNITS.iter().map(|unit| unit.name).chain(["second"]).collect();
+        let folder = images(&names);
+        let (port, control) = (free_port(), free_port());
+        write(&folder.path().join("istgt.conf"), &configuration(folder.path(), port, control));
+        let accounts =
+            format!("[AuthGroup1]\n  Auth \"{USER}\" \"{SECRET}\" \"{TARGET_USER}\" \"{TARGET_SECRET}\"\n");
+        write(&folder.path().join("auth.conf"), &accounts);
+        let daemon = daemon(folder.path());
+        let istgt = Istgt { daemon, port, folder };
+        istgt.until_it_listens();
+        istgt
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn place(disk: Disk) -> (&'static str, u16) {
+        match disk {
+            Disk::Plain => ("disks", 0),
+            Disk::Second => ("disks", 1),
+            Disk::FourKi => ("fourki", 0),
+            Disk::Protected => ("protected", 0),
+            Disk::Locked => ("locked", 0),
+            Disk::Narrow => ("narrow", 0),
+        }
+    }
+
+    fn until_it_listens(&self) {
+        let patience = || std::thread::sleep(Duration::from_millis(25)); // istgt announces it to its log alone
+        let listens = (0..200).any(|attempt| {
+            (attempt > 0).then(patience);
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        assert!(listens, "istgt does not listen: {log}");
+    }
+}
+
+impl Drop for Istgt {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill(); // it may have ended already
+        let _ = self.daemon.wait();
+    }
+}
+
+/// Runs in the foreground (-D). What it has to say goes to a file, for whoever looks into a failure.
+fn daemon(folder: &Path) -> Child {
+    let log = fs::File::create(folder.join("log")).expect("a temporary file");
+    Command::new("istgt")
+        .arg("-D")
+        .arg("-c")
+        .arg(folder.join("istgt.conf"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("another handle of it"))
+        .stderr(log)
+        .spawn()
+        .expect("istgt")
+}
+
+/// istgt reads its configuration only if nobody else may.
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).expect("a temporary file");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a file of our own");
+}
+
+/// Of what is here, istgt starts without nothing: the control portal least of all.
+fn configuration(folder: &Path, port: u16, control: u16) -> String {
+    let folder = folder.display().to_string();
+    let mut text = HEAD
+        .replace("{folder}", &folder)
+        .replace("{port}", &port.to_string())
+        .replace("{control}", &control.to_string());
+    for (number, unit) in (1..).zip(UNITS) {
+        let Unit { name, more } = unit;
+        text += &format!(
+            "[LogicalUnit{number}]\n  TargetName {name}\n  Mapping PortalGroup1 InitiatorGroup1\n  \
+             AuthGroup AuthGroup1\n  UseDigest Auto\n  UnitType Disk\n  QueueDepth 32\n  \
+             LUN0 Storage {folder}/{name} 64MB\n  {}\n",
+            more.replace("{folder}", &folder)
+        );
+    }
+    text
+}
+
+const HEAD: &str = "\
+[Global]
+  NodeBase iqn.2026-01.io.linerate.test
+  PidFile {folder}/pid
+  AuthFile {folder}/auth.conf
+  MediaDirectory {folder}
+  Timeout 30
+  NopInInterval 20
+  DiscoveryAuthMethod Auto
+  MaxSessions 64
+  MaxConnections 4
+  MaxR2T 32
+  MaxOutstandingR2T 16
+  FirstBurstLength 262144
+  MaxBurstLength 1048576
+  MaxRecvDataSegmentLength 262144
+  InitialR2T Yes
+  ImmediateData Yes
+[UnitControl]
+  AuthMethod None
+  AuthGroup AuthGroup1
+  Portal UC1 127.0.0.1:{control}
+  Netmask 127.0.0.1
+[PortalGroup1]
+  Portal DA1 127.0.0.1:{port}
+[InitiatorGroup1]
+  InitiatorName ALL
+  Netmask 127.0.0.0/8
+";

@@ -1,0 +1,113 @@
+//! Our initiator with other people's targets: the same scenes with our server, with tgt and with istgt.
+//!
+//! [`san`] starts a target of either make with the same [`Disk`]s behind it. A scene says what it [`Needs`] of a target
+//! and is played with every make that has it; what a make has not is in one table, [`CANNOT`], and is printed with
+//! its reason.
+
+mod accounts;
+mod istgt;
+mod san;
+mod shapes;
+mod terms;
+mod tgt;
+
+use std::time::Duration;
+
+use block::Slice;
+use initiator::{OpenError, RemoteLun, Url};
+
+use crate::remote::{in_a_world, random};
+use san::{Disk, San};
+
+/// Whose target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Make {
+    Linerate,
+    Tgt,
+    Istgt,
+}
+
+const MAKES: [Make; 3] = [Make::Linerate, Make::Tgt, Make::Istgt];
+
+/// What a scene needs of a target that not all of them have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// Nothing in particular.
+    Nothing,
+    /// A second connection in a session.
+    Connections,
+    /// CHAP with another hash than MD5.
+    StrongHash,
+    /// InitialR2T=No.
+    UnsolicitedData,
+    /// Sense data with every CHECK CONDITION.
+    Sense,
+    /// An answer to a READ that neither moves data nor says it does (R=0).
+    ReadWithoutData,
+}
+
+/// What they cannot do, and how that was found out.
+const CANNOT: &[(Make, Needs, &str)] = &[
+    (Make::Tgt, Needs::Connections, "tgt 1.0.85 answers MaxConnections=1, whatever is offered"),
+    (Make::Tgt, Needs::StrongHash, "tgt 1.0.85 knows MD5, and SHA-1 by the number that became SHA-256's"),
+    (Make::Istgt, Needs::StrongHash, "istgt 20111008 knows MD5 alone"),
+    (Make::Istgt, Needs::UnsolicitedData, "istgt 20111008 refuses a configuration with InitialR2T No"),
+    (Make::Istgt, Needs::Sense, "istgt 20111008 has none for LBA OUT OF RANGE and WRITE PROTECTED"),
+    (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
+];
+
+/// More than any scene takes; an initiator that hangs is a finding, not a test that never ends.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Plays a scene with every make of target that is installed here and has what it needs.
+fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
+    for make in MAKES {
+        if let Some((_, _, why)) = CANNOT.iter().find(|(who, what, _)| (*who, *what) == (make, needs)) {
+            eprintln!("not with {make:?}: {why}");
+        } else if let Some(san) = San::start(make) {
+            eprintln!("with {make:?}:"); // what is printed behind it is about this one
+            in_a_world(async { reactor::timeout(PATIENCE, scene(&san)).await }).expect("an end of the scene");
+        }
+    }
+}
+
+/// Logs in to a disk's target and looks at the disk.
+async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
+    let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    initiator::open(&url, random).await
+}
+
+async fn open(url: &str) -> RemoteLun {
+    try_open(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+/// Blocks that say where they belong and which writing of them this is.
+fn stamped(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) -> Slice {
+    use block::{BlockDevice, Buffer, Lba};
+    let block_bytes = lun.geometry().block_size.bytes() as usize;
+    let mut data = Buffer::zeroed(blocks as usize * block_bytes);
+    bench::pattern::stamp(&mut data, Lba(lba), block_bytes, generation);
+    data.share()
+}
+
+/// Writes blocks and reads them back.
+async fn round_trip(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) {
+    use block::{BlockDevice, Buffer, Durability, Extent, Lba};
+    let extent = Extent::new(lba, blocks);
+    let data = stamped(lun, lba, blocks, generation);
+    lun.write(extent, data, Durability::Cached).await.unwrap_or_else(|why| panic!("write {extent:?}: {why}"));
+    let length = lun.geometry().length(extent) as usize;
+    let read = lun.read(extent, Buffer::recycled(length)).await;
+    let read = read.unwrap_or_else(|why| panic!("read {extent:?}: {why}"));
+    let block_bytes = lun.geometry().block_size.bytes() as usize;
+    bench::pattern::check(&read, Lba(lba), block_bytes, generation)
+        .unwrap_or_else(|why| panic!("{extent:?}: {why}"));
+}
+
+#[test]
+fn what_a_make_cannot_do_is_said_once() {
+    for (at, (make, needs, why)) in CANNOT.iter().enumerate() {
+        eprintln!("{make:?} has no {needs:?}: {why}");
+        assert!(CANNOT[..at].iter().all(|(who, what, _)| (who, what) != (make, needs)));
+    }
+}

@@ -1,0 +1,154 @@
+//! A running target of any make, with the same disks.
+
+use tempfile::TempDir;
+
+use super::Make;
+use super::istgt::Istgt;
+use super::tgt::Tgt;
+use crate::program::installed;
+use crate::server::Server;
+
+/// The accounts of [`Disk::Locked`]. istgt takes secrets of 12 to 16 bytes.
+pub(super) const USER: &str = "joe";
+pub(super) const SECRET: &str = "the joe secret";
+pub(super) const TARGET_USER: &str = "san";
+pub(super) const TARGET_SECRET: &str = "the san secret";
+
+/// A disk's length in bytes.
+pub(super) const BYTES: u64 = 64 << 20;
+
+/// A disk that every target has. Where it is, only the target knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// Blocks of 512 bytes.
+    Plain,
+    /// Another one, at another LUN of the same target.
+    Second,
+    /// Blocks of 4096 bytes.
+    FourKi,
+    /// May not be written.
+    Protected,
+    /// Of a target that asks for CHAP, and answers it.
+    Locked,
+    /// Of a target that accepts data segments of 512 bytes at most.
+    Narrow,
+}
+
+/// A running target. It ends with the value.
+#[derive(Debug)]
+pub(super) struct San {
+    make: Make,
+    daemon: Daemon,
+}
+
+#[derive(Debug)]
+enum Daemon {
+    Linerate(Server),
+    Tgt(Tgt),
+    Istgt(Istgt),
+}
+
+impl San {
+    /// `None`, with the reason on standard error, if there is none of this make here.
+    pub(super) fn start(make: Make) -> Option<San> {
+        let daemon = match make {
+            Make::Linerate => Daemon::Linerate(Server::configured(OURS)?),
+            Make::Tgt => Daemon::Tgt(installed(&["tgtd", "tgtadm"]).then(Tgt::start)?),
+            Make::Istgt => Daemon::Istgt(installed(&["istgt"]).then(Istgt::start)?),
+        };
+        Some(San { make, daemon })
+    }
+
+    pub(super) fn make(&self) -> Make {
+        self.make
+    }
+
+    /// Its port on 127.0.0.1.
+    pub(super) fn port(&self) -> u16 {
+        match &self.daemon {
+            Daemon::Linerate(server) => server.port(),
+            Daemon::Tgt(tgt) => tgt.port(),
+            Daemon::Istgt(istgt) => istgt.port(),
+        }
+    }
+
+    /// The name of a disk's target, and the disk's LUN.
+    pub(super) fn place(&self, disk: Disk) -> (String, u16) {
+        let (target, lun) = match &self.daemon {
+            Daemon::Linerate(_) => ours(disk),
+            Daemon::Tgt(_) => Tgt::place(disk),
+            Daemon::Istgt(_) => Istgt::place(disk),
+        };
+        (format!("{PREFIX}{target}"), lun)
+    }
+
+    /// The URL of a disk, with `query` such as `?initial-r2t=yes` behind it.
+    pub(super) fn url(&self, disk: Disk, query: &str) -> String {
+        self.url_as("", disk, query)
+    }
+
+    /// The same with an account, such as `user%secret@`.
+    pub(super) fn url_as(&self, account: &str, disk: Disk, query: &str) -> String {
+        let (target, lun) = self.place(disk);
+        format!("iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}", self.port())
+    }
+
+    /// Lets initiators have these digests from now on: tgt must be told, and then insists.
+    pub(super) fn allow_digests(&self, header: &str, data: &str) {
+        if let Daemon::Tgt(tgt) = &self.daemon {
+            tgt.set("HeaderDigest", header);
+            tgt.set("DataDigest", data);
+        }
+    }
+}
+
+/// What all targets' names begin with.
+pub(super) const PREFIX: &str = "iqn.2026-01.io.linerate.test:";
+
+/// Files of a disk's length, without a byte of data.
+pub(super) fn images(names: &[&str]) -> TempDir {
+    let folder = TempDir::new().expect("a temporary folder");
+    for name in names {
+        let file = std::fs::File::create(folder.path().join(name)).expect("a temporary file");
+        file.set_len(BYTES).expect("room for a hole");
+    }
+    folder
+}
+
+fn ours(disk: Disk) -> (&'static str, u16) {
+    match disk {
+        Disk::Plain | Disk::Narrow => ("disks", 0),
+        Disk::Second => ("disks", 1),
+        Disk::FourKi => ("disks", 2),
+        Disk::Protected => ("disks", 3),
+        Disk::Locked => ("locked", 0),
+    }
+}
+
+const OURS: &str = r#"
+reactors = 2
+[volume.plain]
+spec = "ram:64MiB"
+[volume.second]
+spec = "ram:64MiB"
+[volume.fourki]
+spec = "ram:64MiB?block=4096"
+[volume.protected]
+spec = "ram:64MiB?readonly"
+[volume.locked]
+spec = "ram:64MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate.test:disks"
+lun = [
+    { lun = 0, volume = "plain" }, { lun = 1, volume = "second" },
+    { lun = 2, volume = "fourki" }, { lun = 3, volume = "protected" },
+]
+[[target]]
+name = "iqn.2026-01.io.linerate.test:locked"
+lun = [{ lun = 0, volume = "locked" }]
+[target.chap]
+mutual = { user = "san", secret = "the san secret" }
+[[target.chap.account]]
+user = "joe"
+secret = "the joe secret"
+"#;
