@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::error::{Ending, OpenError};
 use crate::login::{LoggedIn, Outcome, Random, chap, log_in, offers};
 use crate::lun::RemoteLun;
+use crate::nexus::Nexus;
 use crate::patience::Patience;
 use crate::recovery;
 use crate::remote_target::RemoteTarget;
@@ -64,6 +65,7 @@ pub(crate) struct Asking {
 pub(crate) struct Leading {
     address: SocketAddr,
     tsih: Tsih,
+    target_portal_group_tag: Option<u16>,
     parameters: Parameters,
 }
 
@@ -97,7 +99,7 @@ impl Asking {
     /// A session with all its connections, looked after until it is over.
     pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
         let (leading, machine, first) = self.lead().await?;
-        let session = Session::new(*machine, Patience::new(&self.settings));
+        let session = Session::new(*machine, self.nexus(&leading), Patience::new(&self.settings));
         join(&session, Cid(0), first);
         for cid in 1..self.connections(&leading) {
             let cmd_sn = session.parts().machine.cmd_sn();
@@ -116,10 +118,26 @@ impl Asking {
     /// Logs in to begin a session, or to begin it again.
     pub(crate) async fn lead(&self) -> Result<(Leading, Box<Machine>, LoggedIn), OpenError> {
         let (address, first) = self.first_connection(&self.leading_config()?).await?;
-        let leading =
-            Leading { address, tsih: first.attached.tsih, parameters: first.attached.parameters.clone() };
+        let leading = Leading {
+            address,
+            tsih: first.attached.tsih,
+            target_portal_group_tag: first.attached.target_portal_group_tag,
+            parameters: first.attached.parameters.clone(),
+        };
         let machine = Box::new(Machine::new(self.session_config(&first)));
         Ok((leading, machine, first))
+    }
+
+    /// Between whom the session is.
+    pub(crate) fn nexus(&self, leading: &Leading) -> Nexus {
+        Nexus {
+            initiator: self.initiator_name.to_string(),
+            isid: self.isid,
+            target: self.target_name.as_ref().map(Name::to_string).unwrap_or_default(),
+            target_portal_group_tag: leading.target_portal_group_tag,
+            tsih: leading.tsih,
+            address: leading.address,
+        }
     }
 
     /// Logs a further connection in.

@@ -44,7 +44,7 @@ async fn reinstate(
         session.unless_worse(trouble, attempts.pause()).await?;
         match session.unless_worse(trouble, asking.lead()).await? {
             Ok((leading, machine, first)) => {
-                let Stall { away, commands } = session.begin_again(*machine);
+                let Stall { away, commands } = session.begin_again(*machine, asking.nexus(&leading));
                 join(session, Cid(0), first);
                 tracing::warn!(
                     target = %asking,

@@ -17,6 +17,7 @@ use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::management::Management;
+use crate::nexus::Nexus;
 use crate::patience::Patience;
 use crate::session::{Order, Session, Shared};
 use crate::tasks::{Ended, Status, Transfer};
@@ -60,6 +61,11 @@ impl RemoteTarget {
     /// What the last leading login agreed on.
     pub fn parameters(&self) -> Parameters {
         self.shared.parameters().clone()
+    }
+
+    /// Between whom the session is, as of the last leading login.
+    pub fn nexus(&self) -> Nexus {
+        self.shared.nexus().clone()
     }
 
     /// How often the session was lost and begun again.

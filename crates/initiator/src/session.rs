@@ -21,6 +21,7 @@ use iscsi::pdu::{Lun, TaskManagementResult};
 use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::management::Management;
+use crate::nexus::Nexus;
 use crate::parts::{Parts, Stall, Submitted};
 use crate::patience::Patience;
 use crate::standing::Trouble;
@@ -49,16 +50,19 @@ pub(crate) struct Shared {
     epoch: AtomicU64,
     /// What the last leading login agreed on.
     parameters: Mutex<Parameters>,
+    /// Between whom that login was.
+    nexus: Mutex<Nexus>,
 }
 
 /// How long a target may take to agree to a logout.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
-    pub(crate) fn new(machine: Machine, patience: Patience) -> Rc<Session> {
+    pub(crate) fn new(machine: Machine, nexus: Nexus, patience: Patience) -> Rc<Session> {
         let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
+        let nexus = Mutex::new(nexus);
         let parts = RefCell::new(Parts::new(machine, reactor::now(), patience));
-        Rc::new(Session { parts, shared: Arc::new(Shared { epoch, parameters }) })
+        Rc::new(Session { parts, shared: Arc::new(Shared { epoch, parameters, nexus }) })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -66,8 +70,9 @@ impl Session {
     }
 
     /// The session was begun again, with this machine; the target has ended all that was sent before.
-    pub(crate) fn begin_again(&self, machine: Machine) -> Stall {
+    pub(crate) fn begin_again(&self, machine: Machine, nexus: Nexus) -> Stall {
         *self.shared.parameters() = machine.parameters().clone();
+        *self.shared.nexus() = nexus;
         let stall = self.parts().begin_again(reactor::now(), machine);
         self.shared.epoch.fetch_add(1, Relaxed);
         stall
@@ -157,6 +162,11 @@ impl Shared {
     pub(crate) fn parameters(&self) -> MutexGuard<'_, Parameters> {
         // Nobody panics while holding it: it is copied, and replaced.
         self.parameters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Between whom that login was.
+    pub(crate) fn nexus(&self) -> MutexGuard<'_, Nexus> {
+        self.nexus.lock().unwrap_or_else(PoisonError::into_inner) // likewise
     }
 }
 
