@@ -102,10 +102,10 @@ impl RemoteLun {
     /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
     /// comes between, which is for whoever shares the LUN to see to.
     async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
-        let mut patience = Patience::new();
+        let mut retries = Retries::new(self.target.patience().tries);
         loop {
-            let epoch = Some(self.epoch.load(Relaxed));
-            let ended = self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch }).await;
+            let (epoch, insists) = (Some(self.epoch.load(Relaxed)), retries.in_time > 1);
+            let ended = self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists }).await;
             transfer = ended.transfer;
             let status = match ended.outcome {
                 Ok(status) => status,
@@ -114,12 +114,13 @@ impl RemoteLun {
                     continue;
                 }
                 Err(CommandError::ConnectionLost) => {
-                    patience.once_more()?;
+                    retries.once_more()?;
                     self.target.usable().await?;
                     continue;
                 }
                 Err(CommandError::Aborted) => {
-                    patience.once_more()?;
+                    retries.in_time = retries.in_time.saturating_sub(1);
+                    retries.once_more()?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -127,8 +128,8 @@ impl RemoteLun {
             let sense = Sense::parse(&status.sense);
             match verdict(status.status, sense, what.extent, what.writing) {
                 Verdict::Done => return Ok(Done { status, transfer }),
-                Verdict::Again => patience.once_more()?,
-                Verdict::AgainLater => patience.pause(self.target.patience().command).await?,
+                Verdict::Again => retries.once_more()?,
+                Verdict::AgainLater => retries.pause(self.target.patience().command).await?,
                 Verdict::Failed(error) => return Err(error),
             }
             if sense.is_some_and(Sense::tells_of_change) {
@@ -364,8 +365,10 @@ struct Done {
 }
 
 /// How often a command is sent again.
-struct Patience {
+struct Retries {
     left: u32,
+    /// How often it may be sent for want of an answer.
+    in_time: u32,
     pause: Duration,
     /// Known from the first pause on: most commands never ask for the time.
     until: Option<Instant>,
@@ -380,9 +383,9 @@ const RUNS_MAX: usize = 256;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 
-impl Patience {
-    fn new() -> Patience {
-        Patience { left: TIMES_AT_ONCE, pause: PAUSE_FIRST, until: None }
+impl Retries {
+    fn new(in_time: u32) -> Retries {
+        Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
     }
 
     fn once_more(&mut self) -> Result<(), DeviceError> {

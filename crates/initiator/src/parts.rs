@@ -267,7 +267,8 @@ impl Parts {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
-                let beginning = Beginning { id, connection: wire.id, lun, transfer: order.transfer, until };
+                let Order { transfer, insists, .. } = order;
+                let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))
             }
             Err(SubmitError::NoRoom) => {

@@ -13,6 +13,8 @@ use crate::settings::Settings;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub(crate) command: Duration,
+    /// How often a block device's command is sent that does not end in its time.
+    pub(crate) tries: u32,
     pub(crate) abort: Duration,
     pub(crate) reset: Duration,
     /// How long requests wait for a lost session.
@@ -34,6 +36,7 @@ impl Patience {
     pub(crate) fn new(settings: &Settings) -> Patience {
         Patience {
             command: settings.command_time,
+            tries: settings.command_tries,
             abort: settings.abort_time,
             reset: settings.reset_time,
             reconnect: settings.reconnect_time,

@@ -95,7 +95,7 @@ impl RemoteTarget {
         cdb: Cdb,
         transfer: Transfer,
     ) -> Result<(Status, Transfer), CommandError> {
-        let ended = self.attempt(Order { lun, cdb, transfer, epoch: None }).await;
+        let ended = self.attempt(Order { lun, cdb, transfer, epoch: None, insists: false }).await;
         Ok((ended.outcome?, ended.transfer))
     }
 

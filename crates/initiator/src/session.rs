@@ -34,6 +34,8 @@ pub(crate) struct Order {
     pub(crate) transfer: Transfer,
     /// The session it is meant for, counted by reinstatements; `None` if any will do.
     pub(crate) epoch: Option<u64>,
+    /// Not to be told when the time is up: whoever asks waits until the command has ended, to send it again.
+    pub(crate) insists: bool,
 }
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its connections: when

@@ -90,6 +90,7 @@ struct Task {
     /// What was done last to end it, and until when that has time to work.
     rung: Rung,
     until: Instant,
+    insists: bool,
 }
 
 /// A command whose time is up, once more.
@@ -109,6 +110,8 @@ pub(crate) struct Beginning {
     pub(crate) transfer: Transfer,
     /// When its time is up.
     pub(crate) until: Instant,
+    /// Its waiter is not to be told then.
+    pub(crate) insists: bool,
 }
 
 enum State {
@@ -151,7 +154,7 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// A command was sent; `waker` is woken when it ends.
     pub(crate) fn insert(&mut self, beginning: Beginning, waker: Waker) -> Ticket {
-        let Beginning { id, connection, lun, transfer, until } = beginning;
+        let Beginning { id, connection, lun, transfer, until, insists } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
@@ -161,7 +164,7 @@ impl Tasks {
         }
         self.by_index[id.index()] = place;
         let (state, rung) = (State::Awaited(Some(waker)), Rung::Wait);
-        self.places[place] = Some(Task { id, connection, lun, transfer, state, rung, until });
+        self.places[place] = Some(Task { id, connection, lun, transfer, state, rung, until, insists });
         Ticket { place, id }
     }
 
@@ -250,13 +253,14 @@ impl Tasks {
     }
 
     /// Tells which commands' time is up, and what is to be done about each. The first time, that ends the wait for
-    /// it; the command is still under way.
+    /// it, unless its waiter insists; the command is still under way.
     pub(crate) fn climb(&mut self, now: Instant, patience: &Patience) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
             match &mut task.state {
                 State::Ended(_) => continue,
                 State::Expired(_) | State::Orphaned(_) => {}
+                State::Awaited(_) if task.insists => {}
                 State::Awaited(waker) => {
                     let waker = waker.take();
                     task.state = State::Expired(Orphan(self.orphans));
