@@ -1,5 +1,7 @@
 //! The commands a block device needs, as CDBs (SPC-4, SBC-3).
 
+use crate::verbs::StartStop;
+
 /// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
 pub type Cdb = [u8; 16];
 
@@ -78,6 +80,38 @@ pub fn synchronize_cache() -> Cdb {
 pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
     let mut cdb = over(0x93, lba, blocks);
     cdb[1] = u8::from(unmap) << 3;
+    cdb
+}
+
+/// REQUEST SENSE (SPC-4 6.39), for sense data in fixed format.
+pub fn request_sense(allocation_bytes: u8) -> Cdb {
+    let mut cdb = operation(0x03);
+    cdb[4] = allocation_bytes;
+    cdb
+}
+
+/// START STOP UNIT (SBC-3 5.25).
+pub fn start_stop(what: StartStop) -> Cdb {
+    let mut cdb = operation(0x1b);
+    cdb[4] = match what {
+        StartStop::Stop => 0,
+        StartStop::Start => 1, // START
+        StartStop::Eject => 2, // LOEJ
+        StartStop::Load => 2 | 1,
+    };
+    cdb
+}
+
+/// VERIFY(16) (SBC-3 5.33) of the medium alone.
+pub fn verify_16(lba: u64, blocks: u32) -> Cdb {
+    over(0x8f, lba, blocks)
+}
+
+/// SANITIZE (SBC-4 5.31): IMMED, AUSE and the service action in one byte.
+pub fn sanitize(flags_and_action: u8, parameter_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x48);
+    cdb[1] = flags_and_action;
+    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
 }
 

@@ -9,8 +9,9 @@ use block::DeviceError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
 
-use crate::sense::Sense;
+use crate::sense::{Sense, status_words};
 use crate::url::UrlError;
+use crate::verbs::device_type;
 
 /// Why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,16 +154,23 @@ impl fmt::Display for OpenError {
             OpenError::LoginTimedOut(address) => write!(f, "the login at {address} took too long"),
             OpenError::Redirected(address) => write!(f, "{address} sends us on too often"),
             OpenError::NoSuchLun(lun) => write!(f, "the target has no LUN {lun}"),
-            OpenError::NotADisk(kind) => write!(f, "the LUN is no disk: its device type is {kind:#04x}"),
-            OpenError::Command { name, error } => write!(f, "{name} failed: {error}"),
-            OpenError::Refused { name, status, sense: None } => {
-                write!(f, "{name} ended with status {status:#04x}")
+            OpenError::NotADisk(kind) => {
+                write!(f, "the LUN is no disk: its device type is {kind:#04x}, a {}", device_type(*kind))
             }
-            OpenError::Refused { name, sense: Some(Sense { key, code, qualifier, .. }), .. } => {
-                write!(f, "{name} was refused with sense {key:x}/{code:02x}/{qualifier:02x}")
+            OpenError::Command { name, error } => write!(f, "{name} failed: {error}"),
+            OpenError::Refused { name, status, sense } => {
+                write!(f, "the target refused {name}: {}", refusal(*status, *sense))
             }
             OpenError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
         }
+    }
+}
+
+/// What a target says with a command that it does not carry out.
+pub(crate) fn refusal(status: u8, sense: Option<Sense>) -> String {
+    match sense {
+        Some(sense) => sense.to_string(),
+        None => format!("{} (status {status:#04x})", status_words(status)),
     }
 }
 

@@ -37,6 +37,7 @@ mod standing;
 mod tasks;
 mod unit;
 mod url;
+pub mod verbs;
 
 pub use discovery::{Discovered, discover};
 pub use error::{CommandError, Ending, OpenError};
@@ -47,7 +48,7 @@ pub use management::Management;
 pub use nexus::Nexus;
 pub use open::{open, open_target};
 pub use remote_target::RemoteTarget;
-pub use sense::{Sense, status};
+pub use sense::{Pointer, Sense, status, status_words};
 pub use settings::{SettingError, Settings};
 pub use tasks::Transfer;
 pub use unit::{Answer, Unit};

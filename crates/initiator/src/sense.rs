@@ -1,6 +1,10 @@
-//! What a status and its sense data mean for a block device.
+//! What a status and its sense data mean for a block device, and what they say.
+
+mod words;
 
 use block::{DeviceError, Extent, Lba};
+
+pub use words::{Pointer, status_words};
 
 /// What a target says about a command it did not carry out (SPC-4 4.5), as far as anybody here asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -13,14 +17,18 @@ pub struct Sense {
     pub qualifier: u8,
     /// INFORMATION, if it is valid: the block at fault, for errors of the medium.
     pub information: Option<u64>,
+    /// SENSE KEY SPECIFIC, if it is valid: [`Sense::progress`] and [`Sense::pointer`] read it.
+    pub specific: Option<[u8; 3]>,
+    /// It is about an earlier command, one that had been answered already (SPC-4 4.5.5).
+    pub deferred: bool,
 }
 
 impl Sense {
     /// Reads fixed or descriptor format; `None` if `bytes` are neither.
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
         match bytes.first()? & 0x7f {
-            0x70 | 0x71 => Some(Sense::fixed(bytes)),
-            0x72 | 0x73 => Some(Sense::descriptor(bytes)),
+            form @ (0x70 | 0x71) => Some(Sense { deferred: form == 0x71, ..Sense::fixed(bytes) }),
+            form @ (0x72 | 0x73) => Some(Sense { deferred: form == 0x73, ..Sense::descriptor(bytes) }),
             _ => None,
         }
     }
@@ -35,27 +43,42 @@ impl Sense {
     fn fixed(bytes: &[u8]) -> Sense {
         let valid = byte(bytes, 0) & 0x80 != 0;
         let information = bytes.get(3..7).map(big_endian).filter(|_| valid);
-        Sense { key: byte(bytes, 2) & 0x0f, code: byte(bytes, 12), qualifier: byte(bytes, 13), information }
+        Sense {
+            key: byte(bytes, 2) & 0x0f,
+            code: byte(bytes, 12),
+            qualifier: byte(bytes, 13),
+            information,
+            specific: bytes.get(15..).and_then(specific),
+            deferred: false,
+        }
     }
 
     /// SPC-4 4.5.2.
     fn descriptor(bytes: &[u8]) -> Sense {
-        let (key, code, qualifier) = (byte(bytes, 1) & 0x0f, byte(bytes, 2), byte(bytes, 3));
+        let descriptors = bytes.get(8..).unwrap_or_default();
+        let valid = |body: &&[u8]| byte(body, 0) & 0x80 != 0;
         Sense {
-            key,
-            code,
-            qualifier,
-            information: information_descriptor(bytes.get(8..).unwrap_or_default()),
+            key: byte(bytes, 1) & 0x0f,
+            code: byte(bytes, 2),
+            qualifier: byte(bytes, 3),
+            information: find(descriptors, 0).filter(valid).and_then(|body| body.get(2..10)).map(big_endian),
+            specific: find(descriptors, 2).and_then(|body| specific(body.get(2..)?)),
+            deferred: false,
         }
     }
 }
 
-/// Finds the descriptor of type 0 (SPC-4 4.5.2.2) in a list of them.
-fn information_descriptor(mut descriptors: &[u8]) -> Option<u64> {
+/// SENSE KEY SPECIFIC, if its first bit, SKSV, says that it is one.
+fn specific(bytes: &[u8]) -> Option<[u8; 3]> {
+    bytes.first_chunk::<3>().copied().filter(|[flags, ..]| flags & 0x80 != 0)
+}
+
+/// What is behind the header of the descriptor of this type (SPC-4 table 29), in a list of them.
+fn find(mut descriptors: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, length, rest @ ..] = descriptors {
         let body = rest.get(..usize::from(*length))?;
-        if *kind == 0 {
-            return body.get(2..10).map(big_endian).filter(|_| byte(body, 0) & 0x80 != 0);
+        if *kind == wanted {
+            return Some(body);
         }
         descriptors = &rest[body.len()..];
     }

@@ -1,0 +1,206 @@
+//! Designators (SPC-4 7.8.6): the names by which a logical unit, its target and its ports are known, for ever and by
+//! everybody.
+
+use std::fmt;
+
+use super::fields::{Hex, elements, text, u8_at, u16_at, utf8};
+
+/// A name and what it is the name of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Designator {
+    /// What it names.
+    pub association: Association,
+    /// The name.
+    pub name: Name,
+}
+
+/// What a designator names (SPC-4 table 600).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Association {
+    /// The logical unit, by whichever port it is reached.
+    LogicalUnit,
+    /// The target port that was asked.
+    TargetPort,
+    /// The target device, with all its ports.
+    Target,
+    /// Reserved.
+    Unknown,
+}
+
+/// A name, by the authority that gave it (SPC-4 table 601).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// 0: whatever the vendor likes.
+    VendorSpecific(Vec<u8>),
+    /// 1: T10 vendor identification, and what that vendor likes.
+    T10 {
+        /// The vendor.
+        vendor: String,
+        /// The rest.
+        name: String,
+    },
+    /// 2: EUI-64 based, of 8, 12 or 16 bytes.
+    Eui64(Vec<u8>),
+    /// 3: NAA: IEEE Extended (2), Locally Assigned (3), IEEE Registered (5) of 8 bytes, and IEEE Registered Extended
+    /// (6) of 16.
+    Naa(Vec<u8>),
+    /// 4: which of the target's ports it is.
+    RelativeTargetPort(u16),
+    /// 5: the port's group, for asymmetric access.
+    TargetPortGroup(u16),
+    /// 6: the logical unit's group.
+    LogicalUnitGroup(u16),
+    /// 7: MD5 of other things, for want of a name.
+    Md5(Vec<u8>),
+    /// 8: a SCSI name string: an iSCSI name, with `,t,0x…` behind it for a port.
+    ScsiName(String),
+    /// 9: what the protocol says: a USB address, a PCIe routing ID.
+    ProtocolSpecific(Vec<u8>),
+    /// 10: a UUID.
+    Uuid([u8; 16]),
+    /// Any other, or one of those that is not of its length.
+    Other {
+        /// DESIGNATOR TYPE.
+        kind: u8,
+        /// DESIGNATOR.
+        bytes: Vec<u8>,
+    },
+}
+
+impl Designator {
+    /// Takes one apart; `None` if it is cut short.
+    pub fn parse(bytes: &[u8]) -> Option<Designator> {
+        let designator = bytes.get(4..4 + usize::from(*bytes.get(3)?))?;
+        let association = match bytes[1] >> 4 & 3 {
+            0 => Association::LogicalUnit,
+            1 => Association::TargetPort,
+            2 => Association::Target,
+            _ => Association::Unknown,
+        };
+        Some(Designator { association, name: Name::parse(bytes[1] & 0x0f, designator) })
+    }
+
+    /// A list of them; it ends at the first that is cut short.
+    pub fn list(bytes: &[u8]) -> Vec<Designator> {
+        let length = |rest: &[u8]| Some(4 + usize::from(*rest.get(3)?));
+        elements(bytes, length).filter_map(Designator::parse).collect()
+    }
+}
+
+impl Name {
+    fn parse(kind: u8, bytes: &[u8]) -> Name {
+        let owned = bytes.to_vec();
+        match (kind, bytes.len()) {
+            (0, _) => Name::VendorSpecific(owned),
+            (1, 8..) => Name::T10 { vendor: text(bytes, 0..8), name: text(bytes, 8..bytes.len()) },
+            (2, 8 | 12 | 16) => Name::Eui64(owned),
+            (3, length) if length == naa_bytes(bytes) => Name::Naa(owned),
+            (4, 4) => Name::RelativeTargetPort(u16_at(bytes, 2)),
+            (5, 4) => Name::TargetPortGroup(u16_at(bytes, 2)),
+            (6, 4) => Name::LogicalUnitGroup(u16_at(bytes, 2)),
+            (7, 16) => Name::Md5(owned),
+            (8, _) => Name::ScsiName(utf8(bytes)),
+            (9, _) => Name::ProtocolSpecific(owned),
+            (10, 18) => {
+                bytes.last_chunk().map_or(Name::Other { kind, bytes: owned }, |uuid| Name::Uuid(*uuid))
+            }
+            (kind, _) => Name::Other { kind, bytes: owned },
+        }
+    }
+}
+
+/// How long an NAA designator is, by its first half byte (SPC-4 table 606).
+fn naa_bytes(bytes: &[u8]) -> usize {
+    match u8_at(bytes, 0) >> 4 {
+        2 | 3 | 5 => 8,
+        6 => 16,
+        _ => usize::MAX,
+    }
+}
+
+/// `naa.600…`, `eui.…`, `t10.…` as multipath tools and operating systems write them.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::VendorSpecific(bytes) => write!(f, "vendor.{}", Hex(bytes)),
+            Name::T10 { vendor, name } => write!(f, "t10.{vendor} {name}"),
+            Name::Eui64(bytes) => write!(f, "eui.{}", Hex(bytes)),
+            Name::Naa(bytes) => write!(f, "naa.{}", Hex(bytes)),
+            Name::RelativeTargetPort(port) => write!(f, "relative target port {port}"),
+            Name::TargetPortGroup(group) => write!(f, "target port group {group}"),
+            Name::LogicalUnitGroup(group) => write!(f, "logical unit group {group}"),
+            Name::Md5(bytes) => write!(f, "md5.{}", Hex(bytes)),
+            Name::ScsiName(name) => f.write_str(name),
+            Name::ProtocolSpecific(bytes) => write!(f, "protocol-specific {}", Hex(bytes)),
+            Name::Uuid(bytes) => {
+                let [a, b, c, d, e] = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
+                write!(f, "uuid.{}-{}-{}-{}-{}", Hex(a), Hex(b), Hex(c), Hex(d), Hex(e))
+            }
+            Name::Other { kind, bytes } => write!(f, "designator of type {kind}: {}", Hex(bytes)),
+        }
+    }
+}
+
+impl fmt::Display for Association {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Association::LogicalUnit => "logical unit",
+            Association::TargetPort => "target port",
+            Association::Target => "target",
+            Association::Unknown => "unknown",
+        })
+    }
+}
+
+impl fmt::Display for Designator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.association, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn named(code: [u8; 2], bytes: &[u8]) -> String {
+        let head = [code[0], code[1], 0, bytes.len() as u8];
+        Designator::parse(&[&head, bytes].concat()).unwrap().to_string()
+    }
+
+    #[test]
+    fn every_kind_has_its_words() {
+        assert_eq!(named([1, 0x03], &[0x50, 1, 2, 3, 4, 5, 6, 7]), "logical unit: naa.5001020304050607");
+        assert_eq!(named([1, 0x03], &[0x60; 16]), format!("logical unit: naa.{}", "60".repeat(16)));
+        assert_eq!(named([1, 0x02], &[7; 8]), format!("logical unit: eui.{}", "07".repeat(8)));
+        assert_eq!(named([2, 0x01], b"IET     disk 1"), "logical unit: t10.IET disk 1");
+        assert_eq!(named([0x51, 0x94], &[0, 0, 1, 2]), "target port: relative target port 258");
+        assert_eq!(named([0x51, 0x95], &[0, 0, 0, 3]), "target port: target port group 3");
+        assert_eq!(named([0x01, 0x06], &[0, 0, 0, 4]), "logical unit: logical unit group 4");
+        assert_eq!(named([0x53, 0xa8], b"iqn.2026-01.io:x\0\0\0\0"), "target: iqn.2026-01.io:x");
+        let uuid = [&[0x10, 0][..], &(0u8..16).collect::<Vec<_>>()].concat();
+        assert_eq!(named([1, 0x0a], &uuid), "logical unit: uuid.00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+
+    #[test]
+    fn a_name_of_the_wrong_length_is_shown_as_it_is() {
+        assert_eq!(named([1, 0x03], &[0x50, 1]), "logical unit: designator of type 3: 5001");
+        assert_eq!(named([1, 0x04], &[1]), "logical unit: designator of type 4: 01");
+    }
+
+    #[test]
+    fn a_list_ends_where_it_is_cut_short() {
+        let list = [1, 3, 0, 8, 0x50, 1, 2, 3, 4, 5, 6, 7, 1, 3, 0, 8, 0x50];
+        assert_eq!(Designator::list(&list).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_read(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
+            for designator in Designator::list(&bytes) {
+                prop_assert!(!designator.to_string().chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Reading numbers and text out of bytes that may be cut short, and fields of any width out of pages.
+
+use std::fmt;
+use std::ops::Range;
+
+/// The big-endian number in a part of `bytes`, of at most eight bytes; what is missing at the end reads as zero, as
+/// SPC-4 4.2.5.6 has a short answer read.
+pub(crate) fn number(bytes: &[u8], part: Range<usize>) -> u64 {
+    part.fold(0, |value, at| value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
+}
+
+pub(crate) fn u8_at(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    number(bytes, at..at + 2) as u16
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    number(bytes, at..at + 4) as u32
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    number(bytes, at..at + 8)
+}
+
+/// Text in a part of `bytes`, without the blanks around it. What is not printable ASCII is shown as a dot: it goes
+/// to terminals.
+pub(crate) fn text(bytes: &[u8], part: Range<usize>) -> String {
+    let part = bytes.get(part.start..part.end.min(bytes.len())).unwrap_or_default();
+    let ends = part.iter().position(|byte| *byte == 0).unwrap_or(part.len());
+    let shown = |byte: &u8| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' };
+    part[..ends].iter().map(shown).collect::<String>().trim().to_owned()
+}
+
+/// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL; control characters are shown as dots.
+pub(crate) fn utf8(bytes: &[u8]) -> String {
+    let ends = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let text = String::from_utf8_lossy(&bytes[..ends]);
+    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+}
+
+/// Bytes as a person types them.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A list whose elements each tell their length in their header; ends at the first that is cut short.
+pub(crate) fn elements(
+    mut rest: &[u8],
+    length: impl Fn(&[u8]) -> Option<usize>,
+) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (element, behind) = rest.split_at_checked(length(rest)?.max(1))?;
+        rest = behind;
+        Some(element)
+    })
+}
+
+/// A field of a page, with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The standard's name in its short form, such as `WCE`.
+    pub name: &'static str,
+    /// What it says, in words and with its unit.
+    pub means: &'static str,
+    /// Its value; 1 is yes for what is yes or no.
+    pub value: u64,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {} ({})", self.name, self.value, self.means)
+    }
+}
+
+/// Where a field lies in a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldAt {
+    pub(crate) name: &'static str,
+    pub(crate) means: &'static str,
+    /// Of the page, whose first is its code.
+    byte: usize,
+    /// Its highest bit in that byte.
+    bit: u8,
+    /// Up to 64.
+    bits: u8,
+}
+
+impl FieldAt {
+    /// A field by its first byte, its highest bit there, and how many bits it has.
+    pub(crate) const fn new(
+        byte: usize,
+        bit: u8,
+        bits: u8,
+        name: &'static str,
+        means: &'static str,
+    ) -> FieldAt {
+        FieldAt { name, means, byte, bit, bits }
+    }
+
+    fn bytes(&self) -> usize {
+        (usize::from(7 - self.bit) + usize::from(self.bits)).div_ceil(8)
+    }
+
+    /// Bits behind it in its last byte.
+    fn shift(&self) -> usize {
+        self.bytes() * 8 - usize::from(7 - self.bit) - usize::from(self.bits)
+    }
+
+    fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.bits)
+    }
+
+    /// Its value; `None` if the page ends before it.
+    pub(crate) fn read(&self, page: &[u8]) -> Option<u64> {
+        let bytes = page.get(self.byte..self.byte + self.bytes())?;
+        Some(number(bytes, 0..bytes.len()) >> self.shift() & self.mask())
+    }
+}
+
+/// The fields of a page, as far as it goes.
+pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {
+    let field = |at: &FieldAt| Some(Field { name: at.name, means: at.means, value: at.read(page)? });
+    layout.iter().filter_map(field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_read_where_it_lies() {
+        let page = [0x08, 0x12, 0b0000_0100, 0, 0xff, 0xff];
+        assert_eq!(FieldAt::new(2, 2, 1, "WCE", "").read(&page), Some(1));
+        assert_eq!(FieldAt::new(2, 0, 1, "RCD", "").read(&page), Some(0));
+        assert_eq!(FieldAt::new(4, 7, 16, "", "").read(&page), Some(0xffff));
+        assert_eq!(FieldAt::new(5, 7, 16, "", "").read(&page), None);
+    }
+
+    #[test]
+    fn text_for_a_terminal_has_no_escapes() {
+        assert_eq!(text(b"  disk\x1b[2J ", 0..12), "disk.[2J");
+        assert_eq!(text(b"ab", 0..8), "ab");
+        assert_eq!(text(b"ab", 5..8), "");
+        assert_eq!(utf8(b"iqn.2026\x1b\0\0"), "iqn.2026.");
+    }
+
+    #[test]
+    fn a_list_ends_where_an_element_is_cut_short() {
+        let list = [2, 0xaa, 3, 0xbb, 0xbb, 9, 0xcc];
+        let found: Vec<&[u8]> = elements(&list, |rest| rest.first().map(|n| usize::from(*n))).collect();
+        assert_eq!(found, [&[2, 0xaa][..], &[3, 0xbb, 0xbb]]);
+        assert_eq!(elements(&[0; 3], |rest| rest.first().map(|n| usize::from(*n))).count(), 3);
+    }
+}

@@ -1,0 +1,120 @@
+//! Who a logical unit is, so that it is known again after a reconnect.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::designator::{Association, Name};
+use super::vpd::VpdContent;
+use super::{Designator, VerbError};
+use crate::unit::Unit;
+
+/// What a logical unit is known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The names of the logical unit in its Device Identification page.
+    Designators(BTreeSet<Name>),
+    /// Its serial number, for want of better.
+    Serial(String),
+    /// It tells nothing.
+    Unknown,
+}
+
+impl Identity {
+    fn of(designators: Vec<Designator>) -> Option<Identity> {
+        let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
+        // A group is no name: other logical units are in it.
+        let names: BTreeSet<Name> =
+            unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
+        (!names.is_empty()).then_some(Identity::Designators(names))
+    }
+
+    /// Whether both are the same logical unit, as far as anybody can tell: they share a name. A unit that has none is
+    /// the same as any other that has none.
+    pub fn is_same_device(&self, other: &Identity) -> bool {
+        match (self, other) {
+            (Identity::Designators(ours), Identity::Designators(theirs)) => !ours.is_disjoint(theirs),
+            (ours, theirs) => ours == theirs,
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Designators(names) => {
+                let words: Vec<String> = names.iter().map(Name::to_string).collect();
+                f.write_str(&words.join(", "))
+            }
+            Identity::Serial(serial) => write!(f, "serial number {serial}"),
+            Identity::Unknown => write!(f, "a device without a name"),
+        }
+    }
+}
+
+impl Unit {
+    /// Asks who is there: the unit's names, else its serial number. A target that has neither is no error.
+    pub async fn identity(&self) -> Result<Identity, VerbError> {
+        let pages = self.vpd_pages().await.or_else(unless_refused)?;
+        if pages.contains(&0x83)
+            && let VpdContent::Designators(designators) = self.content(0x83).await?
+            && let Some(identity) = Identity::of(designators)
+        {
+            return Ok(identity);
+        }
+        if pages.contains(&0x80)
+            && let VpdContent::SerialNumber(serial) = self.content(0x80).await?
+            && !serial.is_empty()
+        {
+            return Ok(Identity::Serial(serial));
+        }
+        Ok(Identity::Unknown)
+    }
+
+    /// What a page says; nothing if it is refused.
+    async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
+        self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
+    }
+}
+
+/// A refusal says that there is nothing; a lost connection says nothing.
+fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
+    match error {
+        VerbError::Refused { .. } | VerbError::Nonsense(_) => Ok(T::default()),
+        VerbError::Lost(_) | VerbError::OutOfRange(_) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn designator(association: Association, name: Name) -> Designator {
+        Designator { association, name }
+    }
+
+    #[test]
+    fn a_unit_is_known_by_its_own_names_and_not_by_its_port() {
+        let naa = Name::Naa(vec![0x60; 16]);
+        let by_port = |port| {
+            Identity::of(vec![
+                designator(Association::LogicalUnit, naa.clone()),
+                designator(Association::TargetPort, Name::RelativeTargetPort(port)),
+            ])
+        };
+        assert_eq!(by_port(1), by_port(2));
+        assert!(
+            Identity::of(vec![designator(Association::TargetPort, Name::RelativeTargetPort(1))]).is_none()
+        );
+    }
+
+    #[test]
+    fn one_name_in_common_is_enough_and_none_is_not() {
+        let known = |names: &[u8]| {
+            Identity::Designators(names.iter().map(|name| Name::Eui64(vec![*name; 8])).collect())
+        };
+        assert!(known(&[1, 2]).is_same_device(&known(&[2, 3])));
+        assert!(!known(&[1]).is_same_device(&known(&[2])));
+        assert!(!known(&[1]).is_same_device(&Identity::Unknown));
+        assert!(!Identity::Serial("1".into()).is_same_device(&Identity::Serial("2".into())));
+    }
+}

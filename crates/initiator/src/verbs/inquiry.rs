@@ -1,0 +1,153 @@
+//! INQUIRY (SPC-4 6.6): what a logical unit is.
+
+use super::VerbError;
+use super::fields::{text, u8_at, u16_at};
+use crate::cdb;
+use crate::unit::Unit;
+
+/// The standard data (SPC-4 6.6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// PERIPHERAL QUALIFIER: 0 if a device is there, 1 if one could be, 3 if none can.
+    pub qualifier: u8,
+    /// PERIPHERAL DEVICE TYPE: [`device_type`] has its name.
+    pub device_type: u8,
+    /// The medium can be taken out.
+    pub removable: bool,
+    /// VERSION: 6 is SPC-4, 7 SPC-5.
+    pub version: u8,
+    /// T10 VENDOR IDENTIFICATION.
+    pub vendor: String,
+    /// PRODUCT IDENTIFICATION.
+    pub product: String,
+    /// PRODUCT REVISION LEVEL.
+    pub revision: String,
+    /// TPGS: 1 and 3 if the target changes the access states of its ports by itself, 2 and 3 if it can be told to.
+    pub target_port_groups: u8,
+    /// 3PC: it knows EXTENDED COPY and its like.
+    pub third_party_copy: bool,
+    /// PROTECT: it can hold protection information.
+    pub protection: bool,
+    /// CMDQUE: it takes several commands at a time.
+    pub command_queuing: bool,
+    /// VERSION DESCRIPTORS: the standards it claims, by their numbers (SPC-4 table 145).
+    pub standards: Vec<u16>,
+}
+
+impl Inquiry {
+    /// Takes the answer apart; `None` if it is too short to say anything.
+    pub fn parse(data: &[u8]) -> Option<Inquiry> {
+        let first = *data.get(..5)?.first()?;
+        Some(Inquiry {
+            qualifier: first >> 5,
+            device_type: first & 0x1f,
+            removable: data[1] & 0x80 != 0,
+            version: data[2],
+            vendor: text(data, 8..16),
+            product: text(data, 16..32),
+            revision: text(data, 32..36),
+            target_port_groups: u8_at(data, 5) >> 4 & 3,
+            third_party_copy: u8_at(data, 5) & 0x08 != 0,
+            protection: u8_at(data, 5) & 0x01 != 0,
+            command_queuing: u8_at(data, 7) & 0x02 != 0,
+            standards: (58..74).step_by(2).map(|at| u16_at(data, at)).filter(|number| *number != 0).collect(),
+        })
+    }
+
+    /// Whether something answers at this address.
+    pub fn is_there(&self) -> bool {
+        self.qualifier == 0
+    }
+
+    /// The version of SPC that it claims, by name.
+    pub fn version_name(&self) -> &'static str {
+        match self.version {
+            0 => "no standard",
+            3 => "SPC",
+            4 => "SPC-2",
+            5 => "SPC-3",
+            6 => "SPC-4",
+            7 => "SPC-5",
+            8 => "SPC-6",
+            _ => "an unknown version",
+        }
+    }
+}
+
+/// The name of a PERIPHERAL DEVICE TYPE (SPC-4 table 142).
+pub fn device_type(code: u8) -> &'static str {
+    match code & 0x1f {
+        0x00 => "disk",
+        0x01 => "tape",
+        0x02 => "printer",
+        0x03 => "processor",
+        0x04 => "write-once device",
+        0x05 => "CD or DVD",
+        0x07 => "optical memory",
+        0x08 => "medium changer",
+        0x0c => "storage array controller",
+        0x0d => "enclosure",
+        0x0e => "simplified disk",
+        0x0f => "optical card",
+        0x10 => "bridge controller",
+        0x11 => "object storage",
+        0x12 => "automation drive interface",
+        0x13 => "security manager",
+        0x14 => "zoned disk",
+        0x1e => "well-known logical unit",
+        0x1f => "unknown device, or none",
+        _ => "device of a reserved type",
+    }
+}
+
+const NAME: &str = "INQUIRY";
+/// The fixed fields and the version descriptors; vendors' own follow.
+const BYTES: u16 = 96;
+
+impl Unit {
+    /// Asks what is there. A target answers this for any LUN, and while the unit is not ready.
+    pub async fn inquiry(&self) -> Result<Inquiry, VerbError> {
+        let data = self.ask(NAME, cdb::inquiry(None, BYTES), usize::from(BYTES)).await?;
+        Inquiry::parse(&data).ok_or(VerbError::Nonsense(NAME))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What tgt 1.0.85 says of a disk, as far as it matters.
+    fn tgt() -> Vec<u8> {
+        let mut data = vec![0, 0, 5, 2, 61, 0, 0, 2];
+        data.extend(b"IET     VIRTUAL-DISK    0001");
+        data.resize(58, 0);
+        data.extend([0x09, 0x60, 0x03, 0x00]);
+        data.resize(66, 0);
+        data
+    }
+
+    #[test]
+    fn a_disk_introduces_itself() {
+        let disk = Inquiry::parse(&tgt()).unwrap();
+        assert_eq!((disk.vendor.as_str(), disk.product.as_str()), ("IET", "VIRTUAL-DISK"));
+        assert_eq!((disk.is_there(), device_type(disk.device_type)), (true, "disk"));
+        assert_eq!((disk.version_name(), disk.command_queuing), ("SPC-3", true));
+        assert_eq!(disk.standards, [0x0960, 0x0300]);
+    }
+
+    #[test]
+    fn an_empty_address_says_so() {
+        let empty = Inquiry::parse(&[0x7f, 0, 5, 2, 0]).unwrap();
+        assert!(!empty.is_there());
+        assert_eq!(empty.vendor, "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
+            prop_assert_eq!(Inquiry::parse(&bytes).is_some(), bytes.len() >= 5);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! SCSI commands by name, as methods of a [`Unit`], and their answers as values and in words.
+//!
+//! Every file is a family of commands. Those that ask have a decoder, a pure function over bytes that anybody may have
+//! sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
+//! [`VerbError::Nonsense`] where it means nothing without. What is not here can be sent by [`Unit::command`].
+
+mod designator;
+mod fields;
+mod identity;
+mod inquiry;
+mod medium;
+mod transport_id;
+mod vpd;
+
+use std::fmt;
+use std::time::Duration;
+
+use block::{Buffer, Slice};
+
+use crate::cdb::Cdb;
+use crate::error::{CommandError, refusal};
+use crate::sense::{Sense, status};
+use crate::tasks::{Status, Transfer};
+use crate::unit::Unit;
+
+pub use designator::{Association, Designator, Name};
+pub use fields::Field;
+pub use identity::Identity;
+pub use inquiry::{Inquiry, device_type};
+pub use medium::{Sanitize, SanitizeManner, StartStop};
+pub use transport_id::TransportId;
+pub use vpd::{BlockLimits, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerbError {
+    /// Nobody knows what became of it.
+    Lost(CommandError),
+    /// The target said no.
+    Refused {
+        /// The command, by the standard's name.
+        name: &'static str,
+        /// Its status (SAM-5 table 45).
+        status: u8,
+        /// What the target said with it.
+        sense: Option<Sense>,
+    },
+    /// The answer to this command means nothing.
+    Nonsense(&'static str),
+    /// The command has no room for what it is to say: a block beyond what it can address, too many at once.
+    OutOfRange(&'static str),
+}
+
+impl VerbError {
+    /// Whether the target does not know the command, or not what was asked of it.
+    pub fn is_unsupported(&self) -> bool {
+        // ILLEGAL REQUEST: INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB or IN PARAMETER LIST.
+        matches!(self, VerbError::Refused { sense: Some(Sense { key: 5, code: 0x20 | 0x24 | 0x26, .. }), .. })
+    }
+}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VerbError::Lost(error) => error.fmt(f),
+            VerbError::Refused { name, status, sense } => {
+                write!(f, "the target refused {name}: {}", refusal(*status, *sense))
+            }
+            VerbError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
+            VerbError::OutOfRange(name) => write!(f, "{name} cannot say that: a number is too large for it"),
+        }
+    }
+}
+
+impl std::error::Error for VerbError {}
+
+impl From<CommandError> for VerbError {
+    fn from(error: CommandError) -> VerbError {
+        VerbError::Lost(error)
+    }
+}
+
+/// Unit attentions queue up, one for each thing that has happened; a new session finds a few. A target that is busy
+/// is asked as often, which is some five seconds.
+const TRIES: u32 = 12;
+const PAUSE_FIRST: Duration = Duration::from_millis(8);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+
+impl Unit {
+    /// Has a command carried out that moves no data.
+    pub(crate) async fn carry_out(&self, name: &'static str, cdb: Cdb) -> Result<(), VerbError> {
+        self.until_done(name, cdb, Transfer::None).await.map(drop)
+    }
+
+    /// Has a command carried out that takes parameters, or blocks.
+    pub(crate) async fn tell(&self, name: &'static str, cdb: Cdb, data: Slice) -> Result<(), VerbError> {
+        self.until_done(name, cdb, Transfer::Out(data)).await.map(drop)
+    }
+
+    /// Has a command carried out that answers with at most `bytes`, and gives those that came.
+    pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
+        let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
+        match self.until_done(name, cdb, transfer).await? {
+            (status, Transfer::In { mut buffer, .. }) => {
+                buffer.truncate(status.in_bytes);
+                Ok(buffer)
+            }
+            (_, Transfer::None | Transfer::Out(_)) => Err(VerbError::Nonsense(name)),
+        }
+    }
+
+    /// Sends a command again for as long as it has only been put off.
+    async fn until_done(
+        &self,
+        name: &'static str,
+        cdb: Cdb,
+        mut transfer: Transfer,
+    ) -> Result<(Status, Transfer), VerbError> {
+        let mut pause = PAUSE_FIRST;
+        for try_number in 1.. {
+            let (answer, back) = self.target().execute(self.lun(), cdb, transfer).await?;
+            transfer = back;
+            match next(answer.status, Sense::parse(&answer.sense)) {
+                Next::Done => return Ok((answer, transfer)),
+                Next::AtOnce if try_number < TRIES => {}
+                Next::Later if try_number < TRIES => {
+                    reactor::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_LONGEST);
+                }
+                Next::AtOnce | Next::Later | Next::Refused => {
+                    let sense = Sense::parse(&answer.sense);
+                    return Err(VerbError::Refused { name, status: answer.status, sense });
+                }
+            }
+        }
+        unreachable!("the last try returns")
+    }
+}
+
+/// What to do after an answer.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Done,
+    AtOnce,
+    Later,
+    Refused,
+}
+
+fn next(answered: u8, sense: Option<Sense>) -> Next {
+    match (answered, sense) {
+        (status::GOOD | status::CONDITION_MET, _) => Next::Done,
+        // NO SENSE and RECOVERED ERROR: it was carried out, and there is something to tell.
+        (status::CHECK_CONDITION, Some(Sense { key: 0 | 1, .. })) => Next::Done,
+        // UNIT ATTENTION is reported instead of carrying the command out.
+        (status::CHECK_CONDITION, Some(Sense { key: 6, .. })) => Next::AtOnce,
+        (status::BUSY | status::TASK_SET_FULL, _) => Next::Later,
+        _ => Next::Refused,
+    }
+}
+
+/// The parameters of a command, ready to be sent.
+pub(crate) fn parameters(bytes: &[u8]) -> Slice {
+    let mut buffer = Buffer::zeroed(bytes.len());
+    buffer.copy_from_slice(bytes);
+    buffer.share()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sense(key: u8) -> Option<Sense> {
+        Some(Sense { key, ..Sense::default() })
+    }
+
+    #[test]
+    fn what_is_only_put_off_is_sent_again() {
+        assert_eq!(next(status::CHECK_CONDITION, sense(6)), Next::AtOnce);
+        assert_eq!(next(status::BUSY, None), Next::Later);
+        assert_eq!(next(status::TASK_SET_FULL, None), Next::Later);
+    }
+
+    #[test]
+    fn what_is_refused_stays_refused() {
+        assert_eq!(next(status::CHECK_CONDITION, sense(5)), Next::Refused);
+        assert_eq!(next(status::CHECK_CONDITION, None), Next::Refused);
+        assert_eq!(next(status::RESERVATION_CONFLICT, None), Next::Refused);
+    }
+
+    #[test]
+    fn a_recovered_error_is_no_refusal() {
+        assert_eq!(next(status::CHECK_CONDITION, sense(1)), Next::Done);
+    }
+}
