@@ -14,6 +14,7 @@ use reactor::Stream;
 use crate::error::Ending;
 use crate::parts::Parts;
 use crate::receive::Receiver;
+use crate::recorder::Recording;
 use crate::send::Sender;
 use crate::session::Session;
 
@@ -24,6 +25,7 @@ pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     receiver: Receiver,
     sender: Sender,
+    recording: Rc<Recording>,
 }
 
 impl Connection {
@@ -34,15 +36,20 @@ impl Connection {
         stream: Box<dyn Stream>,
         framing: Framing,
         already: &[u8],
+        recording: Rc<Recording>,
     ) -> Connection {
         let (receiver, sender) = (Receiver::new(framing, already), Sender::new(framing));
-        Connection { session, id, stream, receiver, sender }
+        Connection { session, id, stream, receiver, sender, recording }
     }
 
     /// Runs until the connection ends. The session knows by then.
     pub(crate) async fn run(mut self) -> Ending {
         let ending = poll_fn(|cx| self.poll(cx)).await;
         self.stream.shutdown();
+        match &ending {
+            Ending::LoggedOut => self.recording.end(reactor::now(), &ending),
+            ending => self.recording.end_badly(reactor::now(), ending),
+        }
         self.session.parts().remove_connection(self.id);
         ending
     }
@@ -79,7 +86,8 @@ impl Connection {
     /// Takes everything that has come. Whether there is more, for which others must not wait.
     fn receive(&mut self, parts: &mut Parts, cx: &mut Context<'_>) -> Result<bool, Ending> {
         loop {
-            let more = self.receiver.receive(&*self.stream, self.id, parts)?;
+            let tape = &mut self.recording.tape();
+            let more = self.receiver.receive(&*self.stream, self.id, parts, tape)?;
             if more || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_pending() {
                 return Ok(more);
             }
@@ -89,7 +97,8 @@ impl Connection {
     /// Sends everything there is to say, as far as there is room.
     fn send(&mut self, parts: &mut Parts, cx: &mut Context<'_>) -> Result<(), Ending> {
         loop {
-            let everything = self.sender.send(&*self.stream, self.id, parts)?;
+            let tape = &mut self.recording.tape();
+            let everything = self.sender.send(&*self.stream, self.id, parts, tape)?;
             if everything || self.stream.poll_writable(cx).map_err(Ending::Io)?.is_pending() {
                 return Ok(());
             }

@@ -5,17 +5,21 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 
 use iscsi::chap::{Challenge, ChapClaim, Credentials, Secret};
+use iscsi::framing::Framing;
 use iscsi::login::{
     Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX, Transmit,
 };
+use iscsi::name::Name;
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
 use reactor::{InSlice, OutSlice, Stream};
 use zeroize::Zeroizing;
 
 use crate::error::{Ending, OpenError};
+use crate::recorder::{Direction, Ends, Recording};
 use crate::settings::Settings;
 
 /// A source of random numbers fit for secrets.
@@ -27,6 +31,7 @@ pub(crate) struct LoggedIn {
     pub(crate) attached: Attached,
     /// What came behind the last login response.
     pub(crate) already: Vec<u8>,
+    pub(crate) recording: Rc<Recording>,
 }
 
 /// How a login ended, if it was not refused.
@@ -42,11 +47,19 @@ pub(crate) async fn log_in(
     settings: &Settings,
     config: InitiatorConfig,
 ) -> Result<Outcome, OpenError> {
+    let mut begun = None;
     let login = async {
         let stream = connect(address, settings).await?;
-        Wire { stream, address, received: Vec::new() }.run(InitiatorLogin::new(config)).await
+        let recording = Rc::new(settings.recorder.begin(reactor::now(), ends(&*stream, address, &config)));
+        begun = Some(Rc::clone(&recording));
+        Wire { stream, address, received: Vec::new(), recording }.run(InitiatorLogin::new(config)).await
     };
-    reactor::timeout(settings.login_time, login).await.unwrap_or(Err(OpenError::LoginTimedOut(address)))
+    let timed_out = Err(OpenError::LoginTimedOut(address));
+    let outcome = reactor::timeout(settings.login_time, login).await.unwrap_or(timed_out);
+    if let (Some(recording), Err(error)) = (begun, &outcome) {
+        recording.end_badly(reactor::now(), error);
+    }
+    outcome
 }
 
 /// What the settings offer a target.
@@ -102,6 +115,11 @@ fn digest(wanted: bool) -> DigestKind {
     if wanted { DigestKind::Crc32c } else { DigestKind::None }
 }
 
+fn ends(stream: &dyn Stream, peer: SocketAddr, config: &InitiatorConfig) -> Ends {
+    let target = config.target_name.as_ref().map(Name::to_string);
+    Ends { local: stream.local(), peer, cid: config.cid.0, target }
+}
+
 async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Stream>, OpenError> {
     let failed = |error| OpenError::Connect { address, error };
     let stream = reactor::world().connect(address, &settings.stream).map_err(failed)?;
@@ -119,6 +137,7 @@ struct Wire {
     stream: Box<dyn Stream>,
     address: SocketAddr,
     received: Vec<u8>,
+    recording: Rc<Recording>,
 }
 
 impl Wire {
@@ -130,12 +149,10 @@ impl Wire {
             }
             match login.poll_event() {
                 Some(InitiatorEvent::LoggedIn(attached)) => {
-                    let Wire { stream, received, .. } = self;
-                    return Ok(Outcome::LoggedIn(LoggedIn {
-                        stream,
-                        attached: *attached,
-                        already: received,
-                    }));
+                    let Wire { stream, received: already, recording, .. } = self;
+                    recording.tape().logged_in(Framing::new(&attached.parameters));
+                    let attached = *attached;
+                    return Ok(Outcome::LoggedIn(LoggedIn { stream, attached, already, recording }));
                 }
                 Some(InitiatorEvent::Redirected { address, .. }) => return Ok(Outcome::Redirected(address)),
                 Some(InitiatorEvent::Failed(why)) => return Err(OpenError::Login { address, why }),
@@ -150,6 +167,7 @@ impl Wire {
         let mut bytes = pdu.bhs.0.to_vec();
         bytes.extend_from_slice(&pdu.data);
         bytes.resize(bytes.len() + pad_bytes(pdu.data.len()), 0);
+        self.recording.tape().login(reactor::now(), Direction::Sent, &bytes);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             match self.stream.try_write(&[OutSlice::Bytes(rest)]) {
@@ -169,11 +187,13 @@ impl Wire {
         let bhs = Bhs(std::array::from_fn(|i| self.received[i]));
         let length = bhs.data_segment_length() as usize;
         if length > LOGIN_DATA_BYTES_MAX || bhs.total_ahs_length() > 0 {
+            self.recording.tape().login(reactor::now(), Direction::Received, &bhs.0);
             return Err(Ending::NotALogin);
         }
         let end = BHS_BYTES + length;
         let whole = end + pad_bytes(length);
         self.fill(whole).await?;
+        self.recording.tape().login(reactor::now(), Direction::Received, &self.received[..whole]);
         let data = self.received[BHS_BYTES..end].to_vec();
         self.received.drain(..whole);
         Ok((bhs, data))

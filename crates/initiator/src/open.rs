@@ -44,7 +44,7 @@ pub async fn open_target(
     random: Random,
 ) -> Result<Arc<RemoteTarget>, OpenError> {
     let asking = Asking::new(portal, settings, random, Some(target))?;
-    Ok(RemoteTarget::new(asking.session().await?, Patience::new(settings)))
+    Ok(RemoteTarget::new(asking.session().await?, Patience::new(settings), settings.recorder.clone()))
 }
 
 /// Times a target may send us elsewhere: more are a circle.
@@ -211,11 +211,11 @@ impl Asking {
 
 /// Begins a connection's life in full feature phase.
 pub(crate) fn join(session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
-    let LoggedIn { stream, attached, already } = logged_in;
+    let LoggedIn { stream, attached, already, recording } = logged_in;
     let framing = Framing::new(&attached.parameters);
     let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
-    let (peer, connection) =
-        (stream.peer(), Connection::new(Rc::clone(session), id, stream, framing, &already));
+    let peer = stream.peer();
+    let connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
     reactor::spawn(async move {
         match connection.run().await {
             Ending::LoggedOut => tracing::debug!(%peer, "logged out"),

@@ -14,6 +14,7 @@ use reactor::{InSlice, Stream};
 
 use crate::error::Ending;
 use crate::parts::Parts;
+use crate::recorder::Tape;
 use crate::tasks::Tasks;
 
 /// The receiving half of a connection.
@@ -71,10 +72,11 @@ impl Receiver {
         stream: &dyn Stream,
         id: ConnectionId,
         parts: &mut Parts,
+        tape: &mut Tape,
     ) -> Result<bool, Ending> {
         let mut taken = 0;
         loop {
-            self.parse(id, parts)?;
+            self.parse(id, parts, tape)?;
             if taken >= ROUND_BYTES {
                 return Ok(true);
             }
@@ -117,16 +119,16 @@ impl Receiver {
     }
 
     /// Hands on all that is complete.
-    fn parse(&mut self, id: ConnectionId, parts: &mut Parts) -> Result<(), Ending> {
+    fn parse(&mut self, id: ConnectionId, parts: &mut Parts, tape: &mut Tape) -> Result<(), Ending> {
         loop {
             match self.open.take() {
-                None => match self.header(id, parts)? {
+                None => match self.header(id, parts, tape)? {
                     Header::Segment(open) => self.open = Some(open),
                     Header::Alone => {}
                     Header::Missing => return Ok(()),
                 },
                 Some(open) => {
-                    self.open = self.segment(open, id, parts)?;
+                    self.open = self.segment(open, id, parts, tape)?;
                     if self.open.is_some() {
                         return Ok(());
                     }
@@ -136,11 +138,12 @@ impl Receiver {
     }
 
     /// The next header, once it is there with its digest.
-    fn header(&mut self, id: ConnectionId, parts: &mut Parts) -> Result<Header, Ending> {
+    fn header(&mut self, id: ConnectionId, parts: &mut Parts, tape: &mut Tape) -> Result<Header, Ending> {
         let unread = &self.buffer[self.unread.clone()];
         let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else { return Ok(Header::Missing) };
         let bhs = Bhs(*bhs);
         let Some(whole) = unread.get(..self.framing.header_bytes(&bhs)) else { return Ok(Header::Missing) };
+        tape.received(parts.now, whole);
         if !self.framing.header_intact(whole) {
             return Err(Ending::HeaderDigest);
         }
@@ -162,6 +165,7 @@ impl Receiver {
         mut open: Open,
         id: ConnectionId,
         parts: &mut Parts,
+        tape: &mut Tape,
     ) -> Result<Option<Open>, Ending> {
         let fresh = self.take(open.length - open.received);
         let fresh = &self.buffer[fresh];
@@ -181,14 +185,17 @@ impl Receiver {
         }
         let trailer = self.take(open.trailer);
         let trailer = &self.buffer[trailer];
-        let intact = match open.place {
-            Place::Task { task, offset } => parts
-                .tasks
-                .landing(task, offset as usize, open.length)
-                .is_none_or(|data| self.framing.data_intact(data, trailer)),
-            Place::Inline => self.framing.data_intact(&self.spill, trailer),
-            Place::None | Place::Discard => true,
+        let data = match open.place {
+            Place::Task { task, offset } => {
+                parts.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
+            }
+            Place::Inline => Some(&self.spill[..]),
+            Place::None | Place::Discard => None,
         };
+        let intact = data.is_none_or(|data| {
+            tape.received_data(data, trailer);
+            self.framing.data_intact(data, trailer)
+        });
         parts.machine.handle_segment(parts.now, id, intact, &self.spill)?;
         self.spill.clear();
         Ok(None)

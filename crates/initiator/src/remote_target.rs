@@ -19,6 +19,7 @@ use crate::lun::RemoteLun;
 use crate::management::Management;
 use crate::nexus::Nexus;
 use crate::patience::Patience;
+use crate::recorder::FlightRecorder;
 use crate::session::{Order, Session, Shared};
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
@@ -29,6 +30,7 @@ pub struct RemoteTarget {
     jobs: Sender<Job>,
     shared: Arc<Shared>,
     patience: Patience,
+    recorder: FlightRecorder,
 }
 
 /// What another thread wants of the session.
@@ -49,13 +51,17 @@ thread_local! {
 
 impl RemoteTarget {
     /// Makes a session of this thread reachable, and sees to it from now on.
-    pub(crate) fn new(session: Rc<Session>, patience: Patience) -> Arc<RemoteTarget> {
+    pub(crate) fn new(
+        session: Rc<Session>,
+        patience: Patience,
+        recorder: FlightRecorder,
+    ) -> Arc<RemoteTarget> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
         let shared = Arc::clone(session.shared());
         HERE.with_borrow_mut(|here| here.push((key, Rc::clone(&session))));
         reactor::spawn(attend(session, key, receiver));
-        Arc::new(RemoteTarget { key, jobs, shared, patience })
+        Arc::new(RemoteTarget { key, jobs, shared, patience, recorder })
     }
 
     /// What the last leading login agreed on.
@@ -71,6 +77,12 @@ impl RemoteTarget {
     /// How often the session was lost and begun again.
     pub fn reinstatements(&self) -> u64 {
         self.shared.epoch()
+    }
+
+    /// The last PDUs of the session's connections, and of those that have ended, as a pcapng file; `None` if the
+    /// settings say to keep none. It asks nobody: it may be called from any thread, and whatever the session does.
+    pub fn flight_record(&self) -> Option<Vec<u8>> {
+        (self.recorder.pdus() > 0).then(|| self.recorder.pcapng())
     }
 
     /// Looks at one of the target's LUNs: what it is, how large, and what it can do.

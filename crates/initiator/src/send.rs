@@ -12,7 +12,7 @@ use reactor::{OutSlice, Stream};
 
 use crate::error::Ending;
 use crate::parts::Parts;
-use crate::tasks::Tasks;
+use crate::recorder::Tape;
 
 /// The sending half of a connection.
 pub(crate) struct Sender {
@@ -55,11 +55,12 @@ impl Sender {
         stream: &dyn Stream,
         id: ConnectionId,
         parts: &mut Parts,
+        tape: &mut Tape,
     ) -> Result<bool, Ending> {
         loop {
             while self.chunks.len() < ROUND_CHUNKS {
                 let Some(transmit) = parts.machine.poll_transmit(id) else { break };
-                self.stage(transmit, &parts.tasks)?;
+                self.stage(transmit, parts, tape)?;
             }
             if self.chunks.is_empty() {
                 return Ok(true);
@@ -72,21 +73,27 @@ impl Sender {
         }
     }
 
-    fn stage(&mut self, transmit: Transmit, tasks: &Tasks) -> Result<(), Ending> {
+    fn stage(&mut self, transmit: Transmit, parts: &Parts, tape: &mut Tape) -> Result<(), Ending> {
         let begin = self.staged.len();
         self.staged.extend_from_slice(&transmit.header.0);
         self.staged.extend_from_slice(&transmit.ahs);
         self.framing.end_header(&mut self.staged, begin);
+        let header = begin..self.staged.len();
         match transmit.payload {
-            Payload::None => self.push_staged(begin),
+            Payload::None => {
+                tape.sent(parts.now, &self.staged[header], &[], &[]);
+                self.push_staged(begin);
+            }
             Payload::Inline(bytes) => {
                 self.staged.extend_from_slice(&bytes);
+                let end = self.staged.len();
                 self.framing.end_data(&mut self.staged, &bytes);
+                tape.sent(parts.now, &self.staged[header], &bytes, &self.staged[end..]);
                 self.push_staged(begin);
             }
             Payload::Task { task, offset, length } => {
                 let (offset, length) = (offset as usize, length as usize);
-                let data = tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                let data = parts.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
                 if length <= COPIED_BYTES_MAX {
                     self.staged.extend_from_slice(&data);
                 } else {
@@ -95,6 +102,7 @@ impl Sender {
                 }
                 let end = self.staged.len();
                 self.framing.end_data(&mut self.staged, &data);
+                tape.sent(parts.now, &self.staged[header], &data, &self.staged[end..]);
                 self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
             }
         }

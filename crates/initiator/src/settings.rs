@@ -12,6 +12,8 @@ use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
 
+use crate::recorder::FlightRecorder;
+
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
 /// less.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub struct Settings {
     pub reconnect_time: Duration,
     /// Silence after which the target is asked whether it is alive.
     pub nop_interval: Duration,
+    /// What remembers the last PDUs of each connection.
+    pub recorder: FlightRecorder,
 }
 
 impl Default for Settings {
@@ -99,6 +103,7 @@ impl Default for Settings {
             reset_time: Duration::from_secs(30),
             reconnect_time: Duration::from_secs(120),
             nop_interval: Duration::from_secs(5),
+            recorder: FlightRecorder::default(),
         }
     }
 }
@@ -266,6 +271,10 @@ const KEYS: &[Key] = &[
         s.nop_interval = seconds(v)?;
         Some(())
     }),
+    key("record", "", "a number of PDUs from 0 to 65536", |s, v| {
+        s.recorder = FlightRecorder::new(number(v, 0, FlightRecorder::PDUS_MAX as u32)? as usize);
+        Some(())
+    }),
 ];
 
 impl Settings {
@@ -364,6 +373,7 @@ mod tests {
             ("isid", "+80000000001"),
             ("source", "san1"),
             ("reconnect-time", "604801"),
+            ("record", "65537"),
         ] {
             let error = Settings::default().set(name, value).unwrap_err();
             assert!(matches!(error, SettingError::Value { .. }), "{name}={value}");

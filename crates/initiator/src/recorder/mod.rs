@@ -1,0 +1,221 @@
+//! The flight recorder: the last PDUs of every connection, for the moment after something went wrong.
+//!
+//! It is always on. Each connection writes to a [`Tape`] of its own, in memory that does not grow; when somebody
+//! asks, or a connection ends as it should not, the tapes become a pcapng file that Wireshark and tshark decode as
+//! iSCSI. The tapes of connections that have ended are kept for a while, since those are what one then wants.
+//!
+//! Reading order: [`FlightRecorder`], `tape` (what is recorded, and `whole` and `byte_ring` under it), `conversation`
+//! (PDUs become packets), `pcapng`.
+//!
+//! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that were
+//! read and written are.
+
+mod byte_ring;
+mod conversation;
+mod pcapng;
+mod tape;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use conversation::Clock;
+use pcapng::{Packet, Writer};
+pub(crate) use tape::{Direction, Ends, Tape};
+
+/// Remembers the last PDUs of every connection that is made with it, in both directions.
+///
+/// It is a part of [`Settings`](crate::Settings): sessions that are opened with the same settings, or with clones
+/// of them, share one recorder. It can be read at any time and from any thread, whatever the sessions are doing.
+#[derive(Clone)]
+pub struct FlightRecorder(Arc<Shared>);
+
+struct Shared {
+    /// PDUs that are kept of each connection.
+    pdus: usize,
+    /// Set by the first connection: times before do not matter.
+    clock: OnceLock<Clock>,
+    /// Where files are written when a connection ends as it should not.
+    folder: OnceLock<PathBuf>,
+    shelf: Mutex<Shelf>,
+}
+
+/// Where the tapes are, each in the order of its connections' beginnings or endings.
+#[derive(Default)]
+struct Shelf {
+    running: Vec<Arc<Mutex<Tape>>>,
+    ended: VecDeque<Arc<Mutex<Tape>>>,
+}
+
+/// Tapes of ended connections: the eight of a session whose target was lost.
+const ENDED_MAX: usize = 8;
+
+/// Files of one process in a folder for them; the next takes the oldest's place.
+const FILES_MAX: usize = 16;
+
+impl FlightRecorder {
+    /// How many PDUs of each connection are kept if nobody says otherwise: 80 KiB.
+    pub const PDUS: usize = 512;
+    /// How many may be: 12 MiB of each connection.
+    pub const PDUS_MAX: usize = 65_536;
+
+    /// Keeps so many PDUs of each connection, at most [`FlightRecorder::PDUS_MAX`]; none if that is zero.
+    pub fn new(pdus: usize) -> FlightRecorder {
+        FlightRecorder(Arc::new(Shared {
+            pdus: pdus.min(FlightRecorder::PDUS_MAX),
+            clock: OnceLock::new(),
+            folder: OnceLock::new(),
+            shelf: Mutex::default(),
+        }))
+    }
+
+    /// Writes a file into this folder whenever a connection ends otherwise than by a logout: the last 16 of this
+    /// process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
+    pub fn write_endings_to(&self, folder: &Path) {
+        self.0.folder.get_or_init(|| folder.to_owned());
+    }
+
+    /// How many PDUs of each connection are kept.
+    pub fn pdus(&self) -> usize {
+        self.0.pdus
+    }
+
+    /// What has been recorded, as a pcapng file: see [`pcapng`].
+    pub fn pcapng(&self) -> Vec<u8> {
+        pcapng([self])
+    }
+
+    /// A connection begins, with its login.
+    pub(crate) fn begin(&self, now: Instant, ends: Ends) -> Recording {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0.clock.get_or_init(|| Clock { instant: now, wall });
+        let tape = Arc::new(Mutex::new(Tape::new(ends, self.0.pdus)));
+        if self.0.pdus > 0 {
+            self.shelf().running.push(Arc::clone(&tape));
+        }
+        Recording { recorder: self.clone(), tape }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        locked(&self.0.shelf)
+    }
+
+    /// A copy of every tape, so that no connection waits while they are read.
+    fn tapes(&self) -> Vec<(Tape, Clock)> {
+        let Some(clock) = self.0.clock.get() else { return Vec::new() };
+        let shelf = self.shelf();
+        shelf.ended.iter().chain(&shelf.running).map(|tape| (locked(tape).clone(), *clock)).collect()
+    }
+
+    /// Writes the tape of a connection that ended as it should not, if there is a folder for that.
+    fn write_ending(&self, tape: &Tape) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let (Some(folder), Some(clock)) = (self.0.folder.get(), self.0.clock.get()) else { return };
+        let number = NEXT.fetch_add(1, Relaxed) % FILES_MAX;
+        let path = folder.join(format!("linerate-{}-{number}.pcapng", std::process::id()));
+        match std::fs::write(&path, file(&[(tape.clone(), *clock)])) {
+            Ok(()) => tracing::warn!(path = %path.display(), "the connection's last PDUs are recorded"),
+            Err(error) => tracing::warn!(path = %path.display(), "no recording: {error}"),
+        }
+    }
+}
+
+impl Default for FlightRecorder {
+    fn default() -> FlightRecorder {
+        FlightRecorder::new(FlightRecorder::PDUS)
+    }
+}
+
+impl fmt::Debug for FlightRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlightRecorder").field("pdus", &self.0.pdus).finish_non_exhaustive()
+    }
+}
+
+/// What several recorders have recorded, as one pcapng file.
+///
+/// Each connection is an interface with a TCP conversation of true addresses, ports and times; a PDU is a packet of
+/// it. Data that were not kept are missing from the packets as if the capture had cut them; the reason a
+/// connection ended is the comment of its last packet. For a portal at another port than 3260, tell the reader:
+/// `tshark -r FILE -d tcp.port==PORT,iscsi`.
+pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Vec<u8> {
+    let tapes: Vec<_> = recorders.into_iter().flat_map(FlightRecorder::tapes).collect();
+    file(&tapes)
+}
+
+fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
+    let mut writer = Writer::new(concat!("linerate ", env!("CARGO_PKG_VERSION")), REMARK);
+    let mut packets: Vec<Packet> = Vec::new();
+    for (interface, (tape, clock)) in (0..).zip(tapes) {
+        let Ends { peer, cid, target, .. } = tape.ends();
+        writer.interface(&format!("{peer}, CID {cid}"), target.as_deref().unwrap_or("discovery"));
+        packets.extend(conversation::packets(tape, *clock, interface));
+    }
+    packets.sort_by_key(|packet| packet.at_ns);
+    packets.iter().for_each(|packet| writer.packet(packet));
+    writer.finish()
+}
+
+/// What a reader of the file should know.
+const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The TCP/IP \
+    headers are made up around them, with true addresses, ports and times. Of what was read from and written to \
+    the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode As iSCSI, or \
+    tshark -d tcp.port==PORT,iscsi.";
+
+/// A connection's hold on its tape.
+pub(crate) struct Recording {
+    recorder: FlightRecorder,
+    tape: Arc<Mutex<Tape>>,
+}
+
+impl Recording {
+    /// The tape, for one round.
+    pub(crate) fn tape(&self) -> MutexGuard<'_, Tape> {
+        locked(&self.tape)
+    }
+
+    /// The connection has ended as it was meant to.
+    pub(crate) fn end(&self, now: Instant, why: &dyn fmt::Display) {
+        self.tape().end(now, why.to_string());
+    }
+
+    /// The connection has ended otherwise.
+    pub(crate) fn end_badly(&self, now: Instant, why: &dyn fmt::Display) {
+        self.end(now, why);
+        self.recorder.write_ending(&self.tape());
+    }
+}
+
+/// However it went, nobody writes to the tape any more.
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let mut shelf = self.recorder.shelf();
+        let ended = |tape: &Arc<Mutex<Tape>>| Arc::ptr_eq(tape, &self.tape);
+        if let Some(at) = shelf.running.iter().position(ended) {
+            let tape = shelf.running.remove(at);
+            shelf.ended.push_back(tape);
+        }
+        if shelf.ended.len() > ENDED_MAX {
+            let least = least_telling(&shelf.ended);
+            shelf.ended.remove(least);
+        }
+    }
+}
+
+/// Which tape to forget: the oldest of a login that failed, since those come in great numbers while a target is
+/// away; but never the newest tape of all.
+fn least_telling(ended: &VecDeque<Arc<Mutex<Tape>>>) -> usize {
+    let older = ended.iter().take(ended.len().saturating_sub(1));
+    older.map(|tape| locked(tape).has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
+}
+
+/// A tape is plain memory: one whose writer panicked is as good as any.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

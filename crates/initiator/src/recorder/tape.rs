@@ -1,0 +1,292 @@
+//! One connection's tape: its login in full, and the last PDUs behind it, in memory that does not grow.
+//!
+//! Recording a PDU is a few short copies into memory that is there already: no allocation once the ring has come
+//! round, no formatting, no clock. What is short and tells much is kept whole (text, sense, pages, NOPs), in a ring
+//! of its own that forgets the oldest first; of the data of reads and writes only the first bytes are, enough to
+//! see what kind of block it was.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use iscsi::framing::Framing;
+use iscsi::pdu::{BHS_BYTES, Bhs};
+
+use super::byte_ring::{ByteRing, Place};
+use super::whole::Whole;
+
+/// Who said it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Sent,
+    Received,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    /// CID (RFC 7143 section 4.2.7.2).
+    pub(crate) cid: u16,
+    /// The target's iSCSI name; none in discovery.
+    pub(crate) target: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Tape {
+    ends: Ends,
+    /// How many PDUs the ring holds. Zero records nothing.
+    capacity: usize,
+    login: Vec<LoginPdu>,
+    login_bytes: usize,
+    /// The digests behind the login; none before it has ended.
+    framing: Option<Framing>,
+    pdus: Vec<Pdu>,
+    /// PDUs recorded behind the login, those included that are no longer kept.
+    count: u64,
+    /// The number of the received PDU whose data have not come yet.
+    open: Option<u64>,
+    long: ByteRing,
+    whole: Whole,
+    ending: Option<(Instant, String)>,
+}
+
+/// A PDU of the login as it travelled, which is without digests.
+#[derive(Clone)]
+struct LoginPdu {
+    at: Instant,
+    direction: Direction,
+    bytes: Vec<u8>,
+}
+
+/// A PDU of the full feature phase.
+#[derive(Clone)]
+struct Pdu {
+    at: Instant,
+    direction: Direction,
+    bhs: Bhs,
+    ahs: Option<Place>,
+    header_digest: [u8; DIGEST_BYTES],
+    data: Data,
+}
+
+/// What is kept of a data segment.
+#[derive(Clone)]
+struct Data {
+    head: [u8; HEAD_BYTES],
+    head_bytes: u8,
+    /// Where there is more of it than the head.
+    more: Option<Place>,
+    /// Padding and digest.
+    trailer: [u8; TRAILER_BYTES_MAX],
+    trailer_bytes: u8,
+}
+
+const DIGEST_BYTES: usize = 4;
+const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
+/// Of every data segment: a partition table's beginning, a file system's magic number, a pattern.
+const HEAD_BYTES: usize = 64;
+/// Of a data segment that is to be kept whole: no text is longer (`iscsi::text`), and no page that anybody asks for.
+const WHOLE_BYTES_MAX: usize = 8 << 10;
+/// Of all PDUs of a login: an honest one has two to ten, of a few hundred bytes each.
+const LOGIN_BYTES_MAX: usize = 64 << 10;
+
+/// A PDU as it is found on the tape.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) at: Instant,
+    pub(super) direction: Direction,
+    /// As much of it as is kept, from its start.
+    pub(super) kept: Vec<u8>,
+    /// Its length on the wire, with padding and digests.
+    pub(super) wire_bytes: usize,
+    /// For people.
+    pub(super) remark: Option<String>,
+}
+
+impl Tape {
+    pub(super) fn new(ends: Ends, capacity: usize) -> Tape {
+        Tape {
+            ends,
+            capacity,
+            login: Vec::new(),
+            login_bytes: 0,
+            framing: None,
+            pdus: Vec::new(),
+            count: 0,
+            open: None,
+            long: ByteRing::default(),
+            whole: Whole::default(),
+            ending: None,
+        }
+    }
+
+    // --- recording
+
+    /// A PDU of the login, from its first byte to the last of its padding, or as much of it as came.
+    pub(crate) fn login(&mut self, at: Instant, direction: Direction, bytes: &[u8]) {
+        if self.capacity > 0 && self.login_bytes + bytes.len() <= LOGIN_BYTES_MAX {
+            self.login_bytes += bytes.len();
+            self.login.push(LoginPdu { at, direction, bytes: bytes.to_vec() });
+        }
+    }
+
+    /// The login has ended well; from now on there are these digests.
+    pub(crate) fn logged_in(&mut self, framing: Framing) {
+        self.framing = Some(framing);
+    }
+
+    /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and digest.
+    pub(crate) fn sent(&mut self, at: Instant, header: &[u8], data: &[u8], trailer: &[u8]) {
+        if let Some(number) = self.begin(at, Direction::Sent, header) {
+            self.attach(number, data, trailer);
+        }
+    }
+
+    /// The header of a PDU that came, with its digest, be that right or wrong.
+    pub(crate) fn received(&mut self, at: Instant, header: &[u8]) {
+        self.open = self.begin(at, Direction::Received, header);
+    }
+
+    /// The data segment of the header that came last.
+    pub(crate) fn received_data(&mut self, data: &[u8], trailer: &[u8]) {
+        if let Some(number) = self.open.take() {
+            self.attach(number, data, trailer);
+        }
+    }
+
+    /// The connection has ended. Only the first reason counts.
+    pub(super) fn end(&mut self, at: Instant, why: String) {
+        self.ending.get_or_insert((at, why));
+    }
+
+    /// Records a header and gives the PDU's number.
+    fn begin(&mut self, at: Instant, direction: Direction, header: &[u8]) -> Option<u64> {
+        let (bhs, rest) = header.split_first_chunk::<BHS_BYTES>().filter(|_| self.capacity > 0)?;
+        let bhs = Bhs(*bhs);
+        let (ahs, digest) = rest.split_at_checked(bhs.total_ahs_length())?;
+        self.whole.notice(&bhs);
+        let ahs = if ahs.is_empty() { None } else { Some(self.long.put(ahs)) };
+        let header_digest = digest.first_chunk().copied().unwrap_or_default();
+        Some(self.push(Pdu { at, direction, bhs, ahs, header_digest, data: Data::NONE }))
+    }
+
+    /// Takes a new place until the ring is full, then the oldest PDU's.
+    fn push(&mut self, pdu: Pdu) -> u64 {
+        let number = self.count;
+        match self.pdus.get_mut((number % self.capacity as u64) as usize) {
+            Some(oldest) => *oldest = pdu,
+            None => self.pdus.push(pdu),
+        }
+        self.count += 1;
+        number
+    }
+
+    /// Records the data of a PDU, unless the ring has come round in the meantime.
+    fn attach(&mut self, number: u64, data: &[u8], trailer: &[u8]) {
+        if data.is_empty() || self.count - number > self.capacity as u64 {
+            return;
+        }
+        let Some(pdu) = self.pdus.get_mut((number % self.capacity as u64) as usize) else { return };
+        pdu.data.keep(data, trailer);
+        if data.len() > HEAD_BYTES && self.whole.is_wanted(&pdu.bhs) {
+            pdu.data.more = Some(self.long.put(&data[..data.len().min(WHOLE_BYTES_MAX)]));
+        }
+    }
+
+    // --- reading
+
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    pub(super) fn has_logged_in(&self) -> bool {
+        self.framing.is_some()
+    }
+
+    /// When and why the connection ended, if it has.
+    pub(super) fn ending(&self) -> Option<(Instant, &str)> {
+        self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
+    }
+
+    /// Everything that is on the tape, the oldest first.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded> {
+        let login = self.login.iter().map(LoginPdu::recorded);
+        let lost = self.count - self.pdus.len() as u64;
+        let oldest = if lost == 0 { 0 } else { (self.count % self.capacity as u64) as usize };
+        let (newer, older) = self.pdus.split_at(oldest);
+        let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one are not kept"));
+        let mut ring = older.iter().chain(newer).map(|pdu| self.read(pdu)).peekable();
+        if let Some(first) = ring.peek_mut() {
+            first.remark = remark.or(first.remark.take());
+        }
+        login.chain(ring)
+    }
+
+    /// What is kept of a PDU: everything up to the first thing that is not.
+    fn read(&self, pdu: &Pdu) -> Recorded {
+        let framing = self.framing.unwrap_or_default();
+        let length = pdu.bhs.data_segment_length() as usize;
+        let mut kept = pdu.bhs.0.to_vec();
+        let ahs = pdu.ahs.map_or(Some(&[][..]), |place| self.long.get(place));
+        if let Some(ahs) = ahs {
+            kept.extend_from_slice(ahs);
+            kept.extend_from_slice(
+                &pdu.header_digest[..if framing.header_digest { DIGEST_BYTES } else { 0 }],
+            );
+            let data = pdu.data.more.and_then(|place| self.long.get(place)).unwrap_or(pdu.data.head());
+            kept.extend_from_slice(data);
+            if data.len() == length {
+                kept.extend_from_slice(pdu.data.trailer());
+            }
+        }
+        let remark = (length > 0 && pdu.data.head().is_empty())
+            .then(|| "its data did not come, or nobody waited for them any more".to_owned());
+        let wire_bytes = framing.header_bytes(&pdu.bhs) + framing.segment_bytes(&pdu.bhs);
+        Recorded { at: pdu.at, direction: pdu.direction, kept, wire_bytes, remark }
+    }
+}
+
+impl LoginPdu {
+    fn recorded(&self) -> Recorded {
+        let framing = Framing::default();
+        let announced = self
+            .bytes
+            .first_chunk()
+            .map_or(0, |bhs| framing.header_bytes(&Bhs(*bhs)) + framing.segment_bytes(&Bhs(*bhs)));
+        let kept = self.bytes.clone();
+        let wire_bytes = announced.max(kept.len());
+        Recorded { at: self.at, direction: self.direction, kept, wire_bytes, remark: None }
+    }
+}
+
+impl Data {
+    const NONE: Data = Data {
+        head: [0; HEAD_BYTES],
+        head_bytes: 0,
+        more: None,
+        trailer: [0; TRAILER_BYTES_MAX],
+        trailer_bytes: 0,
+    };
+
+    fn keep(&mut self, data: &[u8], trailer: &[u8]) {
+        self.head_bytes = copied(data, &mut self.head);
+        self.trailer_bytes = copied(trailer, &mut self.trailer);
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..usize::from(self.head_bytes)]
+    }
+
+    fn trailer(&self) -> &[u8] {
+        &self.trailer[..usize::from(self.trailer_bytes)]
+    }
+}
+
+/// Copies as much as there is room for, and says how much that is; no place here has room for more than 64 bytes.
+fn copied(from: &[u8], to: &mut [u8]) -> u8 {
+    let bytes = from.len().min(to.len());
+    to[..bytes].copy_from_slice(&from[..bytes]);
+    bytes as u8
+}
