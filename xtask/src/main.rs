@@ -3,8 +3,10 @@
 //!
 //! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
 
+mod clients;
 mod conformance;
 mod fuzz;
+mod measuring;
 mod packages;
 mod peers;
 mod process;
@@ -34,8 +36,10 @@ enum Command {
     Tidy,
     /// libiscsi's test suite over every configuration, beside tgt; writes docs/conformance.md
     Conformance(conformance::Options),
-    /// Speed and CPU beside tgt, alternating rounds; writes docs/performance.md
+    /// The server's speed and CPU beside tgt, alternating rounds; writes docs/performance.md
     Peers(peers::Options),
+    /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes docs/performance.md
+    Clients(clients::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Install the Debian packages that tests and comparisons use
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Peers(options) => peers::run(&options),
+        Command::Clients(options) => clients::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

@@ -7,6 +7,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Whose server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum Peer {
+    Tgt,
+    Linerate,
+}
 
 /// Where a program runs: in a network namespace, on one core, or simply here.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,15 @@
-//! The figures as a table, a page and JSON.
+//! The figures as a table, a section of the page and JSON.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 use serde_json::json;
 
-use super::cell::Cell;
-use super::client::Measured;
-use super::{Peer, Results};
+use super::Results;
+use crate::measuring::cell::Cell;
+use crate::measuring::client::Measured;
+use crate::measuring::figures::{median, spread};
+use crate::serving::Peer;
 
 /// A cell's medians for both, and what they say.
 #[derive(Clone, Copy, Debug)]
@@ -40,25 +42,6 @@ pub(super) fn comparison(cell: &Cell, results: &Results) -> Option<Comparison> {
     Some(Comparison { tgt: median_of(Peer::Tgt)?, linerate: median_of(Peer::Linerate)?, goal: cell.goal })
 }
 
-/// The median of each figure by itself.
-fn median(rounds: &[Measured]) -> Option<Measured> {
-    let of = |figure: fn(&Measured) -> f64| middle(rounds.iter().map(figure).collect());
-    let client: Vec<f64> = rounds.iter().filter_map(|round| round.client_cpu_us_per_io).collect();
-    Some(Measured {
-        iops: of(|round| round.iops)?,
-        mb_per_s: of(|round| round.mb_per_s)?,
-        server_cpu_us_per_io: of(|round| round.server_cpu_us_per_io)?,
-        client_cpu_us_per_io: middle(client),
-    })
-}
-
-fn middle(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let upper = figures.get(figures.len() / 2)?;
-    let lower = figures.get((figures.len() - 1) / 2)?;
-    Some(f64::midpoint(*lower, *upper))
-}
-
 /// The table, for the terminal and for the page.
 pub(super) fn table(cells: &[&'static Cell], results: &Results) -> String {
     let mut text = String::from(
@@ -68,10 +51,9 @@ pub(super) fn table(cells: &[&'static Cell], results: &Results) -> String {
     for cell in cells {
         let Some(found) = comparison(cell, results) else { continue };
         let Comparison { tgt, linerate, .. } = found;
-        let client = linerate.client_cpu_us_per_io.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
         let _ = writeln!(
             text,
-            "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.2} | {client} | **{:.2}** | {:.2} | {} |",
+            "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.2} | {:.1} | **{:.2}** | {:.2} | {} |",
             cell.name,
             tgt.iops,
             tgt.mb_per_s,
@@ -79,6 +61,7 @@ pub(super) fn table(cells: &[&'static Cell], results: &Results) -> String {
             linerate.iops,
             linerate.mb_per_s,
             linerate.server_cpu_us_per_io,
+            linerate.client_cpu_us_per_io,
             found.ratio(),
             found.cpu_ratio(),
             goal(&found),
@@ -95,46 +78,28 @@ fn goal(found: &Comparison) -> String {
     }
 }
 
-/// The whole page.
-pub(super) fn markdown(cells: &[&'static Cell], results: &Results) -> String {
+/// The section of the page.
+pub(super) fn section(cells: &[&'static Cell], results: &Results) -> String {
     let setting = &results.setting;
     let mut page = format!(
-        "# Performance beside a peer\n\n\
-         `cargo xtask peers` measures this and writes this page: {}, against `linerate serve --volume ram0=ram:1GiB` \
+        "`cargo xtask peers` measures this and writes this section: {}, against `linerate serve --volume ram0=ram:1GiB` \
          with default settings, one session each. Server pinned to core 0, client (`linerate bench`, the same for \
          both) to core 1, in a network namespace of their own ({}). Medians of {} alternating \
          rounds of {} s a cell; each server started afresh and its whole volume written first. MB are 10^6 bytes. CPU \
-         is the server process's user and system time for each request.\n\n\
-         Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
-        setting.tgt,
-        setting.congestion,
-        setting.rounds,
-        setting.seconds,
-        setting.machine,
-        setting.kernel,
-        setting.load,
+         is the server process's user and system time for each request, the client's likewise, its start included.\n\n",
+        setting.tgt, setting.congestion, setting.rounds, setting.seconds,
     );
+    page.push_str(&setting.line());
     page.push_str(&table(cells, results));
     page.push_str(
         "\nSpread of the rounds (slowest and fastest, IOPS):\n\n| cell | tgt | linerate |\n|---|---|---|\n",
     );
     for cell in cells {
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} |",
-            cell.name,
-            spread(cell, Peer::Tgt, results),
-            spread(cell, Peer::Linerate, results)
-        );
+        let of = |peer| results.measured.get(&(cell.name, peer)).map_or(&[][..], Vec::as_slice);
+        let (tgt, linerate) = (spread(of(Peer::Tgt)), spread(of(Peer::Linerate)));
+        let _ = writeln!(page, "| {} | {tgt} | {linerate} |", cell.name);
     }
     page
-}
-
-fn spread(cell: &Cell, peer: Peer, results: &Results) -> String {
-    let rounds = results.measured.get(&(cell.name, peer)).map_or(&[][..], Vec::as_slice);
-    let slowest = rounds.iter().map(|round| round.iops).fold(f64::INFINITY, f64::min);
-    let fastest = rounds.iter().map(|round| round.iops).fold(0.0, f64::max);
-    format!("{slowest:.0} – {fastest:.0}")
 }
 
 /// Every round's figures.
@@ -152,16 +117,7 @@ mod tests {
     use super::*;
 
     fn measured(iops: f64, cpu: f64) -> Measured {
-        Measured { iops, mb_per_s: iops, server_cpu_us_per_io: cpu, client_cpu_us_per_io: None }
-    }
-
-    #[test]
-    fn one_slow_round_does_not_count() {
-        let rounds = [measured(100.0, 1.0), measured(3.0, 9.0), measured(110.0, 2.0)];
-        let median = median(&rounds).expect("three rounds");
-        assert_eq!((median.iops, median.server_cpu_us_per_io), (100.0, 2.0));
-        assert_eq!(middle(vec![1.0, 3.0]), Some(2.0));
-        assert_eq!(middle(Vec::new()), None);
+        Measured { iops, mb_per_s: iops, server_cpu_us_per_io: cpu, client_cpu_us_per_io: cpu }
     }
 
     #[test]

@@ -8,10 +8,10 @@ use crate::process;
 
 /// Removed when dropped.
 #[derive(Debug)]
-pub(super) struct Namespace {
-    pub(super) name: String,
+pub(crate) struct Namespace {
+    pub(crate) name: String,
     /// The congestion control that its connections use, and how it was set.
-    pub(super) congestion: String,
+    pub(crate) congestion: String,
 }
 
 /// What the loopback's connections use. With the bbr that is some systems' default a loopback is several times slower,
@@ -20,7 +20,7 @@ const CONGESTION: &str = "cubic";
 
 impl Namespace {
     /// Makes one and brings its loopback up, with [`CONGESTION`] on it.
-    pub(super) fn create() -> Result<Namespace> {
+    pub(crate) fn create() -> Result<Namespace> {
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
         let name = format!("linerate-{}", std::process::id());
         process::capture(command("ip", &["netns", "add", &name])).context("making a network namespace")?;

@@ -1,0 +1,62 @@
+//! What the figures depend on, beside the programs.
+
+use std::fs;
+
+use serde::Serialize;
+
+use super::namespace::Namespace;
+use crate::serving::tgt::Tgt;
+
+/// The setting of a comparison.
+#[derive(Debug, Serialize)]
+pub(crate) struct Setting {
+    pub(crate) machine: String,
+    pub(crate) kernel: String,
+    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
+    pub(crate) load: f64,
+    pub(crate) congestion: String,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: u64,
+    pub(crate) tgt: String,
+}
+
+impl Setting {
+    /// Looks around, and warns if the machine is not ours alone.
+    pub(crate) fn look(namespace: &Namespace, rounds: usize, seconds: u64) -> Setting {
+        let load = load();
+        println!("network namespace {}: {}", namespace.name, namespace.congestion);
+        if load > 0.5 {
+            println!("note: something else is running here (load {load:.1}); these figures will be too low");
+        }
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Setting {
+            machine: format!("{cores} cores, {}", processor()),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            load,
+            congestion: namespace.congestion.clone(),
+            rounds,
+            seconds,
+            tgt: Tgt::version(),
+        }
+    }
+
+    /// A line for the page.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
+            self.machine, self.kernel, self.load
+        )
+    }
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name"));
+    name.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_owned()
+}
+
+/// The load average of the last minute.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
+}
