@@ -7,6 +7,8 @@ mod arguments;
 mod bench_command;
 mod completions;
 mod config;
+#[allow(dead_code, reason = "copy, write and scsi are about to ask")]
+mod contents;
 mod control;
 mod discover;
 #[cfg(test)]

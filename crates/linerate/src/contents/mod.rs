@@ -1,0 +1,110 @@
+//! What is on a disk, as far as its first two and its last MiB tell: partition tables, file systems, members of sets,
+//! disk images. Whoever is about to overwrite it asks here first, and names what would be lost ([`consent`]).
+//!
+//! Nothing is mounted, followed or believed: a signature at its place is what is looked for, and a few bytes beside it
+//! that tell people which disk it is. Reading order: [`contents`], `ends`, `signatures`, `partitions`, `sets`.
+
+mod consent;
+mod ends;
+mod partitions;
+mod sets;
+mod signatures;
+
+use std::fmt;
+
+use block::{BlockDevice, DeviceError};
+
+pub(crate) use consent::consent;
+use ends::Ends;
+
+/// What was recognised; at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contents(Vec<Found>);
+
+/// One thing that was recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    /// With its article: "an ext4 file system".
+    what: &'static str,
+    detail: Option<Detail>,
+}
+
+/// What tells one of these from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Detail {
+    Partitions(usize),
+    Label(String),
+    /// Of which set this is a member.
+    Set(String),
+    Uuid([u8; 16]),
+}
+
+/// What is on `device`; nothing, if it begins and ends with zeros or is not there at all.
+///
+/// Reads at most 3 MiB. Errors are those of the device.
+pub(crate) async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
+    Ok(recognised(&Ends::of(device).await?))
+}
+
+fn recognised(ends: &Ends) -> Option<Contents> {
+    let systems = signatures::found(ends);
+    let mut found = partitions::found(ends, signatures::in_the_boot_sector(ends));
+    found.extend(systems);
+    found.extend(sets::found(ends));
+    if found.is_empty() && !ends.are_zero() {
+        found.push(Found::new("data of an unknown kind"));
+    }
+    (!found.is_empty()).then_some(Contents(found))
+}
+
+impl Found {
+    fn new(what: &'static str) -> Found {
+        Found { what, detail: None }
+    }
+
+    /// With its label, if it has one that can be read.
+    fn labelled(what: &'static str, label: &[u8]) -> Found {
+        Found { what, detail: readable(label).map(Detail::Label) }
+    }
+}
+
+/// A label as people may see it: up to its first zero, nothing that moves a cursor, no spaces around it.
+fn readable(label: &[u8]) -> Option<String> {
+    let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let shown: String =
+        text.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    (!shown.is_empty()).then_some(shown)
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, found) in self.0.iter().enumerate() {
+            let last = index + 1 == self.0.len();
+            f.write_str(match (index, last) {
+                (0, _) => "",
+                (_, true) => " and ",
+                (_, false) => ", ",
+            })?;
+            write!(f, "{found}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        match &self.detail {
+            None => Ok(()),
+            Some(Detail::Partitions(1)) => f.write_str(" with 1 partition"),
+            Some(Detail::Partitions(count)) => write!(f, " with {count} partitions"),
+            Some(Detail::Label(label)) => write!(f, " (label {label})"),
+            Some(Detail::Set(name)) => write!(f, " (of {name})"),
+            Some(Detail::Uuid(uuid)) => write!(f, " (UUID {})", crate::config::Uuid(*uuid)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Bytes at their place.
+type Written = (usize, &'static [u8]);
+
+/// A disk of so many KiB with these bytes at these places.
+fn disk(kib: usize, written: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut bytes = vec![0; kib << 10];
+    for (at, data) in written {
+        bytes[*at..*at + data.len()].copy_from_slice(data);
+    }
+    bytes
+}
+
+fn said(bytes: &[u8]) -> Option<String> {
+    recognised(&Ends::new(bytes, 512)).map(|contents| contents.to_string())
+}
+
+fn said_of(written: &[(usize, &[u8])]) -> Option<String> {
+    said(&disk(4096, written))
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_disk_of_zeros_holds_nothing_known() {
+    assert_eq!(said(&disk(4096, &[])), None);
+    assert_eq!(said(&[]), None);
+}
+
+#[test]
+fn data_without_a_signature_are_data_all_the_same() {
+    assert_eq!(said_of(&[(77, b"x")]).as_deref(), Some("data of an unknown kind"));
+    assert_eq!(said_of(&[(4 * MIB - 1, b"x")]).as_deref(), Some("data of an unknown kind"));
+}
+
+#[test]
+fn file_systems_are_named_with_their_labels() {
+    let known: &[(&[Written], &str)] = &[
+        (&[(1080, &[0x53, 0xef]), (1120, &[0x40]), (1144, b"root")], "an ext4 file system (label root)"),
+        (&[(1080, &[0x53, 0xef]), (1116, &[4]), (1144, b"old")], "an ext3 file system (label old)"),
+        (&[(1080, &[0x53, 0xef])], "an ext2 file system (UUID 00000000-0000-0000-0000-000000000000)"),
+        (&[(0, b"XFSB"), (108, b"data")], "an XFS file system (label data)"),
+        (&[(0x1_0040, b"_BHRfS_M"), (0x1_012b, b"pool")], "a Btrfs file system (label pool)"),
+        (&[(3, b"NTFS    "), (510, &[0x55, 0xaa])], "an NTFS file system"),
+        (&[(82, b"FAT32   "), (71, b"STICK      ")], "a FAT32 file system (label STICK)"),
+        (&[(MIB, &[0x0d, 0xd0, 0x01, 0xc0])], "a VMFS file system"),
+        (&[(4086, b"SWAPSPACE2"), (1052, b"swp")], "swap space (label swp)"),
+        (&[(0x8001, b"CD001"), (0x8028, b"DEBIAN   ")], "an ISO 9660 file system (label DEBIAN)"),
+        (&[(0, b"LUKS\xba\xbe\0\x02"), (24, b"safe")], "a LUKS2 encrypted volume (label safe)"),
+        (&[(0, b"QFI\xfb")], "a QCOW2 image"),
+    ];
+    for (written, expected) in known {
+        assert_eq!(said_of(written).as_deref(), Some(*expected));
+    }
+}
+
+#[test]
+fn members_of_sets_are_found_at_either_end() {
+    let raid = [&0xa92b_4efc_u32.to_le_bytes()[..], &[1, 0, 0, 0]].concat();
+    let named = "a member of a Linux RAID set (of san1:0)";
+    for at in [0, 4096, 4 * MIB - 8192] {
+        assert_eq!(said_of(&[(at, &raid), (at + 32, b"san1:0")]).as_deref(), Some(named));
+    }
+    let old = (4 * MIB - (64 << 10), &0xa92b_4efc_u32.to_le_bytes()[..]);
+    assert_eq!(said_of(&[old]).as_deref(), Some("a member of a Linux RAID set"));
+    let label: &[(usize, &[u8])] = &[(512, b"LABELONE"), (536, b"LVM2 001")];
+    assert_eq!(said_of(label).as_deref(), Some("an LVM2 physical volume"));
+    for label in [0, 256 << 10, 4 * MIB - (256 << 10)] {
+        let uberblock = (label + (128 << 10) + 5 * 1024, &0x00ba_b10c_u64.to_le_bytes()[..]);
+        assert_eq!(said_of(&[uberblock]).as_deref(), Some("a member of a ZFS pool"));
+    }
+}
+
+/// A header in the second block, with entries of 128 bytes from the third on.
+fn guid_table(block: usize, partitions: usize) -> Vec<u8> {
+    let kind = [0xaf; 16];
+    let mut bytes =
+        disk(4096, &[(block, b"EFI PART"), (block + 72, &[2]), (block + 80, &[128]), (block + 84, &[128])]);
+    for index in 0..partitions {
+        bytes[2 * block + index * 128..][..16].copy_from_slice(&kind);
+    }
+    bytes
+}
+
+#[test]
+fn the_partitions_of_a_guid_table_are_counted_whatever_the_block_length() {
+    assert_eq!(said(&guid_table(512, 2)).as_deref(), Some("a GPT partition table with 2 partitions"));
+    assert_eq!(said(&guid_table(4096, 1)).as_deref(), Some("a GPT partition table with 1 partition"));
+}
+
+#[test]
+fn the_second_copy_of_a_guid_table_counts_without_the_first() {
+    let said = said_of(&[(4 * MIB - 512, b"EFI PART")]);
+    assert_eq!(said.as_deref(), Some("the second copy of a GPT partition table, without the first"));
+}
+
+#[test]
+fn a_master_boot_record_is_told_from_other_boot_sectors() {
+    let signed = (510, &[0x55, 0xaa][..]);
+    let table = said_of(&[(446, &[0x80]), (450, &[0x83]), (466, &[0x82]), signed]);
+    assert_eq!(table.as_deref(), Some("an MBR partition table with 2 partitions"));
+    assert_eq!(said_of(&[(446, &[0x17]), (450, &[0x83]), signed]).as_deref(), Some("a boot sector"));
+}
+
+#[test]
+fn a_disk_that_is_several_things_is_named_as_all_of_them() {
+    let hybrid = said_of(&[(450, &[0x17]), (510, &[0x55, 0xaa]), (0x8001, b"CD001"), (4086, b"SWAPSPACE2")]);
+    let expected = "an MBR partition table with 1 partition, an ISO 9660 file system and swap space";
+    assert_eq!(hybrid.as_deref(), Some(expected));
+}
+
+#[test]
+fn a_label_cannot_move_the_cursor() {
+    let said = said_of(&[(0, b"XFSB"), (108, b"a\x1b[2Jb\0zz")]);
+    assert_eq!(said.as_deref(), Some("an XFS file system (label a?[2Jb)"));
+}
+
+#[test]
+fn without_a_terminal_it_takes_a_yes() {
+    let contents = recognised(&Ends::new(&disk(4, &[(0, b"XFSB")]), 512));
+    consent("san", contents.as_ref(), true).expect("a yes");
+    consent("san", None, false).expect("nothing to lose");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(
+        places in prop::collection::vec((0usize..SIZE, 0usize..MAGICS.len()), 0..8),
+        noise in prop::collection::vec((0usize..SIZE, any::<[u8; 16]>()), 0..16),
+        end in 0usize..SIZE,
+    ) {
+        let mut bytes = vec![0u8; SIZE + 512];
+        for (at, magic) in places {
+            bytes[at..at + MAGICS[magic].len()].copy_from_slice(MAGICS[magic]);
+        }
+        for (at, data) in noise {
+            bytes[at..at + 16].copy_from_slice(&data);
+        }
+        let _ = said(&bytes[..end]);
+        let at_block = [b"EFI PART".as_slice(), &bytes[..end.min(84)]].concat();
+        bytes[512..512 + at_block.len()].copy_from_slice(&at_block);
+        let _ = said(&bytes);
+    }
+}
+
+const SIZE: usize = 80 << 10;
+const MAGICS: &[&[u8]] = &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2"];
