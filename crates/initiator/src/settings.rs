@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
+use iscsi::negotiate::Offers;
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
 
+use crate::login;
 use crate::recorder::FlightRecorder;
 
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
@@ -281,6 +283,11 @@ impl Settings {
     /// The names of all settings in URLs, with what each takes.
     pub fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
         KEYS.iter().map(|key| (key.name, key.takes))
+    }
+
+    /// What a login offers the target.
+    pub fn offers(&self) -> Offers {
+        login::offers(self)
     }
 
     /// Sets one setting by its name in URLs.

@@ -13,6 +13,7 @@ use crate::fault_command::{self, FaultArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
+use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
 
@@ -39,6 +40,7 @@ enum Command {
     Bench(Box<BenchArguments>),
     Prove(ProveArguments),
     Discover(DiscoverArguments),
+    Scsi(ScsiArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
 }
@@ -60,6 +62,7 @@ impl Arguments {
             Command::Bench(arguments) => return bench_command::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments)?,
         }

@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 use std::process::ExitCode;
 
 use block::DeviceError;
+use initiator::verbs::VerbError;
 use initiator::{CommandError, Ending, OpenError, Sense, status};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
@@ -114,6 +115,18 @@ impl Display for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
         Failure::new(of_open(&error), error)
+    }
+}
+
+impl From<VerbError> for Failure {
+    fn from(error: VerbError) -> Failure {
+        let kind = match &error {
+            VerbError::Lost(error) => of_command(*error),
+            VerbError::Refused { status, sense, .. } => of_answer(*status, *sense),
+            VerbError::Nonsense(_) => Kind::Failed,
+            VerbError::OutOfRange(_) => Kind::Refused,
+        };
+        Failure::new(kind, error)
     }
 }
 

@@ -22,6 +22,7 @@ mod nearest;
 mod output;
 mod prove;
 mod remote;
+mod scsi;
 mod serve;
 mod sessions;
 mod spec;

@@ -30,6 +30,17 @@ pub(crate) fn url(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
+/// The URL of a target, and of one of its LUNs if it names one; the LUN in the URL is 0 if it does not.
+pub(crate) fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
+    if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
+        let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+        return Ok((url(&format!("{path}/0{query}"))?, None));
+    }
+    let url = url(text)?;
+    let lun = url.lun;
+    Ok((url, Some(lun)))
+}
+
 /// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
 pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     let address = match text.parse::<Ipv6Addr>() {
@@ -202,6 +213,15 @@ mod tests {
         for (name, _) in Settings::keys() {
             assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
         }
+    }
+
+    #[test]
+    fn a_target_may_be_named_without_a_lun() {
+        let lun = |text| target_url(text).unwrap_or_else(|failure| panic!("{text}: {failure}")).1;
+        assert_eq!(lun("iscsi://host/iqn.x?header-digest=crc32c"), None);
+        assert_eq!(lun("iscsi://host/iqn.x"), None);
+        assert_eq!(lun("iscsi://host/iqn.x/7"), Some(7));
+        assert!(target_url("iscsi://host/iqn.x/x").is_err());
     }
 
     #[test]

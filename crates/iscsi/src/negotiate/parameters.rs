@@ -298,7 +298,8 @@ impl Offers {
 }
 
 impl DigestKind {
-    fn name(self) -> &'static str {
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
         match self {
             DigestKind::None => "None",
             DigestKind::Crc32c => "CRC32C",
@@ -311,7 +312,8 @@ impl DigestKind {
 }
 
 impl TaskReporting {
-    fn name(self) -> &'static str {
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
         match self {
             TaskReporting::Rfc3720 => "RFC3720",
             TaskReporting::ResponseFence => "ResponseFence",

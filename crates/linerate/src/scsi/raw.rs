@@ -1,0 +1,121 @@
+//! A command by its bytes, for what has no verb here.
+
+use std::fs;
+use std::path::PathBuf;
+
+use block::Buffer;
+use initiator::{Answer, Transfer, status, status_words};
+
+use super::answer::dump;
+use super::unit::{UnitArguments, settle};
+use crate::failure::{Failure, of_answer};
+use crate::output::say;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RawArguments {
+    #[command(flatten)]
+    unit: UnitArguments,
+    /// The command descriptor block in hexadecimal, blanks allowed: 6 to 16 bytes
+    #[arg(long, value_name = "HEX", value_parser = cdb)]
+    cdb: Cdb,
+    /// How many bytes the command may answer with
+    #[arg(long, value_name = "BYTES", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
+    r#in: Option<u32>,
+    /// A file with the data that the command takes
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Send a command that may change something, which is every one without --in
+    #[arg(long)]
+    yes: bool,
+    /// Put the answer into this file instead of showing it
+    #[arg(long, value_name = "FILE", requires = "in")]
+    save: Option<PathBuf>,
+}
+
+/// Filled up with zeros, as it travels.
+type Cdb = [u8; 16];
+/// The one command that moves no data and changes nothing.
+const TEST_UNIT_READY: Cdb = [0; 16];
+
+fn cdb(text: &str) -> Result<Cdb, String> {
+    let wrong = || format!("{text:?} is no CDB; write 6 to 16 bytes such as 12 00 00 00 24 00");
+    let digits: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && digits.len().is_multiple_of(2);
+    if !is_hex || !(12..=32).contains(&digits.len()) {
+        return Err(wrong());
+    }
+    // Filled up behind, so that the number's first byte is the operation code.
+    let number = u128::from_str_radix(&format!("{digits:0<32}"), 16).map_err(|_| wrong())?;
+    Ok(number.to_be_bytes())
+}
+
+/// Sends it as it is, once. Its status is the answer; sense data go with it.
+pub(super) fn run(asked: &RawArguments) -> Result<(), Failure> {
+    if asked.r#in.is_none() && asked.cdb != TEST_UNIT_READY && !asked.yes {
+        let why =
+            "a command that does not only ask may change what is on the LUN; say --yes if that is meant";
+        return Err(Failure::refused(why));
+    }
+    let transfer = asked.transfer()?;
+    let answer = asked.unit.with(async |unit| {
+        settle(unit).await;
+        Ok(unit.command(asked.cdb, transfer).await?)
+    })?;
+    match answer.status {
+        status::GOOD | status::CONDITION_MET => asked.tell(&answer),
+        status => {
+            let why = answer.sense.map_or_else(|| status_words(status).to_owned(), |sense| sense.to_string());
+            Err(Failure::new(of_answer(status, answer.sense), why))
+        }
+    }
+}
+
+impl RawArguments {
+    fn transfer(&self) -> Result<Transfer, Failure> {
+        if let Some(file) = &self.out {
+            let data =
+                fs::read(file).map_err(|error| Failure::refused(format!("{}: {error}", file.display())))?;
+            let mut buffer = Buffer::zeroed(data.len());
+            buffer.copy_from_slice(&data);
+            return Ok(Transfer::Out(buffer.share()));
+        }
+        Ok(self.r#in.map_or(Transfer::None, |bytes| Transfer::into_all_of(Buffer::zeroed(bytes as usize))))
+    }
+
+    fn tell(&self, answer: &Answer) -> Result<(), Failure> {
+        match &self.save {
+            Some(file) => fs::write(file, &*answer.data)
+                .map_err(|error| Failure::failed(format!("{}: {error}", file.display()))),
+            None => {
+                say(&format!(
+                    "{}, {} bytes\n{}",
+                    status_words(answer.status),
+                    answer.data.len(),
+                    dump(&answer.data)
+                ));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_filled_up_with_zeros() {
+        let inquiry = cdb("12 00 00 00 24 00").expect("six bytes");
+        assert_eq!(inquiry[..6], [0x12, 0, 0, 0, 0x24, 0]);
+        assert_eq!(inquiry[6..], [0; 10]);
+        assert_eq!(cdb("000000000000").map(|cdb| cdb[0]), Ok(0));
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for text in ["", "12", "12 00 00 00 24 0", "12 00 00 00 24 0g", "+1 00 00 00 24 00", &"00".repeat(17)]
+        {
+            assert!(cdb(text).is_err(), "{text:?}");
+        }
+    }
+}
