@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_with_their_place_and_letters() {
-        let dumped = dump(b"LINERATE \x00\x7f0123456");
-        let expected = "\
+        let dumped = format!("\n{}", dump(b"LINERATE \x00\x7f0123456"));
+        let expected = "
   0000  4c 49 4e 45 52 41 54 45 20 00 7f 30 31 32 33 34  LINERATE ..01234
   0010  35 36                                            56
 ";
