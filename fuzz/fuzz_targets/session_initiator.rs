@@ -95,7 +95,7 @@ impl Driver {
         let cdb = vec![0x28; length];
         let command =
             Command { lun: Lun(0), cdb: &cdb, attribute: TaskAttribute::Simple, read_bytes, write_bytes };
-        if let Ok(task) = self.session.submit(id, &command) {
+        if let Ok(task) = self.session.submit(self.now, id, &command) {
             assert_eq!(self.tasks.insert(task, (read_bytes, write_bytes)), None, "a task begins once");
         }
     }
@@ -120,7 +120,7 @@ impl Driver {
 
     fn say(&mut self, id: ConnectionId, most: usize) {
         for _ in 0..most {
-            let Some(transmit) = self.session.poll_transmit(id) else { return };
+            let Some(transmit) = self.session.poll_transmit(self.now, id) else { return };
             Pdu::parse(&transmit.header).expect("our own PDUs are well formed");
             assert_eq!(transmit.header.total_ahs_length(), transmit.ahs.len());
             let length = match transmit.payload {

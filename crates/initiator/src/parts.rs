@@ -262,7 +262,7 @@ impl Parts {
         };
         let (lun, attribute) = (order.lun, TaskAttribute::Simple);
         let command = Command { lun, cdb: &order.cdb, attribute, read_bytes, write_bytes };
-        match self.machine.submit(wire.id, &command) {
+        match self.machine.submit(self.now, wire.id, &command) {
             Ok(id) => {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
@@ -394,7 +394,7 @@ impl Parts {
 
     fn deliver(&mut self, event: Event) {
         match event {
-            Event::Done { task, status, sense, residual, read_residual: _, data_in_bytes } => {
+            Event::Done { task, status, sense, residual, data_in_bytes, .. } => {
                 let in_bytes = data_in_bytes as usize;
                 self.finish(task, Ok(Status { status, sense, in_bytes, residual }));
             }

@@ -59,7 +59,7 @@ impl Sender {
     ) -> Result<bool, Ending> {
         loop {
             while self.chunks.len() < ROUND_CHUNKS {
-                let Some(transmit) = parts.machine.poll_transmit(id) else { break };
+                let Some(transmit) = parts.machine.poll_transmit(parts.now, id) else { break };
                 self.stage(transmit, parts, tape)?;
             }
             if self.chunks.is_empty() {

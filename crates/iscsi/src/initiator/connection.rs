@@ -7,6 +7,7 @@ use super::config::ConnectionStart;
 use super::event::ConnectionId;
 use super::receive::Incoming;
 use super::transfer::Run;
+use super::upkeep::Probe;
 use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Ttt};
 use crate::serial::Sn;
@@ -27,6 +28,7 @@ pub(super) struct Connection {
     /// To be sent in this order.
     pub(super) queue: VecDeque<Say>,
     pub(super) keepalive: Keepalive,
+    pub(super) probe: Probe,
     /// A logout is on its way: nothing else is sent behind it.
     pub(super) is_leaving: bool,
 }
@@ -47,8 +49,8 @@ pub(super) enum Say {
 pub(super) struct Ready {
     pub(super) bhs: Box<Bhs>,
     pub(super) data: Vec<u8>,
-    /// A function, which is told the CmdSN that it is sent with.
-    pub(super) function: Option<Key>,
+    /// What it belongs to, if that is to know when it is sent: a function, or a ping.
+    pub(super) exchange: Option<Key>,
 }
 
 impl Connection {
@@ -63,13 +65,14 @@ impl Connection {
             urgent: VecDeque::new(),
             queue: VecDeque::new(),
             keepalive: Keepalive::new(now),
+            probe: Probe::new(now),
             is_leaving: false,
         }
     }
 
     /// Says something soon.
     pub(super) fn say(&mut self, bhs: Bhs, data: Vec<u8>) {
-        self.urgent.push_back(Ready { bhs: Box::new(bhs), data, function: None });
+        self.urgent.push_back(Ready { bhs: Box::new(bhs), data, exchange: None });
     }
 
     /// A status has come. A target that skips one has lost it for good at ErrorRecoveryLevel 0, and what it was

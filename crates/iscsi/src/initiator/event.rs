@@ -1,5 +1,6 @@
 //! What the machine tells its driver, and the names by which both speak of connections, tasks and functions.
 
+use super::times::Times;
 use crate::pdu::{AsyncMessage, Cid, LogoutResult, RejectReason, Residual, TaskManagementResult};
 use crate::slab::Key;
 
@@ -35,6 +36,8 @@ pub enum Event {
         read_residual: Residual,
         /// Bytes that came as Data-In, all from the start of the command's data.
         data_in_bytes: u32,
+        /// Where the time went.
+        times: Times,
     },
     /// A command has ended without a status. Whether it had an effect is not known.
     Failed {

@@ -1,6 +1,9 @@
 //! What is under way: a command, or anything else that has a tag and awaits an answer.
 
+use std::time::Instant;
+
 use super::event::{ConnectionId, Leaving};
+use super::times::Clock;
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
 use crate::serial::Sn;
@@ -16,6 +19,8 @@ pub(super) enum Exchange {
     Ping {
         connection: ConnectionId,
         ours: bool,
+        /// When it was handed out.
+        sent: Option<Instant>,
     },
     Logout {
         connection: ConnectionId,
@@ -36,6 +41,7 @@ pub(super) struct Task {
     pub(super) cmd_sn: Option<Sn>,
     pub(super) outbound: Outbound,
     pub(super) inbound: Inbound,
+    pub(super) clock: Clock,
 }
 
 /// A task management function.

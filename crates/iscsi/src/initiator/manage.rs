@@ -163,7 +163,7 @@ impl Session {
             ref_cmd_sn,
             exp_data_sn: Sn(0),
         };
-        let ready = Ready { bhs: Box::new(pdu.emit()), data: Vec::new(), function: Some(key) };
+        let ready = Ready { bhs: Box::new(pdu.emit()), data: Vec::new(), exchange: Some(key) };
         self.connection_mut(id)?.urgent.push_back(ready);
         Some(TmfId(key))
     }

@@ -16,12 +16,14 @@
 
 mod config;
 mod connection;
+mod counters;
 mod event;
 mod exchange;
 mod fatal;
 mod manage;
 mod receive;
 mod submit;
+mod times;
 mod transfer;
 mod transmit;
 mod upkeep;
@@ -32,13 +34,16 @@ use std::time::Instant;
 
 pub use crate::keepalive::NopPolicy;
 pub use config::{ConnectionStart, SessionConfig};
+pub use counters::{Counters, RoundTrips};
 pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, TaskId, TmfId};
 pub use fatal::Fatal;
 pub use receive::{Place, Segment};
 pub use submit::{Command, SubmitError};
+pub use times::{Phase, Times};
 pub use transmit::{Payload, Transmit};
 
 use self::connection::Connection;
+use self::counters::Stall;
 use self::exchange::{Exchange, Task};
 use self::window::Window;
 use crate::negotiate::Parameters;
@@ -61,6 +66,8 @@ pub struct Session {
     /// Tags of commands that have ended without a status, and of which the target may have said something before it
     /// knew: it rejected them, or a function ended them that was answered on another connection.
     ended: VecDeque<Itt>,
+    counters: Counters,
+    stall: Stall,
 }
 
 impl Session {
@@ -75,6 +82,8 @@ impl Session {
             generation: 0,
             events: VecDeque::new(),
             ended: VecDeque::new(),
+            counters: Counters::default(),
+            stall: Stall::default(),
         }
     }
 
@@ -121,6 +130,11 @@ impl Session {
     /// Commands and functions under way.
     pub fn in_flight(&self) -> usize {
         self.exchanges.len()
+    }
+
+    /// What the session has moved. A stall counts at once, and its time when it is over.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// The connections there are.

@@ -52,7 +52,7 @@ pub(super) enum Incoming {
     /// It is dropped.
     Dropped,
     /// It is a Data-In's; the status, if it brought one.
-    Data(Option<Done>),
+    Data { key: Key, length: u32, done: Option<Done> },
     /// It is sense data, perhaps.
     Response(Done),
     /// It is text.
@@ -92,17 +92,22 @@ impl Session {
             return Err(Fatal::SegmentTooLong { length });
         }
         connection.keepalive.heard(now);
-        let (incoming, place) = self.dispatch(id, bhs)?;
+        self.counters.pdus_in += 1;
+        let (incoming, place) = self.dispatch(now, id, bhs)?;
         if let Some(connection) = self.connection_mut(id) {
             connection.incoming = incoming;
         }
-        match length {
+        let segment = match length {
             0 => {
                 self.handle_segment(now, id, true, &[])?;
-                Ok(Segment { length, place: Place::None })
+                Segment { length, place: Place::None }
             }
-            length => Ok(Segment { length, place }),
+            length => Segment { length, place },
+        };
+        if self.stall.is_on() && self.can_submit() {
+            self.stall.end(now, &mut self.counters);
         }
+        Ok(segment)
     }
 
     /// A data segment has arrived and is where it belongs. `digest_ok` is true where there are no digests; `inline`
@@ -121,12 +126,15 @@ impl Session {
             return Err(Fatal::DataDigest);
         }
         match incoming {
-            Incoming::Nothing | Incoming::Dropped | Incoming::Data(None) => Ok(()),
-            Incoming::Data(Some(done)) => self.end(done, Box::default()),
-            Incoming::Response(done) => self.end(done, sense(inline)?),
+            Incoming::Nothing | Incoming::Dropped => Ok(()),
+            Incoming::Data { key, length, done } => {
+                self.land(now, key, length);
+                done.map_or(Ok(()), |done| self.end(now, done, Box::default()))
+            }
+            Incoming::Response(done) => self.end(now, done, sense(inline)?),
             Incoming::Text(pdu, key) => self.take_text(id, &pdu, key, inline),
             Incoming::Pong(key) => {
-                self.take_pong(id, key, inline);
+                self.take_pong(now, id, key, inline);
                 Ok(())
             }
             Incoming::Message(message) => {
@@ -138,11 +146,11 @@ impl Session {
         }
     }
 
-    fn dispatch(&mut self, id: ConnectionId, bhs: &Bhs) -> Result<(Incoming, Place), Fatal> {
+    fn dispatch(&mut self, now: Instant, id: ConnectionId, bhs: &Bhs) -> Result<(Incoming, Place), Fatal> {
         match bhs.opcode().ok_or(Malformed::UnknownOpcode)? {
-            Opcode::DataIn => self.take_data_in(id, &DataIn::parse(bhs)?),
+            Opcode::DataIn => self.take_data_in(now, id, &DataIn::parse(bhs)?),
             Opcode::ScsiResponse => self.take_response(id, &ScsiResponse::parse(bhs)?),
-            Opcode::R2t => self.take_r2t(id, &R2t::parse(bhs)?),
+            Opcode::R2t => self.take_r2t(now, id, &R2t::parse(bhs)?),
             Opcode::NopIn => self.take_nop_in(id, &NopIn::parse(bhs)?),
             Opcode::TaskManagementResponse => self.take_management(id, &TaskManagementResponse::parse(bhs)?),
             Opcode::TextResponse => {
@@ -176,13 +184,19 @@ impl Session {
 
     // --- commands
 
-    fn take_data_in(&mut self, id: ConnectionId, pdu: &DataIn) -> Result<(Incoming, Place), Fatal> {
+    fn take_data_in(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        pdu: &DataIn,
+    ) -> Result<(Incoming, Place), Fatal> {
         self.note(id, pdu.status.map(|status| status.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
         let Some(key) = self.answered_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Place::Discard));
         };
         let task = self.task_mut(key).ok_or(Fatal::WrongAnswer)?;
         let offset = task.inbound.take(pdu)?;
+        task.clock.data(now, &task.outbound);
         let done = pdu.status.map(|status| Done {
             key,
             response: Response::Completed,
@@ -190,7 +204,16 @@ impl Session {
             residual: status.residual,
             read_residual: Residual::None,
         });
-        Ok((Incoming::Data(done), Place::Task { task: TaskId(key), offset }))
+        let incoming = Incoming::Data { key, length: pdu.data_segment_length, done };
+        Ok((incoming, Place::Task { task: TaskId(key), offset }))
+    }
+
+    /// A Data-In's data are where they belong.
+    fn land(&mut self, now: Instant, key: Key, length: u32) {
+        self.counters.data_in_bytes += u64::from(length);
+        if let Some(task) = self.task_mut(key).filter(|task| task.inbound.is_complete()) {
+            task.clock.data_complete(now);
+        }
     }
 
     fn take_response(&mut self, id: ConnectionId, pdu: &ScsiResponse) -> Result<(Incoming, Place), Fatal> {
@@ -208,11 +231,11 @@ impl Session {
         Ok((Incoming::Response(done), Place::Inline))
     }
 
-    fn end(&mut self, done: Done, sense: Box<[u8]>) -> Result<(), Fatal> {
+    fn end(&mut self, now: Instant, done: Done, sense: Box<[u8]>) -> Result<(), Fatal> {
         match done.response {
             Response::Completed => {
                 // It may have been aborted between header and data.
-                let Some(task) = self.remove_task(done.key) else { return Ok(()) };
+                let Some(mut task) = self.remove_task(done.key) else { return Ok(()) };
                 self.events.push_back(Event::Done {
                     task: TaskId(done.key),
                     status: done.status,
@@ -220,6 +243,7 @@ impl Session {
                     residual: done.residual,
                     read_residual: done.read_residual,
                     data_in_bytes: task.inbound.bytes(),
+                    times: task.clock.stop(now),
                 });
             }
             Response::TargetFailure | Response::VendorSpecific(_) => {
@@ -229,13 +253,15 @@ impl Session {
         Ok(())
     }
 
-    fn take_r2t(&mut self, id: ConnectionId, pdu: &R2t) -> Result<(Incoming, Place), Fatal> {
+    fn take_r2t(&mut self, now: Instant, id: ConnectionId, pdu: &R2t) -> Result<(Incoming, Place), Fatal> {
         self.note(id, None, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        self.counters.r2ts += 1;
         let Some(key) = self.answered_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Place::Discard));
         };
         let Some(Exchange::Task(task)) = self.exchanges.get_mut(key) else { return Err(Fatal::WrongAnswer) };
         let run = task.outbound.take_r2t(pdu, &self.config.parameters)?;
+        task.clock.sent(now, &task.outbound);
         if let Some(connection) = self.connection_mut(id) {
             connection.queue.push_back(Say::Data { key, ttt: Some(pdu.ttt), run });
         }
@@ -244,6 +270,7 @@ impl Session {
 
     /// A target refuses a PDU of ours, whose header is the data.
     fn take_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
+        self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
         // Data that were damaged on the way get their command a CHECK CONDITION (section 7.8): it will come.
         if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError {
@@ -313,9 +340,15 @@ impl Session {
         Ok((Incoming::Dropped, Place::Discard))
     }
 
-    fn take_pong(&mut self, id: ConnectionId, key: Key, data: &[u8]) {
-        if let Some(Exchange::Ping { ours: false, .. }) = self.exchanges.remove(key) {
+    fn take_pong(&mut self, now: Instant, id: ConnectionId, key: Key, data: &[u8]) {
+        let Some(Exchange::Ping { ours, sent, .. }) = self.exchanges.remove(key) else { return };
+        if let Some(sent) = sent {
+            self.counters.nops.note(now.saturating_duration_since(sent));
+        }
+        if !ours {
             self.events.push_back(Event::Pong { connection: id, data: data.to_vec() });
+        } else if let Some(connection) = self.connection_mut(id) {
+            connection.probe.answered();
         }
     }
 

@@ -7,6 +7,7 @@ use super::Session;
 use super::connection::{Ready, Say};
 use super::event::{CloseReason, ConnectionId, Event, Leaving, TaskId};
 use super::exchange::{Exchange, Task, Text};
+use super::times::Clock;
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{
     Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest, ahs::CDB_BYTES_MAX,
@@ -56,16 +57,22 @@ impl std::error::Error for SubmitError {}
 impl Session {
     /// Takes a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`] ends it;
     /// until then its data belong to the task.
-    pub fn submit(&mut self, id: ConnectionId, command: &Command<'_>) -> Result<TaskId, SubmitError> {
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        command: &Command<'_>,
+    ) -> Result<TaskId, SubmitError> {
         if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
             return Err(SubmitError::CdbLength);
         }
         if !self.can_submit() {
+            self.stall.begin(now, &mut self.counters);
             return Err(SubmitError::NoRoom);
         }
         let segment_max = self.open_connection(id).ok_or(SubmitError::NotConnected)?.peer_segment_max;
-        let task =
-            task(id, command, Outbound::new(command.write_bytes, segment_max, &self.config.parameters));
+        let outbound = Outbound::new(command.write_bytes, segment_max, &self.config.parameters);
+        let task = task(id, command, outbound, Clock::new(now));
         let key = self.exchanges.insert(Exchange::Task(task));
         self.unsent += 1;
         if let Some(connection) = self.connection_mut(id) {
@@ -80,7 +87,9 @@ impl Session {
     }
 
     pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], ours: bool) -> bool {
-        let Some(key) = self.open_exchange(id, Exchange::Ping { connection: id, ours }) else { return false };
+        let Some(key) = self.open_exchange(id, Exchange::Ping { connection: id, ours, sent: None }) else {
+            return false;
+        };
         let Some(connection) = self.connection_mut(id) else { return false };
         let data = data[..data.len().min(connection.peer_segment_max as usize)].to_vec();
         let pdu = NopOut {
@@ -92,7 +101,7 @@ impl Session {
             exp_stat_sn: Sn(0),
             data_segment_length: data.len() as u32,
         };
-        connection.say(pdu.emit(), data);
+        connection.urgent.push_back(Ready { bhs: Box::new(pdu.emit()), data, exchange: Some(key) });
         true
     }
 
@@ -149,7 +158,7 @@ impl Session {
             connection.queue.push_back(Say::Ready(Ready {
                 bhs: Box::new(bhs),
                 data: Vec::new(),
-                function: None,
+                exchange: None,
             }));
         }
         true
@@ -203,7 +212,7 @@ impl Session {
     }
 }
 
-fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound) -> Task {
+fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clock: Clock) -> Task {
     let (first, rest) = command.cdb.split_at(command.cdb.len().min(16));
     let mut cdb = [0; 16];
     cdb[..first.len()].copy_from_slice(first);
@@ -217,6 +226,7 @@ fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound) -> 
         cmd_sn: None,
         outbound,
         inbound: Inbound::new(command.read_bytes),
+        clock,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A command's data, both ways, and the checks that keep a target inside them (RFC 7143 sections 11.7 and 11.8).
 
 use super::fatal::Fatal;
+use super::times::Phase;
 use crate::negotiate::Parameters;
 use crate::pdu::{DataIn, R2t};
 use crate::serial::Sn;
@@ -18,6 +19,10 @@ pub(super) struct Outbound {
     next_r2t: Sn,
     /// R2Ts that are not fulfilled.
     outstanding: u32,
+    /// Bytes that may be sent: unsolicited, or asked for. A target may ask for some twice.
+    allowed: u64,
+    /// Bytes handed out.
+    handed_out: u64,
 }
 
 /// Data from the target.
@@ -45,7 +50,8 @@ impl Outbound {
         let first_burst = length.min(rules.first_burst_length);
         let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
         let unsolicited_end = if rules.initial_r2t { immediate } else { first_burst };
-        Outbound { length, immediate, unsolicited_end, ..Outbound::default() }
+        let allowed = u64::from(unsolicited_end);
+        Outbound { length, immediate, unsolicited_end, allowed, ..Outbound::default() }
     }
 
     /// Whether Data-Out PDUs follow the command unasked.
@@ -69,8 +75,25 @@ impl Outbound {
             return Err(Fatal::TooManyR2ts);
         }
         self.outstanding += 1;
+        self.allowed += u64::from(length);
         self.next_r2t = self.next_r2t.next();
         Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
+    }
+
+    /// So many bytes more are with the driver.
+    pub(super) fn hand_out(&mut self, length: u32) {
+        self.handed_out += u64::from(length);
+    }
+
+    /// What the command waits for, as far as its data to the target are concerned.
+    pub(super) fn phase(&self) -> Phase {
+        if self.handed_out < self.allowed {
+            Phase::Sending
+        } else if self.handed_out < u64::from(self.length) {
+            Phase::R2t
+        } else {
+            Phase::Answer
+        }
     }
 
     /// The last PDU that an R2T asked for is with the driver.
@@ -93,6 +116,11 @@ impl Inbound {
         self.announced = end.ok_or(Fatal::DataInBeyondEnd)?;
         self.next_data_sn = self.next_data_sn.next();
         Ok(pdu.buffer_offset)
+    }
+
+    /// Whether all that are expected have come.
+    pub(super) fn is_complete(&self) -> bool {
+        self.announced == self.length
     }
 
     /// Bytes that have come.

@@ -2,6 +2,8 @@
 //!
 //! A command takes its CmdSN when it is sent, not when it is submitted: what is never sent leaves no gap.
 
+use std::time::Instant;
+
 use super::Session;
 use super::connection::{Ready, Say};
 use super::event::{ConnectionId, TaskId};
@@ -41,30 +43,33 @@ pub enum Payload {
 }
 
 impl Session {
-    /// The next PDU to send on a connection.
-    pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
+    /// The next PDU to send on a connection. It counts as sent `now`.
+    pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
-            if let Some(ready) = connection.urgent.pop_front() {
-                return Some(self.say_ready(id, ready));
-            }
-            let said = match connection.queue.pop_front()? {
-                Say::Command(key) => self.say_command(id, key),
-                Say::Data { key, ttt, run } => self.say_data(id, key, ttt, run),
-                Say::Ready(ready) => Some(self.say_ready(id, ready)),
+            let said = match connection.urgent.pop_front() {
+                Some(ready) => Some(self.say_ready(now, id, ready)),
+                None => match connection.queue.pop_front()? {
+                    Say::Command(key) => self.say_command(now, id, key),
+                    Say::Data { key, ttt, run } => self.say_data(now, id, key, ttt, run),
+                    Say::Ready(ready) => Some(self.say_ready(now, id, ready)),
+                },
             };
             // What has been given up in the meantime is passed over.
             if said.is_some() {
+                self.counters.pdus_out += 1;
                 return said;
             }
         }
     }
 
-    fn say_command(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+    fn say_command(&mut self, now: Instant, id: ConnectionId, key: Key) -> Option<Transmit> {
         let exp_stat_sn = self.connection(id)?.exp_stat_sn;
         let cmd_sn = self.window.cmd_sn();
         let task = self.task_mut(key)?;
         task.cmd_sn = Some(cmd_sn);
+        task.outbound.hand_out(task.outbound.immediate);
+        task.clock.sent(now, &task.outbound);
         let (out, read_bytes) = (task.outbound, task.inbound.length);
         let header = ScsiCommand {
             immediate: false,
@@ -84,6 +89,8 @@ impl Session {
         .emit();
         let ahs = std::mem::take(&mut task.ahs);
         self.window.take();
+        self.counters.commands += 1;
+        self.counters.immediate_bytes += u64::from(out.immediate);
         self.unsent -= 1;
         if out.has_unsolicited() {
             // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section 4.2.5.2).
@@ -93,7 +100,14 @@ impl Session {
         Some(Transmit { header, ahs, payload: payload(key, 0, out.immediate) })
     }
 
-    fn say_data(&mut self, id: ConnectionId, key: Key, ttt: Option<Ttt>, mut run: Run) -> Option<Transmit> {
+    fn say_data(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        key: Key,
+        ttt: Option<Ttt>,
+        mut run: Run,
+    ) -> Option<Transmit> {
         let connection = self.connection(id)?;
         let (exp_stat_sn, segment_max) = (connection.exp_stat_sn, connection.peer_segment_max);
         let task = self.task_mut(key)?;
@@ -101,6 +115,8 @@ impl Session {
         if is_final && ttt.is_some() {
             task.outbound.fulfilled();
         }
+        task.outbound.hand_out(length);
+        task.clock.sent(now, &task.outbound);
         let pdu = DataOut {
             is_final,
             lun: task.lun,
@@ -111,20 +127,27 @@ impl Session {
             buffer_offset: offset,
             data_segment_length: length,
         };
+        match ttt {
+            Some(_) => self.counters.solicited_bytes += u64::from(length),
+            None => self.counters.unsolicited_bytes += u64::from(length),
+        }
         if !is_final {
             self.connection_mut(id)?.queue.push_front(Say::Data { key, ttt, run });
         }
         Some(Transmit { header: pdu.emit(), ahs: Box::default(), payload: payload(key, offset, length) })
     }
 
-    fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
-        let Ready { mut bhs, data, function } = ready;
+    fn say_ready(&mut self, now: Instant, id: ConnectionId, ready: Ready) -> Transmit {
+        let Ready { mut bhs, data, exchange } = ready;
         let cmd_sn = self.window.cmd_sn();
         let exp_stat_sn = self.connection(id).map_or(Sn(0), |connection| connection.exp_stat_sn);
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
-        if let Some(Exchange::Management(management)) = function.and_then(|key| self.exchanges.get_mut(key)) {
-            management.cmd_sn = Some(cmd_sn);
+        match exchange.and_then(|key| self.exchanges.get_mut(key)) {
+            // Commands before this number are concerned.
+            Some(Exchange::Management(management)) => management.cmd_sn = Some(cmd_sn),
+            Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
+            Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}
         }
         let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
         Transmit { header: *bhs, ahs: Box::default(), payload }

@@ -1,32 +1,84 @@
 //! The clock spoke.
+//!
+//! A connection is asked whether it is there when it is silent, and also, at the same interval, when it is not: how
+//! long a NOP takes under load tells the queue in front of the target from the target. Only silence ends a
+//! connection.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Session;
 use super::event::{CloseReason, ConnectionId, Event};
 use crate::keepalive::Due;
 
+/// The pings of a connection that are the machine's own.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// When the last was asked for.
+    asked: Instant,
+    /// Those without an answer. A target that refuses one is not asked again until it is silent.
+    unanswered: u32,
+}
+
+impl Probe {
+    pub(super) fn new(now: Instant) -> Probe {
+        Probe { asked: now, unanswered: 0 }
+    }
+
+    /// A connection that is leaving takes no ping; it is not tried all the time either.
+    fn ask(&mut self, now: Instant, is_sent: bool) {
+        self.asked = now;
+        self.unanswered = self.unanswered.saturating_add(u32::from(is_sent));
+    }
+
+    pub(super) fn answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// One at a time, and not sooner than this after the last.
+    fn deadline(&self, interval: Duration) -> Option<Instant> {
+        if self.unanswered == 0 { self.asked.checked_add(interval) } else { None }
+    }
+}
+
 impl Session {
     /// The clock spoke.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut silent: Vec<ConnectionId> = Vec::new();
+        let mut to_ask: Vec<ConnectionId> = Vec::new();
         for connection in self.connections.iter_mut().flatten() {
             match connection.keepalive.due(now, &self.config.nop) {
-                Due::Nothing => {}
-                Due::Ping => silent.push(connection.id),
+                Due::Nothing => {
+                    let deadline = connection.probe.deadline(self.config.nop.interval);
+                    if deadline.is_some_and(|deadline| now >= deadline) {
+                        to_ask.push(connection.id);
+                    }
+                }
+                Due::Ping => to_ask.push(connection.id),
                 Due::GiveUp => self
                     .events
                     .push_back(Event::Close { connection: connection.id, reason: CloseReason::Silent }),
             }
         }
-        for id in silent {
-            self.send_ping(id, &[], true);
+        for id in to_ask {
+            self.probe(now, id);
+        }
+    }
+
+    fn probe(&mut self, now: Instant, id: ConnectionId) {
+        let is_sent = self.send_ping(id, &[], true);
+        if let Some(connection) = self.connection_mut(id) {
+            connection.probe.ask(now, is_sent);
         }
     }
 
     /// When to call [`Session::handle_timeout`]. Anything that happens before may move it.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        let nop = &self.config.nop;
         let connections = self.connections.iter().flatten();
-        connections.filter_map(|connection| connection.keepalive.deadline(&self.config.nop)).min()
+        connections
+            .flat_map(|connection| {
+                [connection.keepalive.deadline(nop), connection.probe.deadline(nop.interval)]
+            })
+            .flatten()
+            .min()
     }
 }

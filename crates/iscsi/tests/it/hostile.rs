@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use crate::pair::{Pair, Setup, pattern};
+use crate::raw;
 
 /// The tag of the only command that was sent, taken from the wire.
 fn sent_tag(pair: &mut Pair) -> Itt {
@@ -191,15 +192,8 @@ fn a_target_that_refuses_a_command_ends_only_that() {
     let refused = pair.hang(0, Lun(0));
     pair.initiator_speaks(0);
     let command = pair.wires[0].to_target.pdus.pop_front().expect("the command");
-    let reject = iscsi::pdu::Reject {
-        reason: iscsi::pdu::RejectReason::InvalidPduField,
-        stat_sn: Sn(0xffff_fffe),
-        exp_cmd_sn: Sn(0xffff_fff0),
-        max_cmd_sn: Sn(0xffff_fff8),
-        data_sn: Sn(0),
-        data_segment_length: 48,
-    };
-    pair.inject_answer(0, &reject.emit(), &command);
+    let reject = raw::reject(iscsi::pdu::RejectReason::InvalidPduField);
+    pair.inject_answer(0, &reject, &command);
     pair.wires[0].held = false;
     pair.deliver();
     let why = initiator::Failure::Rejected(iscsi::pdu::RejectReason::InvalidPduField);

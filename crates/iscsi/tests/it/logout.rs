@@ -161,7 +161,7 @@ fn nothing_is_submitted_behind_a_logout() {
     };
     for id in ids {
         let refused = Err(iscsi::initiator::SubmitError::NotConnected);
-        assert_eq!(pair.initiator.submit(id, &command), refused);
+        assert_eq!(pair.initiator.submit(pair.now, id, &command), refused);
     }
 }
 

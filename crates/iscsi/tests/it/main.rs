@@ -16,6 +16,7 @@ mod pair;
 mod properties;
 mod raw;
 mod residuals;
+mod statistics;
 mod text;
 mod transfer_errors;
 mod wire;

@@ -25,6 +25,8 @@ pub(crate) struct Pair {
     pub(crate) buffers: HashMap<initiator::TaskId, Vec<u8>>,
     /// How commands have ended.
     pub(crate) ended: HashMap<initiator::TaskId, Ended>,
+    /// Where the time of commands went that have a status.
+    pub(crate) times: HashMap<initiator::TaskId, initiator::Times>,
     /// What else the initiator has been told.
     pub(crate) initiator_events: Vec<initiator::Event>,
     /// Commands at the target, by their tasks.
@@ -135,6 +137,7 @@ impl Setup {
             cut: usize::MAX,
             buffers: HashMap::new(),
             ended: HashMap::new(),
+            times: HashMap::new(),
             initiator_events: Vec::new(),
             commands: HashMap::new(),
             order: Vec::new(),
@@ -206,7 +209,8 @@ impl Pair {
             read_bytes,
             write_bytes: data.len() as u32,
         };
-        let task = self.initiator.submit(self.wires[wire].initiator, &command).expect("there is room");
+        let task =
+            self.initiator.submit(self.now, self.wires[wire].initiator, &command).expect("there is room");
         let buffer = if data.is_empty() { vec![0xee; read_bytes as usize] } else { data.to_vec() };
         self.buffers.insert(task, buffer);
         task
@@ -345,7 +349,7 @@ impl Pair {
     pub(crate) fn initiator_speaks(&mut self, wire: usize) -> bool {
         let Wire { initiator, framing, is_up: true, .. } = self.wires[wire] else { return false };
         let mut moved = false;
-        while let Some(transmit) = self.initiator.poll_transmit(initiator) {
+        while let Some(transmit) = self.initiator.poll_transmit(self.now, initiator) {
             let data = match transmit.payload {
                 initiator::Payload::None => Vec::new(),
                 initiator::Payload::Inline(data) => data,
@@ -419,7 +423,7 @@ impl Pair {
         }
     }
 
-    fn initiator_hears(&mut self, wire: usize) -> bool {
+    pub(crate) fn initiator_hears(&mut self, wire: usize) -> bool {
         if !self.wires[wire].is_up {
             return false;
         }
@@ -462,9 +466,10 @@ impl Pair {
     fn initiator_is_told(&mut self) {
         while let Some(event) = self.initiator.poll_event() {
             match event {
-                initiator::Event::Done { task, status, sense, residual, data_in_bytes, .. } => {
+                initiator::Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
                     let mut data_in = self.buffers.remove(&task).expect("it ends once");
                     data_in.truncate(data_in_bytes as usize);
+                    self.times.insert(task, times);
                     let ended = Ended::Done { status, sense: sense.into_vec(), residual, data_in };
                     assert_eq!(self.ended.insert(task, ended), None);
                 }

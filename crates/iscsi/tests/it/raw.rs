@@ -1,12 +1,14 @@
 //! PDUs by hand.
 
 use iscsi::pdu::{
-    Bhs, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopOut, ScsiCommand, TaskAttribute,
-    TaskManagementFunction, TaskManagementRequest, TextRequest, Ttt,
+    Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
+    Residual, Response, ScsiCommand, ScsiResponse, TaskAttribute, TaskManagementFunction,
+    TaskManagementRequest, TextRequest, Ttt,
 };
 use iscsi::serial::Sn;
 
 use crate::disk;
+use crate::pair::Pair;
 
 pub(crate) fn itt(number: u32) -> Itt {
     Itt::new(number).expect("not the reserved tag")
@@ -118,6 +120,82 @@ pub(crate) fn logout(tag: u32, reason: LogoutReason, cid: u16) -> LogoutRequest 
         exp_stat_sn: Sn(0),
     }
 }
+
+// --- a target's, in a session that has just begun
+
+/// The first PDU that waits to reach the target.
+pub(crate) fn sent(pair: &Pair, wire: usize) -> Bhs {
+    Bhs(*pair.wires[wire].to_target.pdus[0].first_chunk().expect("a header"))
+}
+
+/// All data of a command, without a status.
+pub(crate) fn data_in(command: &Bhs, length: u32) -> Bhs {
+    let pdu = DataIn {
+        is_final: true,
+        acknowledge: false,
+        status: None,
+        lun: Lun(0),
+        itt: itt(command.itt_raw()),
+        ttt: None,
+        exp_cmd_sn: EXP_CMD_SN,
+        max_cmd_sn: MAX_CMD_SN,
+        data_sn: Sn(0),
+        buffer_offset: 0,
+        data_segment_length: length,
+    };
+    pdu.emit()
+}
+
+/// A command's good status.
+pub(crate) fn good(command: &Bhs) -> Bhs {
+    let pdu = ScsiResponse {
+        response: Response::Completed,
+        status: 0,
+        itt: itt(command.itt_raw()),
+        snack_tag: 0,
+        stat_sn: STAT_SN,
+        exp_cmd_sn: EXP_CMD_SN,
+        max_cmd_sn: MAX_CMD_SN,
+        exp_data_sn: Sn(0),
+        residual: Residual::None,
+        read_residual: Residual::None,
+        data_segment_length: 0,
+    };
+    pdu.emit()
+}
+
+/// A sign of life that wants no answer.
+pub(crate) fn nop_in() -> Bhs {
+    let pdu = NopIn {
+        lun: Lun(0),
+        itt: None,
+        ttt: None,
+        stat_sn: STAT_SN,
+        exp_cmd_sn: EXP_CMD_SN,
+        max_cmd_sn: MAX_CMD_SN,
+        data_segment_length: 0,
+    };
+    pdu.emit()
+}
+
+/// The refusal of a PDU, whose header is its data.
+pub(crate) fn reject(reason: RejectReason) -> Bhs {
+    let pdu = Reject {
+        reason,
+        stat_sn: STAT_SN,
+        exp_cmd_sn: EXP_CMD_SN,
+        max_cmd_sn: MAX_CMD_SN,
+        data_sn: Sn(0),
+        data_segment_length: 48,
+    };
+    pdu.emit()
+}
+
+const STAT_SN: Sn = Sn(0xffff_fffe);
+const EXP_CMD_SN: Sn = Sn(0xffff_fff0);
+const MAX_CMD_SN: Sn = Sn(0xffff_fff8);
+
+// --- an initiator's again
 
 pub(crate) fn text(tag: u32, ttt: Option<Ttt>, length: u32, is_final: bool, continues: bool) -> Bhs {
     let pdu = TextRequest {

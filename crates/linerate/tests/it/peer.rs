@@ -206,7 +206,10 @@ impl Peer {
         while !self.session.can_submit() {
             assert!(self.step(PATIENCE), "the command window stays closed");
         }
-        let task = self.session.submit(self.lines[line].id, &command).expect("a command that is taken");
+        let task = self
+            .session
+            .submit(Instant::now(), self.lines[line].id, &command)
+            .expect("a command that is taken");
         self.data.insert(task, data);
         self.speak();
         task
@@ -327,7 +330,7 @@ impl Peer {
     /// Says everything there is to say.
     fn speak(&mut self) {
         for Line { id, wire } in &mut self.lines {
-            while let Some(pdu) = self.session.poll_transmit(*id) {
+            while let Some(pdu) = self.session.poll_transmit(Instant::now(), *id) {
                 let data = match pdu.payload {
                     Payload::None => Vec::new(),
                     Payload::Inline(bytes) => bytes,
