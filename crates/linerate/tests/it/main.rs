@@ -12,6 +12,7 @@ mod clients;
 mod crash;
 mod discovery;
 mod ending;
+mod exit_codes;
 mod foreign;
 mod hostile;
 mod hung;

@@ -1,0 +1,194 @@
+//! Each kind of failure has an exit code of its own and one sentence, with the cause as the target stated it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+
+use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage};
+use iscsi::serial::Sn;
+
+use crate::program::{Ended, run_command};
+use crate::remote::{GOOD, attached, in_a_world, reserve_out};
+use crate::server::{Server, free_port};
+
+const REFUSED: i32 = 2;
+const UNREACHABLE: i32 = 3;
+const LOGIN_REFUSED: i32 = 4;
+const AUTHENTICATION: i32 = 5;
+const NOT_FOUND: i32 = 6;
+const RESERVED: i32 = 7;
+const WRITE_PROTECTED: i32 = 8;
+
+/// Nobody's.
+const TARGET: &str = "iqn.2026-01.com.example:disk";
+
+/// Asks whether a LUN is ready, which everybody may, with these secrets in the environment.
+fn ready_with(url: &str, secrets: &[(&str, &str)]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.env_remove("LINERATE_SECRET").env_remove("LINERATE_TARGET_SECRET");
+    command.args(["scsi", "ready", url]).envs(secrets.iter().copied());
+    run_command(&mut command)
+}
+
+fn ready(url: &str) -> Ended {
+    ready_with(url, &[])
+}
+
+/// One sentence, this exit code, and these words in the sentence.
+fn expect(ended: Ended, code: i32, words: &str) {
+    let Ended { status, said } = ended;
+    assert_eq!(status.code(), Some(code), "{said}");
+    assert!(said.contains(words), "{said}");
+    let sentences = said.lines().filter(|line| line.starts_with("linerate: ")).count();
+    assert_eq!(sentences, 1, "{said}");
+}
+
+#[test]
+fn a_wrong_url_is_pointed_at() {
+    let Ended { status, said } = ready("iscsi://san1:port/iqn.x:y/0");
+    assert_eq!(status.code(), Some(REFUSED), "{said}");
+    let expected = "\
+linerate: a port is a number from 1 to 65535 (column 13)
+  iscsi://san1:port/iqn.x:y/0
+              ^
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn nobody_there_is_unreachable() {
+    let url = format!("iscsi://127.0.0.1:{}/{TARGET}/0", free_port());
+    expect(ready(&url), UNREACHABLE, "Connection refused");
+    expect(ready(&format!("iscsi://no-such-host.invalid/{TARGET}/0")), UNREACHABLE, "no-such-host.invalid");
+}
+
+#[test]
+fn a_target_that_says_nothing_is_unreachable() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("an address");
+    expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "took too long");
+}
+
+/// Answers one login with this status.
+fn refusing(status: LoginStatus) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut header = [0; 48];
+        stream.read_exact(&mut header).expect("a login request");
+        let request = LoginRequest::parse(&Bhs(header)).expect("a login request");
+        stream.write_all(&refusal(&request, status).0).expect("a connection");
+        let _ = stream.read_to_end(&mut Vec::new()); // until the initiator has read it and goes
+    });
+    format!("iscsi://{address}/{TARGET}/0")
+}
+
+fn refusal(request: &LoginRequest, status: LoginStatus) -> Bhs {
+    LoginResponse {
+        continues: false,
+        stage: Stage::SecurityNegotiation,
+        transit_to: None,
+        version_max: 0,
+        version_active: 0,
+        isid: request.isid,
+        tsih: request.tsih,
+        itt: request.itt,
+        stat_sn: Sn(1),
+        exp_cmd_sn: Sn(1),
+        max_cmd_sn: Sn(1),
+        status,
+        data_segment_length: 0,
+    }
+    .emit()
+}
+
+#[test]
+fn a_refused_login_says_what_the_target_said() {
+    for (status, code, words) in [
+        (LoginStatus::AuthorizationFailure, LOGIN_REFUSED, "(0202)"),
+        (LoginStatus::ServiceUnavailable, LOGIN_REFUSED, "(0301)"),
+        (LoginStatus::OutOfResources, LOGIN_REFUSED, "(0302)"),
+        (LoginStatus::AuthenticationFailure, AUTHENTICATION, "(0201)"),
+        (LoginStatus::NotFound, NOT_FOUND, "(0203)"),
+        (LoginStatus::TargetRemoved, NOT_FOUND, "(0204)"),
+    ] {
+        expect(ready(&refusing(status)), code, words);
+    }
+}
+
+const LOCKED: &str = r#"
+[volume.disk]
+spec = "ram:1MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+[target.chap]
+[[target.chap.account]]
+user = "alice"
+secret = "correct-horse-battery"
+"#;
+
+#[test]
+fn a_wrong_secret_is_no_other_failure() {
+    let Some(server) = Server::configured(LOCKED) else { return };
+    let alice = server.url("disk").replace("iscsi://", "iscsi://alice@");
+    let with = |secret| ready_with(&alice, &[("LINERATE_SECRET", secret)]);
+    with("correct-horse-battery").expect_success();
+    expect(with("wrong-horse-battery"), AUTHENTICATION, "refused the login");
+    expect(ready(&server.url("disk")), AUTHENTICATION, "");
+    // Nobody sits at a terminal to be asked.
+    expect(ready(&alice), REFUSED, "LINERATE_SECRET");
+    let said = ready(&alice.replace("alice@", "alice%correct-horse-battery@"));
+    assert!(!said.said.contains("correct-horse"), "{said:?}");
+    expect(said, REFUSED, "the list of processes");
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if server.is_ours() {
+        expect(
+            ready(&server.url("disk").replace(":disk/0", ":dusk/0")),
+            NOT_FOUND,
+            "there is no such target",
+        );
+        expect(ready(&server.url("disk").replace("disk/0", "disk/7")), NOT_FOUND, "there is no such LUN");
+    }
+}
+
+/// Overwrites a block.
+fn write(url: &str) -> Ended {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let block = folder.path().join("block");
+    std::fs::write(&block, [0xa5; 512]).expect("a temporary file");
+    let write_10 = "2a 00 00000000 00 0001 00";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(["scsi", "raw", url, "--yes", "--cdb", write_10, "--out"]).arg(&block);
+    run_command(&mut command)
+}
+
+#[test]
+fn a_write_protected_lun_says_so() {
+    let server = Server::serving(&["disk=ram:1MiB?readonly"]);
+    if server.is_ours() {
+        expect(write(&server.url("disk")), WRITE_PROTECTED, "DATA PROTECT");
+    }
+}
+
+#[test]
+fn a_lun_that_another_initiator_has_reserved_says_so() {
+    const REGISTER: u8 = 0;
+    const RESERVE: u8 = 1;
+    const WRITE_EXCLUSIVE: u8 = 1;
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    write(&url).expect_success();
+    in_a_world(async {
+        let other = attached(&url).await;
+        assert_eq!(reserve_out(&other, REGISTER, 0, 0, 0xabc).await, GOOD);
+        assert_eq!(reserve_out(&other, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await, GOOD);
+        other.target().close().await;
+    });
+    expect(write(&url), RESERVED, "another initiator has reserved it");
+}
