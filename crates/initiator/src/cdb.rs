@@ -1,4 +1,4 @@
-//! The commands a block device needs, as CDBs (SPC-4, SBC-3).
+//! Commands as CDBs (SPC-4, SBC-3).
 
 use crate::verbs::StartStop;
 
@@ -123,6 +123,137 @@ pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
     cdb
 }
 
+/// MODE SENSE(10) (SPC-4 6.13) of a page, of which the two highest bits say which values: 0 current, 1 changeable,
+/// 2 default, 3 saved.
+pub fn mode_sense_10(page: u8, subpage: u8, allocation_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x5a);
+    (cdb[2], cdb[3]) = (page, subpage);
+    cdb[7..9].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// MODE SENSE(6) of a page and subpage, likewise.
+pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
+    let mut cdb = operation(0x1a);
+    (cdb[2], cdb[3], cdb[4]) = (page, subpage, allocation_bytes);
+    cdb
+}
+
+/// MODE SELECT(10) (SPC-4 6.11) of pages as the standards have them; `save` keeps them beyond a reset.
+pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x55);
+    cdb[1] = 0x10 | u8::from(save);
+    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
+    cdb
+}
+
+/// MODE SELECT(6) (SPC-4 6.10), likewise.
+pub fn mode_select_6(save: bool, parameter_bytes: u8) -> Cdb {
+    let mut cdb = operation(0x15);
+    (cdb[1], cdb[4]) = (0x10 | u8::from(save), parameter_bytes);
+    cdb
+}
+
+/// REPORT LUNS of a SELECT REPORT field's choice: 0 ordinary, 1 well-known, 2 all.
+pub fn report_luns_of(select_report: u8, allocation_bytes: u32) -> Cdb {
+    let mut cdb = report_luns(allocation_bytes);
+    cdb[2] = select_report;
+    cdb
+}
+
+/// REPORT TARGET PORT GROUPS (SPC-4 6.37).
+pub fn report_target_port_groups(allocation_bytes: u32) -> Cdb {
+    maintenance_in(0x0a, allocation_bytes)
+}
+
+/// REPORT SUPPORTED OPERATION CODES (SPC-4 6.35) of all commands, with timeouts.
+pub fn report_supported_opcodes(allocation_bytes: u32) -> Cdb {
+    let mut cdb = maintenance_in(0x0c, allocation_bytes);
+    cdb[2] = 0x80; // RCTD
+    cdb
+}
+
+/// REPORT SUPPORTED OPERATION CODES of one command: by operation code alone, or with the service action too.
+pub fn report_one_opcode(opcode: u8, service_action: Option<u16>, allocation_bytes: u32) -> Cdb {
+    let mut cdb = report_supported_opcodes(allocation_bytes);
+    cdb[2] |= if service_action.is_some() { 2 } else { 1 };
+    cdb[3] = opcode;
+    cdb[4..6].copy_from_slice(&service_action.unwrap_or(0).to_be_bytes());
+    cdb
+}
+
+/// PERSISTENT RESERVE IN (SPC-4 6.15).
+pub fn persistent_reserve_in(action: u8, allocation_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x5e);
+    cdb[1] = action;
+    cdb[7..9].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// PERSISTENT RESERVE OUT (SPC-4 6.16); the scope is the logical unit.
+pub fn persistent_reserve_out(action: u8, kind: u8, parameter_bytes: u32) -> Cdb {
+    let mut cdb = operation(0x5f);
+    (cdb[1], cdb[2]) = (action, kind);
+    cdb[5..9].copy_from_slice(&parameter_bytes.to_be_bytes());
+    cdb
+}
+
+/// RESERVE(6) (SPC-2 7.21).
+pub fn reserve_6() -> Cdb {
+    operation(0x16)
+}
+
+/// RELEASE(6) (SPC-2 7.16).
+pub fn release_6() -> Cdb {
+    operation(0x17)
+}
+
+/// UNMAP (SBC-3 5.28).
+pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
+    let mut cdb = operation(0x42);
+    cdb[1] = u8::from(anchor);
+    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
+    cdb
+}
+
+/// WRITE SAME(10) (SBC-3 5.43); `None` beyond what it can address.
+pub fn write_same_10(lba: u64, blocks: u32, unmap: bool) -> Option<Cdb> {
+    let mut cdb = over_10(0x41, lba, blocks)?;
+    cdb[1] = u8::from(unmap) << 3;
+    Some(cdb)
+}
+
+/// COMPARE AND WRITE (SBC-3 5.2).
+pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
+    let mut cdb = operation(0x89);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[13] = blocks;
+    cdb
+}
+
+/// WRITE ATOMIC(16) (SBC-4 5.48), without a boundary.
+pub fn write_atomic_16(lba: u64, blocks: u16) -> Cdb {
+    let mut cdb = operation(0x9c);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[12..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// EXTENDED COPY(LID1) (SPC-4 6.4).
+pub fn extended_copy(parameter_bytes: u32) -> Cdb {
+    let mut cdb = operation(0x83);
+    cdb[10..14].copy_from_slice(&parameter_bytes.to_be_bytes());
+    cdb
+}
+
+/// RECEIVE COPY OPERATING PARAMETERS (SPC-4 6.21).
+pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
+    let mut cdb = operation(0x84);
+    cdb[1] = 0x03;
+    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
+    cdb
+}
+
 fn operation(code: u8) -> Cdb {
     let mut cdb = [0; 16];
     cdb[0] = code;
@@ -133,6 +264,14 @@ fn operation(code: u8) -> Cdb {
 fn service_action(action: u8) -> Cdb {
     let mut cdb = operation(0x9e);
     cdb[1] = action;
+    cdb
+}
+
+/// MAINTENANCE IN, with parameter data that have more than their header.
+fn maintenance_in(action: u8, allocation_bytes: u32) -> Cdb {
+    let mut cdb = operation(0xa3);
+    cdb[1] = action;
+    cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 

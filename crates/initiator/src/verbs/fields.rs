@@ -122,6 +122,18 @@ impl FieldAt {
         let bytes = page.get(self.byte..self.byte + self.bytes())?;
         Some(number(bytes, 0..bytes.len()) >> self.shift() & self.mask())
     }
+
+    /// Puts a value there; `None` if the page ends before it, or the field is too small.
+    pub(crate) fn write(&self, page: &mut [u8], value: u64) -> Option<()> {
+        let (shift, mask, length) = (self.shift(), self.mask(), self.bytes());
+        if value > mask {
+            return None;
+        }
+        let bytes = page.get_mut(self.byte..self.byte + length)?;
+        let changed = number(bytes, 0..length) & !(mask << shift) | value << shift;
+        bytes.copy_from_slice(&changed.to_be_bytes()[8 - length..]);
+        Some(())
+    }
 }
 
 /// The fields of a page, as far as it goes.
@@ -132,6 +144,8 @@ pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -141,6 +155,15 @@ mod tests {
         assert_eq!(FieldAt::new(2, 0, 1, "RCD", "").read(&page), Some(0));
         assert_eq!(FieldAt::new(4, 7, 16, "", "").read(&page), Some(0xffff));
         assert_eq!(FieldAt::new(5, 7, 16, "", "").read(&page), None);
+    }
+
+    #[test]
+    fn a_field_that_is_written_leaves_its_neighbours_alone() {
+        let mut page = [0xff; 4];
+        assert_eq!(FieldAt::new(1, 4, 3, "", "").write(&mut page, 0), Some(()));
+        assert_eq!(page, [0xff, 0b1110_0011, 0xff, 0xff]);
+        assert_eq!(FieldAt::new(1, 4, 3, "", "").write(&mut page, 8), None);
+        assert_eq!(FieldAt::new(3, 7, 16, "", "").write(&mut page, 0), None);
     }
 
     #[test]
@@ -157,5 +180,17 @@ mod tests {
         let found: Vec<&[u8]> = elements(&list, |rest| rest.first().map(|n| usize::from(*n))).collect();
         assert_eq!(found, [&[2, 0xaa][..], &[3, 0xbb, 0xbb]]);
         assert_eq!(elements(&[0; 3], |rest| rest.first().map(|n| usize::from(*n))).count(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            byte in 0usize..16, bit in 0u8..8, bits in 1u8..=56, value: u64, mut page: [u8; 24],
+        ) {
+            let at = FieldAt::new(byte, bit, bits, "", "");
+            let value = value & at.mask();
+            prop_assert_eq!(at.write(&mut page, value), Some(()));
+            prop_assert_eq!(at.read(&page), Some(value));
+        }
     }
 }

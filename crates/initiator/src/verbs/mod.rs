@@ -8,7 +8,12 @@ mod designator;
 mod fields;
 mod identity;
 mod inquiry;
+mod luns;
 mod medium;
+mod modes;
+mod opcodes;
+mod port_groups;
+mod reservations;
 mod transport_id;
 mod vpd;
 
@@ -27,7 +32,15 @@ pub use designator::{Association, Designator, Name};
 pub use fields::Field;
 pub use identity::Identity;
 pub use inquiry::{Inquiry, device_type};
+pub use luns::{LunAddress, LunSelection};
 pub use medium::{Sanitize, SanitizeManner, StartStop};
+pub use modes::{BlockDescriptor, ModeFieldError, ModePage, ModeValues, Modes};
+pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand, command_name};
+pub use port_groups::{AccessState, PortGroup};
+pub use reservations::{
+    PersistentReserve, RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReservationType,
+    UnknownReservationType,
+};
 pub use transport_id::TransportId;
 pub use vpd::{BlockLimits, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
 
@@ -106,6 +119,23 @@ impl Unit {
                 Ok(buffer)
             }
             (_, Transfer::None | Transfer::Out(_)) => Err(VerbError::Nonsense(name)),
+        }
+    }
+
+    /// Asks for `first` bytes and, if the header of what comes says that there are more, for all: those that
+    /// `whole` counts, up to `most`.
+    pub(crate) async fn ask_all(
+        &self,
+        name: &'static str,
+        cdb: impl Fn(u32) -> Cdb,
+        first: u32,
+        most: u32,
+        whole: impl Fn(&[u8]) -> u64,
+    ) -> Result<Buffer, VerbError> {
+        let answer = self.ask(name, cdb(first), first as usize).await?;
+        match u32::try_from(whole(&answer)).unwrap_or(u32::MAX).min(most) {
+            all if all > first => self.ask(name, cdb(all), all as usize).await,
+            _ => Ok(answer),
         }
     }
 

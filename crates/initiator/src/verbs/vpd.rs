@@ -220,16 +220,14 @@ pub fn page_name(code: u8) -> &'static str {
 const NAME: &str = "INQUIRY";
 /// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no more than
 /// a byte's worth.
-const BYTES: u16 = 255;
+const BYTES: u32 = 255;
 
 impl Unit {
     /// Asks for a page.
     pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
-        let mut data = self.ask(NAME, cdb::inquiry(Some(code), BYTES), usize::from(BYTES)).await?;
-        let whole = u16_at(&data, 2).saturating_add(4);
-        if whole > BYTES {
-            data = self.ask(NAME, cdb::inquiry(Some(code), whole), usize::from(whole)).await?;
-        }
+        let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
+        let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
+        let data = self.ask_all(NAME, cdb, BYTES, u32::from(u16::MAX), whole).await?;
         Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
     }
 

@@ -1,7 +1,11 @@
 //! What other people's targets answer to the commands that block devices in general do not have.
 
-use initiator::verbs::{Identity, Sanitize, SanitizeManner};
-use initiator::{CommandError, Management, TaskManagementResult};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use initiator::verbs::{
+    CommandSupport, Identity, LunAddress, LunSelection, ModeFieldError, ModeValues, PersistentReserve,
+    Reservation, ReservationType, Sanitize, SanitizeManner,
+};
+use initiator::{CommandError, Management, RemoteLun, TaskManagementResult};
 
 use crate::scenes::{attach, with};
 use crate::tgt::Tgt;
@@ -55,4 +59,75 @@ fn a_lun_that_is_not_there_answers_inquiry_only() {
         let refused = nobody.test_unit_ready().await.expect_err("nobody is there");
         assert!(refused.to_string().contains("there is no such LUN (05/25/00)"), "{refused}");
     });
+}
+
+#[test]
+fn the_luns_of_tgt_are_its_controller_and_its_disk() {
+    with(Tgt::start(), async |tgt| {
+        let unit = attach(&tgt.url("", 1, "")).await.unit();
+        let luns = unit.report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
+        let numbers: Vec<_> = luns.into_iter().map(LunAddress::of).collect();
+        assert_eq!(numbers, [LunAddress::Number(0), LunAddress::Number(1)]);
+    });
+}
+
+#[test]
+fn a_second_initiator_is_kept_out_by_a_reservation() {
+    with(Tgt::start(), async |tgt| {
+        let ours = attach(&tgt.url("", 1, "?initiator=iqn.2026-01.io.linerate:ours")).await;
+        let theirs = attach(&tgt.url("", 1, "?initiator=iqn.2026-01.io.linerate:theirs")).await;
+        let kind = ReservationType::WriteExclusive;
+        let unit = ours.unit();
+        let register = PersistentReserve::Register { key: 0, new_key: 0xa5, persist: false };
+        unit.persistent_reserve(register).await.expect("registered");
+        unit.persistent_reserve(PersistentReserve::Reserve { key: 0xa5, kind }).await.expect("reserved");
+        assert_eq!(theirs.unit().registered_keys().await.expect("keys").keys, [0xa5]);
+        assert_eq!(theirs.unit().reservation().await, Ok(Some(Reservation { key: 0xa5, kind })));
+        // tgt does not look at reservations for WRITE SAME, so it is a WRITE that is kept out.
+        assert_eq!(write(&theirs).await, Err(DeviceError::Reserved));
+        let wrong = unit.persistent_reserve(PersistentReserve::Clear { key: 0x5a }).await;
+        let words = "the target refused PERSISTENT RESERVE OUT: reservation conflict";
+        assert!(wrong.expect_err("not our key").to_string().starts_with(words));
+        unit.persistent_reserve(PersistentReserve::Clear { key: 0xa5 }).await.expect("cleared");
+        assert_eq!(theirs.unit().reservation().await, Ok(None));
+        assert_eq!(write(&theirs).await, Ok(()));
+    });
+}
+
+#[test]
+fn the_write_cache_is_switched_off_by_its_name() {
+    with(Tgt::start(), async |tgt| {
+        let unit = attach(&tgt.url("", 1, "")).await.unit();
+        let wce = async || {
+            let modes = unit.mode_sense(0x08, 0, ModeValues::Current).await.expect("MODE SENSE");
+            let fields = modes.pages.first().expect("the page").fields();
+            fields.iter().find(|field| field.name == "WCE").expect("the field").value
+        };
+        unit.set_mode_field("WCE", 0, false).await.expect("MODE SELECT");
+        assert_eq!(wce().await, 0);
+        unit.set_mode_field("wce", 1, false).await.expect("MODE SELECT");
+        assert_eq!(wce().await, 1);
+        assert_eq!(unit.set_mode_field("WCE", 2, false).await, Err(ModeFieldError::TooLarge));
+        assert_eq!(unit.set_mode_field("RCD", 1, false).await, Err(ModeFieldError::Fixed));
+        assert_eq!(unit.set_mode_field("AWRE", 1, false).await, Err(ModeFieldError::Missing));
+        assert!(unit.modes(ModeValues::Current).await.expect("all pages").pages.len() > 3);
+    });
+}
+
+#[test]
+fn tgt_lists_the_commands_it_knows() {
+    with(Tgt::start(), async |tgt| {
+        let unit = attach(&tgt.url("", 1, "")).await.unit();
+        let commands = unit.supported_commands().await.expect("the list");
+        assert!(commands.iter().any(|command| command.to_string() == "READ(16)"), "{commands:?}");
+        let read = unit.command_support(0x88, None).await;
+        assert!(matches!(read, Ok(CommandSupport::Yes { as_in_the_standard: true, .. })), "{read:?}");
+        // Asked for a command that it does not know, it refuses the question.
+        let unknown = unit.command_support(0xff, None).await.expect_err("tgt cannot");
+        assert!(unknown.is_unsupported(), "{unknown}");
+    });
+}
+
+async fn write(lun: &RemoteLun) -> Result<(), DeviceError> {
+    lun.write(Extent::new(0, 8), Buffer::zeroed(8 * 512).share(), Durability::Cached).await
 }

@@ -1,0 +1,288 @@
+//! REPORT SUPPORTED OPERATION CODES (SPC-4 6.35): which commands a logical unit knows.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::VerbError;
+use super::fields::{elements, u8_at, u16_at, u32_at};
+use crate::cdb;
+use crate::unit::Unit;
+
+/// A command that a logical unit knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SupportedCommand {
+    /// OPERATION CODE.
+    pub opcode: u8,
+    /// SERVICE ACTION, of those commands that have some.
+    pub service_action: Option<u16>,
+    /// CDB SIZE, in bytes.
+    pub cdb_bytes: u16,
+    /// How long it takes, if the target says.
+    pub timeouts: Option<CommandTimeouts>,
+}
+
+/// How long a command takes (SPC-4 6.35.4); zero is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandTimeouts {
+    /// NOMINAL COMMAND PROCESSING TIMEOUT: as long as it may take before anything is wrong.
+    pub nominal: Duration,
+    /// RECOMMENDED COMMAND TIMEOUT: when to begin with error recovery.
+    pub recommended: Duration,
+}
+
+/// What a logical unit says of one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandSupport {
+    /// SUPPORT 0: it cannot say now.
+    Unknown,
+    /// SUPPORT 1: it does not know it.
+    No,
+    /// SUPPORT 3 or 5: it knows it, by the standard or in its own way.
+    Yes {
+        /// 3, and not 5.
+        as_in_the_standard: bool,
+        /// CDB USAGE DATA: the bits of the CDB that it looks at, behind the operation code.
+        usage: Vec<u8>,
+        /// How long it takes, if the target says.
+        timeouts: Option<CommandTimeouts>,
+    },
+}
+
+const NAME: &str = "REPORT SUPPORTED OPERATION CODES";
+const BYTES_FIRST: u32 = 4096;
+const BYTES_MOST: u32 = 1 << 16;
+/// The one-command format: a header, the longest CDB's usage data, timeouts.
+const ONE_BYTES: u32 = 4 + 260 + TIMEOUTS_BYTES as u32;
+const TIMEOUTS_BYTES: usize = 12;
+
+impl Unit {
+    /// All commands that the logical unit knows.
+    pub async fn supported_commands(&self) -> Result<Vec<SupportedCommand>, VerbError> {
+        let whole = |answer: &[u8]| 4 + u64::from(u32_at(answer, 0));
+        let answer =
+            self.ask_all(NAME, cdb::report_supported_opcodes, BYTES_FIRST, BYTES_MOST, whole).await?;
+        all(&answer).ok_or(VerbError::Nonsense(NAME))
+    }
+
+    /// Whether it knows one. A command with service actions must be asked for with one, and one without must not.
+    pub async fn command_support(
+        &self,
+        opcode: u8,
+        service_action: Option<u16>,
+    ) -> Result<CommandSupport, VerbError> {
+        let cdb = cdb::report_one_opcode(opcode, service_action, ONE_BYTES);
+        let answer = self.ask(NAME, cdb, ONE_BYTES as usize).await?;
+        one(&answer).ok_or(VerbError::Nonsense(NAME))
+    }
+}
+
+fn all(answer: &[u8]) -> Option<Vec<SupportedCommand>> {
+    let list = answer.get(4..)?;
+    let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
+    // CTDP: timeouts follow.
+    let length = |rest: &[u8]| Some(if rest.get(5)? & 2 != 0 { 8 + TIMEOUTS_BYTES } else { 8 });
+    let command = |bytes: &[u8]| SupportedCommand {
+        opcode: u8_at(bytes, 0),
+        // SERVACTV.
+        service_action: (u8_at(bytes, 5) & 1 != 0).then(|| u16_at(bytes, 2)),
+        cdb_bytes: u16_at(bytes, 6),
+        timeouts: bytes.get(8..).and_then(CommandTimeouts::parse),
+    };
+    Some(elements(list, length).map(command).collect())
+}
+
+fn one(answer: &[u8]) -> Option<CommandSupport> {
+    let [_, flags, ..] = *answer else { return None };
+    let as_in_the_standard = match flags & 7 {
+        0 => return Some(CommandSupport::Unknown),
+        3 => true,
+        5 => false,
+        _ => return Some(CommandSupport::No),
+    };
+    let usage_end = 4 + usize::from(u16_at(answer, 2));
+    let usage = answer.get(4..usage_end)?.to_vec();
+    let timeouts = CommandTimeouts::parse(&answer[usage_end..]).filter(|_| flags & 0x80 != 0);
+    Some(CommandSupport::Yes { as_in_the_standard, usage, timeouts })
+}
+
+impl CommandTimeouts {
+    /// `None` if there are none, or they are cut short.
+    fn parse(bytes: &[u8]) -> Option<CommandTimeouts> {
+        let bytes = bytes.get(..TIMEOUTS_BYTES)?;
+        let seconds = |at| Duration::from_secs(u64::from(u32_at(bytes, at)));
+        Some(CommandTimeouts { nominal: seconds(4), recommended: seconds(8) })
+    }
+}
+
+/// `READ(16)`, or the numbers of a command without a name.
+impl fmt::Display for SupportedCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (command_name(self.opcode, self.service_action), self.service_action) {
+            (Some(name), _) => f.write_str(name),
+            (None, None) => write!(f, "operation {:02x}h", self.opcode),
+            (None, Some(action)) => write!(f, "operation {:02x}h/{action:02x}h", self.opcode),
+        }
+    }
+}
+
+/// The name of a command, of those that disks know.
+pub fn command_name(opcode: u8, service_action: Option<u16>) -> Option<&'static str> {
+    let exact = |(of, action, _): &&(u8, Option<u16>, _)| *of == opcode && *action == service_action;
+    NAMES.iter().find(exact).map(|(_, _, name)| *name)
+}
+
+const NAMES: &[(u8, Option<u16>, &str)] = &[
+    (0x00, None, "TEST UNIT READY"),
+    (0x01, None, "REZERO UNIT"),
+    (0x03, None, "REQUEST SENSE"),
+    (0x04, None, "FORMAT UNIT"),
+    (0x07, None, "REASSIGN BLOCKS"),
+    (0x08, None, "READ(6)"),
+    (0x0a, None, "WRITE(6)"),
+    (0x0b, None, "SEEK(6)"),
+    (0x12, None, "INQUIRY"),
+    (0x15, None, "MODE SELECT(6)"),
+    (0x16, None, "RESERVE(6)"),
+    (0x17, None, "RELEASE(6)"),
+    (0x1a, None, "MODE SENSE(6)"),
+    (0x1b, None, "START STOP UNIT"),
+    (0x1c, None, "RECEIVE DIAGNOSTIC RESULTS"),
+    (0x1d, None, "SEND DIAGNOSTIC"),
+    (0x1e, None, "PREVENT ALLOW MEDIUM REMOVAL"),
+    (0x25, None, "READ CAPACITY(10)"),
+    (0x28, None, "READ(10)"),
+    (0x2a, None, "WRITE(10)"),
+    (0x2b, None, "SEEK(10)"),
+    (0x2e, None, "WRITE AND VERIFY(10)"),
+    (0x2f, None, "VERIFY(10)"),
+    (0x34, None, "PRE-FETCH(10)"),
+    (0x35, None, "SYNCHRONIZE CACHE(10)"),
+    (0x37, None, "READ DEFECT DATA(10)"),
+    (0x3b, None, "WRITE BUFFER"),
+    (0x3c, None, "READ BUFFER"),
+    (0x3e, None, "READ LONG(10)"),
+    (0x3f, None, "WRITE LONG(10)"),
+    (0x41, None, "WRITE SAME(10)"),
+    (0x42, None, "UNMAP"),
+    (0x48, Some(0x01), "SANITIZE (OVERWRITE)"),
+    (0x48, Some(0x02), "SANITIZE (BLOCK ERASE)"),
+    (0x48, Some(0x03), "SANITIZE (CRYPTOGRAPHIC ERASE)"),
+    (0x48, Some(0x1f), "SANITIZE (EXIT FAILURE MODE)"),
+    (0x4c, None, "LOG SELECT"),
+    (0x4d, None, "LOG SENSE"),
+    (0x53, None, "XDWRITEREAD(10)"),
+    (0x55, None, "MODE SELECT(10)"),
+    (0x56, None, "RESERVE(10)"),
+    (0x57, None, "RELEASE(10)"),
+    (0x5a, None, "MODE SENSE(10)"),
+    (0x5e, Some(0x00), "PERSISTENT RESERVE IN (READ KEYS)"),
+    (0x5e, Some(0x01), "PERSISTENT RESERVE IN (READ RESERVATION)"),
+    (0x5e, Some(0x02), "PERSISTENT RESERVE IN (REPORT CAPABILITIES)"),
+    (0x5e, Some(0x03), "PERSISTENT RESERVE IN (READ FULL STATUS)"),
+    (0x5f, Some(0x00), "PERSISTENT RESERVE OUT (REGISTER)"),
+    (0x5f, Some(0x01), "PERSISTENT RESERVE OUT (RESERVE)"),
+    (0x5f, Some(0x02), "PERSISTENT RESERVE OUT (RELEASE)"),
+    (0x5f, Some(0x03), "PERSISTENT RESERVE OUT (CLEAR)"),
+    (0x5f, Some(0x04), "PERSISTENT RESERVE OUT (PREEMPT)"),
+    (0x5f, Some(0x05), "PERSISTENT RESERVE OUT (PREEMPT AND ABORT)"),
+    (0x5f, Some(0x06), "PERSISTENT RESERVE OUT (REGISTER AND IGNORE EXISTING KEY)"),
+    (0x5f, Some(0x07), "PERSISTENT RESERVE OUT (REGISTER AND MOVE)"),
+    (0x5f, Some(0x08), "PERSISTENT RESERVE OUT (REPLACE LOST RESERVATION)"),
+    (0x7f, Some(0x09), "READ(32)"),
+    (0x7f, Some(0x0a), "VERIFY(32)"),
+    (0x7f, Some(0x0b), "WRITE(32)"),
+    (0x7f, Some(0x0c), "WRITE AND VERIFY(32)"),
+    (0x7f, Some(0x0d), "WRITE SAME(32)"),
+    (0x83, Some(0x00), "EXTENDED COPY(LID1)"),
+    (0x83, Some(0x01), "EXTENDED COPY(LID4)"),
+    (0x83, Some(0x10), "POPULATE TOKEN"),
+    (0x83, Some(0x11), "WRITE USING TOKEN"),
+    (0x83, Some(0x1c), "COPY OPERATION ABORT"),
+    (0x84, Some(0x00), "RECEIVE COPY STATUS(LID1)"),
+    (0x84, Some(0x01), "RECEIVE COPY DATA(LID1)"),
+    (0x84, Some(0x03), "RECEIVE COPY OPERATING PARAMETERS"),
+    (0x84, Some(0x04), "RECEIVE COPY FAILURE DETAILS(LID1)"),
+    (0x84, Some(0x05), "RECEIVE COPY STATUS(LID4)"),
+    (0x84, Some(0x07), "RECEIVE ROD TOKEN INFORMATION"),
+    (0x85, None, "ATA PASS-THROUGH(16)"),
+    (0x88, None, "READ(16)"),
+    (0x89, None, "COMPARE AND WRITE"),
+    (0x8a, None, "WRITE(16)"),
+    (0x8b, None, "ORWRITE(16)"),
+    (0x8e, None, "WRITE AND VERIFY(16)"),
+    (0x8f, None, "VERIFY(16)"),
+    (0x90, None, "PRE-FETCH(16)"),
+    (0x91, None, "SYNCHRONIZE CACHE(16)"),
+    (0x93, None, "WRITE SAME(16)"),
+    (0x9c, None, "WRITE ATOMIC(16)"),
+    (0x9d, Some(0x00), "REPORT DEVICE CAPABILITIES"),
+    (0x9e, Some(0x10), "READ CAPACITY(16)"),
+    (0x9e, Some(0x11), "READ LONG(16)"),
+    (0x9e, Some(0x12), "GET LBA STATUS"),
+    (0x9e, Some(0x13), "REPORT REFERRALS"),
+    (0x9f, Some(0x11), "WRITE LONG(16)"),
+    (0xa0, None, "REPORT LUNS"),
+    (0xa1, None, "ATA PASS-THROUGH(12)"),
+    (0xa2, None, "SECURITY PROTOCOL IN"),
+    (0xa3, Some(0x05), "REPORT IDENTIFYING INFORMATION"),
+    (0xa3, Some(0x0a), "REPORT TARGET PORT GROUPS"),
+    (0xa3, Some(0x0b), "REPORT ALIASES"),
+    (0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES"),
+    (0xa3, Some(0x0d), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS"),
+    (0xa3, Some(0x0e), "REPORT PRIORITY"),
+    (0xa3, Some(0x0f), "REPORT TIMESTAMP"),
+    (0xa4, Some(0x06), "SET IDENTIFYING INFORMATION"),
+    (0xa4, Some(0x0a), "SET TARGET PORT GROUPS"),
+    (0xa4, Some(0x0f), "SET TIMESTAMP"),
+    (0xa8, None, "READ(12)"),
+    (0xaa, None, "WRITE(12)"),
+    (0xae, None, "WRITE AND VERIFY(12)"),
+    (0xaf, None, "VERIFY(12)"),
+    (0xb5, None, "SECURITY PROTOCOL OUT"),
+    (0xb7, None, "READ DEFECT DATA(12)"),
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_told_with_their_names_and_times() {
+        let read = [0x88, 0, 0, 0, 0, 2, 0, 16, 0, 10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 30];
+        let capacity = [0x9e, 0, 0, 0x10, 0, 1, 0, 16];
+        let answer = [&[0, 0, 0, 28][..], &read, &capacity].concat();
+        let commands = all(&answer).unwrap();
+        assert_eq!(
+            commands.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["READ(16)", "READ CAPACITY(16)"]
+        );
+        let timeouts = commands[0].timeouts.unwrap();
+        assert_eq!((timeouts.nominal.as_secs(), timeouts.recommended.as_secs()), (5, 30));
+    }
+
+    #[test]
+    fn one_command_is_known_or_not() {
+        assert_eq!(one(&[0, 1, 0, 0]), Some(CommandSupport::No));
+        assert_eq!(one(&[0, 0, 0, 0]), Some(CommandSupport::Unknown));
+        let known = one(&[0, 3, 0, 6, 0x12, 1, 0xff, 0xff, 0xff, 0]);
+        assert!(matches!(known, Some(CommandSupport::Yes { as_in_the_standard: true, .. })));
+        assert_eq!(one(&[0, 3, 0, 6, 0x12]), None);
+    }
+
+    #[test]
+    fn a_command_without_a_name_is_told_by_its_numbers() {
+        let command =
+            SupportedCommand { opcode: 0xc1, service_action: Some(2), cdb_bytes: 16, timeouts: None };
+        assert_eq!(command.to_string(), "operation c1h/02h");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
+            all(&bytes);
+            one(&bytes);
+        }
+    }
+}
