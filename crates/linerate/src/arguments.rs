@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -13,6 +14,7 @@ use crate::fault_command::{self, FaultArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
+use crate::recording::RecordFile;
 use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
@@ -30,6 +32,9 @@ pub(crate) struct Arguments {
     /// How to write it
     #[arg(long, global = true, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
+    /// Where to write the last PDUs of each connection to a target, for Wireshark (pcapng)
+    #[arg(long, global = true, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -45,9 +50,31 @@ enum Command {
     Man(ManArguments),
 }
 
+impl Command {
+    fn uses_targets(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Sessions(_) | Command::Fault(_) => false,
+            Command::Completions(_) | Command::Man(_) => false,
+            _ => true,
+        }
+    }
+}
+
 impl Arguments {
-    /// Carries the command out.
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+    /// Carries the command out, and records it if that is wanted, however it ends.
+    pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
+        let Some(path) = self.record.take() else { return self.carry_out() };
+        if !self.command.uses_targets() {
+            return Err(Failure::refused("--record is for commands that connect to a target"));
+        }
+        let file = RecordFile::create(&path)?;
+        file.write_when_interrupted()?;
+        let outcome = self.carry_out();
+        let written = file.write();
+        outcome.and_then(|code| written.map(|()| code))
+    }
+
+    fn carry_out(self) -> Result<ExitCode, Failure> {
         let log = Log { filter: self.log, format: self.log_format };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first

@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::nearest::hint;
+use crate::recording;
 
 /// The secret that we prove ourselves with.
 const SECRET: &str = "LINERATE_SECRET";
@@ -27,6 +28,7 @@ const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 pub(crate) fn url(text: &str) -> Result<Url, Failure> {
     let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
     find_secrets(text, &mut url.settings)?;
+    recording::keep(&url.settings);
     Ok(url)
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     };
     let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
     find_secrets(&address, &mut settings)?;
+    recording::keep(&settings);
     Ok((portal, settings))
 }
 

@@ -18,6 +18,7 @@ use self::server::Server;
 use crate::bench_command::system_congestion;
 use crate::failure::Failure;
 use crate::output::say;
+use crate::recording;
 
 /// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]
@@ -65,6 +66,7 @@ fn usual_congestion() -> Option<String> {
 async fn prove(args: &ProveArguments, server: &Server, congestion: Option<String>) -> Result<bool, Failure> {
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
+    recording::keep(&url.settings);
     let sound = integrity::check(&url).await?;
     let measured = ladder::climb(&url, Duration::from_secs_f64(args.seconds)).await?;
     Ok(sound && measured)

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -143,17 +144,25 @@ impl Captured {
         count(frames(GAPS)) == 0 && count(frames("iscsi")) > 0
     }
 
-    /// tshark's complaints that count.
     fn faults(&self) -> Vec<String> {
-        self.tell(COMPLAINTS).lines().filter_map(fault).collect()
+        faults(self.file.path(), &self.port.to_string())
     }
 
-    /// What tshark has to say about the capture.
     fn tell(&self, what: &[&str]) -> String {
-        let file = self.file.path().display().to_string();
-        let decode_as = format!("tcp.port=={},iscsi", self.port);
-        run("tshark", &[&["-r", &file, "-d", &decode_as], what].concat()).expect_success()
+        tell(self.file.path(), &self.port.to_string(), what)
     }
+}
+
+/// tshark's complaints that count about a file of packets.
+pub(crate) fn faults(file: &Path, ports: &str) -> Vec<String> {
+    tell(file, ports, COMPLAINTS).lines().filter_map(fault).collect()
+}
+
+/// What tshark has to say about a file of packets, those of these ports decoded as iSCSI (`3260` or `1-65535`).
+pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
+    let file = file.display().to_string();
+    let decode_as = format!("tcp.port=={ports},iscsi");
+    run("tshark", &[&["-r", &file, "-d", &decode_as], what].concat()).expect_success()
 }
 
 /// Every frame with a complaint: severities, groups, messages, and what the frame is.

@@ -21,6 +21,7 @@ mod lifecycle;
 mod peer;
 mod program;
 mod qemu;
+mod recorder;
 mod refusals;
 mod remote;
 mod server;

@@ -6,19 +6,24 @@ use block::Buffer;
 use host::{Epoll, EpollOptions};
 use initiator::{Answer, CommandError, RemoteLun, Transfer, Url, cdb};
 
+use crate::recorder;
+
 /// SAM-5 table 45.
 pub(crate) const GOOD: u8 = 0x00;
 pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// Runs something to its end in a world of its own.
+/// Runs something to its end in a world of its own. What its sessions said and heard must be decoded by tshark.
 pub(crate) fn in_a_world<T>(what: impl Future<Output = T>) -> T {
     let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
-    reactor::block_on(world, what)
+    let outcome = reactor::block_on(world, what);
+    recorder::look_at_all();
+    outcome
 }
 
 /// Logs in.
 pub(crate) async fn attached(url: &str) -> RemoteLun {
     let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    recorder::keep(&url.settings);
     initiator::open(&url, random).await.unwrap_or_else(|error| panic!("login: {error}"))
 }
 

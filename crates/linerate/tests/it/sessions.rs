@@ -34,7 +34,7 @@ fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
 }
 
 /// `linerate sessions --json`.
-fn sessions(server: &Server) -> Vec<serde_json::Value> {
+pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let command = command.args(["sessions", "--json", "--control"]).arg(server.state().join("control"));
     let said = run_command(command).expect_success();

@@ -16,6 +16,7 @@ use std::time::Duration;
 use block::Slice;
 use initiator::{OpenError, RemoteLun, Url};
 
+use crate::recorder;
 use crate::remote::{in_a_world, random};
 use san::{Disk, San};
 
@@ -74,6 +75,7 @@ fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
 /// Logs in to a disk's target and looks at the disk.
 async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
     let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    recorder::keep(&url.settings);
     initiator::open(&url, random).await
 }
 

@@ -1,0 +1,66 @@
+//! `--record FILE` and `LINERATE_RECORD_DIR`: what the sessions of a command said and heard, for Wireshark.
+//!
+//! Every URL brings a flight recorder, and those of all URLs of a command end in one file. It is written when the
+//! command ends, and also when a signal ends it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use initiator::{FlightRecorder, Settings};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::failure::Failure;
+
+/// Where connections that were lost leave a file each.
+const FOLDER: &str = "LINERATE_RECORD_DIR";
+
+/// The recorders of all URLs of this command: one, or two.
+static RECORDERS: Mutex<Vec<FlightRecorder>> = Mutex::new(Vec::new());
+
+/// Sees to it that the sessions of these settings are in the file.
+pub(crate) fn keep(settings: &Settings) {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        settings.recorder.write_endings_to(Path::new(&folder));
+    }
+    RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
+}
+
+/// A file to be written.
+#[derive(Clone)]
+pub(crate) struct RecordFile {
+    path: PathBuf,
+}
+
+impl RecordFile {
+    /// Creates the file, so that one that cannot be written is known before anything is done.
+    pub(crate) fn create(path: &Path) -> Result<RecordFile, Failure> {
+        let created = std::fs::File::create(path);
+        created.map_err(|error| Failure::refused(format_args!("--record {}: {error}", path.display())))?;
+        Ok(RecordFile { path: path.to_owned() })
+    }
+
+    /// Writes what has been recorded until now.
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = std::fs::write(&self.path, initiator::pcapng(recorders.iter()));
+        written.map_err(|error| Failure::failed(format_args!("--record {}: {error}", self.path.display())))
+    }
+
+    /// Writes it too when a signal ends the program; for commands that do not see to signals themselves.
+    pub(crate) fn write_when_interrupted(&self) -> Result<(), Failure> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::failed)?;
+        let file = self.clone();
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                if let Err(failure) = file.write() {
+                    eprintln!("linerate: {failure}");
+                }
+                // Ends the process as the signal would have; nothing is left to do if that fails.
+                let _ = emulate_default_handler(signal);
+            }
+        });
+        Ok(())
+    }
+}

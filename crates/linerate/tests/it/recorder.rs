@@ -1,0 +1,197 @@
+//! The flight recorder's files in the hands of tshark: every PDU is decoded, and nothing is malformed.
+//!
+//! The other scenes with our initiator give their recordings to [`keep`] and have them looked at when they are over,
+//! so that whatever our initiator does anywhere in these tests is judged by a dissector that is not ours.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use initiator::{FlightRecorder, Settings};
+
+use crate::capture::{faults, tell};
+use crate::program::{Ended, ended_within, installed, run_command, signal};
+use crate::server::{Server, has_ipv6};
+use crate::sessions::sessions;
+
+/// Whatever the port: nothing but iSCSI is in a recording.
+const ANY_PORT: &str = "1-65535";
+
+/// Packets with something in them that belongs to no PDU. What follows in a PDU of several packets has no captured byte.
+const NOT_DECODED: &str = "tcp.len > 0 && frame.cap_len > 60 && !iscsi";
+
+thread_local! {
+    static KEPT: RefCell<Vec<FlightRecorder>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has the sessions of these settings looked at by [`look_at_all`].
+pub(crate) fn keep(settings: &Settings) {
+    KEPT.with_borrow_mut(|kept| kept.push(settings.recorder.clone()));
+}
+
+/// Has tshark decode what this thread's sessions have recorded since the last time.
+pub(crate) fn look_at_all() {
+    let kept = KEPT.take();
+    if !kept.is_empty() && installed(&["tshark"]) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), initiator::pcapng(&kept)).expect("a temporary file");
+        look_at(file.path());
+    }
+}
+
+/// Has a file decoded.
+fn look_at(file: &Path) {
+    let not_decoded = fields(file, NOT_DECODED, "frame.number");
+    assert!(not_decoded.is_empty(), "not decoded: {not_decoded:?}");
+    // Data whose command is no longer kept are of an exchange that nobody can know.
+    let faults: Vec<String> =
+        faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
+    assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+}
+
+/// A field of every packet that matches.
+fn fields(file: &Path, filter: &str, field: &str) -> Vec<String> {
+    let said = tell(file, ANY_PORT, &["-Y", filter, "-T", "fields", "-e", field]);
+    said.lines().filter(|line| !line.starts_with("Running as user")).map(str::to_owned).collect()
+}
+
+/// Runs our program with `--record`, and gives its end and the file's name.
+fn recorded(folder: &Path, arguments: &[&str]) -> (Ended, std::path::PathBuf) {
+    let file = folder.join("recording.pcapng");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.arg("--record").arg(&file).args(arguments);
+    (run_command(&mut command), file)
+}
+
+#[test]
+fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for keys in [
+        "",
+        "?header-digest=crc32c&data-digest=crc32c",
+        "?connections=2&data-digest=crc32c&record=65536",
+        "?initial-r2t=yes&immediate-data=no&header-digest=crc32c",
+    ] {
+        for block in ["4KiB", "256KiB"] {
+            let url = format!("{}{keys}", server.url("disk"));
+            let work =
+                ["--read", "50", "--allow-write", "--seconds", "0.05", "--depth", "4", "--block", block];
+            let (ended, file) = recorded(folder.path(), &[&["bench", &url], &work[..]].concat());
+            ended.expect_success();
+            look_at(&file);
+            let cdbs = fields(&file, "scsi.request_frame || scsi_sbc.opcode", "scsi_sbc.opcode");
+            assert!(cdbs.iter().any(|code| code.contains("0x88")), "no READ (16) with {keys}: {cdbs:?}");
+            let details = tell(&file, ANY_PORT, &["-V"]);
+            assert_eq!(details.contains("(Good CRC32)"), keys.contains("digest"), "digests with {keys}");
+            assert!(!details.contains("Bad CRC32"), "digests with {keys}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_over_ipv6_is_decoded() {
+    if !installed(&["tshark"]) || !has_ipv6() {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let url = server.url("disk").replace("127.0.0.1", "[::1]");
+    let (ended, file) = recorded(folder.path(), &["bench", &url, "--seconds", "0.05", "--block", "256KiB"]);
+    ended.expect_success();
+    look_at(&file);
+    assert!(fields(&file, "ipv6 && iscsi", "iscsi.opcode").len() > 8);
+}
+
+#[test]
+fn discovery_is_decoded_to_the_names_of_targets() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (ended, file) = recorded(folder.path(), &["discover", &server.portal()]);
+    ended.expect_success();
+    look_at(&file);
+    let texts = fields(&file, "iscsi.opcode == 0x24", "iscsi.keyvalue");
+    assert!(texts.iter().any(|text| text.contains(&server.target_name("disk"))), "{texts:?}");
+}
+
+#[test]
+fn a_refused_login_is_in_the_file_with_its_reason() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let url = server.url("disk").replace(":disk/", ":dusk/");
+    let (ended, file) = recorded(folder.path(), &["bench", &url]);
+    ended.expect_failure();
+    look_at(&file);
+    assert_eq!(fields(&file, "iscsi.login.status", "iscsi.login.status"), ["0x0203"]); // target not found
+    let comments = fields(&file, "frame.comment", "frame.comment");
+    assert!(comments.iter().any(|comment| comment.contains("no such target")), "{comments:?}");
+}
+
+#[test]
+fn an_interrupted_command_leaves_its_recording() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("recording.pcapng");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
+    wait_until(|| sessions(&server).len() == 1);
+    signal(&child, "INT");
+    let status = ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    assert!(!status.success());
+    look_at(&file);
+    assert!(!fields(&file, "iscsi", "frame.number").is_empty());
+}
+
+#[test]
+fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let mut server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let url = format!("{}?reconnect-time=0", server.url("disk"));
+    command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
+    let bench = thread::spawn(move || run_command(&mut command));
+    wait_until(|| sessions(&server).len() == 1);
+    server.kill();
+    bench.join().expect("no panic").expect_failure();
+    let mut files = folder.path().read_dir().expect("the folder");
+    let file = files.next().expect("a file").expect("its name").path();
+    look_at(&file);
+    assert_eq!(fields(&file, "tcp.flags.fin == 1", "frame.comment").len(), 1);
+}
+
+#[test]
+fn commands_without_a_target_have_nothing_to_record() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (ended, file) = recorded(folder.path(), &["completions", "bash"]);
+    assert!(ended.expect_failure().contains("--record is for commands that connect to a target"));
+    assert!(!file.exists());
+}
+
+/// Looks again and again at another process, which announces nothing.
+fn wait_until(condition: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it does not happen");
+}
