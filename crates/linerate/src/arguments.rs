@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
 use crate::bench_command::{self, BenchArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
@@ -46,6 +47,9 @@ enum Command {
     Prove(ProveArguments),
     Discover(DiscoverArguments),
     Scsi(ScsiArguments),
+    Attach(AttachArguments),
+    Detach(DetachArguments),
+    Attachments(AttachmentsArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
 }
@@ -90,6 +94,9 @@ impl Arguments {
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
+            Command::Attach(arguments) => return attach::run(&arguments),
+            Command::Detach(arguments) => attach::detach(&arguments)?,
+            Command::Attachments(arguments) => attach::list(&arguments)?,
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments)?,
         }

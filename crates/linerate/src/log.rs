@@ -20,8 +20,13 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let begun = match arguments.format.or(file.format).unwrap_or_default() {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => lines.with_ansi(has_colours()).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
     begun.map_err(Failure::failed)
+}
+
+/// Not where NO_COLOR says so (no-color.org).
+fn has_colours() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

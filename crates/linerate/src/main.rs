@@ -4,6 +4,7 @@
 //! use a target, [`recording`] of what they say to it; then [`bench_command`] and [`prove`], which measure.
 
 mod arguments;
+mod attach;
 mod bench_command;
 mod completions;
 mod config;

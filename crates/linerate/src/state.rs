@@ -197,6 +197,19 @@ fn place(root: bool, state_home: Option<PathBuf>, home: Option<PathBuf>) -> Opti
     }
 }
 
+/// Where what does not outlive the machine's run is: `/run/linerate` for root, `$XDG_RUNTIME_DIR/linerate` for others,
+/// or within the state directory.
+pub(crate) fn runtime_directory() -> Result<PathBuf, StateError> {
+    if is_root() {
+        return Ok(PathBuf::from("/run/linerate"));
+    }
+    let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    match variable {
+        Some(directory) => Ok(directory.join("linerate")),
+        None => usual_directory().map(|directory| directory.join("run")),
+    }
+}
+
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     // /proc/self belongs to the effective user, and std has no other way to ask.

@@ -1,0 +1,355 @@
+//! A block device as a file has it: bytes at any offset.
+//!
+//! Whole blocks go to the device as they are. Of a block that is written in part the rest is read first and written
+//! back, while nobody else may write near it: writers of whole blocks share [`RangeLocks`], a writer of parts has its
+//! range for itself. Readers take no lock, since what they read beside a write that is under way may be either.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::{
+    Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, RangeLocks, Slice,
+};
+use initiator::RemoteLun;
+
+/// The device behind the file.
+pub(super) struct Disk {
+    device: Arc<dyn BlockDevice>,
+    remote: Option<Arc<RemoteLun>>,
+    read_only: bool,
+    locks: Arc<RangeLocks>,
+    /// Something was written that no flush has followed.
+    unflushed: Cell<bool>,
+    looked: Cell<Option<Instant>>,
+}
+
+/// What becomes of bytes that are to read as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clearing {
+    /// Their space is given back (`FALLOC_FL_PUNCH_HOLE`).
+    Punch,
+    /// They keep it (`FALLOC_FL_ZERO_RANGE`).
+    Zero,
+}
+
+/// A LUN tells that it has grown only when it is sent a command, so that whoever asks for the size sends one; but not
+/// more often than this, and waits no longer.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The runs that are asked for at once while looking for data or a hole.
+const RUNS: usize = 64;
+
+impl Disk {
+    /// What is read-only stays so, whatever is asked for.
+    pub(super) fn new(device: Arc<dyn BlockDevice>, remote: Option<Arc<RemoteLun>>, read_only: bool) -> Disk {
+        let read_only = read_only || device.profile().read_only;
+        let (locks, unflushed, looked) = (Arc::default(), Cell::new(false), Cell::new(None));
+        Disk { device, remote, read_only, locks, unflushed, looked }
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn writable(&self) -> Result<(), DeviceError> {
+        if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Its size as of now, as far as the target tells in time.
+    pub(super) async fn measured(&self) -> Geometry {
+        let now = reactor::now();
+        let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
+        if let Some(remote) = self.remote.as_ref().filter(|_| is_stale) {
+            self.looked.set(Some(now));
+            // A target that is away has the size it had.
+            let _ = reactor::timeout(LOOK, remote.refresh()).await;
+        }
+        self.geometry()
+    }
+
+    /// So many bytes from there on, or as many as there are up to the end.
+    pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Slice, DeviceError> {
+        let geometry = self.geometry();
+        let bytes = clipped(geometry, offset, length as u64);
+        if bytes.is_empty() {
+            return Ok(Buffer::recycled(0).share());
+        }
+        let span = Span::over(geometry, &bytes);
+        let buffer = Buffer::recycled(geometry.length(span.extent) as usize);
+        let blocks = self.device.read(span.extent, buffer).await?.share();
+        blocks.part(span.within).ok_or(DeviceError::OutOfRange)
+    }
+
+    /// Writes the data there, up to the end of the device; gives how many bytes that were.
+    pub(super) async fn write(
+        &self,
+        offset: u64,
+        mut data: Buffer,
+        durability: Durability,
+    ) -> Result<usize, DeviceError> {
+        self.writable()?;
+        let geometry = self.geometry();
+        let bytes = clipped(geometry, offset, data.len() as u64);
+        if bytes.is_empty() && !data.is_empty() {
+            return Err(DeviceError::OutOfRange);
+        }
+        let written = (bytes.end - bytes.start) as usize;
+        data.truncate(written);
+        let span = Span::over(geometry, &bytes);
+        match span.is_whole(geometry) {
+            true => {
+                let _with_others = self.locks.share(span.extent).await;
+                self.put(span.extent, data.share(), durability).await?;
+            }
+            false => self.patch(geometry, &span, &data, durability).await?,
+        }
+        Ok(written)
+    }
+
+    /// Writes parts of blocks.
+    async fn patch(
+        &self,
+        geometry: Geometry,
+        span: &Span,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let _alone = self.locks.exclude(span.extent).await;
+        let buffer = Buffer::recycled(geometry.length(span.extent) as usize);
+        let mut blocks = self.device.read(span.extent, buffer).await?;
+        blocks.get_mut(span.within.clone()).ok_or(DeviceError::OutOfRange)?.copy_from_slice(data);
+        self.put(span.extent, blocks.share(), durability).await
+    }
+
+    async fn put(&self, extent: Extent, data: Slice, durability: Durability) -> Result<(), DeviceError> {
+        self.unflushed.set(true);
+        self.device.write(extent, data, durability).await
+    }
+
+    /// Makes bytes read as zeros; beyond the end there is nothing to do.
+    pub(super) async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
+        self.writable()?;
+        if how == Clearing::Punch && !self.device.profile().thin {
+            return Err(DeviceError::Unsupported);
+        }
+        let geometry = self.geometry();
+        let bytes = clipped(geometry, offset, length);
+        let block = u64::from(geometry.block_size.bytes());
+        let (first, last) = (bytes.start.next_multiple_of(block), bytes.end / block * block);
+        if first >= last {
+            return self.write_zeros(geometry, bytes).await;
+        }
+        self.write_zeros(geometry, bytes.start..first).await?;
+        self.clear_blocks(Span::over(geometry, &(first..last)).extent, how).await?;
+        self.write_zeros(geometry, last..bytes.end).await
+    }
+
+    async fn clear_blocks(&self, extent: Extent, how: Clearing) -> Result<(), DeviceError> {
+        let _with_others = self.locks.share(extent).await;
+        self.unflushed.set(true);
+        match how {
+            Clearing::Punch => self.device.unmap(extent).await,
+            Clearing::Zero => self.device.write_zeroes(extent, false).await,
+        }
+    }
+
+    /// Over parts of at most two blocks.
+    async fn write_zeros(&self, geometry: Geometry, bytes: Range<u64>) -> Result<(), DeviceError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize);
+        self.patch(geometry, &Span::over(geometry, &bytes), &zeros, Durability::Cached).await
+    }
+
+    /// Brings what was written to stable storage.
+    pub(super) async fn flush(&self) -> Result<(), DeviceError> {
+        let unflushed = self.unflushed.replace(false);
+        let flushed = self.device.flush().await;
+        // What failed is still to be done.
+        self.unflushed.set(self.unflushed.get() || (unflushed && flushed.is_err()));
+        flushed
+    }
+
+    /// The same, if anything was written since the last time.
+    pub(super) async fn flush_if_written(&self) -> Result<(), DeviceError> {
+        if self.unflushed.get() { self.flush().await } else { Ok(()) }
+    }
+
+    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`); nowhere
+    /// for an offset beyond the end and for data where no more are. A hole follows the last byte.
+    pub(super) async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
+        let geometry = self.geometry();
+        let end = geometry.bytes();
+        if offset >= end {
+            return Ok(None);
+        }
+        let mut lba = offset >> geometry.block_size.shift();
+        while lba < geometry.blocks.0 {
+            let rest = Extent::new(lba, geometry.blocks.0 - lba);
+            for run in self.device.allocation(rest, RUNS).await? {
+                if run.allocation == wanted {
+                    return Ok(Some(geometry.offset(run.extent).max(offset)));
+                }
+                let Some(Lba(behind)) = run.extent.end().filter(|behind| behind.0 > lba) else {
+                    return Err(DeviceError::Unsupported);
+                };
+                lba = behind;
+            }
+        }
+        Ok((wanted == Allocation::Deallocated).then_some(end))
+    }
+}
+
+/// Those bytes that the device has.
+fn clipped(geometry: Geometry, offset: u64, length: u64) -> Range<u64> {
+    let start = offset.min(geometry.bytes());
+    start..offset.saturating_add(length).clamp(start, geometry.bytes())
+}
+
+/// Bytes, and the blocks that they lie in.
+struct Span {
+    extent: Extent,
+    /// Where the bytes are within those of the extent.
+    within: Range<usize>,
+}
+
+impl Span {
+    /// Of bytes within the device.
+    fn over(geometry: Geometry, bytes: &Range<u64>) -> Span {
+        let shift = geometry.block_size.shift();
+        let first = bytes.start >> shift;
+        let behind = bytes.end.div_ceil(u64::from(geometry.block_size.bytes()));
+        let skipped = (bytes.start - (first << shift)) as usize;
+        Span {
+            extent: Extent::new(first, behind - first),
+            within: skipped..skipped + (bytes.end - bytes.start) as usize,
+        }
+    }
+
+    fn is_whole(&self, geometry: Geometry) -> bool {
+        self.within == (0..geometry.length(self.extent) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use block::BlockSize;
+    use host::{Epoll, EpollOptions, RamDevice, RamOptions};
+
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    fn disk() -> Disk {
+        let options = RamOptions { block_size: BlockSize::B4096, ..RamOptions::new(1 << 20) };
+        Disk::new(Arc::new(RamDevice::new(options).expect("memory")), None, false)
+    }
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        reactor::block_on(Epoll::shared(EpollOptions::default()).expect("a world"), work)
+    }
+
+    fn bytes(value: u8, length: usize) -> Buffer {
+        Buffer::from(&vec![value; length][..])
+    }
+
+    #[test]
+    fn a_write_of_part_of_a_block_leaves_the_rest() {
+        let disk = disk();
+        wait(async {
+            disk.write(0, bytes(1, 3 * BLOCK), Durability::Cached).await.expect("whole blocks");
+            disk.write(4090, bytes(2, 12), Durability::Cached).await.expect("parts of two");
+            let read = disk.read(4088, 16).await.expect("parts of two");
+            assert_eq!(read[..], [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1]);
+        });
+    }
+
+    #[test]
+    fn writes_of_parts_of_one_block_do_not_undo_each_other() {
+        let disk = std::rc::Rc::new(disk());
+        wait(async {
+            let writes: Vec<_> = (0..64_u8)
+                .map(|part| {
+                    let disk = std::rc::Rc::clone(&disk);
+                    reactor::spawn(async move {
+                        disk.write(u64::from(part) * 64, bytes(part, 64), Durability::Cached).await
+                    })
+                })
+                .collect();
+            for write in writes {
+                assert_eq!(write.await, Ok(64));
+            }
+            let read = disk.read(0, BLOCK).await.expect("the block");
+            assert!(read.chunks(64).enumerate().all(|(part, piece)| piece == vec![part as u8; 64]));
+        });
+    }
+
+    #[test]
+    fn at_the_end_reads_and_writes_are_shortened_and_beyond_it_writes_fail() {
+        let disk = disk();
+        let end = 1 << 20;
+        wait(async {
+            assert_eq!(disk.write(end - 10, bytes(3, 20), Durability::Stable).await, Ok(10));
+            assert_eq!(disk.read(end - 10, 20).await.expect("a short read")[..], [3; 10]);
+            assert_eq!(disk.read(u64::MAX, 20).await.expect("nothing").len(), 0);
+            let beyond = disk.write(end, bytes(3, 1), Durability::Cached).await;
+            assert_eq!(beyond, Err(DeviceError::OutOfRange));
+        });
+    }
+
+    #[test]
+    fn punched_bytes_are_zero_and_their_blocks_a_hole() {
+        let disk = disk();
+        wait(async {
+            disk.write(0, bytes(7, 4 * BLOCK), Durability::Cached).await.expect("written");
+            disk.clear(100, 3 * BLOCK as u64, Clearing::Punch).await.expect("punched");
+            let read = disk.read(0, 4 * BLOCK).await.expect("read");
+            assert!(read[..100].iter().all(|&byte| byte == 7));
+            assert!(read[100..3 * BLOCK + 100].iter().all(|&byte| byte == 0));
+            assert!(read[3 * BLOCK + 100..].iter().all(|&byte| byte == 7));
+            assert_eq!(disk.seek(0, Allocation::Deallocated).await, Ok(Some(BLOCK as u64)));
+            assert_eq!(disk.seek(BLOCK as u64 + 5, Allocation::Mapped).await, Ok(Some(3 * BLOCK as u64)));
+        });
+    }
+
+    #[test]
+    fn bytes_within_one_block_are_cleared_by_writing() {
+        let disk = disk();
+        wait(async {
+            disk.write(0, bytes(7, BLOCK), Durability::Cached).await.expect("written");
+            disk.clear(1, 2, Clearing::Zero).await.expect("cleared");
+            assert_eq!(disk.read(0, 4).await.expect("read")[..], [7, 0, 0, 7]);
+        });
+    }
+
+    #[test]
+    fn what_is_attached_read_only_is_not_written() {
+        let disk = Disk { read_only: true, ..disk() };
+        wait(async {
+            let write = disk.write(0, bytes(1, 1), Durability::Cached).await;
+            assert_eq!(write, Err(DeviceError::ReadOnly));
+            assert_eq!(disk.clear(0, 1, Clearing::Zero).await, Err(DeviceError::ReadOnly));
+        });
+    }
+
+    #[test]
+    fn seeking_ends_with_the_device() {
+        let disk = disk();
+        wait(async {
+            assert_eq!(disk.seek(0, Allocation::Mapped).await, Ok(None));
+            assert_eq!(disk.seek(1 << 20, Allocation::Deallocated).await, Ok(None));
+            disk.write(0, bytes(7, 1 << 20), Durability::Cached).await.expect("written");
+            assert_eq!(disk.seek(5, Allocation::Mapped).await, Ok(Some(5)));
+            assert_eq!(disk.seek(5, Allocation::Deallocated).await, Ok(Some(1 << 20)));
+        });
+    }
+}

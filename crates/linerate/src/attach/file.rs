@@ -1,0 +1,258 @@
+//! The file system that is one file: its root. Here the kernel's requests are taken apart; [`super::request`]
+//! carries them out.
+//!
+//! Every open is `FOPEN_DIRECT_IO`: the kernel keeps no page of the file, so that a write that has returned is with the
+//! device, and another initiator's is seen. Who wants a cache has the page cache of the loop device's file system.
+
+use std::ffi::OsStr;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use block::{Allocation, Buffer, Durability, Geometry};
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+};
+use reactor::{Closed, Sender};
+use rustix::fs::{FallocateFlags, OFlags};
+
+use super::disk::Clearing;
+use super::request::Request;
+
+/// Attributes are asked for anew each time: the size of a LUN may grow.
+pub(super) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
+
+/// What the kernel puts into one request: 256 pages, the most it does.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Asynchronous requests that the kernel sends before it waits for answers. Its own default of 12 would be the depth
+/// of the loop device's queue.
+const REQUESTS_MAX: u16 = 256;
+
+/// The kernel's end of the file.
+pub(super) struct File {
+    requests: Sender<Request>,
+}
+
+impl File {
+    pub(super) fn new(requests: Sender<Request>) -> File {
+        File { requests }
+    }
+
+    fn send(&self, request: Request) {
+        // A reply that is dropped answers EIO.
+        let (Ok(()) | Err(Closed(_))) = self.requests.send(request);
+    }
+}
+
+/// Whose file it is, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    uid: u32,
+    gid: u32,
+    since: SystemTime,
+}
+
+impl Owner {
+    /// Whoever runs this process.
+    pub(super) fn this_process() -> Owner {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Owner { uid, gid, since: SystemTime::now() }
+    }
+
+    pub(super) fn attributes(self, geometry: Geometry, read_only: bool) -> FileAttr {
+        FileAttr {
+            ino: INodeNo::ROOT,
+            size: geometry.bytes(),
+            blocks: geometry.bytes() / 512,
+            atime: self.since,
+            mtime: self.since,
+            ctime: self.since,
+            crtime: self.since,
+            kind: FileType::RegularFile,
+            perm: if read_only { 0o400 } else { 0o600 },
+            nlink: 1,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: 0,
+            blksize: geometry.block_size.bytes().max(4096),
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for File {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Each is an improvement that an old kernel does without.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(REQUESTS_MAX);
+        Ok(())
+    }
+
+    fn getattr(&self, _: &fuser::Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.send(Request::Measure(reply));
+    }
+
+    fn setattr(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match (mode, uid, gid, size) {
+            // Times are nobody's concern, and `touch` is no mistake.
+            (None, None, None, None) => self.send(Request::Measure(reply)),
+            (None, None, None, Some(bytes)) => self.send(Request::Resize { bytes, reply }),
+            _ => reply.error(Errno::EPERM),
+        }
+    }
+
+    fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn read(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.send(Request::Read { offset, length: size as usize, reply });
+    }
+
+    fn write(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let durability = durability(flags);
+        self.send(Request::Write { offset, data: Buffer::from(data), durability, reply });
+    }
+
+    fn flush(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.send(Request::Close(reply));
+    }
+
+    fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.send(Request::Flush(reply));
+    }
+
+    fn fallocate(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        match clearing(mode) {
+            Some(how) => self.send(Request::Clear { offset, length, how, reply }),
+            None => reply.error(Errno::EOPNOTSUPP),
+        }
+    }
+
+    fn lseek(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match whence {
+            SEEK_DATA => self.send(Request::Seek { offset, wanted: Allocation::Mapped, reply }),
+            SEEK_HOLE => self.send(Request::Seek { offset, wanted: Allocation::Deallocated, reply }),
+            _ => reply.error(Errno::EINVAL), // the others are the kernel's own
+        }
+    }
+
+    /// A loop device takes the length of a block for the granularity of its discards.
+    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(0, 0, 0, 1, 0, 4096, 255, 4096);
+    }
+
+    /// Once it is told that there are none, the kernel does not ask again, as it does before every write.
+    fn getxattr(&self, _: &fuser::Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &fuser::Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+/// lseek(2), as every architecture of Linux has them.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// The kernel adds the flag to the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and to those with `RWF_DSYNC`.
+fn durability(flags: OpenFlags) -> Durability {
+    let sync = OFlags::from_bits_retain(flags.0.cast_unsigned()).intersects(OFlags::SYNC | OFlags::DSYNC);
+    if sync { Durability::Stable } else { Durability::Cached }
+}
+
+/// What fallocate(2) asks for; nothing where it is to reserve space or to change the size.
+fn clearing(mode: i32) -> Option<Clearing> {
+    let mode = FallocateFlags::from_bits(mode.cast_unsigned())?;
+    match mode - FallocateFlags::KEEP_SIZE {
+        FallocateFlags::PUNCH_HOLE => Some(Clearing::Punch),
+        FallocateFlags::ZERO_RANGE => Some(Clearing::Zero),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_is_synchronous_writes_to_stable_storage() {
+        let of = |flags: OFlags| durability(OpenFlags(flags.bits().cast_signed()));
+        assert_eq!(of(OFlags::RDWR), Durability::Cached);
+        assert_eq!(of(OFlags::RDWR | OFlags::DSYNC), Durability::Stable);
+        assert_eq!(of(OFlags::RDWR | OFlags::SYNC), Durability::Stable);
+    }
+
+    #[test]
+    fn what_fallocate_may_ask_for() {
+        let of = |mode: FallocateFlags| clearing(mode.bits().cast_signed());
+        let keep = FallocateFlags::KEEP_SIZE;
+        assert_eq!(of(keep | FallocateFlags::PUNCH_HOLE), Some(Clearing::Punch));
+        assert_eq!(of(keep | FallocateFlags::ZERO_RANGE), Some(Clearing::Zero));
+        assert_eq!(of(FallocateFlags::ZERO_RANGE), Some(Clearing::Zero));
+        assert_eq!(of(keep), None);
+        assert_eq!(of(FallocateFlags::COLLAPSE_RANGE), None);
+        assert_eq!(clearing(i32::MIN), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! What is mounted where (proc_pid_mountinfo(5)), and how it is unmounted.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+/// How our mounts are known.
+pub(super) const SOURCE: &str = "linerate";
+
+/// A line of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) point: PathBuf,
+    pub(super) source: String,
+}
+
+/// Everything that is mounted, in the order of mounting.
+pub(super) fn table() -> Vec<Mount> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
+}
+
+/// Whether a file of ours is mounted there, on top.
+pub(super) fn is_ours(point: &Path) -> bool {
+    table().iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
+}
+
+/// `36 35 98:0 /root /mount\040point options … - type source options`.
+fn parse(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let point = OsString::from_vec(unescaped(fields.nth(4)?)).into();
+    fields.find(|field| *field == b"-")?;
+    let source = String::from_utf8_lossy(&unescaped(fields.nth(1)?)).into_owned();
+    Some(Mount { point, source })
+}
+
+/// Blanks are written as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, behind)) = rest.split_first() {
+        let octal = (first == b'\\').then(|| behind.first_chunk::<3>().and_then(octal)).flatten();
+        bytes.push(octal.unwrap_or(first));
+        rest = if octal.is_some() { &behind[3..] } else { behind };
+    }
+    bytes
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// If nobody uses it.
+    Politely,
+    /// From the tree at once; whoever uses it keeps it.
+    Lazily,
+    /// Whoever uses it gets errors from now on.
+    ByForce,
+}
+
+/// Unmounts; `ResourceBusy` says that somebody uses it.
+pub(super) fn unmount(point: &Path, way: Way) -> io::Result<()> {
+    match way {
+        Way::Politely => unmount_with(point, UnmountFlags::empty()),
+        Way::Lazily => unmount_with(point, UnmountFlags::DETACH),
+        Way::ByForce => {
+            // Ends requests under way, and succeeds only where nobody is left.
+            unmount_with(point, UnmountFlags::FORCE).or_else(|_| unmount_with(point, UnmountFlags::DETACH))
+        }
+    }
+}
+
+fn unmount_with(point: &Path, flags: UnmountFlags) -> io::Result<()> {
+    match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => helped(point, flags),
+        other => Ok(other?),
+    }
+}
+
+/// Who is not root has a helper for it, which is.
+fn helped(point: &Path, flags: UnmountFlags) -> io::Result<()> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(point);
+    let ended = command.output()?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    let kind = if said.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_blanks_in_its_path() {
+        let line = br"36 35 0:52 / /mnt/my\040disk\134 rw,nosuid shared:2 - fuse linerate rw,user_id=0";
+        let mount = parse(line).expect("a mount");
+        assert_eq!(mount, Mount { point: r"/mnt/my disk\".into(), source: SOURCE.to_owned() });
+    }
+
+    #[test]
+    fn lines_that_are_none_are_left_out() {
+        for line in
+            [&b""[..], b"36 35", b"36 35 0:52 / /mnt rw fuse linerate", b"36 35 0:52 / /mnt rw - fuse"]
+        {
+            assert_eq!(parse(line), None);
+        }
+    }
+
+    #[test]
+    fn a_backslash_at_the_end_is_one() {
+        assert_eq!(unescaped(br"a\04"), br"a\04");
+        assert_eq!(unescaped(br"\400"), br"\400");
+    }
+}

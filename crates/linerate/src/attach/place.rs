@@ -1,0 +1,198 @@
+//! The path that the file appears at: an empty file to mount it on.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+use super::file::File;
+use super::mounts::{self, Way};
+use super::record::Found;
+use crate::failure::Failure;
+
+/// A path that can be mounted on. The file there is removed in the end if it was made for that.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    made: bool,
+}
+
+/// Who may use the file, and for what.
+pub(super) struct Terms {
+    pub(super) read_only: bool,
+    /// Root too, if somebody else attaches.
+    pub(super) allow_root: bool,
+}
+
+/// Each reads requests for itself, so that copying a write does not hold up the next request. More are none faster:
+/// behind them is one thread, the device's.
+const READERS: usize = 2;
+
+impl Place {
+    /// Makes sure that something can be mounted there; cleans up behind a process that was killed.
+    pub(super) fn prepare(path: &Path, records: &Path) -> Result<Place, Failure> {
+        let path = resolved(path)?;
+        if mounts::is_ours(&path) {
+            clear(&path, records)?;
+        }
+        let refused = |why: &str| Err(Failure::refused(format!("{}: {why}", path.display())));
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return refused(&error.to_string()),
+            Ok(metadata) if metadata.is_dir() => return refused("a directory; name a file within it"),
+            Ok(metadata) if !metadata.is_file() => return refused("neither a file nor free"),
+            Ok(metadata) if metadata.len() > 0 => {
+                return refused("the file is not empty, and would be hidden");
+            }
+            Ok(_) => {}
+        }
+        Ok(Place { path, made: false })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file was made.
+    pub(super) fn is_made(&self) -> bool {
+        self.made
+    }
+
+    /// Makes the file if there is none, and mounts on it. Dropping the session unmounts.
+    pub(super) fn mount(&mut self, file: File, terms: &Terms) -> Result<BackgroundSession, Failure> {
+        let failed = |error: io::Error| {
+            Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
+        };
+        can_be_mounted().map_err(Failure::refused)?;
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path) {
+            Ok(_) => self.made = true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let session = Session::new(file, &self.path, &terms.config());
+        session.and_then(Session::spawn).map_err(|error| {
+            Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.made {
+            remove_empty(&self.path);
+        }
+    }
+}
+
+/// Removes what [`Place::mount`] made, and nothing else.
+pub(super) fn remove_empty(path: &Path) {
+    let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
+    if let Some(Err(error)) = is_empty.then(|| fs::remove_file(path)) {
+        tracing::warn!("{} is left behind: {error}", path.display());
+    }
+}
+
+/// The path without links; its last part need not exist, nor answer.
+pub(super) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+    if let Ok(path) = fs::canonicalize(path) {
+        return Ok(path);
+    }
+    let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("{}: {why}", path.display()));
+    let name = path.file_name().ok_or_else(|| refused(&"no name of a file"))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(fs::canonicalize(folder).map_err(|error| refused(&error))?.join(name))
+}
+
+/// Something of ours is mounted there. If its process is dead, it goes.
+fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
+    let record = Found::at(records, path).map_err(Failure::failed)?;
+    let shown = path.display();
+    if record.as_ref().is_some_and(Found::is_alive) || fs::metadata(path).is_ok() {
+        return Err(Failure::refused(format!(
+            "{shown}: something is attached there; `linerate detach {shown}` ends that"
+        )));
+    }
+    mounts::unmount(path, Way::Lazily).map_err(|error| {
+        Failure::failed(format!("{shown}: what is left of a process that was killed: {error}"))
+    })?;
+    if let Some(record) = record {
+        if record.record.made_file {
+            remove_empty(path);
+        }
+        record.remove();
+    }
+    Ok(())
+}
+
+const DEVICE: &str = "/dev/fuse";
+
+/// fuser's own message about this does not say what to do.
+fn can_be_mounted() -> Result<(), String> {
+    match OpenOptions::new().read(true).write(true).open(DEVICE) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
+            "there is no {DEVICE}; `modprobe fuse` brings it, and in a container --device {DEVICE}"
+        )),
+        Err(error) => Err(format!("{DEVICE}: {error}")),
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        // All else there was found before: the helper for who is not root is missing.
+        io::ErrorKind::NotFound => "fusermount3 is missing; the package fuse3 has it".to_owned(),
+        _ => error.to_string().trim().to_owned(),
+    }
+}
+
+impl Terms {
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(mounts::SOURCE.to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            MountOption::NoExec,
+            if self.read_only { MountOption::RO } else { MountOption::RW },
+        ];
+        config.acl = if self.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
+        config.n_threads = Some(READERS);
+        config.clone_fd = true;
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        let folder = path.parent().expect("a folder");
+        Place::prepare(path, folder).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn nothing_is_hidden_by_a_mount() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("file");
+        fs::write(&file, "precious").expect("written");
+        assert!(refusal(&file).ends_with("the file is not empty, and would be hidden"));
+        assert!(refusal(&folder.path().join("sub/..")).contains("sub"));
+        assert!(refusal(folder.path()).ends_with("a directory; name a file within it"));
+        assert!(refusal(&folder.path().join("none/disk")).contains("No such file"));
+    }
+
+    #[test]
+    fn only_a_file_that_was_made_is_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("file");
+        fs::write(&file, "").expect("written");
+        drop(Place::prepare(&file, folder.path()).expect("a place"));
+        assert!(file.exists());
+        drop(Place { path: file.clone(), made: true });
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,189 @@
+//! What is attached, for `detach` and `attachments` to find: a record in the runtime directory for each process,
+//! locked as long as the process lives. A record that nobody holds is of a process that was killed.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::state;
+
+/// An attachment. What is written here, `attachments --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Where the file is.
+    pub(super) path: PathBuf,
+    /// What it is: a URL without secrets, or a volume specification.
+    pub(super) volume: String,
+    /// The process behind it.
+    pub(super) pid: u32,
+    /// Its size when it was attached.
+    pub(super) bytes: u64,
+    pub(super) read_only: bool,
+    /// The empty file under the mount is ours to remove.
+    pub(super) made_file: bool,
+    /// Where the process writes what it has to say; nowhere if it runs in the foreground.
+    pub(super) log: Option<PathBuf>,
+    /// Why data may be lost although the process has ended in good order.
+    pub(super) failure: Option<String>,
+}
+
+/// The record of this process.
+pub(super) struct Kept {
+    record: Record,
+    at: PathBuf,
+    file: File,
+}
+
+/// The record of a process, this or another.
+pub(super) struct Found {
+    pub(super) record: Record,
+    at: PathBuf,
+    file: File,
+}
+
+/// Where they are, for their owner only.
+pub(super) fn directory() -> io::Result<PathBuf> {
+    let directory = state::runtime_directory().map_err(io::Error::other)?.join("attach");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    Ok(directory)
+}
+
+impl Kept {
+    /// Writes the record: others see all of it, or nothing.
+    pub(super) fn begin(directory: &Path, record: Record) -> io::Result<Kept> {
+        let at = directory.join(format!("{}.json", record.pid));
+        let unfinished = at.with_extension("new");
+        let mut file = File::create(&unfinished)?;
+        file.lock()?;
+        serde_json::to_writer(&mut file, &record)?;
+        fs::rename(unfinished, &at)?;
+        Ok(Kept { record, at, file })
+    }
+
+    /// The attachment has ended in good order.
+    pub(super) fn remove(self) {
+        remove(&self.at, self.record.log.as_deref());
+    }
+
+    /// The attachment has ended, and whoever waits for that is to know that something is wrong.
+    pub(super) fn fail(mut self, why: String) -> io::Result<()> {
+        self.record.failure = Some(why);
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(&serde_json::to_vec(&self.record)?)
+    }
+}
+
+impl Found {
+    /// All there are, except those that are being removed while we look.
+    pub(super) fn all(directory: &Path) -> io::Result<Vec<Found>> {
+        let entries = fs::read_dir(directory)?.filter_map(Result::ok).map(|entry| entry.path());
+        let records = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+        let mut all: Vec<_> = records.filter_map(|at| Found::open(at).ok()).collect();
+        all.sort_by(|one, other| one.record.path.cmp(&other.record.path));
+        Ok(all)
+    }
+
+    /// Of what is attached there: the living one, if a killed one has left its record too.
+    pub(super) fn at(directory: &Path, path: &Path) -> io::Result<Option<Found>> {
+        let mut here: Vec<_> =
+            Found::all(directory)?.into_iter().filter(|found| found.record.path == path).collect();
+        here.sort_by_key(Found::is_alive);
+        Ok(here.pop())
+    }
+
+    fn open(at: PathBuf) -> io::Result<Found> {
+        let mut file = File::open(&at)?;
+        let record = read(&mut file)?;
+        Ok(Found { record, at, file })
+    }
+
+    /// Whether its process lives.
+    pub(super) fn is_alive(&self) -> bool {
+        match self.file.try_lock_shared() {
+            Ok(()) => {
+                let _ = self.file.unlock(); // so that waiting is for the process alone
+                false
+            }
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+        }
+    }
+
+    /// Waits for the end of its process; what it left undone is the answer.
+    pub(super) fn wait(&mut self) -> io::Result<Option<String>> {
+        self.file.lock_shared()?;
+        self.file.rewind()?;
+        let record = read(&mut self.file)?;
+        self.file.unlock()?;
+        Ok(record.failure)
+    }
+
+    pub(super) fn remove(self) {
+        remove(&self.at, self.record.log.as_deref());
+    }
+}
+
+fn read(file: &mut File) -> io::Result<Record> {
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn remove(record: &Path, log: Option<&Path>) {
+    for path in [Some(record), log].into_iter().flatten() {
+        // Nobody misses what is not there.
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(path: &str) -> Record {
+        Record {
+            path: path.into(),
+            volume: "ram:1MiB".to_owned(),
+            pid: std::process::id(),
+            bytes: 1 << 20,
+            read_only: false,
+            made_file: true,
+            log: None,
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn a_record_is_alive_as_long_as_it_is_held() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        assert!(found.is_alive() && found.is_alive());
+        drop(kept); // killed
+        assert!(!found.is_alive());
+        found.remove();
+        assert!(Found::all(directory.path()).expect("read").is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_the_end_is_told_what_went_wrong() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let mut found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        kept.fail("the flush failed".to_owned()).expect("written");
+        assert_eq!(found.wait().expect("read").as_deref(), Some("the flush failed"));
+    }
+
+    #[test]
+    fn who_waits_for_a_good_end_is_told_nothing() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let kept = Kept::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let mut found = Found::at(directory.path(), Path::new("/mnt/disk")).expect("read").expect("there");
+        kept.remove();
+        assert_eq!(found.wait().expect("read"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What is asked of the file, on its way from the kernel's threads to the thread of the device, where each request
+//! is a task of its own: as many are under way as the kernel has, and each is answered when its own end comes.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use block::{Allocation, Buffer, DeviceError, Durability, Geometry};
+use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
+use reactor::{Receiver, mailbox};
+
+use super::disk::{Clearing, Disk};
+use super::file;
+
+/// A request, and where its answer goes.
+pub(super) enum Request {
+    Measure(ReplyAttr),
+    /// `ftruncate`, which succeeds where it changes nothing.
+    Resize {
+        bytes: u64,
+        reply: ReplyAttr,
+    },
+    Read {
+        offset: u64,
+        length: usize,
+        reply: ReplyData,
+    },
+    Write {
+        offset: u64,
+        data: Buffer,
+        durability: Durability,
+        reply: ReplyWrite,
+    },
+    /// `fsync` and `fdatasync`.
+    Flush(ReplyEmpty),
+    /// A descriptor is closed.
+    Close(ReplyEmpty),
+    Clear {
+        offset: u64,
+        length: u64,
+        how: Clearing,
+        reply: ReplyEmpty,
+    },
+    Seek {
+        offset: u64,
+        wanted: Allocation,
+        reply: ReplyLseek,
+    },
+}
+
+/// Carries requests out until nobody sends any more, and those under way are over.
+pub(super) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
+    let (under_way, mut over) = mailbox::<Infallible>();
+    let health = Rc::new(Health::default());
+    while let Some(request) = requests.recv().await {
+        let (disk, health, under_way) = (Rc::clone(&disk), Rc::clone(&health), under_way.clone());
+        reactor::spawn(async move {
+            answer(&disk, request, &health, owner).await;
+            drop(under_way);
+        });
+    }
+    drop(under_way);
+    let None = over.recv().await; // once the last request has let go of its sender
+}
+
+async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Owner) {
+    match request {
+        Request::Measure(reply) => {
+            let geometry = disk.measured().await;
+            reply.attr(&file::ATTRIBUTES_LAST, &attributes(disk, geometry, owner));
+        }
+        Request::Resize { bytes, reply } => match disk.measured().await {
+            geometry if geometry.bytes() == bytes => {
+                reply.attr(&file::ATTRIBUTES_LAST, &attributes(disk, geometry, owner));
+            }
+            _ => reply.error(Errno::EPERM),
+        },
+        Request::Read { offset, length, reply } => {
+            match health.of(disk.read(offset, length).await, "read", offset) {
+                Ok(data) => reply.data(&data),
+                Err(error) => reply.error(error),
+            }
+        }
+        Request::Write { offset, data, durability, reply } => {
+            match health.of(disk.write(offset, data, durability).await, "write", offset) {
+                // A request of the kernel has far less than 4 GiB.
+                Ok(bytes) => reply.written(bytes as u32),
+                Err(error) => reply.error(error),
+            }
+        }
+        Request::Flush(reply) => end(reply, health.of(disk.flush().await, "flush", 0)),
+        Request::Close(reply) => end(reply, health.of(disk.flush_if_written().await, "flush", 0)),
+        Request::Clear { offset, length, how, reply } => {
+            end(reply, health.of(disk.clear(offset, length, how).await, "zero", offset));
+        }
+        Request::Seek { offset, wanted, reply } => {
+            match health.of(disk.seek(offset, wanted).await, "look for holes", offset) {
+                Ok(Some(found)) => reply.offset(found.cast_signed()),
+                Ok(None) => reply.error(Errno::ENXIO),
+                Err(error) => reply.error(error),
+            }
+        }
+    }
+}
+
+fn attributes(disk: &Disk, geometry: Geometry, owner: file::Owner) -> fuser::FileAttr {
+    owner.attributes(geometry, disk.is_read_only())
+}
+
+fn end(reply: ReplyEmpty, outcome: Result<(), Errno>) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Whether requests succeed: the first failure of a row is told, not all that follow it.
+#[derive(Default)]
+struct Health {
+    fails: Cell<bool>,
+}
+
+impl Health {
+    fn of<T>(&self, outcome: Result<T, DeviceError>, doing: &str, offset: u64) -> Result<T, Errno> {
+        match outcome {
+            Ok(value) => {
+                if self.fails.replace(false) {
+                    tracing::warn!("requests succeed again");
+                }
+                Ok(value)
+            }
+            // Is said to whoever tried, and is no news to anybody else.
+            Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => Err(errno(error)),
+            Err(error) => {
+                if !self.fails.replace(true) {
+                    tracing::error!(offset, "cannot {doing}: {error}");
+                }
+                Err(errno(error))
+            }
+        }
+    }
+}
+
+/// What a failure of the device is called by system calls.
+fn errno(error: DeviceError) -> Errno {
+    match error {
+        // Only writes can be out of range, and at the end of a block device they are told this.
+        DeviceError::OutOfRange | DeviceError::NoSpace => Errno::ENOSPC,
+        DeviceError::ReadOnly => Errno::EROFS,
+        DeviceError::Unsupported => Errno::EOPNOTSUPP,
+        DeviceError::Reserved => Errno::EBUSY,
+        DeviceError::Unreadable(_)
+        | DeviceError::Unwritable(_)
+        | DeviceError::NotReady
+        | DeviceError::TimedOut
+        | DeviceError::Cancelled => Errno::EIO,
+    }
+}

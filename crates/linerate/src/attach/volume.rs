@@ -1,0 +1,67 @@
+//! What is attached: a LUN by its URL, or any volume that could be served.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use block::BlockDevice;
+use initiator::{RemoteLun, Url};
+
+use crate::failure::Failure;
+use crate::remote;
+use crate::spec::Spec;
+
+/// Something to attach, not looked at yet.
+pub(super) enum Volume {
+    Remote(Box<Url>),
+    Local(Spec),
+}
+
+/// The same, open.
+pub(super) struct Opened {
+    pub(super) device: Arc<dyn BlockDevice>,
+    /// The LUN that the device is, if it is one.
+    pub(super) remote: Option<Arc<RemoteLun>>,
+}
+
+impl Volume {
+    /// Asks for secrets if there is need to.
+    pub(super) fn parse(text: &str) -> Result<Volume, Failure> {
+        if !text.starts_with("iscsi:") {
+            return text.parse().map(Volume::Local).map_err(Failure::refused);
+        }
+        let mut url = remote::url(text)?;
+        // They are read again at every login.
+        make_absolute(url.settings.secret_file.as_mut())?;
+        make_absolute(url.settings.target_secret_file.as_mut())?;
+        Ok(Volume::Remote(Box::new(url)))
+    }
+
+    pub(super) async fn open(&self) -> Result<Opened, Failure> {
+        match self {
+            Volume::Local(spec) => {
+                let device = crate::volume::open(spec).map_err(Failure::refused)?;
+                Ok(Opened { device, remote: None })
+            }
+            Volume::Remote(url) => {
+                let lun = Arc::new(remote::open(url).await?);
+                Ok(Opened { device: Arc::clone(&lun) as Arc<dyn BlockDevice>, remote: Some(lun) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Volume::Remote(url) => url.fmt(f),
+            Volume::Local(spec) => spec.fmt(f),
+        }
+    }
+}
+
+fn make_absolute(path: Option<&mut std::path::PathBuf>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    *path = std::path::absolute(Path::new(path)).map_err(Failure::refused)?;
+    Ok(())
+}
