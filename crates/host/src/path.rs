@@ -15,45 +15,102 @@ use socket2::SockRef;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TcpInfo {
-    state_to_flags: [u8; 8],
+    state_to_wscale: [u8; 7],
+    flags: u8,
     rto_to_snd_mss: [u32; 3],
-    rcv_mss_to_last_ack_recv: [u32; 12],
+    rcv_mss_to_last_ack_recv: [u32; 10],
+    pmtu: u32,
+    rcv_ssthresh: u32,
     rtt_us: u32,
     rttvar_us: u32,
     snd_ssthresh: u32,
     snd_cwnd: u32,
-    advmss_to_rcv_space: [u32; 4],
+    advmss: u32,
+    reordering: u32,
+    rcv_rtt_us: u32,
+    rcv_space: u32,
     total_retrans: u32,
-    pacing_to_bytes_received: [u64; 4],
-    segs_out_to_notsent_bytes: [u32; 3],
+    pacing_to_bytes_acked: [u64; 3],
+    bytes_received: u64,
+    segs_out_and_in: [u32; 2],
+    notsent_bytes: u32,
     min_rtt_us: u32,
     data_segs: [u32; 2],
     delivery_rate: u64,
     busy_time_us: u64,
     rwnd_limited_us: u64,
     sndbuf_limited_us: u64,
+    delivered: [u32; 2],
+    bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
+    rcv_ooopack: u32,
+    snd_wnd: u32,
 }
+
+/// `tcpi_delivery_rate_app_limited`, the first bit field of its byte.
+const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
 
 /// Nothing if the socket is no TCP socket or is gone.
 pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     let (info, length) = read(socket)?;
-    let told = |offset: usize| length >= offset + size_of::<u64>();
-    let rest = |offset: usize, us: u64| told(offset).then(|| Duration::from_micros(us));
-    // A field of four bytes is complete when the next is not begun: hence `length > offset`.
-    let min_known = length > offset_of!(TcpInfo, min_rtt_us);
     let congestion = SockRef::from(socket).tcp_congestion().unwrap_or_default();
-    Some(PathInfo {
-        congestion: String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned(),
-        round_trip: Duration::from_micros(info.rtt_us.into()),
-        round_trip_deviation: Duration::from_micros(info.rttvar_us.into()),
-        round_trip_min: min_known.then(|| Duration::from_micros(info.min_rtt_us.into())),
+    let congestion = String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned();
+    Some(PathInfo { congestion, ..describe(&info, length) })
+}
+
+/// What a kernel says that filled so many bytes of the structure.
+fn describe(info: &TcpInfo, length: usize) -> PathInfo {
+    let told = Told { length };
+    let us = Duration::from_micros;
+    PathInfo {
+        congestion: String::new(),
+        round_trip: us(info.rtt_us.into()),
+        round_trip_deviation: us(info.rttvar_us.into()),
+        round_trip_min: told
+            .short(offset_of!(TcpInfo, min_rtt_us), info.min_rtt_us)
+            .map(|min| us(min.into())),
+        receive_round_trip: Some(us(info.rcv_rtt_us.into())).filter(|time| !time.is_zero()),
         segment_bytes: info.rto_to_snd_mss[2],
+        path_mtu_bytes: info.pmtu,
         congestion_window_segments: info.snd_cwnd,
+        peer_window_bytes: told.short(offset_of!(TcpInfo, snd_wnd), info.snd_wnd),
+        receive_space_bytes: info.rcv_space,
+        unsent_bytes: told.short(offset_of!(TcpInfo, notsent_bytes), info.notsent_bytes),
         retransmissions: info.total_retrans,
-        delivery_bytes_per_second: told(offset_of!(TcpInfo, delivery_rate)).then_some(info.delivery_rate),
-        limited_by_receiver: rest(offset_of!(TcpInfo, rwnd_limited_us), info.rwnd_limited_us),
-        limited_by_send_buffer: rest(offset_of!(TcpInfo, sndbuf_limited_us), info.sndbuf_limited_us),
-    })
+        sent_bytes: told.long(offset_of!(TcpInfo, bytes_sent), info.bytes_sent),
+        retransmitted_bytes: told.long(offset_of!(TcpInfo, bytes_retrans), info.bytes_retrans),
+        received_bytes: told.long(offset_of!(TcpInfo, bytes_received), info.bytes_received),
+        reorderings: told.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
+        duplicates: told.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
+        delivery_bytes_per_second: told.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
+        // As old as the rate that it is about.
+        delivery_limited_by_sender: told
+            .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate)
+            .map(|_| info.flags & APP_LIMITED != 0),
+        busy: told.long(offset_of!(TcpInfo, busy_time_us), info.busy_time_us).map(us),
+        limited_by_receiver: told.long(offset_of!(TcpInfo, rwnd_limited_us), info.rwnd_limited_us).map(us),
+        limited_by_send_buffer: told
+            .long(offset_of!(TcpInfo, sndbuf_limited_us), info.sndbuf_limited_us)
+            .map(us),
+    }
+}
+
+/// How much of the structure a kernel told.
+#[derive(Clone, Copy)]
+struct Told {
+    length: usize,
+}
+
+impl Told {
+    fn short(self, offset: usize, value: u32) -> Option<u32> {
+        (self.length >= offset + size_of::<u32>()).then_some(value)
+    }
+
+    fn long(self, offset: usize, value: u64) -> Option<u64> {
+        (self.length >= offset + size_of::<u64>()).then_some(value)
+    }
 }
 
 /// The structure, and how many of its bytes the kernel filled.
@@ -87,5 +144,26 @@ mod tests {
         assert_eq!(offset_of!(TcpInfo, min_rtt_us), 148);
         assert_eq!(offset_of!(TcpInfo, delivery_rate), 160);
         assert_eq!(offset_of!(TcpInfo, sndbuf_limited_us), 184);
+        assert_eq!(offset_of!(TcpInfo, pmtu), 60);
+        assert_eq!(offset_of!(TcpInfo, rcv_rtt_us), 92);
+        assert_eq!(offset_of!(TcpInfo, bytes_received), 128);
+        assert_eq!(offset_of!(TcpInfo, notsent_bytes), 144);
+        assert_eq!(offset_of!(TcpInfo, bytes_sent), 200);
+        assert_eq!(offset_of!(TcpInfo, dsack_dups), 216);
+        assert_eq!(offset_of!(TcpInfo, snd_wnd), 228);
+    }
+
+    #[test]
+    fn what_an_old_kernel_does_not_tell_is_not_there() {
+        // SAFETY: a TcpInfo is integers only, for which zeros are values.
+        let zeros: TcpInfo = unsafe { std::mem::zeroed() };
+        let info = TcpInfo { rtt_us: 7, delivery_rate: 8, flags: APP_LIMITED, bytes_sent: 9, ..zeros };
+        let of_2008 = describe(&info, 104);
+        assert_eq!((of_2008.round_trip, of_2008.round_trip_min), (Duration::from_micros(7), None));
+        let of_4_9 = describe(&info, 168);
+        assert_eq!((of_4_9.delivery_bytes_per_second, of_4_9.busy), (Some(8), None));
+        assert_eq!((of_4_9.delivery_limited_by_sender, of_4_9.sent_bytes), (Some(true), None));
+        let of_5_4 = describe(&info, size_of::<TcpInfo>());
+        assert_eq!((of_5_4.sent_bytes, of_5_4.peer_window_bytes), (Some(9), Some(0)));
     }
 }

@@ -306,5 +306,11 @@ fn a_stream_tells_of_its_path() {
         assert!(path.round_trip > Duration::ZERO && path.segment_bytes > 500);
         assert!(path.congestion_window_segments > 0);
         assert!(path.round_trip_min.is_some(), "every kernel since 4.6 tells");
+        assert!(path.path_mtu_bytes > path.segment_bytes);
+        let received = server.path().expect("told").received_bytes;
+        assert_eq!(received, Some(1000), "every kernel since 4.1 tells");
+        if let (Some(sent), Some(again)) = (path.sent_bytes, path.retransmitted_bytes) {
+            assert_eq!(sent - again, 1000, "every kernel since 4.19 tells");
+        }
     });
 }

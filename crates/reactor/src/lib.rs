@@ -9,6 +9,7 @@
 mod executor;
 mod join;
 mod mailbox;
+mod path;
 mod spin;
 mod task;
 mod timer;
@@ -21,9 +22,10 @@ mod fake;
 pub use executor::{block_on, now, spawn, world, yield_now};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
+pub use path::PathInfo;
 pub use spin::{CROWDED_WAITS, Spin};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, PathInfo, SharedWorld, Stream, StreamOptions,
-    Unpark, World,
+    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
+    World,
 };

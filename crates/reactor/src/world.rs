@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::path::PathInfo;
+
 /// A place to receive into.
 #[derive(Debug)]
 pub enum InSlice<'a> {
@@ -50,31 +52,6 @@ pub trait Stream {
     }
     /// Takes the stream off this thread, so that another can [`World::adopt`] it. Nothing received is lost.
     fn detach(self: Box<Self>) -> Detached;
-}
-
-/// What TCP knows of the path to a peer at this moment (Linux `struct tcp_info`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathInfo {
-    /// The congestion control in use, e.g. `cubic`.
-    pub congestion: String,
-    /// The smoothed round-trip time.
-    pub round_trip: Duration,
-    /// Its mean deviation.
-    pub round_trip_deviation: Duration,
-    /// The shortest round-trip time seen of late, if the kernel tells.
-    pub round_trip_min: Option<Duration>,
-    /// The largest segment sent, in bytes.
-    pub segment_bytes: u32,
-    /// The congestion window in segments.
-    pub congestion_window_segments: u32,
-    /// Segments sent again since the stream began.
-    pub retransmissions: u32,
-    /// How fast the peer last acknowledged, in bytes per second, if the kernel tells.
-    pub delivery_bytes_per_second: Option<u64>,
-    /// How long sending was held up by the peer's receive window, if the kernel tells.
-    pub limited_by_receiver: Option<Duration>,
-    /// How long sending was held up by our own send buffer, if the kernel tells.
-    pub limited_by_send_buffer: Option<Duration>,
 }
 
 /// A stream on its way to another thread.
