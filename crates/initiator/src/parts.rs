@@ -468,3 +468,6 @@ fn meaning(failure: Failure) -> CommandError {
         Failure::Rejected(_) | Failure::TargetFailure => CommandError::Rejected,
     }
 }
+
+#[cfg(test)]
+mod tests;

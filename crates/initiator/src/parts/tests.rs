@@ -1,0 +1,174 @@
+//! A session without sockets: the machine's PDUs are looked at, and nobody answers them.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Machine, SessionConfig};
+use iscsi::negotiate::{Parameters, SessionType};
+use iscsi::pdu::{Cid, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
+use iscsi::serial::Sn;
+
+use super::*;
+use crate::cdb;
+use crate::tasks::Transfer;
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENCE: Patience = Patience {
+    command: SECOND.saturating_mul(30),
+    tries: 1,
+    abort: SECOND.saturating_mul(15),
+    reset: SECOND.saturating_mul(20),
+    reconnect: SECOND.saturating_mul(120),
+};
+
+struct Scene {
+    parts: Parts,
+    begun: Instant,
+    connections: Vec<ConnectionId>,
+}
+
+fn scene(connections: u16) -> Scene {
+    let begun = Instant::now();
+    let mut parts = Parts::new(machine(), begun, PATIENCE);
+    let start = ConnectionStart {
+        exp_stat_sn: Sn(1),
+        local_max_recv_data_segment_length: 8192,
+        peer_max_recv_data_segment_length: 8192,
+    };
+    let connections = (0..connections).map(|cid| parts.add_connection(begun, Cid(cid), start)).collect();
+    Scene { parts, begun, connections }
+}
+
+fn machine() -> Machine {
+    let silent = NopPolicy { interval: SECOND * 100_000, ..NopPolicy::OF_INITIATOR };
+    Machine::new(SessionConfig {
+        parameters: Parameters::defaults(SessionType::Normal),
+        cmd_sn: Sn(1),
+        max_cmd_sn: Sn(64),
+        tasks_max: 64,
+        nop: silent,
+        text_bytes_max: 4096,
+    })
+}
+
+impl Scene {
+    fn submit(&mut self, insists: bool) -> Ticket {
+        let order = Order {
+            lun: Lun(0),
+            cdb: cdb::test_unit_ready(),
+            transfer: Transfer::None,
+            epoch: None,
+            insists,
+        };
+        match self.parts.submit(order, Waker::noop()) {
+            Submitted::As(ticket) => ticket,
+            Submitted::NoRoom(_) | Submitted::Never(_) => panic!("there is room"),
+        }
+    }
+
+    /// What is sent at `seconds` after the beginning: operations, and functions by name.
+    fn said_at(&mut self, seconds: u32) -> Vec<String> {
+        let now = self.begun + SECOND * seconds;
+        self.parts.pass_time(now);
+        let mut said = Vec::new();
+        for id in self.connections.clone() {
+            while let Some(transmit) = self.parts.machine.poll_transmit(now, id) {
+                said.push(match transmit.header.opcode() {
+                    Some(Opcode::TaskManagementRequest) => function(&transmit.header),
+                    other => format!("{other:?}"),
+                });
+            }
+        }
+        said
+    }
+
+    fn outcome(&mut self, ticket: Ticket) -> Option<Result<(), CommandError>> {
+        Some(self.parts.tasks.poll(ticket, Waker::noop())?.outcome.map(drop))
+    }
+}
+
+fn function(header: &iscsi::pdu::Bhs) -> String {
+    format!("{:?}", TaskManagementRequest::parse(header).unwrap().function)
+}
+
+#[test]
+fn a_command_that_does_not_end_is_climbed_after() {
+    let mut scene = scene(1);
+    let ticket = scene.submit(false);
+    assert_eq!(scene.said_at(29), ["Some(ScsiCommand)"]);
+    assert_eq!(scene.outcome(ticket), None);
+    assert_eq!(scene.said_at(30), [format!("{:?}", Function::AbortTask)]);
+    assert_eq!(scene.outcome(ticket), Some(Err(CommandError::TimedOut)));
+    assert!(scene.said_at(44).is_empty());
+    assert_eq!(scene.said_at(45), [format!("{:?}", Function::LogicalUnitReset)]);
+    assert_eq!(scene.said_at(65), [format!("{:?}", Function::TargetWarmReset)]);
+    let id = scene.connections[0];
+    assert!(scene.parts.ending_of(id).is_none());
+    scene.said_at(85);
+    assert!(matches!(scene.parts.ending_of(id), Some(Ending::Undead)));
+}
+
+#[test]
+fn a_reset_is_asked_for_once_however_many_commands_hang() {
+    let mut scene = scene(1);
+    for _ in 0..5 {
+        scene.submit(false);
+    }
+    scene.said_at(0);
+    scene.said_at(30);
+    assert_eq!(scene.said_at(45), [format!("{:?}", Function::LogicalUnitReset)]);
+}
+
+#[test]
+fn who_insists_waits_until_the_command_has_ended() {
+    let mut scene = scene(1);
+    let ticket = scene.submit(true);
+    for seconds in [29, 30, 45, 65, 85] {
+        scene.said_at(seconds);
+        assert_eq!(scene.outcome(ticket), None, "after {seconds} s");
+    }
+    scene.parts.remove_connection(scene.connections[0]);
+    assert_eq!(scene.outcome(ticket), Some(Err(CommandError::ConnectionLost)));
+}
+
+#[test]
+fn a_lost_connections_commands_end_at_once_and_are_settled_by_another_connection() {
+    let mut scene = scene(2);
+    let tickets = [scene.submit(false), scene.submit(false)];
+    scene.said_at(1);
+    scene.parts.remove_connection(scene.connections[0]);
+    let lost = tickets.map(|ticket| scene.outcome(ticket)).into_iter().flatten().collect::<Vec<_>>();
+    assert_eq!(lost, [Err(CommandError::ConnectionLost)]);
+    let said = scene.said_at(1);
+    assert!(said.contains(&"Some(LogoutRequest)".to_owned()), "{said:?}");
+    assert!(scene.parts.standing().poll_usable(Waker::noop()).is_pending());
+    scene.parts.let_go(Cid(0), Some(LogoutResult::Success));
+    assert!(scene.parts.standing().poll_usable(Waker::noop()).is_ready());
+}
+
+#[test]
+fn a_target_that_cannot_let_go_of_a_connection_loses_the_session() {
+    let mut scene = scene(2);
+    scene.parts.remove_connection(scene.connections[0]);
+    scene.parts.let_go(Cid(0), Some(LogoutResult::CleanupFailed));
+    assert!(matches!(scene.parts.ending_of(scene.connections[1]), Some(Ending::Undead)));
+}
+
+#[test]
+fn a_request_for_a_session_that_was_lost_is_not_sent_in_the_next() {
+    let mut scene = scene(1);
+    scene.parts.remove_connection(scene.connections[0]);
+    let order = || Order {
+        lun: Lun(0),
+        cdb: cdb::test_unit_ready(),
+        transfer: Transfer::None,
+        epoch: Some(0),
+        insists: false,
+    };
+    assert!(matches!(scene.parts.submit(order(), Waker::noop()), Submitted::NoRoom(_)), "it waits");
+    scene.parts.begin_again(scene.begun + SECOND, machine());
+    match scene.parts.submit(order(), Waker::noop()) {
+        Submitted::Never(ended) => assert_eq!(ended.outcome, Err(CommandError::Reinstated)),
+        Submitted::As(_) | Submitted::NoRoom(_) => panic!("it was sent"),
+    }
+}
