@@ -20,6 +20,7 @@ mod kept;
 mod lifecycle;
 mod peer;
 mod program;
+mod proxy;
 mod qemu;
 mod recorder;
 mod refusals;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::san::{Disk, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
+use crate::program::signal;
 use crate::server::free_port;
 
 #[derive(Debug)]
@@ -50,6 +51,20 @@ impl Istgt {
         istgt
     }
 
+    pub(super) fn kill(&mut self) {
+        let _ = self.daemon.kill(); // it may have ended already
+        let _ = self.daemon.wait();
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.daemon = daemon(self.folder.path());
+        self.until_it_listens();
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        signal(&self.daemon, name);
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -78,8 +93,7 @@ impl Istgt {
 
 impl Drop for Istgt {
     fn drop(&mut self) {
-        let _ = self.daemon.kill(); // it may have ended already
-        let _ = self.daemon.wait();
+        self.kill();
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod accounts;
 mod istgt;
+mod load;
+mod outages;
 mod san;
 mod shapes;
 mod terms;
@@ -13,7 +15,7 @@ mod tgt;
 
 use std::time::Duration;
 
-use block::Slice;
+use block::{BlockDevice, Buffer, Durability, Extent, Lba, Slice};
 use initiator::{OpenError, RemoteLun, Url};
 
 use crate::recorder;
@@ -43,6 +45,8 @@ enum Needs {
     UnsolicitedData,
     /// Sense data with every CHECK CONDITION.
     Sense,
+    /// Logging out one connection by another (RFC 7143 section 11.14).
+    LogoutOfAnother,
     /// An answer to a READ that neither moves data nor says it does (R=0).
     ReadWithoutData,
 }
@@ -54,22 +58,42 @@ const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Istgt, Needs::StrongHash, "istgt 20111008 knows MD5 alone"),
     (Make::Istgt, Needs::UnsolicitedData, "istgt 20111008 refuses a configuration with InitialR2T No"),
     (Make::Istgt, Needs::Sense, "istgt 20111008 has none for LBA OUT OF RANGE and WRITE PROTECTED"),
+    (Make::Tgt, Needs::LogoutOfAnother, "tgt 1.0.85 has one connection"),
+    (
+        Make::Istgt,
+        Needs::LogoutOfAnother,
+        "istgt 20111008 closes the connection that asks, without an answer, so that the session must begin again",
+    ),
     (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
 ];
 
 /// More than any scene takes; an initiator that hangs is a finding, not a test that never ends.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Plays a scene with every make of target that is installed here and has what it needs.
+/// Plays a scene, in a world of its own, with every make of target that is installed here and has what it needs.
 fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
+    for_each(needs, |san| {
+        in_a_world(async { reactor::timeout(PATIENCE, scene(san)).await }).expect("an end of the scene");
+    });
+}
+
+/// The same for scenes that have more than one thread.
+fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
     for make in MAKES {
-        if let Some((_, _, why)) = CANNOT.iter().find(|(who, what, _)| (*who, *what) == (make, needs)) {
-            eprintln!("not with {make:?}: {why}");
-        } else if let Some(san) = San::start(make) {
+        if can(make, needs)
+            && let Some(mut san) = San::start(make)
+        {
             eprintln!("with {make:?}:"); // what is printed behind it is about this one
-            in_a_world(async { reactor::timeout(PATIENCE, scene(&san)).await }).expect("an end of the scene");
+            scene(&mut san);
         }
     }
+}
+
+/// Whether a make has what is needed; says why, if it has not.
+fn can(make: Make, needs: Needs) -> bool {
+    let cannot = CANNOT.iter().find(|(who, what, _)| (*who, *what) == (make, needs));
+    cannot.iter().for_each(|(_, _, why)| eprintln!("not with {make:?}: {why}"));
+    cannot.is_none()
 }
 
 /// Logs in to a disk's target and looks at the disk.
@@ -85,7 +109,6 @@ async fn open(url: &str) -> RemoteLun {
 
 /// Blocks that say where they belong and which writing of them this is.
 fn stamped(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) -> Slice {
-    use block::{BlockDevice, Buffer, Lba};
     let block_bytes = lun.geometry().block_size.bytes() as usize;
     let mut data = Buffer::zeroed(blocks as usize * block_bytes);
     bench::pattern::stamp(&mut data, Lba(lba), block_bytes, generation);
@@ -94,7 +117,6 @@ fn stamped(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) -> Slice {
 
 /// Writes blocks and reads them back.
 async fn round_trip(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) {
-    use block::{BlockDevice, Buffer, Durability, Extent, Lba};
     let extent = Extent::new(lba, blocks);
     let data = stamped(lun, lba, blocks, generation);
     lun.write(extent, data, Durability::Cached).await.unwrap_or_else(|why| panic!("write {extent:?}: {why}"));

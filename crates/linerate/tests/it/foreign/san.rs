@@ -6,6 +6,7 @@ use super::Make;
 use super::istgt::Istgt;
 use super::tgt::Tgt;
 use crate::program::installed;
+use crate::proxy::Proxy;
 use crate::server::Server;
 
 /// The accounts of [`Disk::Locked`]. istgt takes secrets of 12 to 16 bytes.
@@ -43,7 +44,7 @@ pub(super) struct San {
 
 #[derive(Debug)]
 enum Daemon {
-    Linerate(Server),
+    Linerate { server: Server, _images: TempDir },
     Tgt(Tgt),
     Istgt(Istgt),
 }
@@ -52,7 +53,11 @@ impl San {
     /// `None`, with the reason on standard error, if there is none of this make here.
     pub(super) fn start(make: Make) -> Option<San> {
         let daemon = match make {
-            Make::Linerate => Daemon::Linerate(Server::configured(OURS)?),
+            Make::Linerate => {
+                let images = images(&["plain", "second", "fourki", "protected", "locked"]);
+                let configuration = OURS.replace("{images}", &images.path().display().to_string());
+                Daemon::Linerate { server: Server::configured(&configuration)?, _images: images }
+            }
             Make::Tgt => Daemon::Tgt(installed(&["tgtd", "tgtadm"]).then(Tgt::start)?),
             Make::Istgt => Daemon::Istgt(installed(&["istgt"]).then(Istgt::start)?),
         };
@@ -66,7 +71,7 @@ impl San {
     /// Its port on 127.0.0.1.
     pub(super) fn port(&self) -> u16 {
         match &self.daemon {
-            Daemon::Linerate(server) => server.port(),
+            Daemon::Linerate { server, .. } => server.port(),
             Daemon::Tgt(tgt) => tgt.port(),
             Daemon::Istgt(istgt) => istgt.port(),
         }
@@ -75,7 +80,7 @@ impl San {
     /// The name of a disk's target, and the disk's LUN.
     pub(super) fn place(&self, disk: Disk) -> (String, u16) {
         let (target, lun) = match &self.daemon {
-            Daemon::Linerate(_) => ours(disk),
+            Daemon::Linerate { .. } => ours(disk),
             Daemon::Tgt(_) => Tgt::place(disk),
             Daemon::Istgt(_) => Istgt::place(disk),
         };
@@ -91,6 +96,39 @@ impl San {
     pub(super) fn url_as(&self, account: &str, disk: Disk, query: &str) -> String {
         let (target, lun) = self.place(disk);
         format!("iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}", self.port())
+    }
+
+    /// The same by way of a proxy.
+    pub(super) fn url_by(&self, proxy: &Proxy, disk: Disk, query: &str) -> String {
+        let (target, lun) = self.place(disk);
+        format!("iscsi://127.0.0.1:{}/{target}/{lun}{query}", proxy.port())
+    }
+
+    /// Ends it without warning (SIGKILL).
+    pub(super) fn kill(&mut self) {
+        match &mut self.daemon {
+            Daemon::Linerate { server, .. } => server.kill(),
+            Daemon::Tgt(tgt) => tgt.kill(),
+            Daemon::Istgt(istgt) => istgt.kill(),
+        }
+    }
+
+    /// Starts it again: same port, same disks with what is on them.
+    pub(super) fn restart(&mut self) {
+        match &mut self.daemon {
+            Daemon::Linerate { server, .. } => server.restart(),
+            Daemon::Tgt(tgt) => tgt.restart(),
+            Daemon::Istgt(istgt) => istgt.restart(),
+        }
+    }
+
+    /// Sends it a signal by its name.
+    pub(super) fn signal(&self, name: &str) {
+        match &self.daemon {
+            Daemon::Linerate { server, .. } => server.signal(name),
+            Daemon::Tgt(tgt) => tgt.signal(name),
+            Daemon::Istgt(istgt) => istgt.signal(name),
+        }
     }
 
     /// Lets initiators have these digests from now on: tgt must be told, and then insists.
@@ -128,15 +166,15 @@ fn ours(disk: Disk) -> (&'static str, u16) {
 const OURS: &str = r#"
 reactors = 2
 [volume.plain]
-spec = "ram:64MiB"
+spec = "file:{images}/plain"
 [volume.second]
-spec = "ram:64MiB"
+spec = "file:{images}/second"
 [volume.fourki]
-spec = "ram:64MiB?block=4096"
+spec = "file:{images}/fourki?block=4096"
 [volume.protected]
-spec = "ram:64MiB?readonly"
+spec = "file:{images}/protected?readonly"
 [volume.locked]
-spec = "ram:64MiB"
+spec = "file:{images}/locked"
 [[target]]
 name = "iqn.2026-01.io.linerate.test:disks"
 lun = [

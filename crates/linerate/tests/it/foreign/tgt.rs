@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::san::{Disk, PREFIX, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, run_command, signal};
 use crate::server::free_port;
 
 #[derive(Debug)]
@@ -30,6 +30,25 @@ impl Tgt {
         tgt.until_it_answers();
         tgt.set_up();
         tgt
+    }
+
+    pub(super) fn kill(&mut self) {
+        let _ = self.daemon.kill(); // it may have ended already
+        let _ = self.daemon.wait();
+        let control = control_port(self.port);
+        for file in [format!("socket.{control}"), format!("socket.{control}.lock")] {
+            let _ = std::fs::remove_file(format!("/var/run/tgtd/{file}"));
+        }
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.daemon = daemon(self.port);
+        self.until_it_answers();
+        self.set_up();
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        signal(&self.daemon, name);
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -109,12 +128,7 @@ impl Tgt {
 
 impl Drop for Tgt {
     fn drop(&mut self) {
-        let _ = self.daemon.kill(); // it may have ended already
-        let _ = self.daemon.wait();
-        let control = control_port(self.port);
-        for file in [format!("socket.{control}"), format!("socket.{control}.lock")] {
-            let _ = std::fs::remove_file(format!("/var/run/tgtd/{file}"));
-        }
+        self.kill();
     }
 }
 

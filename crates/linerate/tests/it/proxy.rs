@@ -1,0 +1,282 @@
+//! A bad network: a TCP proxy whose connections can be cut, held up, swallowed and slowed down, one by one.
+//!
+//! Every connection to it is one connection to the target. What comes from either side is read at once and kept until
+//! it may go on: what a sender believes to be under way arrives, however late, and even if the sender has gone away.
+//!
+//! ```text
+//!   initiator ──► reader ──► queue ──► gate ──► writer ──► target
+//!             ◄── writer ◄── gate ◄── queue ◄── reader ◄──
+//! ```
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+/// A way to a target. When the value is dropped, all that went by it is cut.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: u16,
+    door: Mutex<Door>,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+/// Who comes from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// Is reset at once.
+    Closed,
+    /// Is the proxy itself, to tell its listener that it is gone.
+    Gone,
+}
+
+/// One connection, from end to end.
+#[derive(Debug)]
+struct Link {
+    initiator: TcpStream,
+    target: TcpStream,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+/// What becomes of what is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// It is kept.
+    Held,
+    /// It vanishes, and nobody is told.
+    Swallowing,
+    /// So many bytes towards the target go on, and then the connection is cut.
+    CutAfter(usize),
+    /// A pause behind every so many bytes.
+    Slow {
+        bytes: usize,
+        pause: Duration,
+    },
+    Cut,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Towards {
+    Target,
+    Initiator,
+}
+
+impl Proxy {
+    /// Stands in front of what listens on this port of the loopback.
+    pub(crate) fn to(target: u16) -> Proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let shared = Arc::new(Shared { target, door: Mutex::new(Door::Open), links: Mutex::default() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || accepting.accept(&listener));
+        Proxy { port, shared }
+    }
+
+    /// Its port on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many connections there have been. They are numbered from 0, as they came.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.links().len()
+    }
+
+    /// Resets a connection in both directions, with all that is under way.
+    pub(crate) fn cut(&self, number: usize) {
+        self.link(number).cut();
+    }
+
+    /// The same, once so many bytes more have reached the target: in the middle of a PDU, wherever that may be.
+    pub(crate) fn cut_after(&self, number: usize, bytes: usize) {
+        self.link(number).set(Gate::CutAfter(bytes));
+    }
+
+    /// Resets all connections that there are.
+    pub(crate) fn cut_all(&self) {
+        self.shared.links().iter().for_each(|link| link.cut());
+    }
+
+    /// Keeps what is under way on a connection, from now on.
+    pub(crate) fn hold(&self, number: usize) {
+        self.link(number).set(Gate::Held);
+    }
+
+    /// Delivers what was kept, and whatever follows.
+    pub(crate) fn release(&self, number: usize) {
+        self.link(number).set(Gate::Open);
+    }
+
+    /// Loses everything on a connection from now on, without a word to anybody.
+    pub(crate) fn swallow(&self, number: usize) {
+        self.link(number).set(Gate::Swallowing);
+    }
+
+    /// Lets a piece of so many bytes pass, and pauses before the next.
+    pub(crate) fn slow(&self, number: usize, bytes: usize, pause: Duration) {
+        self.link(number).set(Gate::Slow { bytes, pause });
+    }
+
+    /// Resets whoever comes from now on.
+    pub(crate) fn close(&self) {
+        *self.shared.door() = Door::Closed;
+    }
+
+    /// Lets whoever comes through again.
+    pub(crate) fn open(&self) {
+        *self.shared.door() = Door::Open;
+    }
+
+    fn link(&self, number: usize) -> Arc<Link> {
+        Arc::clone(&self.shared.links()[number])
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut_all();
+        *self.shared.door() = Door::Gone;
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)); // the listener looks at the door
+    }
+}
+
+impl Shared {
+    fn links(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
+        self.links.lock().expect("nobody panics with it")
+    }
+
+    fn door(&self) -> MutexGuard<'_, Door> {
+        self.door.lock().expect("nobody panics with it")
+    }
+
+    fn accept(&self, listener: &TcpListener) {
+        for initiator in listener.incoming().map_while(Result::ok) {
+            let door = *self.door();
+            match door {
+                Door::Gone => return,
+                Door::Closed => reset(&initiator),
+                Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)) {
+                    Ok(target) => self.links().push(Link::begin(initiator, target)),
+                    Err(_) => reset(&initiator), // as its own host would
+                },
+            }
+        }
+    }
+}
+
+impl Link {
+    fn begin(initiator: TcpStream, target: TcpStream) -> Arc<Link> {
+        for stream in [&initiator, &target] {
+            stream.set_nodelay(true).expect("a socket option");
+            // A target that takes nothing any more must not keep a thread of ours for ever.
+            stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+        }
+        let link =
+            Arc::new(Link { initiator, target, gate: Mutex::new(Gate::Open), changed: Condvar::new() });
+        for towards in [Towards::Target, Towards::Initiator] {
+            let (queue, queued) = mpsc::channel();
+            let (reading, writing) = (Arc::clone(&link), Arc::clone(&link));
+            thread::spawn(move || reading.read(towards, &queue));
+            thread::spawn(move || writing.write(towards, &queued));
+        }
+        link
+    }
+
+    fn ends(&self, towards: Towards) -> (&TcpStream, &TcpStream) {
+        match towards {
+            Towards::Target => (&self.initiator, &self.target),
+            Towards::Initiator => (&self.target, &self.initiator),
+        }
+    }
+
+    /// Reads whatever comes, whether it may go on or not.
+    fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>) {
+        let (mut from, _) = self.ends(towards);
+        let mut piece = vec![0; 65_536];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            if queue.send(piece[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Lets go on what may, and at the end the end.
+    fn write(&self, towards: Towards, queue: &Receiver<Vec<u8>>) {
+        let (_, mut to) = self.ends(towards);
+        for piece in queue {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                let (passed, pause) = match self.when_open(towards, rest.len()) {
+                    Gate::Cut => return,
+                    Gate::Swallowing => break,
+                    Gate::Slow { bytes, pause } => (rest.len().min(bytes), pause),
+                    Gate::CutAfter(bytes) => (rest.len().min(bytes), Duration::ZERO),
+                    Gate::Open | Gate::Held => (rest.len(), Duration::ZERO),
+                };
+                if to.write_all(&rest[..passed]).is_err() {
+                    return self.cut();
+                }
+                rest = &rest[passed..];
+                thread::sleep(pause); // which is what a slow line is
+            }
+        }
+        match self.when_open(towards, 0) {
+            Gate::Cut | Gate::Swallowing => {}
+            _ => drop(to.shutdown(Shutdown::Write)),
+        }
+    }
+
+    /// Waits as long as the gate is held, and says how it stands then. What passes is counted.
+    fn when_open(&self, towards: Towards, bytes: usize) -> Gate {
+        let gate = self.gate.lock().expect("nobody panics with it");
+        let mut gate =
+            self.changed.wait_while(gate, |gate| *gate == Gate::Held).expect("nobody panics with it");
+        let now = *gate;
+        if let (Gate::CutAfter(left), Towards::Target) = (now, towards) {
+            *gate = Gate::CutAfter(left.saturating_sub(bytes));
+            if left == 0 && bytes > 0 {
+                drop(gate);
+                self.cut();
+                return Gate::Cut;
+            }
+        }
+        match (now, towards) {
+            (Gate::CutAfter(_), Towards::Initiator) => Gate::Open,
+            _ => now,
+        }
+    }
+
+    /// A connection that is cut stays so.
+    fn set(&self, gate: Gate) {
+        let mut now = self.gate.lock().expect("nobody panics with it");
+        if *now != Gate::Cut {
+            *now = gate;
+        }
+        self.changed.notify_all();
+    }
+
+    fn cut(&self) {
+        self.set(Gate::Cut);
+        reset(&self.initiator);
+        reset(&self.target);
+    }
+}
+
+/// Ends a connection by RST, as a crash or a router does: what connecting to nowhere does to a socket, also for those
+/// who are waiting at it. Linux 6.4 and 6.5 refuse that while somebody is; there it ends in an orderly way.
+fn reset(stream: &TcpStream) {
+    if rustix::net::connect_unspec(stream).is_err() {
+        let _ = stream.shutdown(Shutdown::Both); // it may be gone already
+    }
+}
