@@ -405,7 +405,7 @@ impl Retries {
 }
 
 /// The extent cut into pieces of at most `most` blocks.
-fn pieces(extent: Extent, most: u32) -> impl Iterator<Item = Extent> {
+pub(crate) fn pieces(extent: Extent, most: u32) -> impl Iterator<Item = Extent> {
     let most = u64::from(most.max(1));
     (0..extent.blocks.0.div_ceil(most)).map(move |index| {
         let before = index * most;

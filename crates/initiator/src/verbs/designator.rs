@@ -85,6 +85,21 @@ impl Designator {
         let length = |rest: &[u8]| Some(4 + usize::from(*rest.get(3)?));
         elements(bytes, length).filter_map(Designator::parse).collect()
     }
+
+    /// As EXTENDED COPY names a logical unit by it (SPC-4 6.4.6.1): a target descriptor's bytes 4 to 31. Only names
+    /// that the whole world agrees on, and that fit into 20 bytes, will do.
+    pub(crate) fn for_copy(&self) -> Option<[u8; 24]> {
+        let (kind, bytes) = match &self.name {
+            Name::Naa(bytes) => (3, bytes),
+            Name::Eui64(bytes) => (2, bytes),
+            _ => return None,
+        };
+        let mut descriptor = [0; 24];
+        // CODE SET 1: binary. ASSOCIATION 0: the logical unit.
+        (descriptor[0], descriptor[1], descriptor[3]) = (1, kind, u8::try_from(bytes.len()).ok()?);
+        descriptor.get_mut(4..4 + bytes.len())?.copy_from_slice(bytes);
+        Some(descriptor)
+    }
 }
 
 impl Name {
@@ -199,6 +214,7 @@ mod tests {
         #[test]
         fn any_list_is_read(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
             for designator in Designator::list(&bytes) {
+                designator.for_copy();
                 prop_assert!(!designator.to_string().chars().any(char::is_control));
             }
         }

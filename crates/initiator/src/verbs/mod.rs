@@ -4,6 +4,8 @@
 //! sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
 //! [`VerbError::Nonsense`] where it means nothing without. What is not here can be sent by [`Unit::command`].
 
+mod blocks;
+mod copy;
 mod designator;
 mod fields;
 mod identity;
@@ -28,6 +30,8 @@ use crate::sense::{Sense, status};
 use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
+pub use blocks::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
+pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
 pub use identity::Identity;

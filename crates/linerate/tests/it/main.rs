@@ -27,4 +27,5 @@ mod refusals;
 mod remote;
 mod server;
 mod sessions;
+mod verbs;
 mod wire;

@@ -1,0 +1,284 @@
+//! EXTENDED COPY (SPC-4 6.4): a target copies by itself, and the data never come here.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use super::designator::{Association, Designator};
+use super::fields::{u8_at, u16_at, u32_at};
+use super::vpd::VpdContent;
+use super::{VerbError, parameters};
+use crate::cdb;
+use crate::unit::Unit;
+
+/// A copy between two logical units that one copy manager reaches, ready to be carried out piece by piece.
+#[derive(Clone)]
+pub struct ExtendedCopy {
+    /// It is told to the unit that is written to: its reservations decide.
+    destination: Unit,
+    targets: [[u8; TARGET_BYTES]; 2],
+    limits: CopyLimits,
+    block_bytes: u32,
+}
+
+/// Why a target does not copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExtendedCopyError {
+    /// The target does not copy from block device to block device.
+    Unable,
+    /// One of the two has no name that a copy could call it by: an NAA or an EUI-64 designator.
+    NoName,
+    /// Their blocks are not of one length.
+    BlockLengths(u32, u32),
+    /// A command failed. What was copied before it, was copied.
+    Verb(VerbError),
+}
+
+impl ExtendedCopyError {
+    /// Whether the target cannot do it at all, and reading and writing will.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
+                true
+            }
+            ExtendedCopyError::Verb(error) => error.is_unsupported(),
+        }
+    }
+}
+
+impl fmt::Display for ExtendedCopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExtendedCopyError::Unable => write!(f, "the target does not copy blocks by itself"),
+            ExtendedCopyError::NoName => write!(f, "a copy needs an NAA or EUI-64 name of both sides"),
+            ExtendedCopyError::BlockLengths(ours, theirs) => {
+                write!(f, "the source has blocks of {ours} bytes, the destination of {theirs}")
+            }
+            ExtendedCopyError::Verb(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ExtendedCopyError {}
+
+impl From<VerbError> for ExtendedCopyError {
+    fn from(error: VerbError) -> ExtendedCopyError {
+        ExtendedCopyError::Verb(error)
+    }
+}
+
+/// What one EXTENDED COPY may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CopyLimits {
+    segments: u32,
+    segment_blocks: u32,
+    /// SNLID: a copy need not have a list identifier.
+    nameless: bool,
+}
+
+const NAME: &str = "EXTENDED COPY";
+const PARAMETERS: &str = "RECEIVE COPY OPERATING PARAMETERS";
+const PARAMETERS_BYTES: u32 = 256;
+const HEADER_BYTES: usize = 16;
+const TARGET_BYTES: usize = 32;
+const SEGMENT_BYTES: usize = 28;
+/// A command must end in its time, on slow disks too.
+const COMMAND_BYTES: u32 = 64 << 20;
+
+/// List identifiers of copies that must have one. Nobody asks for their results, so that one used twice at a time is
+/// a copy refused, and no harm.
+static NEXT_LIST: AtomicU8 = AtomicU8::new(1);
+
+/// Copies blocks between two logical units of one target, in as many commands as it wants.
+pub async fn extended_copy(
+    source: &Unit,
+    destination: &Unit,
+    source_lba: u64,
+    destination_lba: u64,
+    blocks: u64,
+) -> Result<(), ExtendedCopyError> {
+    let copy = ExtendedCopy::between(source, destination).await?;
+    let mut done = 0;
+    while done < blocks {
+        let piece = (blocks - done).min(copy.blocks_max());
+        let from = source_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
+        let to = destination_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
+        copy.copy(from, to, piece).await?;
+        done += piece;
+    }
+    Ok(())
+}
+
+impl ExtendedCopy {
+    /// Asks both for their names and their blocks, and the destination for its limits.
+    pub async fn between(source: &Unit, destination: &Unit) -> Result<ExtendedCopy, ExtendedCopyError> {
+        let answer = destination
+            .ask(
+                PARAMETERS,
+                cdb::receive_copy_operating_parameters(PARAMETERS_BYTES),
+                PARAMETERS_BYTES as usize,
+            )
+            .await?;
+        let (ours, theirs) =
+            (source.read_capacity().await?.block_bytes, destination.read_capacity().await?.block_bytes);
+        if ours != theirs {
+            return Err(ExtendedCopyError::BlockLengths(ours, theirs));
+        }
+        let limits = CopyLimits::parse(&answer, ours).ok_or(ExtendedCopyError::Unable)?;
+        let targets = [target(source, ours).await?, target(destination, ours).await?];
+        Ok(ExtendedCopy { destination: destination.clone(), targets, limits, block_bytes: ours })
+    }
+
+    /// The most blocks of one [`ExtendedCopy::copy`].
+    pub fn blocks_max(&self) -> u64 {
+        let by_segments = u64::from(self.limits.segments) * u64::from(self.limits.segment_blocks);
+        by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
+    }
+
+    /// One command: copies at most [`ExtendedCopy::blocks_max`] blocks.
+    pub async fn copy(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Result<(), VerbError> {
+        let past_end = |lba: u64| lba.checked_add(blocks).is_none();
+        if blocks > self.blocks_max() || past_end(source_lba) || past_end(destination_lba) {
+            return Err(VerbError::OutOfRange(NAME));
+        }
+        let list = self.list(source_lba, destination_lba, blocks);
+        self.destination.tell(NAME, cdb::extended_copy(list.len() as u32), parameters(&list)).await
+    }
+
+    /// SPC-4 table 117.
+    fn list(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Vec<u8> {
+        // LIST ID USAGE: 3 without an identifier, else 2: it is not held for anybody who asks.
+        let (id, usage) = if self.limits.nameless { (0, 3) } else { (NEXT_LIST.fetch_add(1, Relaxed), 2) };
+        let mut list = vec![0; HEADER_BYTES];
+        (list[0], list[1]) = (id, usage << 3);
+        list[2..4].copy_from_slice(&(2 * TARGET_BYTES as u16).to_be_bytes());
+        list.extend(self.targets.as_flattened());
+        let mut done = 0;
+        while done < blocks {
+            let piece = (blocks - done).min(u64::from(self.limits.segment_blocks));
+            list.extend(segment(source_lba + done, destination_lba + done, piece as u16));
+            done += piece;
+        }
+        let segment_bytes = (list.len() - HEADER_BYTES - 2 * TARGET_BYTES) as u32;
+        list[8..12].copy_from_slice(&segment_bytes.to_be_bytes());
+        list
+    }
+}
+
+impl CopyLimits {
+    /// SPC-4 table 251; `None` if it is cut short, or the target knows no copies from block device to block device.
+    fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
+        let fixed = answer.get(..44)?;
+        let known = answer.get(44..)?;
+        let known = &known[..known.len().min(usize::from(fixed[43]))];
+        if !known.contains(&BLOCK_TO_BLOCK) || !known.contains(&IDENTIFICATION) || u16_at(fixed, 8) < 2 {
+            return None;
+        }
+        let list_segments = (u32_at(fixed, 12) as usize).saturating_sub(2 * TARGET_BYTES) / SEGMENT_BYTES;
+        let segment_bytes = match u32_at(fixed, 16) {
+            0 => u32::MAX,
+            limit => limit,
+        };
+        Some(CopyLimits {
+            segments: u32::from(u16_at(fixed, 10)).min(list_segments as u32).max(1),
+            // NUMBER OF BLOCKS has two bytes.
+            segment_blocks: (segment_bytes / block_bytes).clamp(1, u32::from(u16::MAX)),
+            nameless: u8_at(fixed, 4) & 1 != 0,
+        })
+    }
+}
+
+/// Block device to block device (SPC-4 6.4.7.5), and the identification descriptor (SPC-4 6.4.6.5).
+const BLOCK_TO_BLOCK: u8 = 0x02;
+const IDENTIFICATION: u8 = 0xe4;
+
+/// Names a logical unit to the copy manager.
+async fn target(unit: &Unit, block_bytes: u32) -> Result<[u8; TARGET_BYTES], ExtendedCopyError> {
+    let VpdContent::Designators(designators) = unit.vpd(0x83).await?.content else {
+        return Err(ExtendedCopyError::NoName);
+    };
+    target_descriptor(&designators, block_bytes).ok_or(ExtendedCopyError::NoName)
+}
+
+fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<[u8; TARGET_BYTES]> {
+    let of_unit = designators.iter().filter(|one| one.association == Association::LogicalUnit);
+    let name = of_unit.filter_map(Designator::for_copy).next()?;
+    let mut descriptor = [0; TARGET_BYTES];
+    descriptor[0] = IDENTIFICATION;
+    descriptor[4..28].copy_from_slice(&name);
+    let [_, length @ ..] = block_bytes.to_be_bytes();
+    descriptor[29..].copy_from_slice(&length);
+    Some(descriptor)
+}
+
+/// From the first target descriptor to the second.
+fn segment(source_lba: u64, destination_lba: u64, blocks: u16) -> [u8; SEGMENT_BYTES] {
+    let mut segment = [0; SEGMENT_BYTES];
+    (segment[0], segment[3], segment[7]) = (BLOCK_TO_BLOCK, SEGMENT_BYTES as u8 - 4, 1);
+    segment[10..12].copy_from_slice(&blocks.to_be_bytes());
+    segment[12..20].copy_from_slice(&source_lba.to_be_bytes());
+    segment[20..].copy_from_slice(&destination_lba.to_be_bytes());
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::verbs::designator::Name;
+
+    fn operating_parameters(segments: u8, segment_bytes: u32) -> Vec<u8> {
+        let mut answer = vec![0; 44];
+        (answer[4], answer[9], answer[11], answer[14], answer[43]) = (1, 2, segments, 4, 2);
+        answer[16..20].copy_from_slice(&segment_bytes.to_be_bytes());
+        answer.extend([BLOCK_TO_BLOCK, IDENTIFICATION]);
+        answer
+    }
+
+    #[test]
+    fn the_limits_are_the_targets() {
+        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20), 512).unwrap();
+        assert_eq!(limits, CopyLimits { segments: 8, segment_blocks: 2048, nameless: true });
+        let unlimited = CopyLimits::parse(&operating_parameters(255, 0), 512).unwrap();
+        assert_eq!((unlimited.segments, unlimited.segment_blocks), (34, 65_535));
+    }
+
+    #[test]
+    fn a_target_that_knows_other_copies_only_is_of_no_use() {
+        let mut answer = operating_parameters(8, 0);
+        answer[44] = 0x0c;
+        assert!(CopyLimits::parse(&answer, 512).is_none());
+        assert!(CopyLimits::parse(&answer[..43], 512).is_none());
+    }
+
+    #[test]
+    fn a_segment_says_from_where_to_where() {
+        let segment = segment(0x0102, 0x0304, 0x0506);
+        assert_eq!(segment[..12], [2, 0, 0, 24, 0, 0, 0, 1, 0, 0, 5, 6]);
+        assert_eq!((segment[18..20].to_vec(), segment[26..].to_vec()), (vec![1, 2], vec![3, 4]));
+    }
+
+    #[test]
+    fn a_unit_is_named_by_what_the_whole_world_agrees_on() {
+        let of = |name| Designator { association: Association::LogicalUnit, name };
+        let local = [of(Name::T10 { vendor: "IET".into(), name: "1".into() })];
+        assert!(target_descriptor(&local, 512).is_none());
+        let named = target_descriptor(&[of(Name::Naa(vec![0x60; 16]))], 4096).unwrap();
+        assert_eq!(named[..8], [0xe4, 0, 0, 0, 1, 3, 0, 16]);
+        assert_eq!(
+            (named[8], named[23], named[24..].to_vec()),
+            (0x60, 0x60, vec![0, 0, 0, 0, 0, 0, 0x10, 0])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_parameters_are_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..96), block_bytes in 1u32..=1 << 20,
+        ) {
+            if let Some(limits) = CopyLimits::parse(&bytes, block_bytes) {
+                prop_assert!(limits.segments > 0 && limits.segment_blocks > 0);
+            }
+        }
+    }
+}
