@@ -1,7 +1,7 @@
 //! One connection's tape: its login in full, and the last PDUs behind it, in memory that does not grow.
 //!
 //! Recording a PDU is a few short copies into memory that is there already: no allocation once the ring has come
-//! round, no formatting, no clock. What is short and tells much is kept whole (text, sense, pages, NOPs), in a ring
+//! round, no formatting, no clock. A command takes 8 ns, an answer with data 21 ns. What is short and tells much is kept whole (text, sense, pages, NOPs), in a ring
 //! of its own that forgets the oldest first; of the data of reads and writes only the first bytes are, enough to
 //! see what kind of block it was.
 
@@ -42,14 +42,24 @@ pub(crate) struct Tape {
     login_bytes: usize,
     /// The digests behind the login; none before it has ended.
     framing: Option<Framing>,
+    /// A ring, once it is full.
     pdus: Vec<Pdu>,
+    /// Where in it the next PDU goes.
+    next: usize,
     /// PDUs recorded behind the login, those included that are no longer kept.
     count: u64,
-    /// The number of the received PDU whose data have not come yet.
-    open: Option<u64>,
+    /// The received PDU whose data have not come yet.
+    open: Option<Slot>,
     long: ByteRing,
     whole: Whole,
     ending: Option<(Instant, String)>,
+}
+
+/// Where a PDU is, for as long as the ring has not come round.
+#[derive(Clone, Copy)]
+struct Slot {
+    index: usize,
+    number: u64,
 }
 
 /// A PDU of the login as it travelled, which is without digests.
@@ -114,6 +124,7 @@ impl Tape {
             login_bytes: 0,
             framing: None,
             pdus: Vec::new(),
+            next: 0,
             count: 0,
             open: None,
             long: ByteRing::default(),
@@ -139,8 +150,8 @@ impl Tape {
 
     /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and digest.
     pub(crate) fn sent(&mut self, at: Instant, header: &[u8], data: &[u8], trailer: &[u8]) {
-        if let Some(number) = self.begin(at, Direction::Sent, header) {
-            self.attach(number, data, trailer);
+        if let Some(slot) = self.begin(at, Direction::Sent, header) {
+            self.attach(slot, data, trailer);
         }
     }
 
@@ -151,8 +162,8 @@ impl Tape {
 
     /// The data segment of the header that came last.
     pub(crate) fn received_data(&mut self, data: &[u8], trailer: &[u8]) {
-        if let Some(number) = self.open.take() {
-            self.attach(number, data, trailer);
+        if let Some(slot) = self.open.take() {
+            self.attach(slot, data, trailer);
         }
     }
 
@@ -161,34 +172,40 @@ impl Tape {
         self.ending.get_or_insert((at, why));
     }
 
-    /// Records a header and gives the PDU's number.
-    fn begin(&mut self, at: Instant, direction: Direction, header: &[u8]) -> Option<u64> {
+    /// Records a header.
+    fn begin(&mut self, at: Instant, direction: Direction, header: &[u8]) -> Option<Slot> {
         let (bhs, rest) = header.split_first_chunk::<BHS_BYTES>().filter(|_| self.capacity > 0)?;
         let bhs = Bhs(*bhs);
         let (ahs, digest) = rest.split_at_checked(bhs.total_ahs_length())?;
         self.whole.notice(&bhs);
         let ahs = if ahs.is_empty() { None } else { Some(self.long.put(ahs)) };
-        let header_digest = digest.first_chunk().copied().unwrap_or_default();
-        Some(self.push(Pdu { at, direction, bhs, ahs, header_digest, data: Data::NONE }))
+        let (slot, pdu) = self.advance(at);
+        (pdu.at, pdu.direction, pdu.bhs, pdu.ahs) = (at, direction, bhs, ahs);
+        pdu.data.clear();
+        if let Some(digest) = digest.first_chunk() {
+            pdu.header_digest = *digest;
+        }
+        Some(slot)
     }
 
-    /// Takes a new place until the ring is full, then the oldest PDU's.
-    fn push(&mut self, pdu: Pdu) -> u64 {
-        let number = self.count;
-        match self.pdus.get_mut((number % self.capacity as u64) as usize) {
-            Some(oldest) => *oldest = pdu,
-            None => self.pdus.push(pdu),
+    /// Goes on to a new place until the ring is full, then to the oldest PDU's, which is written over where it lies:
+    /// a PDU is a few cache lines, and most of them need not be touched.
+    fn advance(&mut self, at: Instant) -> (Slot, &mut Pdu) {
+        let slot = Slot { index: self.next, number: self.count };
+        if slot.index == self.pdus.len() {
+            self.pdus.push(Pdu::new(at));
         }
+        self.next = if slot.index + 1 == self.capacity { 0 } else { slot.index + 1 };
         self.count += 1;
-        number
+        (slot, &mut self.pdus[slot.index])
     }
 
     /// Records the data of a PDU, unless the ring has come round in the meantime.
-    fn attach(&mut self, number: u64, data: &[u8], trailer: &[u8]) {
-        if data.is_empty() || self.count - number > self.capacity as u64 {
+    fn attach(&mut self, slot: Slot, data: &[u8], trailer: &[u8]) {
+        if data.is_empty() || self.count - slot.number > self.capacity as u64 {
             return;
         }
-        let Some(pdu) = self.pdus.get_mut((number % self.capacity as u64) as usize) else { return };
+        let pdu = &mut self.pdus[slot.index];
         pdu.data.keep(data, trailer);
         if data.len() > HEAD_BYTES && self.whole.is_wanted(&pdu.bhs) {
             pdu.data.more = Some(self.long.put(&data[..data.len().min(WHOLE_BYTES_MAX)]));
@@ -214,8 +231,7 @@ impl Tape {
     pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded> {
         let login = self.login.iter().map(LoginPdu::recorded);
         let lost = self.count - self.pdus.len() as u64;
-        let oldest = if lost == 0 { 0 } else { (self.count % self.capacity as u64) as usize };
-        let (newer, older) = self.pdus.split_at(oldest);
+        let (newer, older) = self.pdus.split_at(if lost == 0 { 0 } else { self.next });
         let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one are not kept"));
         let mut ring = older.iter().chain(newer).map(|pdu| self.read(pdu)).peekable();
         if let Some(first) = ring.peek_mut() {
@@ -261,14 +277,25 @@ impl LoginPdu {
     }
 }
 
+impl Pdu {
+    /// A place for one, not yet recorded.
+    fn new(at: Instant) -> Pdu {
+        let data = Data {
+            head: [0; HEAD_BYTES],
+            head_bytes: 0,
+            more: None,
+            trailer: [0; TRAILER_BYTES_MAX],
+            trailer_bytes: 0,
+        };
+        let bhs = Bhs([0; BHS_BYTES]);
+        Pdu { at, direction: Direction::Sent, bhs, ahs: None, header_digest: [0; DIGEST_BYTES], data }
+    }
+}
+
 impl Data {
-    const NONE: Data = Data {
-        head: [0; HEAD_BYTES],
-        head_bytes: 0,
-        more: None,
-        trailer: [0; TRAILER_BYTES_MAX],
-        trailer_bytes: 0,
-    };
+    fn clear(&mut self) {
+        (self.head_bytes, self.trailer_bytes, self.more) = (0, 0, None);
+    }
 
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
         self.head_bytes = copied(data, &mut self.head);

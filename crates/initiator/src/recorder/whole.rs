@@ -32,9 +32,8 @@ impl Whole {
             return;
         }
         let tag = bhs.itt_raw();
-        if let Some(again) = self.tags.iter_mut().find(|known| **known == tag) {
-            *again = RESERVED;
-        }
+        // All of them every time: so the compiler compares several at once.
+        self.tags.iter_mut().for_each(|known| *known = if *known == tag { RESERVED } else { *known });
         if !moves_blocks(bhs.u8(CDB)) {
             self.tags[self.oldest] = tag;
             self.oldest = (self.oldest + 1) % TAGS;
@@ -44,7 +43,12 @@ impl Whole {
     /// Whether the data of this PDU are to be kept whole.
     pub(super) fn is_wanted(&self, bhs: &Bhs) -> bool {
         let of_a_command = [Opcode::ScsiCommand, Opcode::DataIn, Opcode::DataOut];
-        !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.tags.contains(&bhs.itt_raw())
+        !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.has(bhs.itt_raw())
+    }
+
+    /// As above.
+    fn has(&self, tag: u32) -> bool {
+        self.tags.iter().fold(false, |found, known| found | (*known == tag))
     }
 }
 
