@@ -9,6 +9,7 @@ use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments
 use crate::bench_command::{self, BenchArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
+use crate::copy::{self, CopyArguments};
 use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
@@ -46,6 +47,7 @@ enum Command {
     Bench(Box<BenchArguments>),
     Prove(ProveArguments),
     Discover(DiscoverArguments),
+    Copy(Box<CopyArguments>),
     Scsi(ScsiArguments),
     Attach(AttachArguments),
     Detach(DetachArguments),
@@ -93,6 +95,7 @@ impl Arguments {
             Command::Bench(arguments) => return bench_command::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Copy(arguments) => copy::run(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,

@@ -99,6 +99,12 @@ impl Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
+    /// The same, with what more there is to say.
+    pub(crate) fn and(mut self, more: impl Display) -> Failure {
+        self.sentence += &format!("; {more}");
+        self
+    }
+
     /// Says so on standard error.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("linerate: {self}");

@@ -6,22 +6,26 @@
 mod arguments;
 mod attach;
 mod bench_command;
+mod bytewise;
 mod completions;
 mod config;
-#[allow(dead_code, reason = "copy, write and scsi are about to ask")]
 mod contents;
 mod control;
+mod copy;
 mod discover;
 #[cfg(test)]
 mod documents;
 mod failure;
 mod fault_command;
 mod figures;
+mod interrupt;
 mod log;
 mod man;
 mod nearest;
 mod output;
+mod place;
 mod prove;
+mod queue;
 mod recording;
 mod remote;
 mod scsi;

@@ -211,7 +211,7 @@ impl FileDevice {
         if extent.is_empty() {
             return Ok(Vec::new());
         }
-        let (geometry, sparse) = (self.geometry(), self.kind.thin && !self.kind.block_device);
+        let (geometry, sparse) = (self.geometry(), !self.kind.block_device);
         let found =
             self.file.blocking(move |file| space::runs(file, geometry, sparse, extent, runs_max)).await;
         found.map_err(|error| failure::told(&error, Verb::Read, extent.lba))

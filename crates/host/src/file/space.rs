@@ -7,8 +7,8 @@ use block::{Allocation, Extent, Geometry, Run};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere. Moves the
-/// file's position, which nobody else uses.
+/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file system
+/// without holes says so itself (lseek(2)). Moves the file's position, which nobody else uses.
 pub(super) fn runs(
     file: &File,
     geometry: Geometry,

@@ -14,7 +14,7 @@ use std::fmt;
 
 use block::{BlockDevice, DeviceError};
 
-pub(crate) use consent::consent;
+pub(crate) use consent::{ask, consent};
 use ends::Ends;
 
 /// What was recognised; at least one thing.

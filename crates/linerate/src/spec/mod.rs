@@ -18,7 +18,7 @@ use std::str::FromStr;
 use block::BlockSize;
 
 pub(crate) use error::SpecError;
-pub(crate) use size::Bytes;
+pub(crate) use size::{Bytes, NotASize};
 pub(crate) use time::Time;
 
 /// What a volume is made of.

@@ -1,0 +1,75 @@
+//! What can be asked of a copy.
+
+use std::path::PathBuf;
+
+use crate::spec::Bytes;
+
+/// Copies a LUN, volume, file or block device to another; holes stay holes, and what was interrupted can be gone on
+/// with
+#[derive(Debug, clap::Args)]
+pub(crate) struct CopyArguments {
+    /// From where: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or the
+    /// path of a file or block device
+    #[arg(value_name = "SRC")]
+    pub(super) source: String,
+    /// To where: the same; a file that does not exist is created, and has holes where the source has
+    #[arg(value_name = "DST")]
+    pub(super) destination: String,
+    /// Overwrite what is at the destination without asking
+    #[arg(long)]
+    pub(super) yes: bool,
+    /// Read the destination back when all is written, and compare
+    #[arg(long)]
+    pub(super) verify: bool,
+    /// Print the SHA-256 of the data that were read
+    #[arg(long)]
+    pub(super) checksum: bool,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) depth: u16,
+    /// Length of a request
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = request)]
+    pub(super) request: Bytes,
+    /// Write zeros that the source holds as data, instead of leaving them out
+    #[arg(long)]
+    pub(super) no_zero_detect: bool,
+    /// Go on after data that cannot be read: zeros are written in their place, and the exit code is 1
+    #[arg(long)]
+    pub(super) skip_errors: bool,
+    /// The directory for what is needed to go on after an interruption [default: within the state directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(super) journal: Option<PathBuf>,
+    /// Begin at the start, whatever an earlier copy has done
+    #[arg(long)]
+    pub(super) restart: bool,
+    /// Seconds between two notes of how far the copy is for sure, each behind a flush of the destination
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(super) checkpoint: u16,
+    /// How to show the progress [default: a bar on a terminal, else nothing]
+    #[arg(long, value_name = "HOW")]
+    pub(super) progress: Option<ProgressKind>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+    /// Print the result as one line of JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// How progress is shown, on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ProgressKind {
+    /// A bar with rate and time left
+    Bar,
+    /// A line every five seconds
+    Plain,
+    /// Nothing
+    None,
+}
+
+/// Pieces start and end at multiples of a request's length, so that these have to fit both ends' blocks.
+fn request(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotASize| error.to_string())?;
+    let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);
+    if fits { Ok(bytes) } else { Err("a request has 64KiB to 64MiB, a power of two".to_owned()) }
+}

@@ -1,0 +1,118 @@
+//! One piece: read, and written where it is not zero.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use block::{Buffer, DeviceError, Slice};
+
+use super::destination::Destination;
+use super::pieces::Piece;
+use super::source::Source;
+use super::zeros::{self, Part};
+use crate::failure::Failure;
+
+/// What is the same for all pieces.
+pub(super) struct Carrier {
+    pub(super) source: Rc<Source>,
+    pub(super) destination: Rc<Destination>,
+    /// Zeros among the data are treated as holes.
+    pub(super) detect_zeros: bool,
+    /// What cannot be read is replaced by zeros.
+    pub(super) skip_errors: bool,
+    /// Whoever computes a digest needs the data.
+    pub(super) keep_data: bool,
+    /// What lies before this byte has been written by an earlier copy.
+    pub(super) write_from: u64,
+}
+
+/// What became of a piece.
+#[derive(Default)]
+pub(super) struct Carried {
+    /// If they were to be kept; of a hole there are none.
+    pub(super) data: Option<Slice>,
+    pub(super) tally: Tally,
+    pub(super) unreadable: Vec<Range<u64>>,
+}
+
+/// What was moved, in bytes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) read: u64,
+    pub(super) written: u64,
+    /// Told to the destination to become zeros.
+    pub(super) cleared: u64,
+}
+
+/// Copies one piece.
+pub(super) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried, Failure> {
+    let mut carried = Carried::default();
+    let is_written = piece.range.end <= carrier.write_from;
+    if piece.is_hole {
+        if !is_written {
+            carried.tally.cleared = carrier.clear(piece.range).await?;
+        }
+        return Ok(carried);
+    }
+    let data = match carrier.source.read(piece.range.clone()).await {
+        Err(DeviceError::Unreadable(_)) if carrier.skip_errors => {
+            carrier.salvage(piece.range.clone(), &mut carried.unreadable).await?
+        }
+        read => read.map_err(|error| carrier.unread(piece.range.start, error))?,
+    };
+    carried.tally.read = data.len() as u64;
+    if !is_written {
+        carrier.store(piece.range.start, &data, &mut carried.tally).await?;
+    }
+    carried.data = carrier.keep_data.then_some(data);
+    Ok(carried)
+}
+
+impl Carrier {
+    async fn store(&self, at: u64, data: &Slice, tally: &mut Tally) -> Result<(), Failure> {
+        let parts = match self.detect_zeros {
+            true => zeros::parts(data),
+            false => vec![Part { range: 0..data.len(), is_zero: false }],
+        };
+        for Part { range, is_zero } in parts {
+            let start = at + range.start as u64;
+            if is_zero {
+                tally.cleared += self.clear(start..at + range.end as u64).await?;
+                continue;
+            }
+            let part = data.part(range).expect("parts of these data");
+            tally.written += part.len() as u64;
+            let written = self.destination.write(start, part).await;
+            written.map_err(|error| self.unwritten(start, error))?;
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, range: Range<u64>) -> Result<u64, Failure> {
+        let start = range.start;
+        self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
+    }
+
+    /// What can be read of a piece, a few blocks at a time.
+    async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
+        /// The physical block of most disks.
+        const STEP_BYTES: u64 = 4096;
+        let mut whole = Buffer::zeroed((range.end - range.start) as usize);
+        for at in range.clone().step_by(STEP_BYTES as usize) {
+            let step = at..range.end.min(at + STEP_BYTES);
+            match self.source.read(step.clone()).await {
+                Ok(data) => whole[(at - range.start) as usize..][..data.len()].copy_from_slice(&data),
+                Err(DeviceError::Unreadable(_)) => unreadable.push(step),
+                Err(error) => return Err(self.unread(at, error)),
+            }
+        }
+        Ok(whole.share())
+    }
+
+    fn unread(&self, at: u64, error: DeviceError) -> Failure {
+        Failure::device(format_args!("cannot read {} at byte {at}", self.source.name), error)
+    }
+
+    fn unwritten(&self, at: u64, error: DeviceError) -> Failure {
+        Failure::device(format_args!("cannot write {} at byte {at}", self.destination.name), error)
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading the destination back: everything that is data on either side is read on both.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::arguments::CopyArguments;
+use super::destination::Destination;
+use super::pieces::{Piece, Pieces};
+use super::progress::Progress;
+use super::source::Source;
+use crate::failure::{Failure, Kind};
+use crate::interrupt::Interrupt;
+use crate::queue::Queue;
+
+/// The two sides.
+struct Sides {
+    source: Rc<Source>,
+    destination: Rc<Destination>,
+}
+
+/// Fails at the first byte that differs.
+pub(super) async fn compare(
+    arguments: &CopyArguments,
+    source: &Rc<Source>,
+    destination: &Rc<Destination>,
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let sides = Rc::new(Sides { source: Rc::clone(source), destination: Rc::clone(destination) });
+    let mut pieces = Pieces::new(Rc::clone(source), 0, arguments.request.0, source.block_bytes());
+    let mut queue = Queue::new(usize::from(arguments.depth));
+    let mut differences = Vec::new();
+    while differences.is_empty() {
+        if interrupt.is_asked() {
+            return Err(Failure::new(
+                Kind::Interrupted,
+                "interrupted while comparing; the copy itself is complete",
+            ));
+        }
+        let next = pieces.next().await;
+        let Some(piece) = next.map_err(|error| unread(&source.name, pieces.position(), error))? else {
+            break;
+        };
+        progress.at(piece.range.start);
+        queue.start(difference(Rc::clone(&sides), piece));
+        if queue.is_full()
+            && let Some(ended) = queue.next().await
+        {
+            differences.extend(ended?);
+        }
+    }
+    while let Some(ended) = queue.next().await {
+        differences.extend(ended?);
+    }
+    match differences.into_iter().min() {
+        None => Ok(()),
+        Some(at) => Err(Failure::new(
+            Kind::Mismatch,
+            format_args!("{} differs from {} at byte {at}", destination.name, source.name),
+        )),
+    }
+}
+
+/// Where the two sides differ first in this piece.
+async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failure> {
+    let Sides { source, destination } = &*sides;
+    if piece.is_hole {
+        return not_zero(destination, piece.range).await;
+    }
+    let at = piece.range.start;
+    let expected = source.read(piece.range.clone()).await.map_err(|error| unread(&source.name, at, error))?;
+    let found = destination.read(piece.range).await;
+    let found = found.map_err(|error| unread(&destination.name, at, error))?;
+    if *expected == *found {
+        return Ok(None);
+    }
+    let equal = expected.iter().zip(&*found).take_while(|(expected, found)| expected == found).count();
+    Ok(Some(at + equal as u64))
+}
+
+/// The first byte that is not zero where a hole was. What the destination itself calls a hole need not be read.
+async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option<u64>, Failure> {
+    /// A hole may be longer than what is to be read at once.
+    const STEP_BYTES: u64 = 1 << 20;
+    let mut at = range.start;
+    while at < range.end {
+        let told = destination.is_zero(at..range.end).await;
+        let (mut end, is_zero) = told.map_err(|error| unread(&destination.name, at, error))?;
+        if !is_zero {
+            end = end.min(at + STEP_BYTES);
+            let found = destination.read(at..end).await;
+            let found = found.map_err(|error| unread(&destination.name, at, error))?;
+            if let Some(first) = found.iter().position(|byte| *byte != 0) {
+                return Ok(Some(at + first as u64));
+            }
+        }
+        at = end;
+    }
+    Ok(None)
+}
+
+fn unread(name: &str, at: u64, error: block::DeviceError) -> Failure {
+    Failure::device(format_args!("cannot read {name} at byte {at}"), error)
+}

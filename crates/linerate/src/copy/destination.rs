@@ -1,0 +1,195 @@
+//! Where a copy writes.
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use block::{Allocation, BlockSize, DeviceError, Slice};
+use host::{FileDevice, FileOptions};
+
+use super::journal::{self, Begun};
+use super::source::Source;
+use crate::bytewise;
+use crate::contents::{self, ask, consent};
+use crate::failure::{Failure, Kind};
+use crate::place::{self, Opened, Place};
+use crate::spec::Bytes;
+
+/// A destination, open for writing.
+pub(super) struct Destination {
+    opened: Opened,
+    pub(super) name: String,
+    /// A file that this copy has made: it is zero wherever the copy has not written.
+    file: Option<PathBuf>,
+}
+
+impl Destination {
+    /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten. `begun` tells
+    /// of an earlier copy that is to be gone on with.
+    pub(super) async fn open(
+        place: &Place,
+        source: &Source,
+        begun: Option<&Begun>,
+        yes: bool,
+    ) -> Result<Destination, Failure> {
+        let name = place.to_string();
+        let path = regular_file(place);
+        let opened = match path {
+            Some(path) if begun.is_none() => fresh_file(path, &name, source, yes)?,
+            Some(path) if !path.exists() => return Err(journal::gone(&name)),
+            _ => place.open(false).await?,
+        };
+        let destination = Destination { opened, name, file: path.map(Path::to_owned) };
+        let checked = destination.check(source, begun, yes).await;
+        if checked.is_err() {
+            destination.close().await;
+        }
+        checked.map(|()| destination)
+    }
+
+    async fn check(&self, source: &Source, begun: Option<&Begun>, yes: bool) -> Result<(), Failure> {
+        let (device, name) = (&self.opened.device, &self.name);
+        if source.is_at(&self.opened) {
+            return Err(Failure::refused(format!("{name} is the source itself")));
+        }
+        if device.profile().read_only {
+            return Err(Failure::new(Kind::WriteProtected, format_args!("{name} is write-protected")));
+        }
+        let (needed, found) = (source.bytes, device.geometry().bytes());
+        if found < needed {
+            return Err(Failure::refused(format!("{name} has {found} bytes, and the source {needed}")));
+        }
+        match begun {
+            Some(begun) => begun.is_of(source, self.identity()),
+            None if self.file.is_some() => Ok(()),
+            None => {
+                let found = contents::contents(&**device).await;
+                let found =
+                    found.map_err(|error| Failure::device(format_args!("cannot read {name}"), error))?;
+                consent(name, found.as_ref(), yes)
+            }
+        }
+    }
+
+    /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.opened.identity.as_deref()
+    }
+
+    /// The block that is written at once, in bytes.
+    pub(super) fn block_bytes(&self) -> u64 {
+        u64::from(self.opened.device.geometry().block_size.bytes())
+    }
+
+    /// That there is more behind what is written.
+    pub(super) fn note(&self, source_bytes: u64) -> Option<String> {
+        let behind = self.opened.device.geometry().bytes() - source_bytes;
+        let left_alone = behind > 0 && self.file.is_none();
+        left_alone.then(|| format!("{} behind the copy are left as they are on {}", Bytes(behind), self.name))
+    }
+
+    pub(super) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
+        bytewise::read(&*self.opened.device, range).await
+    }
+
+    pub(super) async fn write(&self, at: u64, data: Slice) -> Result<(), DeviceError> {
+        bytewise::write(&*self.opened.device, at, data).await
+    }
+
+    pub(super) async fn flush(&self) -> Result<(), DeviceError> {
+        self.opened.device.flush().await
+    }
+
+    /// Sees to it that `range` reads as zeros; how much of it had to be told to the device, in bytes.
+    pub(super) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
+        let mut cleared = 0;
+        if self.file.is_some() {
+            return Ok(cleared);
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let (end, is_zero) = self.is_zero(at..range.end).await?;
+            if !is_zero {
+                bytewise::zero(&*self.opened.device, at..end).await?;
+                cleared += end - at;
+            }
+            at = end;
+        }
+        Ok(cleared)
+    }
+
+    /// Whether the beginning of `range` is known to read as zeros, and how far that holds.
+    pub(super) async fn is_zero(&self, range: Range<u64>) -> Result<(u64, bool), DeviceError> {
+        let device = &self.opened.device;
+        if !device.profile().thin {
+            return Ok((range.end, false));
+        }
+        let runs = device.allocation(bytewise::covering(&**device, &range)?, 1).await?;
+        let geometry = device.geometry();
+        let first = runs.first().map(|run| {
+            let end = geometry.offset(run.extent) + geometry.length(run.extent);
+            (end.min(range.end), run.allocation == Allocation::Deallocated)
+        });
+        // Nothing told, or nothing new: all of it is taken for data.
+        Ok(first.filter(|(end, _)| *end > range.start).unwrap_or((range.end, false)))
+    }
+
+    /// All is written: a file gets its length to the byte.
+    pub(super) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let cut = File::options().write(true).open(path).and_then(|file| {
+            if file.metadata()?.len() != source_bytes {
+                file.set_len(source_bytes)?;
+            }
+            file.sync_all()
+        });
+        cut.map_err(|error| Failure::failed(format_args!("cannot complete {}: {error}", self.name)))
+    }
+
+    pub(super) async fn close(&self) {
+        self.opened.close().await;
+    }
+}
+
+/// The path of a place that is, or is to become, a file with a name of its own and nothing else about it.
+fn regular_file(place: &Place) -> Option<&Path> {
+    match place {
+        Place::Path(path) => {
+            let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+            (!is_device).then_some(path)
+        }
+        Place::Lun(_) | Place::Volume(_) => None,
+    }
+}
+
+/// A file of zeros that takes no space, as long as the source is in whole blocks.
+fn fresh_file(path: &Path, name: &str, source: &Source, yes: bool) -> Result<Opened, Failure> {
+    let block = BlockSize::B512;
+    let refused = |error: std::io::Error| Failure::refused(format!("{name}: {error}"));
+    if source.is_path(path) {
+        return Err(Failure::refused(format!("{name} is the source itself")));
+    }
+    if path.exists() {
+        give_way(path, name, yes)?;
+    }
+    let file = File::options().write(true).create(true).truncate(true).open(path).map_err(refused)?;
+    file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes()))).map_err(refused)?;
+    drop(file);
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(refused)?;
+    place::file(FileOptions::new(path))
+}
+
+/// Whether the file that is there may lose what is in it: nobody else uses it, and whoever asks agrees.
+fn give_way(path: &Path, name: &str, yes: bool) -> Result<(), Failure> {
+    let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
+    let block = u64::from(BlockSize::B512.bytes());
+    if bytes >= block {
+        // Opening it takes the lock that a server would hold.
+        let whole = Some(bytes - bytes % block);
+        let options = FileOptions { bytes: whole, ..FileOptions::new(path) };
+        FileDevice::open(options).map_err(Failure::refused)?;
+    }
+    if bytes > 0 && !yes { ask(&format!("{name} holds {}", Bytes(bytes))) } else { Ok(()) }
+}

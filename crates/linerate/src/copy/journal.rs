@@ -1,0 +1,207 @@
+//! How far a copy is for sure: what the journal says is on the destination's stable storage, since it was flushed
+//! before it was written down.
+//!
+//! One directory is one copy's, locked while it runs. It says between whom the copy is, and one number: the byte
+//! before which all is done. Pieces end in any order, but never far apart, so that little is copied twice.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use host::Keep;
+use reactor::JoinHandle;
+use serde::{Deserialize, Serialize};
+
+use super::arguments::CopyArguments;
+use super::destination::Destination;
+use super::digest;
+use super::pump::flushed;
+use super::source::Source;
+use crate::failure::{Failure, Kind};
+use crate::place::Place;
+use crate::spec::Bytes;
+use crate::state;
+
+/// A copy that was begun.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct Begun {
+    source: String,
+    destination: String,
+    done_bytes: u64,
+}
+
+/// The journal of the copy that runs.
+pub(super) struct Journal {
+    keep: Rc<Keep>,
+    directory: PathBuf,
+    source: String,
+    begun: Option<Begun>,
+    interval: Duration,
+    noted: Instant,
+    noting: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+/// The only name in the directory.
+const NAME: &str = "copy.json";
+
+impl Journal {
+    /// Opens it, and reads what an earlier copy has left; nothing, if the source ends with this process.
+    pub(super) async fn open(
+        arguments: &CopyArguments,
+        source: &Source,
+        to: &Place,
+    ) -> Result<Option<Journal>, Failure> {
+        let Some(identity) = source.identity() else { return Ok(None) };
+        let Some(directory) = directory(arguments, &source.name, &to.to_string())? else { return Ok(None) };
+        let keep = Keep::open(&directory).map_err(|error| not_opened(&directory, &error))?;
+        let kept = keep.load(NAME).await.map_err(|error| unusable(&directory, &error))?;
+        let begun = match kept.filter(|_| !arguments.restart) {
+            Some(kept) => Some(serde_json::from_slice(&kept).map_err(|error| unusable(&directory, &error))?),
+            None => None,
+        };
+        Ok(Some(Journal {
+            keep: Rc::new(keep),
+            directory,
+            source: identity,
+            begun,
+            interval: Duration::from_secs(u64::from(arguments.checkpoint)),
+            noted: Instant::now(),
+            noting: None,
+        }))
+    }
+
+    /// What an earlier copy has left.
+    pub(super) fn begun(&self) -> Option<&Begun> {
+        self.begun.as_ref()
+    }
+
+    /// Flushes the destination and writes down that all before `done` is on it, if it is time to; the copy goes on
+    /// meanwhile. Fails if that of the last time has.
+    pub(super) async fn perhaps(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Failure> {
+        if self.noted.elapsed() < self.interval
+            || self.noting.as_ref().is_some_and(|noting| !noting.is_finished())
+        {
+            return Ok(());
+        }
+        self.noted_before().await?;
+        self.noted = Instant::now();
+        let Some(begun) = self.entry(done, destination) else { return Ok(()) };
+        self.noting = Some(reactor::spawn(note(Rc::clone(&self.keep), Rc::clone(destination), begun)));
+        Ok(())
+    }
+
+    /// The same, now; ends when it is done.
+    pub(super) async fn last(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Failure> {
+        self.noted_before().await?;
+        match self.entry(done, destination) {
+            Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
+            None => flushed(destination).await,
+        }
+    }
+
+    async fn noted_before(&mut self) -> Result<(), Failure> {
+        match self.noting.take() {
+            Some(noting) => noting.await,
+            None => Ok(()),
+        }
+    }
+
+    fn entry(&self, done_bytes: u64, destination: &Destination) -> Option<Begun> {
+        let destination = destination.identity()?.to_owned();
+        Some(Begun { source: self.source.clone(), destination, done_bytes })
+    }
+
+    /// Whether a copy to this destination can be gone on with by means of it.
+    pub(super) fn serves(&self, destination: &Destination) -> bool {
+        destination.identity().is_some()
+    }
+
+    /// Removes it.
+    pub(super) async fn forget(mut self) -> Result<(), Failure> {
+        self.noted_before().await?;
+        let removed = self.keep.remove(NAME).await;
+        removed.map_err(|error| unusable(&self.directory, &error))
+    }
+}
+
+impl Drop for Journal {
+    /// Takes the directory away if nothing is written down in it, nor anything of somebody's own.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<(), Failure> {
+    flushed(&destination).await?;
+    let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
+    keep.save(NAME, bytes)
+        .await
+        .map_err(|error| Failure::failed(format_args!("cannot write the journal: {error}")))
+}
+
+impl Begun {
+    /// Whether both ends are what they were when that copy was begun.
+    pub(super) fn is_of(&self, source: &Source, destination: Option<&str>) -> Result<(), Failure> {
+        if source.identity().as_ref() != Some(&self.source) {
+            return Err(another("source", &source.name));
+        }
+        if destination != Some(&self.destination) {
+            return Err(another("destination", destination.unwrap_or("this one")));
+        }
+        Ok(())
+    }
+
+    /// The byte before which all is done.
+    pub(super) fn done_bytes(&self) -> u64 {
+        self.done_bytes
+    }
+}
+
+fn another(end: &str, name: &str) -> Failure {
+    Failure::refused(format!(
+        "the {end} has changed since this copy was interrupted ({name}); say --restart to begin again"
+    ))
+}
+
+/// The destination of a copy to be gone on with is not there any more.
+pub(super) fn gone(name: &str) -> Failure {
+    Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
+}
+
+/// What to say when somebody has asked for an end.
+pub(super) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure {
+    let then = match is_resumable {
+        true => "run the same command again to go on",
+        false => "what is at the destination is not complete",
+    };
+    let (done, bytes) = (Bytes(done), Bytes(bytes));
+    Failure::new(Kind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
+}
+
+/// Where the journal is; nothing, if there is no place for one and none was asked for.
+fn directory(arguments: &CopyArguments, from: &str, to: &str) -> Result<Option<PathBuf>, Failure> {
+    if let Some(named) = &arguments.journal {
+        return Ok(Some(named.clone()));
+    }
+    let Ok(state) = state::usual_directory() else { return Ok(None) };
+    let copies = state.join("copies");
+    if let Err(error) = std::fs::create_dir_all(&copies) {
+        tracing::warn!(directory = %copies.display(), %error, "no journal: this copy cannot be gone on with");
+        return Ok(None);
+    }
+    Ok(Some(copies.join(&digest::hex(format!("{from}\n{to}").as_bytes())[..16])))
+}
+
+fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
+    Failure::refused(format!("the journal in {} cannot be used: {error}", directory.display()))
+}
+
+/// Two copies with one journal would each undo what the other has noted.
+fn not_opened(directory: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Failure::refused("the same copy is running already"),
+        _ => unusable(directory, error),
+    }
+}

@@ -1,0 +1,198 @@
+//! What is to be done, piece by piece: the source from its start to its end, cut where its holes are.
+//!
+//! Pieces begin and end at multiples of both ends' blocks, the very last one excepted. So no two of them write into
+//! one block of the destination.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use block::{Allocation, DeviceError, Run};
+
+use super::source::Source;
+
+/// A part of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// In bytes from the start.
+    pub(super) range: Range<u64>,
+    /// It takes no space, and reads as zeros.
+    pub(super) is_hole: bool,
+}
+
+/// The pieces that are left.
+pub(super) struct Pieces {
+    source: Rc<Source>,
+    cutter: Cutter,
+}
+
+impl Pieces {
+    /// Those from `start` on. Data come in pieces of at most `request` bytes.
+    pub(super) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
+        let end = source.bytes;
+        let cutter = Cutter { at: start, end, known_to: start, holes: VecDeque::new(), request, block };
+        Pieces { source, cutter }
+    }
+
+    /// From where on there is something left.
+    pub(super) fn position(&self) -> u64 {
+        self.cutter.at
+    }
+
+    /// The next one; nothing at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>, DeviceError> {
+        let cutter = &mut self.cutter;
+        if cutter.at == cutter.known_to && cutter.at < cutter.end {
+            let runs = self.source.allocation(cutter.at..cutter.end).await?;
+            cutter.learn(&runs, self.source.block_bytes());
+        }
+        Ok(cutter.next())
+    }
+}
+
+/// Cuts what is known of the source.
+struct Cutter {
+    at: u64,
+    end: u64,
+    /// How far `holes` tells.
+    known_to: u64,
+    /// In order, within `at..known_to`.
+    holes: VecDeque<Range<u64>>,
+    request: u64,
+    /// A multiple of both ends' blocks.
+    block: u64,
+}
+
+/// Shorter holes are read: two requests around one would take longer.
+const HOLE_BYTES_MIN: u64 = 64 << 10;
+/// Where a destination has to write zeros itself, a piece is to be done in its time.
+const HOLE_BYTES_MAX: u64 = 64 << 20;
+
+impl Cutter {
+    /// What the source tells of the bytes from `at` on, in blocks of `run_block` bytes.
+    fn learn(&mut self, runs: &[Run], run_block: u64) {
+        let bytes = |blocks: u64| blocks.saturating_mul(run_block).min(self.end);
+        let ranges = runs.iter().map(|run| {
+            let start = bytes(run.extent.lba.0);
+            (start..bytes(run.extent.lba.0.saturating_add(run.extent.blocks.0)), run.allocation)
+        });
+        let mut told_to = self.at;
+        for (range, allocation) in ranges {
+            told_to = told_to.max(range.end);
+            let start = range.start.max(self.at).next_multiple_of(self.block);
+            let hole = start..self.cut(range.end);
+            let is_hole = allocation == Allocation::Deallocated;
+            if is_hole && hole.end.saturating_sub(hole.start) >= HOLE_BYTES_MIN.min(self.end - self.at) {
+                self.holes.push_back(hole);
+            }
+        }
+        // Whoever tells nothing of use holds data.
+        self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
+    }
+
+    /// Down to a whole block, but for the end.
+    fn cut(&self, at: u64) -> u64 {
+        if at >= self.end { self.end } else { at - at % self.block }
+    }
+
+    fn next(&mut self) -> Option<Piece> {
+        let here = self.at;
+        let hole = self.holes.front().cloned();
+        let (end, is_hole) = match hole {
+            Some(hole) if hole.start <= here => {
+                let end = hole.end.min(here + HOLE_BYTES_MAX);
+                if end == hole.end {
+                    self.holes.pop_front();
+                }
+                (end, true)
+            }
+            hole => {
+                let data_end = hole.map_or(self.known_to, |hole| hole.start);
+                let request_end = here - here % self.request + self.request;
+                (data_end.min(request_end), false)
+            }
+        };
+        self.at = end;
+        (end > here).then_some(Piece { range: here..end, is_hole })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::Extent;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// All pieces of a source of `end` bytes whose runs, in blocks of 512 bytes, are told `at_once` at a time.
+    fn pieces(end: u64, runs: &[Run], at_once: usize) -> Vec<Piece> {
+        let mut cutter =
+            Cutter { at: 0, end, known_to: 0, holes: VecDeque::new(), request: MIB, block: 4096 };
+        let mut pieces = Vec::new();
+        while cutter.at < end {
+            if cutter.at == cutter.known_to {
+                let here = cutter.at / 512;
+                let ahead = runs.iter().filter(|run| run.extent.end().is_some_and(|end| end.0 > here));
+                let told: Vec<Run> = ahead.take(at_once).copied().collect();
+                cutter.learn(&told, 512);
+            }
+            pieces.extend(cutter.next());
+        }
+        pieces
+    }
+
+    fn hole(lba: u64, blocks: u64) -> Run {
+        Run { extent: Extent::new(lba, blocks), allocation: Allocation::Deallocated }
+    }
+
+    fn data(lba: u64, blocks: u64) -> Run {
+        Run { extent: Extent::new(lba, blocks), allocation: Allocation::Mapped }
+    }
+
+    #[test]
+    fn data_is_cut_at_holes_and_requests() {
+        let runs = [data(0, 3000), hole(3000, 1096), data(4096, 4096)];
+        let cut: Vec<_> =
+            pieces(4 * MIB, &runs, 3).into_iter().map(|piece| (piece.range, piece.is_hole)).collect();
+        let hole_start = 3000_u64.div_ceil(8) * 4096;
+        let expected = [
+            (0..MIB, false),
+            (MIB..hole_start, false),
+            (hole_start..2 * MIB, true),
+            (2 * MIB..3 * MIB, false),
+            (3 * MIB..4 * MIB, false),
+        ];
+        assert_eq!(cut, expected);
+    }
+
+    #[test]
+    fn a_source_that_tells_nothing_is_all_data() {
+        assert!(pieces(3 * MIB + 512, &[], 1).iter().all(|piece| !piece.is_hole));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_left_out_and_no_data_taken_for_a_hole(
+            lengths in prop::collection::vec(1u64..5000, 1..24),
+            at_once in 1usize..5,
+        ) {
+            let mut lba = 0;
+            let mut runs = Vec::new();
+            for (index, length) in lengths.iter().enumerate() {
+                runs.push(if index % 2 == 0 { data(lba, *length) } else { hole(lba, *length) });
+                lba += length;
+            }
+            let mut at = 0;
+            for piece in pieces(lba * 512, &runs, at_once) {
+                prop_assert_eq!(piece.range.start, at);
+                at = piece.range.end;
+                prop_assert!(at.is_multiple_of(4096) || at == lba * 512);
+                let extent = Extent::new(piece.range.start / 512, (at - piece.range.start).div_ceil(512));
+                let has_data = |run: &Run| run.allocation == Allocation::Mapped && run.extent.overlaps(extent);
+                prop_assert!(!piece.is_hole || !runs.iter().any(has_data), "{piece:?}");
+            }
+            prop_assert_eq!(at, lba * 512);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Many pieces at once, and an account of those that are done.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::arguments::CopyArguments;
+use super::carry::{Carried, Carrier, Tally, carry};
+use super::destination::Destination;
+use super::digest::Digest;
+use super::journal::Journal;
+use super::pieces::{Piece, Pieces};
+use super::progress::Progress;
+use super::source::Source;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::queue::Queue;
+
+/// A copy under way.
+pub(super) struct Pump {
+    carrier: Rc<Carrier>,
+    pieces: Pieces,
+    queue: Queue<(Range<u64>, Result<Carried, Failure>)>,
+    /// Where the pieces begin that are not done.
+    under_way: BTreeSet<u64>,
+    /// How far the first of them may be behind: their data are kept for the digest, and would be copied again.
+    ahead_bytes_max: u64,
+    journal: Option<Journal>,
+    digest: Option<Digest>,
+    account: Account,
+}
+
+/// What has been done so far.
+#[derive(Clone, Default)]
+pub(super) struct Account {
+    pub(super) tally: Tally,
+    /// Parts of the source that zeros were written for.
+    pub(super) unreadable: Vec<Range<u64>>,
+}
+
+/// How a copy that did not fail ended.
+pub(super) enum Ended {
+    /// All of it is on the destination, and flushed. The SHA-256, if it was wanted.
+    Complete(Option<String>),
+    /// Somebody asked for an end; what lies before this byte is on the destination, and flushed.
+    Interrupted(u64),
+}
+
+impl Pump {
+    /// A copy of what lies from `start` on.
+    pub(super) fn new(
+        arguments: &CopyArguments,
+        source: Rc<Source>,
+        destination: Rc<Destination>,
+        journal: Option<Journal>,
+        start: u64,
+    ) -> Pump {
+        let (request, depth) = (arguments.request.0, u64::from(arguments.depth));
+        let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
+        // A digest is of everything, so that what is copied already is read again.
+        let from = if arguments.checksum { 0 } else { start };
+        Pump {
+            pieces: Pieces::new(Rc::clone(&source), from, request, block),
+            queue: Queue::new(depth as usize),
+            under_way: BTreeSet::new(),
+            ahead_bytes_max: 4 * request * depth,
+            journal,
+            digest: arguments.checksum.then(Digest::default),
+            account: Account::default(),
+            carrier: Rc::new(Carrier {
+                source,
+                destination,
+                detect_zeros: !arguments.no_zero_detect,
+                skip_errors: arguments.skip_errors,
+                keep_data: arguments.checksum,
+                write_from: start,
+            }),
+        }
+    }
+
+    /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any more when
+    /// this ends, and what is done is flushed and, if there is a journal, written down.
+    pub(super) async fn run(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<Ended, Failure> {
+        let mut result = self.fill(progress, interrupt).await;
+        while let Some((range, ended)) = self.queue.next().await {
+            result = result.and(self.account_for(range, ended));
+        }
+        let done = self.done_to();
+        let flushed = self.flush(done).await;
+        result.and(flushed).map_err(|failure| self.with_hint(failure))?;
+        if done < self.carrier.source.bytes {
+            return Ok(Ended::Interrupted(done));
+        }
+        Ok(Ended::Complete(self.digest.take().map(Digest::hex)))
+    }
+
+    /// Starts pieces until there are none left, somebody asks for an end, or one fails.
+    async fn fill(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Failure> {
+        loop {
+            while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
+                let Some((range, ended)) = self.queue.next().await else { break };
+                self.account_for(range, ended)?;
+                progress.at(self.done_to());
+                self.checkpoint().await?;
+            }
+            if interrupt.is_asked() {
+                return Ok(());
+            }
+            let next = self.pieces.next().await;
+            let at = self.pieces.position();
+            let Some(piece) = next.map_err(|error| self.untold(at, error))? else { return Ok(()) };
+            self.start(piece);
+        }
+    }
+
+    fn start(&mut self, piece: Piece) {
+        let range = piece.range.clone();
+        self.under_way.insert(range.start);
+        let carried = carry(Rc::clone(&self.carrier), piece);
+        self.queue.start(async move { (range, carried.await) });
+    }
+
+    fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Failure> {
+        let carried = ended?; // a piece that has failed stays under way: nothing behind it is sure
+        self.under_way.remove(&range.start);
+        if let Some(digest) = &mut self.digest {
+            digest.add(range, carried.data);
+        }
+        let Account { tally, unreadable } = &mut self.account;
+        tally.read += carried.tally.read;
+        tally.written += carried.tally.written;
+        tally.cleared += carried.tally.cleared;
+        unreadable.extend(carried.unreadable);
+        Ok(())
+    }
+
+    /// The byte before which everything is done.
+    fn done_to(&self) -> u64 {
+        self.under_way.first().copied().unwrap_or(self.pieces.position()).max(self.carrier.write_from)
+    }
+
+    /// Writes down how far it is, now and then, while the copy goes on.
+    async fn checkpoint(&mut self) -> Result<(), Failure> {
+        let done = self.done_to();
+        match &mut self.journal {
+            Some(journal) => journal.perhaps(done, &self.carrier.destination).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes what is done last.
+    async fn flush(&mut self, done: u64) -> Result<(), Failure> {
+        let destination = &self.carrier.destination;
+        match &mut self.journal {
+            Some(journal) if done < self.carrier.source.bytes => journal.last(done, destination).await,
+            _ => flushed(destination).await,
+        }
+    }
+
+    fn untold(&self, at: u64, error: block::DeviceError) -> Failure {
+        let name = &self.carrier.source.name;
+        Failure::device(format_args!("cannot tell where {name} has data from byte {at} on"), error)
+    }
+
+    fn with_hint(&self, failure: Failure) -> Failure {
+        match self.is_resumable() {
+            true => failure.and("what is copied is written down; run the same command again to go on"),
+            false => failure,
+        }
+    }
+
+    /// Whether the same command will go on where this one ended.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// There is nothing to go on with any more.
+    pub(super) async fn forget_journal(&mut self) -> Result<(), Failure> {
+        match self.journal.take() {
+            Some(journal) => journal.forget().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the page cache and most file systems work in: a piece that is no multiple of it would have to be read first.
+const PAGE_BYTES: u64 = 4096;
+
+/// Everything acknowledged so far is on stable storage.
+pub(super) async fn flushed(destination: &Destination) -> Result<(), Failure> {
+    let flushed = destination.flush().await;
+    flushed.map_err(|error| Failure::device(format_args!("cannot flush {}", destination.name), error))
+}

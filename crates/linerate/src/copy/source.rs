@@ -1,0 +1,117 @@
+//! Where a copy reads.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use block::{BlockSize, Buffer, DeviceError, Run, Slice};
+use host::FileOptions;
+
+use crate::bytewise;
+use crate::failure::Failure;
+use crate::place::{self, Opened, Place};
+
+/// A source, open for reading.
+pub(super) struct Source {
+    opened: Opened,
+    pub(super) name: String,
+    /// How much there is: all of it is copied.
+    pub(super) bytes: u64,
+    /// What follows the last whole block of a file of any length.
+    tail: Option<Slice>,
+    /// When a file was changed last, in nanoseconds; LUNs do not tell.
+    modified: Option<i128>,
+}
+
+impl Source {
+    pub(super) async fn open(place: &Place) -> Result<Source, Failure> {
+        let name = place.to_string();
+        match place {
+            Place::Path(path) if is_file(path) => of_file(path, name),
+            _ => {
+                let opened = place.open(true).await?;
+                let bytes = opened.device.geometry().bytes();
+                Ok(Source { opened, name, bytes, tail: None, modified: None })
+            }
+        }
+    }
+
+    /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
+    pub(super) fn identity(&self) -> Option<String> {
+        let identity = self.opened.identity.as_ref()?;
+        let modified = self.modified.map(|time| format!(", changed at {time} ns")).unwrap_or_default();
+        Some(format!("{identity}, {} bytes{modified}", self.bytes))
+    }
+
+    /// Whether the place is this one.
+    pub(super) fn is_at(&self, other: &Opened) -> bool {
+        self.opened.identity.is_some() && self.opened.identity == other.identity
+    }
+
+    /// Whether this is what `path` names.
+    pub(super) fn is_path(&self, path: &Path) -> bool {
+        self.opened.identity.is_some() && self.opened.identity == place::file_identity(path)
+    }
+
+    /// The length of its blocks.
+    pub(super) fn block_bytes(&self) -> u64 {
+        u64::from(self.opened.device.geometry().block_size.bytes())
+    }
+
+    pub(super) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
+        let whole_end = self.whole_bytes();
+        let Some(tail) = self.tail.as_ref().filter(|_| range.end > whole_end) else {
+            return bytewise::read(&*self.opened.device, range).await;
+        };
+        let blocks = bytewise::read(&*self.opened.device, range.start.min(whole_end)..whole_end).await?;
+        Ok(Buffer::from(&[&*blocks, &**tail].concat()[..]).share())
+    }
+
+    /// How much of it the device has.
+    fn whole_bytes(&self) -> u64 {
+        self.bytes - self.tail.as_ref().map_or(0, |tail| tail.len() as u64)
+    }
+
+    /// Which parts of the beginning of `range` take space.
+    pub(super) async fn allocation(&self, range: Range<u64>) -> Result<Vec<Run>, DeviceError> {
+        /// What a target tells with one command.
+        const RUNS: usize = 256;
+        let range = range.start..range.end.min(self.whole_bytes());
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let extent = bytewise::covering(&*self.opened.device, &range)?;
+        self.opened.device.allocation(extent, RUNS).await
+    }
+
+    pub(super) async fn close(&self) {
+        self.opened.close().await;
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.file_type().is_block_device())
+}
+
+/// A file need not have a whole number of blocks, as a device does.
+fn of_file(path: &Path, name: String) -> Result<Source, Failure> {
+    let refused = |error| Failure::refused(format!("{name}: {error}"));
+    let metadata = path.metadata().map_err(refused)?;
+    let (bytes, block) = (metadata.len(), u64::from(BlockSize::B512.bytes()));
+    let whole = bytes - bytes % block;
+    if whole == 0 {
+        return Err(Failure::refused(format!("{name} has {bytes} bytes, less than one block")));
+    }
+    let options = FileOptions { bytes: Some(whole), read_only: true, ..FileOptions::new(path) };
+    let opened = place::file(options)?;
+    let tail = (whole < bytes).then(|| tail(path, whole..bytes)).transpose().map_err(refused)?;
+    let modified = Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()));
+    Ok(Source { opened, name, bytes, tail, modified })
+}
+
+fn tail(path: &Path, range: Range<u64>) -> std::io::Result<Slice> {
+    let mut tail = Buffer::zeroed((range.end - range.start) as usize);
+    File::open(path)?.read_exact_at(&mut tail, range.start)?;
+    Ok(tail.share())
+}

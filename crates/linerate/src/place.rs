@@ -1,0 +1,147 @@
+//! Where data are, as a command line names it: the URL of a LUN, a volume specification, or the path of a file or block
+//! device.
+
+use std::fmt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use block::BlockDevice;
+use host::{FileDevice, FileOptions};
+use initiator::{RemoteLun, RemoteTarget, Transfer, Url, cdb};
+
+use crate::failure::Failure;
+use crate::remote;
+use crate::spec::{Layer, Spec};
+use crate::volume;
+
+/// A place, named but not yet opened.
+pub(crate) enum Place {
+    /// A LUN of a target.
+    Lun(Box<Url>),
+    /// A volume, of whatever layers.
+    Volume(Spec),
+    /// A regular file or a block device, or nothing yet.
+    Path(PathBuf),
+}
+
+/// A place in use.
+pub(crate) struct Opened {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The session that it is reached by, if it is not here.
+    target: Option<Arc<RemoteTarget>>,
+    /// What tells it from other places; nothing, if it ends with this process.
+    pub(crate) identity: Option<String>,
+}
+
+impl Place {
+    /// Reads the text of an argument. Asks for secrets if it has to.
+    pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
+        const VOLUMES: [&str; 4] = ["ram:", "file:", "delay:", "fault:"];
+        if text.contains("://") {
+            return Ok(Place::Lun(Box::new(remote::url(text)?)));
+        }
+        if VOLUMES.iter().any(|kind| text.starts_with(kind)) {
+            return text.parse().map(Place::Volume).map_err(Failure::refused);
+        }
+        Ok(Place::Path(PathBuf::from(text)))
+    }
+
+    /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
+    pub(crate) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
+        match self {
+            Place::Lun(url) => lun(url).await,
+            Place::Volume(spec) => {
+                let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
+                let device = volume::open(&spec).map_err(Failure::refused)?;
+                Ok(Opened { device, target: None, identity: volume_identity(&spec) })
+            }
+            Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
+        }
+    }
+}
+
+/// A file or block device.
+pub(crate) fn file(options: FileOptions) -> Result<Opened, Failure> {
+    let identity = file_identity(&options.path);
+    let device = FileDevice::open(options).map_err(Failure::refused)?;
+    Ok(Opened { device: Arc::new(device), target: None, identity })
+}
+
+async fn lun(url: &Url) -> Result<Opened, Failure> {
+    let lun = remote::open(url).await?;
+    let serial = serial_number(&lun).await;
+    let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
+    let target = Some(Arc::clone(lun.target()));
+    Ok(Opened { device: Arc::new(lun), target, identity })
+}
+
+/// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
+async fn serial_number(lun: &RemoteLun) -> String {
+    let transfer = Transfer::into_all_of(block::Buffer::zeroed(252));
+    let answer = lun.command(cdb::inquiry(Some(0x80), 252), transfer).await;
+    let answer = answer.ok().filter(|answer| answer.status == initiator::status::GOOD);
+    let page = answer.as_ref().and_then(|answer| answer.data.get(4..)).unwrap_or_default();
+    String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
+}
+
+fn volume_identity(spec: &Spec) -> Option<String> {
+    match &spec.layer {
+        Layer::Ram { .. } => None,
+        Layer::File { path, .. } => file_identity(path),
+        Layer::Delay { inner, .. } | Layer::Fault { inner } => volume_identity(inner),
+    }
+}
+
+/// What tells a file or block device from others. A file keeps it when it is renamed, and loses it when another takes its name.
+pub(crate) fn file_identity(path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok()?;
+    Some(match metadata.file_type().is_block_device() {
+        true => format!("block device {}", metadata.rdev()),
+        false => format!("file {} of device {}", metadata.ino(), metadata.dev()),
+    })
+}
+
+impl Opened {
+    /// Says good-bye, so that a target need not find out by itself.
+    pub(crate) async fn close(&self) {
+        if let Some(target) = &self.target {
+            target.close().await;
+        }
+    }
+}
+
+/// Without the user: who logs in is nobody else's business.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Lun(url) => write!(f, "iscsi://{}/{}/{}", url.portal, url.target, url.lun),
+            Place::Volume(spec) => spec.fmt(f),
+            Place::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        Place::parse(text).unwrap_or_else(|failure| panic!("{failure}")).to_string()
+    }
+
+    #[test]
+    fn a_place_is_a_url_a_volume_or_a_path() {
+        assert!(matches!(Place::parse("iscsi://san1/iqn.x/3"), Ok(Place::Lun(_))));
+        assert!(matches!(Place::parse("ram:1MiB"), Ok(Place::Volume(_))));
+        assert!(matches!(Place::parse("disk.img"), Ok(Place::Path(_))));
+        assert!(matches!(Place::parse("./ram:1MiB"), Ok(Place::Path(_))));
+        assert!(Place::parse("isci://san1/iqn.x/3").is_err());
+        assert!(Place::parse("ram:1G").is_err());
+    }
+
+    #[test]
+    fn a_url_is_shown_without_options() {
+        assert_eq!(shown("iscsi://san1/iqn.x/3?connections=4"), "iscsi://san1:3260/iqn.x/3");
+    }
+}
