@@ -58,11 +58,26 @@ enum Command {
 
 impl Command {
     fn uses_targets(&self) -> bool {
-        match self {
-            Command::Serve(_) | Command::Sessions(_) | Command::Fault(_) => false,
-            Command::Completions(_) | Command::Man(_) => false,
-            _ => true,
-        }
+        !matches!(
+            self,
+            Command::Serve(_)
+                | Command::Sessions(_)
+                | Command::Fault(_)
+                | Command::Detach(_)
+                | Command::Attachments(_)
+                | Command::Completions(_)
+                | Command::Man(_)
+        )
+    }
+
+    /// Whether another process does the work, with the same arguments.
+    fn is_handed_on(&self) -> bool {
+        matches!(self, Command::Attach(arguments) if arguments.goes_into_background())
+    }
+
+    /// Whether it ends in good order when a signal asks for that.
+    fn sees_to_signals(&self) -> bool {
+        matches!(self, Command::Attach(_))
     }
 }
 
@@ -73,8 +88,13 @@ impl Arguments {
         if !self.command.uses_targets() {
             return Err(Failure::refused("--record is for commands that connect to a target"));
         }
+        if self.command.is_handed_on() {
+            return self.carry_out();
+        }
         let file = RecordFile::create(&path)?;
-        file.write_when_interrupted()?;
+        if !self.command.sees_to_signals() {
+            file.write_when_interrupted()?;
+        }
         let outcome = self.carry_out();
         let written = file.write();
         outcome.and_then(|code| written.map(|()| code))

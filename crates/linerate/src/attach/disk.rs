@@ -242,8 +242,8 @@ impl Span {
 mod tests {
     use std::future::Future;
 
-    use block::BlockSize;
-    use host::{Epoll, EpollOptions, RamDevice, RamOptions};
+    use block::{BlockSize, Fault, FaultControl};
+    use host::{Epoll, EpollOptions, RamDevice, RamOptions, ReactorClock};
 
     use super::*;
 
@@ -338,6 +338,25 @@ mod tests {
             let write = disk.write(0, bytes(1, 1), Durability::Cached).await;
             assert_eq!(write, Err(DeviceError::ReadOnly));
             assert_eq!(disk.clear(0, 1, Clearing::Zero).await, Err(DeviceError::ReadOnly));
+        });
+    }
+
+    #[test]
+    fn a_flush_that_failed_is_still_to_be_done() {
+        let faults = FaultControl::default();
+        let device = Fault::new(disk().device, Arc::new(ReactorClock), faults.clone());
+        let disk = Disk::new(Arc::new(device), None, false);
+        wait(async {
+            disk.flush_if_written().await.expect("nothing to do");
+            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            faults.fail(DeviceError::NotReady);
+            assert_eq!(disk.flush_if_written().await, Err(DeviceError::NotReady));
+            assert_eq!(disk.flush_if_written().await, Err(DeviceError::NotReady));
+            faults.pass();
+            let before = faults.counts().passed;
+            disk.flush_if_written().await.expect("done");
+            disk.flush_if_written().await.expect("nothing to do");
+            assert_eq!(faults.counts().passed, before + 1);
         });
     }
 

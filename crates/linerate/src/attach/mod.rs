@@ -66,7 +66,7 @@ pub(crate) struct AttachArguments {
 
 /// Carries the command out.
 pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
-    if !arguments.foreground && !background::is_this() {
+    if arguments.goes_into_background() {
         return background::start();
     }
     let volume = Volume::parse(&arguments.volume)?;
@@ -107,6 +107,11 @@ async fn attach(
 }
 
 impl AttachArguments {
+    /// Whether this process only starts the one that does the work.
+    pub(crate) fn goes_into_background(&self) -> bool {
+        !self.foreground && !background::is_this()
+    }
+
     fn record(&self, volume: &Volume, place: &Place, disk: &Disk, records: &Path) -> Record {
         let pid = std::process::id();
         Record {

@@ -7,6 +7,8 @@
 //! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to tell a fault of the test from one of ours.
 
 mod access;
+mod attach;
+mod attach_disk;
 mod capture;
 mod clients;
 mod crash;

@@ -1,0 +1,368 @@
+//! `linerate attach`: a LUN as a file. Needs root (or a FUSE that lets others mount) and /dev/fuse.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::capture::tell;
+use crate::program::{Ended, ended_within, installed, run_command, write_patterned_file};
+use crate::remote::{attached, in_a_world, reserve_out};
+use crate::server::{Server, free_port};
+
+/// Whether FUSE can be used here; says why not, as the reason for doing nothing.
+pub(crate) fn possible() -> bool {
+    let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    match fuse {
+        Err(error) => eprintln!("skipped: /dev/fuse: {error}"),
+        Ok(_) if !is_root() => eprintln!("skipped: only root mounts without fusermount3"),
+        Ok(_) => return true,
+    }
+    false
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// Something attached; it is gone with the value, whatever becomes of the test.
+pub(crate) struct Attached {
+    folder: TempDir,
+}
+
+impl Attached {
+    pub(crate) fn to(volume: &str) -> Attached {
+        Attached::with(&[volume])
+    }
+
+    /// Arguments, before the path.
+    fn with(arguments: &[&str]) -> Attached {
+        let attached = Attached { folder: TempDir::new().expect("a temporary folder") };
+        attach(arguments, &attached.path()).expect_success();
+        attached
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    pub(crate) fn detach(&self) -> Ended {
+        linerate(&["detach", text(&self.path())])
+    }
+
+    /// The record that `attachments` prints.
+    fn record(&self) -> Value {
+        let all = linerate(&["attachments", "--json"]).expect_success();
+        let all: Vec<Value> = serde_json::from_str(&all).expect("JSON");
+        let path = self.path();
+        let here = |record: &Value| record["path"].as_str().map(Path::new) == Some(&path);
+        all.into_iter().find(here).expect("a record")
+    }
+
+    /// What the process behind the file has logged.
+    pub(crate) fn log(&self) -> String {
+        let log = self.record()["log"].as_str().expect("a log").to_owned();
+        fs::read_to_string(log).expect("readable")
+    }
+
+    fn pid(&self) -> String {
+        self.record()["pid"].to_string()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = linerate(&["detach", "--force", text(&self.path())]); // most tests have done it
+    }
+}
+
+pub(crate) fn linerate(arguments: &[&str]) -> Ended {
+    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
+}
+
+fn attach(arguments: &[&str], path: &Path) -> Ended {
+    linerate(&[&["attach"], arguments, &[text(path)]].concat())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).expect("the file")
+}
+
+fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
+    outcome.expect_err("an error").raw_os_error().expect("of the system")
+}
+
+fn kill(signal: &str, pid: &str) {
+    let killed = Command::new("kill").args([signal, pid]).status();
+    assert!(killed.is_ok_and(|status| status.success()), "cannot send {signal}");
+}
+
+/// Waits for something that another process does, which nothing announces.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const EPERM: i32 = 1;
+const ENXIO: i32 = 6;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const ENOTCONN: i32 = 107;
+
+#[test]
+fn any_bytes_are_written_and_read_and_are_in_the_image() {
+    if !possible() {
+        return;
+    }
+    let server = Server::serving(&["disk=file:{state}/disk.img?size=64MiB&block=4096"]);
+    let attached = Attached::to(&server.url("disk"));
+    let pattern = server.state().join("pattern");
+    write_patterned_file(&pattern, 5_000_000);
+    let pattern = fs::read(pattern).expect("written");
+    let file = open(&attached.path());
+    for (at, piece) in pattern.chunks(1_234_567).enumerate() {
+        file.write_all_at(piece, 777 + at as u64 * 1_234_567).expect("written");
+    }
+    file.sync_data().expect("on stable storage");
+    let mut back = vec![0; pattern.len()];
+    file.read_exact_at(&mut back, 777).expect("read");
+    assert!(back == pattern);
+    drop(file);
+    attached.detach().expect_success();
+    let image = fs::read(server.state().join("disk.img")).expect("the image");
+    assert!(image[777..777 + pattern.len()] == pattern[..]);
+    assert!(!attached.path().exists(), "the file was made by attach");
+}
+
+#[test]
+fn a_file_has_the_size_of_its_disk_and_keeps_it() {
+    if !possible() {
+        return;
+    }
+    let attached = Attached::to("ram:1MiB");
+    let file = open(&attached.path());
+    assert_eq!(file.metadata().expect("there").len(), 1 << 20);
+    assert_eq!(file.write_at(&[1; 20], (1 << 20) - 10).expect("a short write"), 10);
+    assert_eq!(errno(file.write_at(&[1], 1 << 20)), ENOSPC);
+    assert_eq!(file.read_at(&mut [0; 20], (1 << 20) - 10).expect("a short read"), 10);
+    assert_eq!(errno(file.set_len(5)), EPERM);
+    file.set_len(1 << 20).expect("no change");
+    assert_eq!(errno(OpenOptions::new().write(true).truncate(true).open(attached.path())), EPERM);
+}
+
+#[test]
+fn holes_are_punched_and_found() {
+    use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+    if !possible() {
+        return;
+    }
+    let server = Server::serving(&["disk=file:{state}/disk.img?size=64MiB"]);
+    let attached = Attached::to(&server.url("disk"));
+    let file = open(&attached.path());
+    assert_eq!(seek(&file, SeekFrom::Data(0)).map_err(|error| error.raw_os_error()), Err(ENXIO));
+    file.write_all_at(&vec![7; 4 << 20], 8 << 20).expect("written");
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(8 << 20));
+    assert_eq!(seek(&file, SeekFrom::Hole(8 << 20)), Ok(12 << 20));
+    let taken = || fs::metadata(server.state().join("disk.img")).expect("the image").blocks() * 512;
+    assert!(taken() >= 4 << 20);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, punch, 8 << 20, 4 << 20).expect("punched");
+    assert!(taken() < 1 << 20, "the space is the server's again");
+    fallocate(&file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 100, 10_000).expect("zeroed");
+    let mut bytes = vec![1; 12 << 20];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    assert!(bytes.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn what_is_attached_read_only_cannot_be_written() {
+    if !possible() {
+        return;
+    }
+    for arguments in [&["--read-only", "ram:1MiB"][..], &["ram:1MiB?readonly"]] {
+        let attached = Attached::with(arguments);
+        assert_eq!(errno(OpenOptions::new().write(true).open(attached.path())), EROFS);
+        let mut byte = [1];
+        File::open(attached.path()).and_then(|mut file| file.read_exact(&mut byte)).expect("read");
+        assert_eq!(byte, [0]);
+    }
+}
+
+#[test]
+fn a_lun_that_another_initiator_has_reserved_is_refused() {
+    const RESERVED: i32 = 7;
+    const REGISTER: u8 = 0;
+    const RESERVE: u8 = 1;
+    const RELEASE: u8 = 2;
+    const WRITE_EXCLUSIVE: u8 = 1;
+    const EXCLUSIVE_ACCESS: u8 = 3;
+    if !possible() {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    in_a_world(async {
+        let holder = attached(&url).await;
+        reserve_out(&holder, REGISTER, 0, 0, 0xabc).await;
+        reserve_out(&holder, RESERVE, EXCLUSIVE_ACCESS, 0xabc, 0).await;
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().join("disk");
+        for arguments in [&[&*url][..], &[&*url, "--read-only"]] {
+            let ended = attach(arguments, &path);
+            assert_eq!(ended.status.code(), Some(RESERVED));
+            let said = ended.expect_failure();
+            assert!(said.contains("exclusive-access, key 0x0000000000000abc, held by iqn."), "{said}");
+        }
+        reserve_out(&holder, RELEASE, EXCLUSIVE_ACCESS, 0xabc, 0).await;
+        reserve_out(&holder, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await;
+        let said = attach(&[&url], &path).expect_failure();
+        assert!(said.contains("write-exclusive, key") && said.contains("--read-only is possible"), "{said}");
+        assert!(!path.exists(), "nothing is left behind");
+        drop(Attached::with(&["--read-only", &url]));
+    });
+}
+
+#[test]
+fn what_cannot_be_attached_says_why_and_leaves_nothing() {
+    const REFUSED: i32 = 2;
+    const UNREACHABLE: i32 = 3;
+    if !possible() {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("disk");
+    let nobody = format!("iscsi://127.0.0.1:{}/iqn.2026-01.com.example:disk/0", free_port());
+    let ended = attach(&[&nobody], &path);
+    assert_eq!(ended.status.code(), Some(UNREACHABLE), "{}", ended.said);
+    assert_eq!(attach(&["iscsi://host:x/iqn.x:y/0"], &path).status.code(), Some(REFUSED));
+    let ended = attach(&["ram:1MiB"], folder.path());
+    assert_eq!(ended.status.code(), Some(REFUSED));
+    assert!(ended.said.contains("a directory; name a file within it"), "{}", ended.said);
+    assert!(!path.exists());
+    let said = linerate(&["detach", text(&path)]).expect_failure();
+    assert!(said.contains("nothing is attached there"), "{said}");
+}
+
+#[test]
+fn detaching_waits_for_users_and_names_them() {
+    if !possible() {
+        return;
+    }
+    let attached = Attached::to("ram:1MiB");
+    let file = open(&attached.path());
+    let said = attached.detach().expect_failure();
+    let this = format!("it is in use, by process {}", std::process::id());
+    assert!(said.contains(&this), "{said}");
+    file.write_all_at(&[1], 0).expect("still there");
+    let taken = attach(&["ram:1MiB"], &attached.path()).expect_failure();
+    assert!(taken.contains("something is attached there"), "{taken}");
+    drop(file);
+    attached.detach().expect_success();
+}
+
+#[test]
+fn a_lazy_detach_leaves_the_file_to_its_users() {
+    if !possible() {
+        return;
+    }
+    let attached = Attached::to("ram:1MiB");
+    let file = open(&attached.path());
+    let pid = attached.pid();
+    linerate(&["detach", "--lazy", text(&attached.path())]).expect_success();
+    file.write_all_at(&[1], 0).expect("still served");
+    drop(file);
+    until("its end", || !Path::new("/proc").join(&pid).exists());
+    assert!(!attached.path().exists());
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
+    if !possible() {
+        return;
+    }
+    let attached = Attached::to("ram:1MiB");
+    let kill_it = || {
+        let (pid, path) = (attached.pid(), attached.path());
+        kill("-KILL", &pid);
+        until("a dead mount", || File::open(&path).is_err());
+        assert_eq!(errno(fs::metadata(path)), ENOTCONN);
+    };
+    kill_it();
+    let listed = linerate(&["attachments"]).expect_success();
+    assert!(listed.contains("its process was killed; detach it"), "{listed}");
+    attached.detach().expect_success();
+    assert!(!attached.path().exists());
+    attach(&["ram:1MiB"], &attached.path()).expect_success();
+    kill_it();
+    attach(&["ram:1MiB"], &attached.path()).expect_success();
+    open(&attached.path()).write_all_at(&[1], 0).expect("it works");
+    attached.detach().expect_success();
+    assert!(!attached.path().exists());
+}
+
+#[test]
+fn sigterm_detaches_unless_somebody_uses_it() {
+    if !possible() {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("disk");
+    let mut foreground = Command::new(env!("CARGO_BIN_EXE_linerate"))
+        .args(["attach", "--foreground", "ram:1MiB", text(&path)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the linerate binary");
+    until("a file", || fs::metadata(&path).is_ok_and(|file| file.len() == 1 << 20));
+    let file = open(&path);
+    kill("-TERM", &foreground.id().to_string());
+    let mut said = [0; 400];
+    let length = foreground.stderr.as_mut().expect("a pipe").read(&mut said).expect("a line");
+    let said = String::from_utf8_lossy(&said[..length]).into_owned();
+    assert!(said.contains("stays attached"), "{said}");
+    file.write_all_at(&[1], 0).expect("still served");
+    kill("-TERM", &foreground.id().to_string());
+    until("its leaving the tree", || fs::metadata(&path).is_ok_and(|file| file.len() == 0));
+    file.write_all_at(&[1], 0).expect("still served");
+    drop(file);
+    let status = ended_within(&mut foreground, Duration::from_secs(10)).expect("an end");
+    assert!(status.success() && !path.exists());
+}
+
+#[test]
+fn what_programs_want_to_be_stable_is_stable_at_the_target() {
+    const O_DSYNC: i32 = 0o10000;
+    if !possible() || !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=file:{state}/disk.img?size=1MiB"]);
+    let recording = server.state().join("recording.pcapng");
+    let attached = Attached::with(&["--record", text(&recording), &server.url("disk")]);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).custom_flags(O_DSYNC).open(attached.path()).expect("the file");
+    file.write_all_at(&[1; 512], 512).expect("written");
+    drop(file);
+    let file = open(&attached.path());
+    file.write_all_at(&[2; 512], 1024).expect("written");
+    file.sync_data().expect("flushed");
+    drop(file);
+    attached.detach().expect_success();
+    let said =
+        |filter: &str| tell(&recording, "1-65535", &["-Y", filter, "-T", "fields", "-e", "frame.number"]);
+    let count = |filter: &str| said(filter).lines().filter(|line| line.parse::<u32>().is_ok()).count();
+    assert_eq!(count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 1"), 1, "WRITE(16) with FUA");
+    assert_eq!(count("scsi_sbc.opcode == 0x8a && scsi_sbc.fua == 0"), 1, "WRITE(16) without");
+    assert!(count("scsi_sbc.opcode == 0x35 || scsi_sbc.opcode == 0x91") >= 1, "SYNCHRONIZE CACHE");
+}

@@ -1,0 +1,184 @@
+//! A file of `linerate attach` under a loop device, with a file system on it, worked hard, while the target is killed.
+//! Needs root, /dev/fuse and loop devices.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::attach::{Attached, possible, until};
+use crate::program::{ended_within, installed, run, run_command};
+use crate::server::Server;
+
+/// Whether a file can become a mounted disk here.
+fn loops_possible(programs: &[&str]) -> bool {
+    if !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: there are no loop devices");
+        return false;
+    }
+    possible() && installed(&["losetup", "mount", "umount"]) && installed(programs)
+}
+
+/// A loop device; it is gone with the value.
+struct Loop {
+    device: String,
+}
+
+impl Loop {
+    fn over(file: &Path, options: &[&str]) -> Loop {
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]).args(options).arg(file);
+        Loop { device: run_command(&mut command).expect_success().trim().to_owned() }
+    }
+
+    /// Bytes that were written to it, as the kernel counts them.
+    fn written_bytes(&self) -> u64 {
+        let name = self.device.trim_start_matches("/dev/");
+        let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).expect("a block device");
+        let sectors = stat.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+        sectors.expect("a number") * 512
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["--detach", &self.device]);
+    }
+}
+
+/// A mounted file system; it is unmounted with the value.
+struct Mounted {
+    folder: TempDir,
+}
+
+impl Mounted {
+    fn new(device: &Loop) -> Mounted {
+        let mounted = Mounted { folder: TempDir::new().expect("a temporary folder") };
+        run("mount", &[Path::new(&device.device), mounted.path()]).expect_success();
+        mounted
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmounted = run("umount", &[self.path()]).status.success();
+        if !unmounted {
+            let _ = run("umount", &[Path::new("--lazy"), self.path()]);
+        }
+    }
+}
+
+/// fio, which writes a file at random and then reads it back and verifies every block.
+fn fio(folder: &Path) -> Child {
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=verified", "--rw=randwrite", "--bs=4k-64k", "--size=192M", "--ioengine=libaio"])
+        .args(["--iodepth=16", "--direct=1", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"])
+        .args(["--fsync=512", "--randseed=7"])
+        .arg(format!("--directory={}", folder.display()))
+        .arg(format!("--output={}", folder.join("fio.out").display()))
+        .stdin(Stdio::null());
+    command.spawn().expect("fio")
+}
+
+fn expect_verified(mut fio: Child, folder: &Path) {
+    let status = ended_within(&mut fio, Duration::from_secs(55)).expect("fio ends");
+    let said = fs::read_to_string(folder.join("fio.out")).unwrap_or_default();
+    assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
+}
+
+fn bonnie(folder: &Path) {
+    let folder = folder.display().to_string();
+    let arguments = ["-d", &folder, "-s", "64", "-r", "0", "-n", "1", "-u", "root", "-q"];
+    run("bonnie++", &arguments).expect_success();
+}
+
+/// The file system that `mkfs` makes goes on, and what fio has written is there, while the target is killed and comes
+/// back.
+fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: &[&str]) {
+    let Some((program, arguments)) = mkfs.split_first() else { return };
+    if !loops_possible(&[program, "fio", "bonnie++"]) {
+        return;
+    }
+    let mut server = Server::serving(&[volume]);
+    let attached = Attached::to(&format!("{}?congestion=cubic", server.url("disk")));
+    let device = Loop::over(&attached.path(), loop_options);
+    run(program, &[arguments, &[&device.device]].concat()).expect_success();
+    let mounted = Mounted::new(&device);
+    let before = device.written_bytes();
+    let fio = fio(mounted.path());
+    until("writing", || device.written_bytes() > before + (48 << 20));
+    server.kill();
+    server.restart();
+    expect_verified(fio, mounted.path());
+    let log = attached.log();
+    assert!(log.contains("the session is back after"), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+    bonnie(mounted.path());
+    drop(mounted);
+    drop(device);
+    attached.detach().expect_success();
+}
+
+#[test]
+fn ext4_outlives_its_target() {
+    a_file_system_outlives_its_target("disk=file:{state}/disk.img?size=512MiB", &[], &["mkfs.ext4", "-q"]);
+}
+
+#[test]
+fn xfs_outlives_its_target() {
+    a_file_system_outlives_its_target(
+        "disk=file:{state}/disk.img?size=512MiB&block=4096",
+        &["--sector-size", "4096"],
+        &["mkfs.xfs", "-q"],
+    );
+}
+
+#[test]
+fn blocks_that_a_file_system_frees_are_free_at_the_target() {
+    if !loops_possible(&["mkfs.ext4", "fstrim"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=file:{state}/disk.img?size=256MiB"]);
+    let attached = Attached::to(&server.url("disk"));
+    let device = Loop::over(&attached.path(), &[]);
+    run("mkfs.ext4", &["-q", &device.device]).expect_success();
+    let mounted = Mounted::new(&device);
+    let taken = || {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(server.state().join("disk.img")).expect("the image").blocks() * 512
+    };
+    let empty = taken();
+    let file: PathBuf = mounted.path().join("file");
+    fs::write(&file, vec![7; 64 << 20]).and_then(|()| fs::File::open(&file)?.sync_all()).expect("written");
+    assert!(taken() > empty + (60 << 20));
+    fs::remove_file(&file).expect("removed");
+    run("sync", &["-f", &mounted.path().display().to_string()]).expect_success();
+    run("fstrim", &[mounted.path()]).expect_success();
+    assert!(taken() < empty + (20 << 20), "{} bytes more than before", taken() - empty);
+}
+
+#[test]
+fn a_disk_in_use_says_by_what() {
+    if !loops_possible(&["mkfs.ext4"]) {
+        return;
+    }
+    let attached = Attached::to("ram:64MiB");
+    let device = Loop::over(&attached.path(), &[]);
+    run("mkfs.ext4", &["-q", &device.device]).expect_success();
+    let mounted = Mounted::new(&device);
+    let said = attached.detach().expect_failure();
+    let expected = format!(
+        "stays attached: it is in use, by {}, mounted at {} (losetup -d {} ends that)",
+        device.device,
+        mounted.path().display(),
+        device.device
+    );
+    assert!(said.contains(&expected), "{said}");
+}
