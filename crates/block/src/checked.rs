@@ -279,6 +279,10 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         })
     }
 
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.inner.refresh()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let loose = std::mem::take(&mut self.model().loose);

@@ -60,6 +60,10 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
         self.after(move |inner| inner.allocation(extent, runs_max))
     }
 
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.inner.refresh()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         self.inner.quiesced()
     }

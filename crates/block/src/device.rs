@@ -102,6 +102,12 @@ pub trait BlockDevice: Send + Sync {
     /// gaps, covering the extent or its beginning.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>>;
 
+    /// Looks whether the medium has grown; [`BlockDevice::geometry`] tells it afterwards. Devices whose size nobody
+    /// else changes have nothing to look at.
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Ends once no request that was dropped before this call can touch the medium any more.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
@@ -148,6 +154,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         (**self).allocation(extent, runs_max)
+    }
+
+    fn refresh(&self) -> Pending<'_, ()> {
+        (**self).refresh()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

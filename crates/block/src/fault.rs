@@ -335,6 +335,10 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
         })
     }
 
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.inner.refresh()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.control.shared.released(&Request { kind: Requests::All, extent: None }).await;

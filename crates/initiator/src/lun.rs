@@ -89,14 +89,6 @@ impl RemoteLun {
         self.target.close().await;
     }
 
-    /// Asks the LUN whether anything is new, as targets tell only who asks: after this, the geometry is what it is
-    /// now.
-    pub async fn refresh(&self) -> Result<(), DeviceError> {
-        let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-        let what = What { extent: all, writing: false };
-        self.carry_out(what, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
-    }
-
     /// Sends a command until it is carried out, or until it is certain that it will not be.
     ///
     /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
@@ -343,6 +335,15 @@ impl BlockDevice for RemoteLun {
             let Transfer::In { buffer, .. } = done.transfer else { return Ok(mapped) };
             let runs = runs(buffer.get(..done.status.in_bytes).unwrap_or_default(), extent);
             Ok(if runs.is_empty() { mapped } else { runs })
+        })
+    }
+
+    /// Targets tell only who asks: any command will do, and the answer may be that the capacity has changed.
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
+            let what = What { extent: all, writing: false };
+            self.carry_out(what, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
         })
     }
 

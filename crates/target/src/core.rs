@@ -17,6 +17,7 @@ use scsi::{LogicalUnit, NexusId};
 use crate::admission::Admitted;
 use crate::budget::Budget;
 use crate::connection::Connection;
+use crate::growth;
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::listener;
 use crate::management::{self, Spared, Whose};
@@ -70,7 +71,10 @@ impl Core {
         let local = Rc::new(Local { index, server, sessions, scratch: Rc::new(scratch), memory });
         if index == 0 {
             match listener::bind(&local) {
-                Ok(addresses) => drop(bound.send(Ok(addresses))),
+                Ok(addresses) => {
+                    growth::watch(local.server.config.units());
+                    drop(bound.send(Ok(addresses)));
+                }
                 Err(error) => {
                     drop(bound.send(Err(error)));
                     return true; // nothing was served

@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`ServerConfig`] (what is served), `server` and `core` (the threads and what they share),
 //! `listener` and `admission` (how a connection gets in), `connection`, `inbox` and `outbox` (its bytes),
-//! `session` and `luns` (its commands), `management` (how commands end otherwise).
+//! `session` and `luns` (its commands), `management` (how commands end otherwise),
+//! `growth` (volumes that become larger).
 
 mod access;
 mod admission;
@@ -15,6 +16,7 @@ mod config;
 mod connection;
 mod core;
 mod directory;
+mod growth;
 mod inbox;
 mod link;
 mod listener;

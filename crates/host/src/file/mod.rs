@@ -59,7 +59,7 @@ impl FileOptions {
 pub struct FileDevice {
     file: AsyncFile,
     options: FileOptions,
-    /// Grows with the file, unless the options fix it.
+    /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
     kind: Kind,
     flush_failed: AtomicBool,
@@ -78,18 +78,6 @@ struct Kind {
 }
 
 impl FileDevice {
-    /// Looks at the file's size again; true if the volume has grown. One that was given a size keeps it, and
-    /// none ever shrinks: blocks that are gone fail instead.
-    pub async fn refresh(&self) -> Result<bool, DeviceError> {
-        if self.options.bytes.is_some() {
-            return Ok(false);
-        }
-        let found = self.file.blocking(open::size).await;
-        let bytes = found.map_err(|error| failure::told(&error, Verb::Inspect, Lba(0)))?;
-        let blocks = bytes >> self.options.block_size.shift();
-        Ok(self.blocks.fetch_max(blocks, Ordering::Relaxed) < blocks)
-    }
-
     /// How many operations go on though their requests were dropped.
     pub fn orphans(&self) -> usize {
         self.file.orphans()
@@ -263,6 +251,17 @@ impl BlockDevice for FileDevice {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(self.runs(extent, runs_max))
+    }
+
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            if self.options.bytes.is_none() {
+                let found = self.file.blocking(open::size).await;
+                let bytes = found.map_err(|error| failure::told(&error, Verb::Inspect, Lba(0)))?;
+                self.blocks.fetch_max(bytes >> self.options.block_size.shift(), Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

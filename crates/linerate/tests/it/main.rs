@@ -16,6 +16,7 @@ mod discovery;
 mod ending;
 mod exit_codes;
 mod foreign;
+mod growth;
 mod hostile;
 mod hung;
 mod kept;

@@ -1,0 +1,36 @@
+//! Volumes that grow while they are served.
+//!
+//! Nobody is told when a file grows, so it is looked at. Initiators hear of it as the unit attention CAPACITY DATA
+//! HAS CHANGED, and find the new size in the next READ CAPACITY (SBC-3 4.10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scsi::LogicalUnit;
+
+/// Whoever has grown a volume waits for it; whoever has not pays one look at a file.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks at all units for as long as the server runs, each by itself: one that hangs keeps no other from growing.
+pub(crate) fn watch(units: Vec<Arc<LogicalUnit>>) {
+    for unit in units {
+        drop(reactor::spawn(watch_one(unit)));
+    }
+}
+
+async fn watch_one(unit: Arc<LogicalUnit>) {
+    let mut known = unit.device().geometry().blocks;
+    loop {
+        reactor::sleep(LOOK).await;
+        if let Err(error) = unit.device().refresh().await {
+            // What uses the volume will fail, and say so; its size stays what it was.
+            tracing::debug!(unit = unit.identity().serial(), %error, "cannot look at the size");
+        }
+        let blocks = unit.device().geometry().blocks;
+        if blocks > known {
+            tracing::info!(unit = unit.identity().serial(), blocks = blocks.0, "the volume has grown");
+            unit.capacity_changed();
+            known = blocks;
+        }
+    }
+}
