@@ -13,6 +13,7 @@ use crate::copy::{self, CopyArguments};
 use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
+use crate::info::{self, InfoArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
@@ -47,6 +48,7 @@ enum Command {
     Bench(Box<BenchArguments>),
     Prove(ProveArguments),
     Discover(DiscoverArguments),
+    Info(InfoArguments),
     Copy(Box<CopyArguments>),
     Scsi(ScsiArguments),
     Attach(AttachArguments),
@@ -115,6 +117,7 @@ impl Arguments {
             Command::Bench(arguments) => return bench_command::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Info(arguments) => info::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),

@@ -105,6 +105,11 @@ impl Failure {
         self
     }
 
+    /// Whether it is worth trying another way to the same target.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.kind == Kind::Unreachable
+    }
+
     /// Says so on standard error.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("linerate: {self}");

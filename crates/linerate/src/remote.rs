@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use host::{Epoll, EpollOptions};
-use initiator::{Portal, RemoteLun, RemoteTarget, SettingError, Settings, Url, UrlError, UrlProblem};
+use initiator::verbs::LunAddress;
+use initiator::{Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url, UrlError, UrlProblem};
 use iscsi::chap::{Credentials, Secret};
 use zeroize::Zeroizing;
 
@@ -65,6 +66,17 @@ pub(crate) async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 pub(crate) async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     Ok(initiator::open_target(&url.portal, &url.target, &url.settings, random).await?)
 }
+
+/// A unit as a disk, which it must be if there are blocks to look at.
+pub(crate) async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
+    match LunAddress::of(unit.lun()) {
+        LunAddress::Number(number) if number <= LUN_MAX => Ok(unit.target().lun(number as u16).await?),
+        other => Err(Failure::failed(format!("LUN {other} cannot be used as a disk"))),
+    }
+}
+
+/// As in URLs: what flat space addressing can say (SAM-5 4.7.7.4).
+const LUN_MAX: u64 = 16_383;
 
 /// Does the work in a world of this thread, from which sessions are made.
 pub(crate) fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -54,6 +54,11 @@ impl Inquiry {
         })
     }
 
+    /// Whether it is read and written by blocks: a disk, or optical memory that works like one (SPC-4 table 142).
+    pub fn is_disk(&self) -> bool {
+        matches!(self.device_type, 0x00 | 0x07)
+    }
+
     /// Whether something answers at this address.
     pub fn is_there(&self) -> bool {
         self.qualifier == 0

@@ -1,6 +1,7 @@
-//! `linerate discover`: which targets a portal has, where they can be reached.
+//! `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them.
 
 mod report;
+mod visit;
 
 use self::report::Report;
 use crate::failure::Failure;
@@ -13,18 +14,27 @@ pub(crate) struct DiscoverArguments {
     /// Whom to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[user@]host[:port][?key=value&...]
     #[arg(value_name = "HOST")]
     portal: String,
+    /// Log in to each target and list its LUNs
+    #[arg(long)]
+    luns: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the command.
+/// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
     let (portal, settings) = remote::portal(&arguments.portal)?;
-    let report = remote::run(async {
+    let (report, looked) = remote::run(async {
         let found = initiator::discover(&portal, &settings, remote::random).await?;
-        Ok(Report::new(&portal, found))
+        let mut report = Report::new(&portal, found);
+        let mut looked = Ok(());
+        let wanted = report.targets.iter_mut().filter(|_| arguments.luns);
+        for target in wanted {
+            looked = looked.and(visit::look(target, &settings).await);
+        }
+        Ok((report, looked))
     })?;
     say(&if arguments.json { report.json()? } else { report.text() });
-    Ok(())
+    looked
 }

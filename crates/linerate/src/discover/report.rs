@@ -35,7 +35,8 @@ pub(super) struct Gate {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Lun {
-    pub(super) lun: u64,
+    /// As people number it.
+    pub(super) lun: String,
     /// In words: `disk`, `tape` and so on.
     pub(super) device_type: String,
     pub(super) vendor: String,
@@ -166,6 +167,7 @@ iqn.x:a
     #[test]
     fn luns_stand_in_columns() {
         let disk = Lun {
+            lun: "0".to_owned(),
             vendor: "LINERATE".to_owned(),
             product: "vm1".to_owned(),
             revision: "0001".to_owned(),
@@ -174,7 +176,7 @@ iqn.x:a
             thin: Some(true),
             ..Lun::default()
         };
-        let controller = Lun { lun: 12, device_type: "controller".to_owned(), ..Lun::default() };
+        let controller = Lun { lun: "12".to_owned(), device_type: "controller".to_owned(), ..Lun::default() };
         let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
         let mut report = Report::new(&portal(), vec![found]);
         report.targets[0].luns = Some(vec![disk, controller]);

@@ -1,12 +1,13 @@
 //! INQUIRY: the standard data and the pages of vital product data.
 
 use initiator::Unit;
-use initiator::verbs::{Inquiry, Vpd, VpdContent, device_type, page_name};
-use serde_json::{Value, json};
+use initiator::verbs::{Inquiry, device_type};
+use serde_json::json;
 
-use super::answer::{Answer, dump, fields, fields_text, hex, words};
+use super::answer::Answer;
 use super::unit::AskArguments;
 use crate::failure::{Failure, Kind};
+use crate::page;
 use crate::table::pairs;
 
 #[derive(Debug, clap::Args)]
@@ -20,18 +21,11 @@ pub(super) struct VpdArguments {
     #[command(flatten)]
     ask: AskArguments,
     /// The page by its hexadecimal number, such as 83; the list of them if not given
-    #[arg(value_name = "PAGE", value_parser = page)]
+    #[arg(value_name = "PAGE", value_parser = page::code)]
     page: Option<u8>,
     /// Print its bytes too
     #[arg(long)]
     hex: bool,
-}
-
-/// `83`, `0x83` or `83h`, as people and standards write it.
-pub(crate) fn page(text: &str) -> Result<u8, String> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
-    u8::from_str_radix(digits, 16)
-        .map_err(|_| format!("{text:?} is no page; write two hexadecimal digits such as b0"))
 }
 
 pub(super) fn inquiry(asked: &InquiryArguments) -> Result<(), Failure> {
@@ -88,54 +82,7 @@ fn alua(target_port_groups: u8) -> &'static str {
 pub(super) fn vpd(asked: &VpdArguments) -> Result<(), Failure> {
     asked.ask.ask(async |unit| {
         let page = unit.vpd(asked.page.unwrap_or(0)).await?;
-        let bytes = if asked.hex { format!("\n{}", dump(&page.bytes)) } else { String::new() };
-        Ok(Answer::new(format!("{}{bytes}", text(&page)), json(&page)))
+        let bytes = if asked.hex { format!("\n{}", page::dump(&page.bytes)) } else { String::new() };
+        Ok(Answer::new(format!("{}{bytes}", page::text(&page)), page::to_json(&page)))
     })
-}
-
-/// Numbers in columns; everything else has words of its own.
-pub(crate) fn text(page: &Vpd) -> String {
-    let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
-    format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
-}
-
-/// A page, by what kind of thing is in it.
-pub(crate) fn json(page: &Vpd) -> Value {
-    let (kind, content) = match &page.content {
-        VpdContent::Pages(pages) => {
-            ("pages", pages.iter().map(|code| json!(format!("{code:02x}"))).collect())
-        }
-        VpdContent::SerialNumber(serial) => ("serial_number", json!(serial)),
-        VpdContent::Designators(designators) => ("designators", words(designators)),
-        VpdContent::ModePagePolicies(policies) => ("policies", words(policies)),
-        VpdContent::Ports(ports) => {
-            let port = |port: &initiator::verbs::Port| {
-                json!({
-                    "relative_port": port.relative,
-                    "initiator": port.initiator.as_ref().map(ToString::to_string),
-                    "designators": words(&port.designators),
-                })
-            };
-            ("ports", ports.iter().map(port).collect())
-        }
-        VpdContent::Fields(all) => ("fields", fields(all)),
-        VpdContent::Bytes(_) => ("unknown", Value::Null),
-    };
-    json!({
-        "page": format!("{:02x}", page.code),
-        "name": page_name(page.code),
-        kind: content,
-        "bytes": hex(&page.bytes),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_is_written_as_people_and_standards_do() {
-        assert_eq!(["83", "0x83", "83h", "B0"].map(page), [Ok(0x83), Ok(0x83), Ok(0x83), Ok(0xb0)]);
-        assert!(page("131").is_err() && page("block").is_err() && page("").is_err());
-    }
 }

@@ -5,15 +5,22 @@
 
 mod answer;
 mod inquiry;
+mod lists;
 mod medium;
+mod modes;
 mod raw;
+mod reservations;
+mod sanitize;
 mod tasks;
 mod unit;
 
 use clap::Subcommand;
 
 use self::inquiry::{InquiryArguments, VpdArguments};
+use self::modes::ModesArguments;
 use self::raw::RawArguments;
+use self::reservations::{KeyArguments, PreemptArguments, RegisterArguments, ReserveArguments};
+use self::sanitize::SanitizeArguments;
 use self::tasks::Function;
 use self::unit::{AskArguments, UnitArguments};
 use crate::failure::Failure;
@@ -35,6 +42,30 @@ enum Verb {
     Ready(UnitArguments),
     /// REQUEST SENSE: what it has to say of its own accord, such as how far an operation is
     Sense(AskArguments),
+    /// MODE SENSE: how it is set, all pages or one; MODE SELECT with --set
+    Modes(ModesArguments),
+    /// REPORT LUNS: what the target shows us
+    Luns(AskArguments),
+    /// REPORT TARGET PORT GROUPS: by which ports it is best reached (ALUA)
+    PortGroups(AskArguments),
+    /// REPORT SUPPORTED OPERATION CODES: which commands it knows
+    Opcodes(AskArguments),
+    /// PERSISTENT RESERVE IN: who is registered, and who has reserved it
+    Registrations(AskArguments),
+    /// PERSISTENT RESERVE OUT: registers us with a key, in place of one before
+    Register(RegisterArguments),
+    /// PERSISTENT RESERVE OUT: ends our registration, and our reservation with it
+    Unregister(KeyArguments),
+    /// PERSISTENT RESERVE OUT: reserves it
+    Reserve(ReserveArguments),
+    /// PERSISTENT RESERVE OUT: ends our reservation
+    Release(KeyArguments),
+    /// PERSISTENT RESERVE OUT: ends the reservation and all registrations
+    Clear(KeyArguments),
+    /// PERSISTENT RESERVE OUT: ends the registrations of another key, and takes its reservation
+    Preempt(PreemptArguments),
+    /// SANITIZE: makes everything that was ever written unreadable; asks first
+    Sanitize(SanitizeArguments),
     /// SYNCHRONIZE CACHE: everything written so far onto stable storage
     Sync(UnitArguments),
     /// START STOP UNIT: makes the medium ready
@@ -60,6 +91,18 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Vpd(asked) => inquiry::vpd(asked),
         Verb::Ready(asked) => medium::ready(asked),
         Verb::Sense(asked) => medium::sense(asked),
+        Verb::Modes(asked) => modes::modes(asked),
+        Verb::Luns(asked) => lists::luns(asked),
+        Verb::PortGroups(asked) => lists::port_groups(asked),
+        Verb::Opcodes(asked) => lists::opcodes(asked),
+        Verb::Registrations(asked) => reservations::registrations(asked),
+        Verb::Register(asked) => reservations::register(asked),
+        Verb::Unregister(asked) => reservations::unregister(asked),
+        Verb::Reserve(asked) => reservations::reserve(asked),
+        Verb::Release(asked) => reservations::release(asked),
+        Verb::Clear(asked) => reservations::clear(asked),
+        Verb::Preempt(asked) => reservations::preempt(asked),
+        Verb::Sanitize(asked) => sanitize::sanitize(asked),
         Verb::Sync(asked) => medium::sync(asked),
         Verb::Start(asked) => medium::start(asked),
         Verb::Stop(asked) => medium::stop(asked),

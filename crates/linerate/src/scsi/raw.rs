@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use block::Buffer;
 use initiator::{Answer, Transfer, status, status_words};
 
-use super::answer::dump;
 use super::unit::{UnitArguments, settle};
 use crate::failure::{Failure, of_answer};
 use crate::output::say;
+use crate::page::dump;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RawArguments {

@@ -1,7 +1,7 @@
 //! The logical unit that a verb is for.
 
-use initiator::Unit;
 use initiator::verbs::VerbError;
+use initiator::{Settings, Unit};
 
 use super::answer::Answer;
 use crate::failure::Failure;
@@ -28,7 +28,17 @@ pub(super) struct AskArguments {
 impl UnitArguments {
     /// Logs in, does the work with whatever answers at the LUN, disk or not, and logs out.
     pub(super) fn with<T>(&self, work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>) -> Result<T, Failure> {
-        let url = remote::url(&self.url)?;
+        self.with_settings(|_| {}, work)
+    }
+
+    /// The same on other terms.
+    pub(super) fn with_settings<T>(
+        &self,
+        change: impl FnOnce(&mut Settings),
+        work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut url = remote::url(&self.url)?;
+        change(&mut url.settings);
         remote::run(async {
             let target = remote::open_target(&url).await?;
             let result = work(&target.unit(url.lun)).await;

@@ -1,0 +1,109 @@
+//! Pages of numbers (vital product data, mode pages) and bytes, for people and as JSON.
+
+use std::fmt::Display;
+
+use initiator::verbs::{Field, Port, Vpd, VpdContent, page_name};
+use serde_json::{Value, json};
+
+use crate::figures::grouped;
+use crate::table::{Align, lines};
+
+/// `83`, `0x83` or `83h`, as people and standards write it.
+pub(crate) fn code(text: &str) -> Result<u8, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
+    u8::from_str_radix(digits, 16)
+        .map_err(|_| format!("{text:?} is no page; write two hexadecimal digits such as b0"))
+}
+
+/// Numbers in columns; everything else has words of its own.
+pub(crate) fn text(page: &Vpd) -> String {
+    let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
+    format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
+}
+
+/// A page, by what kind of thing is in it.
+pub(crate) fn to_json(page: &Vpd) -> Value {
+    let (kind, content) = match &page.content {
+        VpdContent::Pages(pages) => {
+            ("pages", pages.iter().map(|code| json!(format!("{code:02x}"))).collect())
+        }
+        VpdContent::SerialNumber(serial) => ("serial_number", json!(serial)),
+        VpdContent::Designators(designators) => ("designators", words(designators)),
+        VpdContent::ModePagePolicies(policies) => ("policies", words(policies)),
+        VpdContent::Ports(ports) => {
+            let port = |port: &Port| {
+                json!({
+                    "relative_port": port.relative,
+                    "initiator": port.initiator.as_ref().map(ToString::to_string),
+                    "designators": words(&port.designators),
+                })
+            };
+            ("ports", ports.iter().map(port).collect())
+        }
+        VpdContent::Fields(all) => ("fields", fields(all)),
+        VpdContent::Bytes(_) => ("unknown", Value::Null),
+    };
+    json!({
+        "page": format!("{:02x}", page.code),
+        "name": page_name(page.code),
+        kind: content,
+        "bytes": hex(&page.bytes),
+    })
+}
+
+/// Fields of a page by their names.
+pub(crate) fn fields(fields: &[Field]) -> Value {
+    fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
+}
+
+/// The same for people: name, value and meaning in columns.
+pub(crate) fn fields_text(fields: &[Field]) -> String {
+    let row = |field: &Field| [field.name.to_owned(), grouped(field.value), field.means.to_owned()];
+    let rows: Vec<_> = fields.iter().map(row).collect();
+    let lines = lines([Align::Left, Align::Right, Align::Left], &rows);
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Things that have no shape but their words.
+pub(crate) fn words(all: &[impl Display]) -> Value {
+    all.iter().map(|one| json!(one.to_string())).collect()
+}
+
+/// Bytes as two digits each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes as people look at them: sixteen a line, with their place and their letters.
+pub(crate) fn dump(bytes: &[u8]) -> String {
+    let line = |(row, bytes): (usize, &[u8])| {
+        let letters = bytes.iter().map(|byte| match byte {
+            0x20..0x7f => char::from(*byte),
+            _ => '.',
+        });
+        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("  {:04x}  {:<47}  {}\n", row * 16, digits.join(" "), letters.collect::<String>())
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_with_their_place_and_letters() {
+        let dumped = format!("\n{}", dump(b"LINERATE \x00\x7f0123456"));
+        let expected = "
+  0000  4c 49 4e 45 52 41 54 45 20 00 7f 30 31 32 33 34  LINERATE ..01234
+  0010  35 36                                            56
+";
+        assert_eq!(dumped, expected);
+    }
+
+    #[test]
+    fn a_page_is_written_as_people_and_standards_do() {
+        assert_eq!(["83", "0x83", "83h", "B0"].map(code), [Ok(0x83), Ok(0x83), Ok(0x83), Ok(0xb0)]);
+        assert!(code("131").is_err() && code("block").is_err() && code("").is_err());
+    }
+}
