@@ -79,7 +79,7 @@ impl Command {
 
     /// Whether it ends in good order when a signal asks for that.
     fn sees_to_signals(&self) -> bool {
-        matches!(self, Command::Attach(_))
+        matches!(self, Command::Attach(_) | Command::Copy(_))
     }
 }
 
@@ -94,9 +94,7 @@ impl Arguments {
             return self.carry_out();
         }
         let file = RecordFile::create(&path)?;
-        if !self.command.sees_to_signals() {
-            file.write_when_interrupted()?;
-        }
+        file.write_at_signals(self.command.sees_to_signals())?;
         let outcome = self.carry_out();
         let written = file.write();
         outcome.and_then(|code| written.map(|()| code))

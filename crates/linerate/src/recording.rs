@@ -1,13 +1,13 @@
 //! `--record FILE` and `LINERATE_RECORD_DIR`: what the sessions of a command said and heard, for Wireshark.
 //!
 //! Every URL brings a flight recorder, and those of all URLs of a command end in one file. It is written when the
-//! command ends, and also when a signal ends it.
+//! command ends, also when a signal ends it, and at SIGUSR1 in between.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use initiator::{FlightRecorder, Settings};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -48,17 +48,20 @@ impl RecordFile {
         written.map_err(|error| Failure::failed(format_args!("--record {}: {error}", self.path.display())))
     }
 
-    /// Writes it too when a signal ends the program; for commands that do not see to signals themselves.
-    pub(crate) fn write_when_interrupted(&self) -> Result<(), Failure> {
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::failed)?;
+    /// Writes it at SIGUSR1, and at signals that end the program unless the command sees to those itself.
+    pub(crate) fn write_at_signals(&self, sees_to_signals: bool) -> Result<(), Failure> {
+        let ends: &[i32] = if sees_to_signals { &[] } else { &[SIGINT, SIGTERM] };
+        let mut signals = Signals::new(ends.iter().chain(&[SIGUSR1])).map_err(Failure::failed)?;
         let file = self.clone();
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 if let Err(failure) = file.write() {
                     eprintln!("linerate: {failure}");
                 }
-                // Ends the process as the signal would have; nothing is left to do if that fails.
-                let _ = emulate_default_handler(signal);
+                if signal != SIGUSR1 {
+                    // Ends the process as the signal would have; nothing is left to do if that fails.
+                    let _ = emulate_default_handler(signal);
+                }
             }
         });
         Ok(())

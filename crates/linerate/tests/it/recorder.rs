@@ -158,6 +158,26 @@ fn an_interrupted_command_leaves_its_recording() {
 }
 
 #[test]
+fn a_signal_writes_the_recording_of_a_command_that_goes_on() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("recording.pcapng");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
+    wait_until(|| sessions(&server).len() == 1);
+    signal(&child, "USR1");
+    wait_until(|| file.metadata().is_ok_and(|file| file.len() > 0));
+    assert!(child.try_wait().expect("a child").is_none(), "it goes on");
+    signal(&child, "TERM");
+    ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    look_at(&file);
+}
+
+#[test]
 fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     if !installed(&["tshark"]) {
         return;
