@@ -1,9 +1,11 @@
 //! `linerate scsi VERB URL`: one SCSI command, by its name, and the answer in words.
 //!
-//! [`inquiry`] asks what is there, [`tasks`] manages, [`raw`] sends what has no verb here. What a verb prints is an
+//! [`inquiry`], [`modes`], [`lists`] and [`blocks`] ask what is there, [`reservations`] keeps others out, [`medium`] and
+//! [`sanitize`] are about the medium as a whole, [`tasks`] manages, [`raw`] sends what has no verb here. What a verb prints is an
 //! [`Answer`]: words for people, or JSON.
 
 mod answer;
+mod blocks;
 mod inquiry;
 mod lists;
 mod medium;
@@ -16,6 +18,7 @@ mod unit;
 
 use clap::Subcommand;
 
+use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, WriteSameArguments};
 use self::inquiry::{InquiryArguments, VpdArguments};
 use self::modes::ModesArguments;
 use self::raw::RawArguments;
@@ -44,6 +47,10 @@ enum Verb {
     Sense(AskArguments),
     /// MODE SENSE: how it is set, all pages or one; MODE SELECT with --set
     Modes(ModesArguments),
+    /// READ CAPACITY: how many blocks there are, and how long they are
+    Capacity(AskArguments),
+    /// GET LBA STATUS: which blocks take space
+    LbaStatus(StatusArguments),
     /// REPORT LUNS: what the target shows us
     Luns(AskArguments),
     /// REPORT TARGET PORT GROUPS: by which ports it is best reached (ALUA)
@@ -64,6 +71,12 @@ enum Verb {
     Clear(KeyArguments),
     /// PERSISTENT RESERVE OUT: ends the registrations of another key, and takes its reservation
     Preempt(PreemptArguments),
+    /// UNMAP: gives blocks back; asks first if something is on the LUN
+    Unmap(ExtentArguments),
+    /// WRITE SAME: writes one block to many places; asks first if something is on the LUN
+    WriteSame(WriteSameArguments),
+    /// COMPARE AND WRITE: replaces blocks if they are what is expected, in one step
+    CompareAndWrite(CompareArguments),
     /// SANITIZE: makes everything that was ever written unreadable; asks first
     Sanitize(SanitizeArguments),
     /// SYNCHRONIZE CACHE: everything written so far onto stable storage
@@ -92,6 +105,8 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Ready(asked) => medium::ready(asked),
         Verb::Sense(asked) => medium::sense(asked),
         Verb::Modes(asked) => modes::modes(asked),
+        Verb::Capacity(asked) => blocks::capacity(asked),
+        Verb::LbaStatus(asked) => blocks::lba_status(asked),
         Verb::Luns(asked) => lists::luns(asked),
         Verb::PortGroups(asked) => lists::port_groups(asked),
         Verb::Opcodes(asked) => lists::opcodes(asked),
@@ -102,6 +117,9 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Release(asked) => reservations::release(asked),
         Verb::Clear(asked) => reservations::clear(asked),
         Verb::Preempt(asked) => reservations::preempt(asked),
+        Verb::Unmap(asked) => blocks::unmap(asked),
+        Verb::WriteSame(asked) => blocks::write_same(asked),
+        Verb::CompareAndWrite(asked) => blocks::compare_and_write(asked),
         Verb::Sanitize(asked) => sanitize::sanitize(asked),
         Verb::Sync(asked) => medium::sync(asked),
         Verb::Start(asked) => medium::start(asked),

@@ -28,6 +28,7 @@ mod qemu;
 mod recorder;
 mod refusals;
 mod remote;
+mod scsi_command;
 mod server;
 mod sessions;
 mod verbs;
