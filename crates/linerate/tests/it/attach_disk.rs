@@ -13,7 +13,7 @@ use crate::program::{ended_within, installed, run, run_command};
 use crate::server::Server;
 
 /// Whether a file can become a mounted disk here.
-fn loops_possible(programs: &[&str]) -> bool {
+pub(crate) fn loops_possible(programs: &[&str]) -> bool {
     if !Path::new("/dev/loop-control").exists() {
         eprintln!("skipped: there are no loop devices");
         return false;
@@ -22,15 +22,20 @@ fn loops_possible(programs: &[&str]) -> bool {
 }
 
 /// A loop device; it is gone with the value.
-struct Loop {
+pub(crate) struct Loop {
     device: String,
 }
 
 impl Loop {
-    fn over(file: &Path, options: &[&str]) -> Loop {
+    pub(crate) fn over(file: &Path, options: &[&str]) -> Loop {
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--direct-io=on"]).args(options).arg(file);
         Loop { device: run_command(&mut command).expect_success().trim().to_owned() }
+    }
+
+    /// `/dev/loop0`.
+    pub(crate) fn name(&self) -> &str {
+        &self.device
     }
 
     /// Bytes that were written to it, as the kernel counts them.
@@ -49,18 +54,18 @@ impl Drop for Loop {
 }
 
 /// A mounted file system; it is unmounted with the value.
-struct Mounted {
+pub(crate) struct Mounted {
     folder: TempDir,
 }
 
 impl Mounted {
-    fn new(device: &Loop) -> Mounted {
+    pub(crate) fn new(device: &Loop) -> Mounted {
         let mounted = Mounted { folder: TempDir::new().expect("a temporary folder") };
         run("mount", &[Path::new(&device.device), mounted.path()]).expect_success();
         mounted
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }

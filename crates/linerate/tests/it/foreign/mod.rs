@@ -5,6 +5,7 @@
 //! its reason.
 
 mod accounts;
+mod attach;
 mod istgt;
 mod load;
 mod outages;
