@@ -12,12 +12,10 @@ use std::time::{Duration, Instant};
 use block::{
     Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, RangeLocks, Slice,
 };
-use initiator::RemoteLun;
 
 /// The device behind the file.
 pub(super) struct Disk {
     device: Arc<dyn BlockDevice>,
-    remote: Option<Arc<RemoteLun>>,
     read_only: bool,
     locks: Arc<RangeLocks>,
     /// Something was written that no flush has followed.
@@ -34,8 +32,8 @@ pub(super) enum Clearing {
     Zero,
 }
 
-/// A LUN tells that it has grown only when it is sent a command, so that whoever asks for the size sends one; but not
-/// more often than this, and waits no longer.
+/// A LUN tells that it has grown only to who asks. Whoever wants to know the size does, but not more often than this,
+/// and waits no longer.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The runs that are asked for at once while looking for data or a hole.
@@ -43,10 +41,10 @@ const RUNS: usize = 64;
 
 impl Disk {
     /// What is read-only stays so, whatever is asked for.
-    pub(super) fn new(device: Arc<dyn BlockDevice>, remote: Option<Arc<RemoteLun>>, read_only: bool) -> Disk {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, read_only: bool) -> Disk {
         let read_only = read_only || device.profile().read_only;
         let (locks, unflushed, looked) = (Arc::default(), Cell::new(false), Cell::new(None));
-        Disk { device, remote, read_only, locks, unflushed, looked }
+        Disk { device, read_only, locks, unflushed, looked }
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -65,10 +63,10 @@ impl Disk {
     pub(super) async fn measured(&self) -> Geometry {
         let now = reactor::now();
         let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
-        if let Some(remote) = self.remote.as_ref().filter(|_| is_stale) {
+        if is_stale {
             self.looked.set(Some(now));
             // A target that is away has the size it had.
-            let _ = reactor::timeout(LOOK, remote.refresh()).await;
+            let _ = reactor::timeout(LOOK, self.device.refresh()).await;
         }
         self.geometry()
     }
@@ -251,7 +249,7 @@ mod tests {
 
     fn disk() -> Disk {
         let options = RamOptions { block_size: BlockSize::B4096, ..RamOptions::new(1 << 20) };
-        Disk::new(Arc::new(RamDevice::new(options).expect("memory")), None, false)
+        Disk::new(Arc::new(RamDevice::new(options).expect("memory")), false)
     }
 
     fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -345,7 +343,7 @@ mod tests {
     fn a_flush_that_failed_is_still_to_be_done() {
         let faults = FaultControl::default();
         let device = Fault::new(disk().device, Arc::new(ReactorClock), faults.clone());
-        let disk = Disk::new(Arc::new(device), None, false);
+        let disk = Disk::new(Arc::new(device), false);
         wait(async {
             disk.flush_if_written().await.expect("nothing to do");
             disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");

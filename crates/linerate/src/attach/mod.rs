@@ -86,7 +86,7 @@ async fn attach(
     if let Some(lun) = &opened.remote {
         reservation::check(lun, arguments.read_only).await?;
     }
-    let disk = Rc::new(Disk::new(opened.device, opened.remote.clone(), arguments.read_only));
+    let disk = Rc::new(Disk::new(opened.device, arguments.read_only));
     let terms = Terms { read_only: disk.is_read_only(), allow_root: arguments.allow_root };
     let (sender, requests) = mailbox();
     let session = place.mount(File::new(sender), &terms)?;

@@ -163,6 +163,22 @@ fn a_file_has_the_size_of_its_disk_and_keeps_it() {
 }
 
 #[test]
+fn a_disk_that_grows_is_a_larger_file() {
+    if !possible() {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let image = folder.path().join("image");
+    fs::write(&image, vec![0; 1 << 20]).expect("a temporary file");
+    let server = Server::serving(&[&format!("disk=file:{}", image.display())]);
+    let attached = Attached::to(&server.url("disk"));
+    let file = open(&attached.path());
+    OpenOptions::new().write(true).open(&image).and_then(|image| image.set_len(2 << 20)).expect("larger");
+    until("growth", || file.metadata().expect("the file").len() == 2 << 20);
+    file.write_all_at(&[1; 4096], (2 << 20) - 4096).expect("the new blocks are there");
+}
+
+#[test]
 fn holes_are_punched_and_found() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
     if !possible() {

@@ -20,7 +20,7 @@ fn a_file_system_on_any_target_keeps_its_files() {
             run("mkfs.ext4", &["-q", device.name()]).expect_success();
             let mounted = Mounted::new(&device);
             let file = mounted.path().join("file");
-            write_patterned_file(&file, 20_000_000);
+            write_patterned_file(&file, 4_000_000);
             fs::File::open(&file).and_then(|file| file.sync_all()).expect("flushed");
             drop(mounted); // and with it the pages of the file
             drop(device);
@@ -31,7 +31,7 @@ fn a_file_system_on_any_target_keeps_its_files() {
             run("fsck.ext4", &["-fn", device.name()]).expect_success();
             let mounted = Mounted::new(&device);
             let expected = tempfile::NamedTempFile::new().expect("a temporary file");
-            write_patterned_file(expected.path(), 20_000_000);
+            write_patterned_file(expected.path(), 4_000_000);
             let read = fs::read(mounted.path().join("file")).expect("the file");
             assert!(read == fs::read(expected.path()).expect("the pattern"), "on {disk:?}");
         }
