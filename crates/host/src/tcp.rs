@@ -158,6 +158,20 @@ impl Stream for TcpStream {
         self.source.readiness.writing.poll(cx)
     }
 
+    fn gather(&self, bytes: usize) {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the option is an int, which lives for as long as the call. A kernel without it tells of every byte.
+        unsafe {
+            libc::setsockopt(
+                self.source.raw(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+    }
+
     fn peer(&self) -> SocketAddr {
         self.peer
     }

@@ -3,15 +3,17 @@
 //! A round takes everything that has come, tells those who wait for it, and sends everything there is to say.
 //! Whoever was told runs before the next round, so that the commands they bring go out together.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use iscsi::framing::Framing;
 use iscsi::initiator::ConnectionId;
-use reactor::Stream;
+use reactor::{Sleep, Stream};
 
 use crate::error::Ending;
+use crate::gather::{self, Gather, Round};
 use crate::parts::Parts;
 use crate::receive::Receiver;
 use crate::recorder::Recording;
@@ -26,6 +28,9 @@ pub(crate) struct Connection {
     receiver: Receiver,
     sender: Sender,
     recording: Rc<Recording>,
+    gather: Gather,
+    /// Until when answers are being gathered.
+    gathered_by: Option<Sleep>,
 }
 
 impl Connection {
@@ -39,7 +44,8 @@ impl Connection {
         recording: Rc<Recording>,
     ) -> Connection {
         let (receiver, sender) = (Receiver::new(framing, already), Sender::new(framing));
-        Connection { session, id, stream, receiver, sender, recording }
+        let gather = Gather::new();
+        Connection { session, id, stream, receiver, sender, recording, gather, gathered_by: None }
     }
 
     /// Runs until the connection ends. The session knows by then.
@@ -65,6 +71,7 @@ impl Connection {
         let session = Rc::clone(&self.session);
         let parts = &mut *session.parts();
         parts.begin_round(self.id, reactor::now(), cx.waker());
+        let (under_way, bytes) = (parts.under_way(self.id), self.receiver.total_bytes());
         let received = self.receive(parts, cx);
         parts.deliver_events();
         let more = match received {
@@ -72,6 +79,9 @@ impl Connection {
             received => received?,
         };
         self.send(parts, cx)?;
+        let answers = under_way.saturating_sub(parts.under_way(self.id));
+        let bytes = (self.receiver.total_bytes() - bytes) as usize;
+        self.gather(Round { answers, bytes, under_way }, cx);
         if self.sender.is_idle()
             && let Some(ending) = parts.ending_of(self.id)
         {
@@ -81,6 +91,29 @@ impl Connection {
             cx.waker().wake_by_ref();
         }
         Ok(Poll::Pending)
+    }
+
+    /// Says how much is to have come before the next round, and sees to it that there is one in any case.
+    fn gather(&mut self, round: Round, cx: &mut Context<'_>) {
+        let news = self.gather.after(round);
+        self.tell(news);
+        if !self.gather.is_on() {
+            self.gathered_by = None;
+            return;
+        }
+        let deadline = match self.gathered_by.take() {
+            Some(sleep) if round.answers == 0 => sleep,
+            _ => reactor::sleep(gather::LONGEST),
+        };
+        if Pin::new(self.gathered_by.insert(deadline)).poll(cx).is_ready() {
+            self.gathered_by = None;
+            let news = self.gather.in_vain();
+            self.tell(news);
+        }
+    }
+
+    fn tell(&self, bytes: Option<usize>) {
+        bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
     }
 
     /// Takes everything that has come. Whether there is more, for which others must not wait.

@@ -18,6 +18,7 @@ pub mod cdb;
 mod connection;
 mod discovery;
 mod error;
+mod gather;
 mod login;
 mod lun;
 mod management;

@@ -119,6 +119,11 @@ impl Parts {
         }
     }
 
+    /// How many commands a connection carries.
+    pub(crate) fn under_way(&mut self, id: ConnectionId) -> usize {
+        self.wire(id).map_or(0, |wire| wire.under_way)
+    }
+
     /// Why a connection is to be ended now, if it is.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.wire(id)?.ending.take()

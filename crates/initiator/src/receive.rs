@@ -26,6 +26,8 @@ pub(crate) struct Receiver {
     open: Option<Open>,
     /// The beginning of a segment for the machine itself that did not come in one piece.
     spill: Vec<u8>,
+    /// All that has come so far.
+    total_bytes: u64,
 }
 
 /// What is where a header should be.
@@ -63,7 +65,7 @@ impl Receiver {
     pub(crate) fn new(framing: Framing, already: &[u8]) -> Receiver {
         let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
         buffer[..already.len()].copy_from_slice(already);
-        Receiver { framing, buffer, unread: 0..already.len(), open: None, spill: Vec::new() }
+        Receiver { framing, buffer, unread: 0..already.len(), open: None, spill: Vec::new(), total_bytes: 0 }
     }
 
     /// Receives everything that is there and hands it to the machine. Whether there may be more.
@@ -82,11 +84,19 @@ impl Receiver {
             }
             match self.read(stream, &mut parts.tasks) {
                 Ok(0) => return Err(Ending::Closed),
-                Ok(bytes) => taken += bytes,
+                Ok(bytes) => {
+                    taken += bytes;
+                    self.total_bytes += bytes as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(Ending::Io(error)),
             }
         }
+    }
+
+    /// How many bytes have come so far.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
     fn read(&mut self, stream: &dyn Stream, tasks: &mut Tasks) -> io::Result<usize> {

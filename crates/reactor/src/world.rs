@@ -40,6 +40,10 @@ pub trait Stream {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ready when `try_write` may find room. Keeps the waker of the last caller.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Lets `poll_readable` wait until so many bytes are there, or the stream ends: for readers who know that more is
+    /// on its way, and that it is not worth while to be woken for less. One is the beginning, and tells at once of
+    /// what is there. A stream that cannot do that goes on as it was.
+    fn gather(&self, _bytes: usize) {}
     /// The other end.
     fn peer(&self) -> SocketAddr;
     /// This end.

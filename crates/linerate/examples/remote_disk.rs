@@ -1,0 +1,119 @@
+//! A remote LUN in a program of your own: what it is, its first block read from two threads, and, if asked, a block
+//! written and read back.
+//!
+//! ```console
+//! $ cargo run --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0
+//! $ cargo run --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0 --overwrite 2048
+//! ```
+//!
+//! docs/library.md explains what happens here.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lba};
+use host::{Epoll, EpollOptions};
+use initiator::{RemoteLun, Url};
+
+/// What an outcome of the program is an error of.
+type Anything = Box<dyn Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [url] => run(url, None),
+        [url, "--overwrite", block] => run(url, Some(block)),
+        _ => Err("usage: remote_disk URL [--overwrite BLOCK]".into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("remote_disk: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything that awaits needs a world to await in: this thread's sockets, clock and timers.
+fn run(url: &str, overwrite: Option<&str>) -> Result<(), Anything> {
+    let url: Url = Url::parse(url)?; // which says in which column it is wrong
+    let overwrite: Option<u64> = overwrite.map(str::parse).transpose()?;
+    let world = Epoll::shared(EpollOptions::default())?;
+    reactor::block_on(world, use_disk(&url, overwrite))
+}
+
+async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
+    let disk = Arc::new(initiator::open(url, random).await?);
+    describe(&disk);
+    println!("block 0 begins with {:02x?}", &read_block(&*disk, Lba(0)).await?[..16]);
+    read_from_another_thread(Arc::clone(&disk)).await?;
+    match overwrite {
+        Some(block) => overwrite_block(&disk, Lba(block)).await?,
+        None => println!("nothing was written: --overwrite BLOCK would"),
+    }
+    // The last holder logs out; to wait for the target's agreement, it says so.
+    if let Some(disk) = Arc::into_inner(disk) {
+        disk.close().await;
+    }
+    Ok(())
+}
+
+fn describe(disk: &RemoteLun) {
+    let (geometry, profile) = (disk.geometry(), disk.profile());
+    let bytes = geometry.bytes();
+    println!("{} blocks of {} bytes, {bytes} bytes", geometry.blocks.0, geometry.block_size.bytes());
+    println!("thin: {}, read-only: {}", profile.thin, profile.read_only);
+    println!("digests agreed on: {:?}", disk.target().parameters().header_digest);
+}
+
+/// A deadline of one's own is a timeout around the request. It drops the request when the time is over, and the target
+/// is asked to abort the command: dropping is cancelling, and safe at any point.
+async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything> {
+    let extent = Extent { lba, blocks: Blocks(1) };
+    let buffer = Buffer::zeroed(disk.geometry().length(extent) as usize);
+    let read = reactor::timeout(Duration::from_secs(5), disk.read(extent, buffer)).await;
+    Ok(read??)
+}
+
+/// The session stays on the thread that opened it; the LUN may be used from any thread that has a world. Meanwhile this
+/// one has to go on running its own, and so it awaits the other's answer instead of joining it.
+async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> {
+    let (answer, mut answers) = reactor::mailbox();
+    let other = thread::spawn(move || {
+        let read = Epoll::shared(EpollOptions::default())
+            .map_err(Anything::from)
+            .and_then(|world| reactor::block_on(world, read_block(&*disk, Lba(0))));
+        drop(disk);
+        let _ = answer.send(read.map(|block| block.len())); // nobody waits only if this program is ending
+    });
+    let length = answers.recv().await.ok_or("the other thread has no answer")??;
+    other.join().map_err(|_| "the other thread failed")?;
+    println!("another thread has read {length} bytes");
+    Ok(())
+}
+
+async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
+    let extent = Extent { lba, blocks: Blocks(1) };
+    let mut block = Buffer::zeroed(disk.geometry().length(extent) as usize);
+    random(&mut block);
+    let block = block.share(); // any number of requests may hold it now, and none can change it
+    match disk.write(extent, block.clone(), Durability::Cached).await {
+        Ok(()) => disk.flush().await?, // on stable storage from here on, as far as the target tells the truth
+        Err(DeviceError::Reserved) => return Err("another initiator has reserved the disk".into()),
+        Err(error) => return Err(error.into()),
+    }
+    let back = read_block(disk, lba).await?;
+    if back[..] != block[..] {
+        return Err(format!("block {} is not what was written", lba.0).into());
+    }
+    println!("block {} was overwritten and read back", lba.0);
+    Ok(())
+}
+
+/// For the session's identifier and CHAP's challenges.
+fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system has random numbers once it has started");
+}
