@@ -13,12 +13,13 @@ use iscsi::pdu::Lun;
 
 use crate::cdb::{self, Cdb};
 use crate::error::{CommandError, OpenError};
-use crate::probe::{self, Identity, Limits};
+use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::RemoteTarget;
 use crate::sense::{Sense, Verdict, verdict};
 use crate::session::Order;
 use crate::tasks::{Status, Transfer};
-use crate::unit::{self, Answer, Unit};
+use crate::unit::{Answer, Unit};
+use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 
 /// A logical unit at the other end of a network.
 ///
@@ -51,12 +52,12 @@ pub struct RemoteLun {
 impl RemoteLun {
     /// Looks at a LUN of `target`: what it is, how large, and what it can do.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
-        let (lun, epoch) = (unit::address(number), target.reinstatements());
-        let probed = probe::look(&target, lun, number).await?;
+        let (unit, epoch) = (target.unit(number), target.reinstatements());
+        let probed = probe::look(&unit, number).await?;
         let probe::Probed { geometry, profile, limits, identity } = probed;
         Ok(RemoteLun {
+            lun: unit.lun(),
             target,
-            lun,
             number,
             geometry,
             blocks: AtomicU64::new(geometry.blocks.0),
@@ -137,7 +138,7 @@ impl RemoteLun {
         while !self.is_another.load(Relaxed) {
             self.target.usable().await?;
             let epoch = self.target.reinstatements();
-            match probe::look(&self.target, self.lun, self.number).await {
+            match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
                     self.blocks.store(probed.geometry.blocks.0, Relaxed);
                     self.epoch.fetch_max(epoch, Relaxed);
@@ -166,7 +167,7 @@ impl RemoteLun {
 
     /// The target says that the LUN has changed. If its size cannot be had, the old one holds until it can.
     async fn measure_again(&self) {
-        match probe::measure(&self.target, self.lun).await {
+        match probe::measure(&self.unit()).await {
             Ok(geometry) if geometry.block_size == self.geometry.block_size => {
                 self.blocks.store(geometry.blocks.0, Relaxed);
             }
@@ -222,6 +223,15 @@ impl RemoteLun {
             let what = What { extent: piece, writing: true };
             let cdb = cdb::write_same_16(piece.lba.0, blocks_of(piece)?, unmap);
             self.carry_out(what, cdb, Transfer::Out(zero.clone())).await?;
+        }
+        Ok(())
+    }
+
+    async fn unmap_blocks(&self, extent: Extent) -> Result<(), DeviceError> {
+        for list in unmap_lists(&[extent], &self.limits.block) {
+            let cdb = cdb::unmap(false, list.len() as u16);
+            let what = What { extent, writing: true };
+            self.carry_out(what, cdb, Transfer::Out(parameters(&list))).await?;
         }
         Ok(())
     }
@@ -293,14 +303,15 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// By WRITE SAME with UNMAP: the UNMAP command promises nothing about parts of a granule, and this trait does.
+    /// By WRITE SAME with UNMAP, since the UNMAP command promises nothing about what is left, and this trait does for
+    /// thin devices. By UNMAP where that is all there is: such a device does not call itself thin.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
-            if self.profile.thin {
-                self.write_same(extent, true).await
-            } else {
-                Err(DeviceError::Unsupported)
+            match self.limits.give_back {
+                GiveBack::ByWriteSame => self.write_same(extent, true).await,
+                GiveBack::ByUnmap => self.unmap_blocks(extent).await,
+                GiveBack::No => Err(DeviceError::Unsupported),
             }
         })
     }
@@ -322,7 +333,7 @@ impl BlockDevice for RemoteLun {
         Box::pin(async move {
             self.check(extent)?;
             let mapped = vec![Run { extent, allocation: Allocation::Mapped }];
-            if !self.profile.thin || extent.is_empty() {
+            if !self.limits.holes_are_zeros || extent.is_empty() {
                 return Ok(mapped);
             }
             let bytes = 8 + 16 * runs_max.clamp(1, RUNS_MAX);
@@ -333,8 +344,10 @@ impl BlockDevice for RemoteLun {
                 done => done?,
             };
             let Transfer::In { buffer, .. } = done.transfer else { return Ok(mapped) };
-            let runs = runs(buffer.get(..done.status.in_bytes).unwrap_or_default(), extent);
-            Ok(if runs.is_empty() { mapped } else { runs })
+            let answer = buffer.get(..done.status.in_bytes).unwrap_or_default();
+            let end = extent.end().ok_or(DeviceError::OutOfRange)?;
+            let runs = lba_runs(answer, extent.lba.0, end.0);
+            Ok(if runs.is_empty() { mapped } else { runs.into_iter().map(run).collect() })
         })
     }
 
@@ -418,59 +431,21 @@ fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
     u32::try_from(piece.blocks.0).map_err(|_| DeviceError::OutOfRange)
 }
 
-/// The descriptors of GET LBA STATUS (SBC-3 5.6.2), as far as they cover the extent from its start without a gap.
-fn runs(answer: &[u8], extent: Extent) -> Vec<Run> {
-    let Some(end) = extent.end() else { return Vec::new() };
-    let mut runs = Vec::new();
-    let mut next = extent.lba.0;
-    for descriptor in answer.get(8..).unwrap_or_default().chunks_exact(16) {
-        let number = |range: Range<usize>| descriptor[range].iter().fold(0, |n, b| n << 8 | u64::from(*b));
-        let (lba, blocks) = (number(0..8), number(8..12));
-        let stop = lba.saturating_add(blocks).min(end.0);
-        if lba > next || stop <= next {
-            break;
-        }
-        // 1 is deallocated; 0 is mapped and 2 anchored, which both take space.
-        let deallocated = descriptor[12] & 0x0f == 1;
-        let allocation = if deallocated { Allocation::Deallocated } else { Allocation::Mapped };
-        runs.push(Run { extent: Extent::new(next, stop - next), allocation });
-        next = stop;
-    }
-    runs
+/// What is mapped or anchored takes space.
+fn run(run: LbaRun) -> Run {
+    let is_hole = run.status == LbaStatus::Deallocated;
+    let allocation = if is_hole { Allocation::Deallocated } else { Allocation::Mapped };
+    Run { extent: run.extent, allocation }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn descriptor(lba: u64, blocks: u32, status: u8) -> Vec<u8> {
-        [&lba.to_be_bytes()[..], &blocks.to_be_bytes()[..], &[status, 0, 0, 0]].concat()
-    }
-
     #[test]
     fn an_extent_is_cut_into_pieces_without_a_gap() {
         let cut: Vec<Extent> = pieces(Extent::new(10, 25), 10).collect();
         assert_eq!(cut, [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]);
         assert_eq!(pieces(Extent::new(10, 0), 10).count(), 0);
-    }
-
-    #[test]
-    fn runs_begin_at_the_extent_and_end_with_it() {
-        let answer = [vec![0; 8], descriptor(0, 100, 0), descriptor(100, 1000, 1)].concat();
-        let expected = [
-            Run { extent: Extent::new(50, 50), allocation: Allocation::Mapped },
-            Run { extent: Extent::new(100, 20), allocation: Allocation::Deallocated },
-        ];
-        assert_eq!(runs(&answer, Extent::new(50, 70)), expected);
-    }
-
-    #[test]
-    fn runs_of_a_target_that_tells_tales_are_cut_short() {
-        let gap = [vec![0; 8], descriptor(0, 10, 0), descriptor(20, 10, 1)].concat();
-        assert_eq!(runs(&gap, Extent::new(0, 100)).len(), 1);
-        let behind = [vec![0; 8], descriptor(0, 10, 0)].concat();
-        assert!(runs(&behind, Extent::new(50, 10)).is_empty());
-        let endless = [vec![0; 8], descriptor(u64::MAX - 1, u32::MAX, 0)].concat();
-        assert!(runs(&endless, Extent::new(50, 10)).is_empty());
     }
 }

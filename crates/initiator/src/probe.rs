@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use block::{BlockSize, Blocks, Buffer, Geometry, Profile};
-use iscsi::pdu::Lun;
+use block::{BlockSize, Blocks, Geometry, Profile};
 
-use crate::cdb::{self, Cdb};
 use crate::error::OpenError;
-use crate::remote_target::RemoteTarget;
-use crate::sense::{Sense, status};
-use crate::tasks::Transfer;
+use crate::sense::Sense;
+use crate::unit::Unit;
+use crate::verbs::{
+    BlockLimits, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd, VpdContent,
+};
 
 /// What was found out.
 pub(crate) struct Probed {
@@ -18,11 +18,6 @@ pub(crate) struct Probed {
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
 }
-
-/// What a device says it is, wherever it is asked: the designators of the logical unit in its Device Identification
-/// page (SPC-4 7.8.6), not those of the port it is asked by; else its serial number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(Vec<u8>);
 
 /// What one command may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +30,22 @@ pub(crate) struct Limits {
     pub(crate) short_commands: bool,
     /// The target obeys FUA in writes.
     pub(crate) force_unit_access: bool,
+    /// LBPRZ: blocks that take no space read as zeros.
+    pub(crate) holes_are_zeros: bool,
+    pub(crate) give_back: GiveBack,
+    /// All that the target says, for UNMAP.
+    pub(crate) block: BlockLimits,
+}
+
+/// How blocks are given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GiveBack {
+    /// Not at all.
+    No,
+    /// By WRITE SAME with UNMAP, which leaves zeros, whether the space can be given back or not.
+    ByWriteSame,
+    /// By UNMAP, which is a hint: what is left is anybody's guess.
+    ByUnmap,
 }
 
 /// A request's bytes in one command if the target names no limit: a hundred of these are a second of a fast
@@ -42,267 +53,192 @@ pub(crate) struct Limits {
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// WRITE SAME without a limit: 1 GiB takes a target some time already.
 const WRITE_SAME_BYTES_MAX: u32 = 1 << 30;
-/// Unit attentions, and "becoming ready", after a login.
+/// "Becoming ready" after a login.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Asks `target` for the LUN, whose number is for errors.
-pub(crate) async fn look(target: &RemoteTarget, lun: Lun, number: u16) -> Result<Probed, OpenError> {
-    let asking = Asking { target, lun };
-    let kind = asking.for_data("INQUIRY", cdb::inquiry(None, 96), 96).await?;
-    match kind.first().map(|byte| (byte >> 5, byte & 0x1f)) {
-        // Peripheral qualifier 000b: something is there; device types 0 (disk) and 7 (optical) read blocks.
-        Some((0, 0x00 | 0x07)) => {}
-        Some((0, other)) => return Err(OpenError::NotADisk(other)),
-        Some(_) => return Err(OpenError::NoSuchLun(number)),
-        None => return Err(OpenError::Nonsense("INQUIRY")),
+/// Asks the LUN, whose number is for errors.
+pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> {
+    let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
+    match inquiry.device_type {
+        _ if !inquiry.is_there() => return Err(OpenError::NoSuchLun(number)),
+        // Disks and optical memories read blocks.
+        0x00 | 0x07 => {}
+        other => return Err(OpenError::NotADisk(other)),
     }
-    asking.until_ready().await?;
-    let capacity = asking.capacity().await?;
-    let pages = asking.pages().await?;
-    let block_limits = asking.page(&pages, 0xb0).await?;
-    let characteristics = asking.page(&pages, 0xb1).await?;
-    let caching = asking.perhaps("MODE SENSE", cdb::mode_sense(0x08, 64), 64).await?;
-    let caching = caching.as_deref().unwrap_or_default();
-    let limits = limits(&block_limits, capacity, caching);
-    let profile = profile(capacity, &characteristics, caching);
-    let designators = designators(&asking.page(&pages, 0x83).await?);
-    let identity = if designators.is_empty() { asking.page(&pages, 0x80).await? } else { designators };
-    Ok(Probed { geometry: capacity.geometry, profile, limits, identity: Identity(identity) })
+    until_ready(unit).await?;
+    let (capacity, geometry) = capacity(unit).await?;
+    // A page that is not on the list need not be asked for, and some targets take offence.
+    let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
+    let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
+    let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
+    let solid_state = page(unit, &pages, 0xb1).await?.is_some_and(|page| does_not_turn(&page));
+    let modes = perhaps("MODE SENSE", unit.mode_sense(CACHING, 0, ModeValues::Current).await)?;
+    let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
+    let give_back = give_back(&capacity, provisioning);
+    let block = block_limits.unwrap_or_default();
+    let limits = Limits {
+        force_unit_access: modes.as_ref().is_some_and(|modes| modes.force_unit_access),
+        give_back,
+        ..limits(block, &capacity, geometry)
+    };
+    let profile = Profile {
+        read_only: modes.as_ref().is_some_and(|modes| modes.write_protected),
+        thin: give_back == GiveBack::ByWriteSame,
+        granularity: Blocks(u64::from(block.unmap_granularity_blocks.max(1))),
+        volatile_cache: modes.as_ref().is_some_and(write_cache),
+        durable: true,
+        solid_state,
+    };
+    Ok(Probed { geometry, profile, limits, identity })
 }
 
 /// Asks only how large the LUN is.
-pub(crate) async fn measure(target: &RemoteTarget, lun: Lun) -> Result<Geometry, OpenError> {
-    Ok(Asking { target, lun }.capacity().await?.geometry)
+pub(crate) async fn measure(unit: &Unit) -> Result<Geometry, OpenError> {
+    capacity(unit).await.map(|(_, geometry)| geometry)
 }
 
-#[derive(Clone, Copy)]
-struct Capacity {
-    geometry: Geometry,
-    /// LBPME and LBPRZ: blocks can be given back and then read as zeros.
-    thin: bool,
-    short_commands: bool,
+async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
+    let name = "READ CAPACITY";
+    let capacity = unit.read_capacity().await.map_err(|error| failed(name, error))?;
+    let geometry = geometry(&capacity).ok_or(OpenError::Nonsense(name))?;
+    Ok((capacity, geometry))
 }
 
-struct Asking<'a> {
-    target: &'a RemoteTarget,
-    lun: Lun,
+/// `None` if blocks are of no length that a device here may have.
+fn geometry(capacity: &Capacity) -> Option<Geometry> {
+    let block_size = BlockSize::new(capacity.block_bytes)?;
+    let blocks = Blocks(capacity.blocks);
+    Some(Geometry { block_size, blocks, physical_exponent: capacity.physical_exponent })
 }
 
-/// What came back for a command.
-enum Reply {
-    Data(Buffer),
-    Refused { status: u8, sense: Option<Sense> },
-}
-
-impl Asking<'_> {
-    async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Reply, OpenError> {
-        let transfer = if bytes == 0 { Transfer::None } else { Transfer::into_all_of(Buffer::zeroed(bytes)) };
-        let answered = self.target.execute(self.lun, cdb, transfer).await;
-        let (answer, transfer) = answered.map_err(|error| OpenError::Command { name, error })?;
-        if answer.status != status::GOOD {
-            return Ok(Reply::Refused { status: answer.status, sense: Sense::parse(&answer.sense) });
-        }
-        let mut data = match transfer {
-            Transfer::In { buffer, .. } => buffer,
-            Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
-        };
-        data.truncate(answer.in_bytes);
-        Ok(Reply::Data(data))
-    }
-
-    /// A command that every disk must know.
-    async fn for_data(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, OpenError> {
-        match self.ask(name, cdb, bytes).await? {
-            Reply::Data(data) => Ok(data),
-            Reply::Refused { status, sense } => Err(OpenError::Refused { name, status, sense }),
+/// Waits for a unit that is becoming ready.
+async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
+    let becoming_ready = |error: &VerbError| {
+        matches!(error, VerbError::Refused { sense: Some(Sense { key: 2, code: 4, qualifier: 1, .. }), .. })
+    };
+    for _ in 0..TRIES {
+        match unit.test_unit_ready().await {
+            Err(error) if becoming_ready(&error) => reactor::sleep(PAUSE).await,
+            answer => return answer.map_err(|error| failed("TEST UNIT READY", error)),
         }
     }
+    unit.test_unit_ready().await.map_err(|error| failed("TEST UNIT READY", error))
+}
 
-    /// A command that it need not know.
-    async fn perhaps(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Option<Buffer>, OpenError> {
-        match self.ask(name, cdb, bytes).await? {
-            Reply::Data(data) => Ok(Some(data)),
-            Reply::Refused { .. } => Ok(None),
-        }
+/// A vital product data page; nothing if it is not on the list, or is refused after all.
+async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenError> {
+    if !pages.contains(&code) {
+        return Ok(None);
     }
+    perhaps("INQUIRY", unit.vpd(code).await)
+}
 
-    /// Takes the unit attentions that wait for a new session, and waits for a unit that is becoming ready.
-    async fn until_ready(&self) -> Result<(), OpenError> {
-        let name = "TEST UNIT READY";
-        let mut tries = TRIES;
-        loop {
-            match self.ask(name, cdb::test_unit_ready(), 0).await? {
-                Reply::Data(_) => return Ok(()),
-                Reply::Refused { sense: Some(Sense { key: 6, .. }), .. } if tries > 0 => {}
-                Reply::Refused { status: status::BUSY | status::TASK_SET_FULL, .. } if tries > 0 => {
-                    reactor::sleep(PAUSE).await;
-                }
-                Reply::Refused { sense: Some(Sense { key: 2, code: 4, qualifier: 1, .. }), .. }
-                    if tries > 0 =>
-                {
-                    reactor::sleep(PAUSE).await;
-                }
-                Reply::Refused { status, sense } => return Err(OpenError::Refused { name, status, sense }),
-            }
-            tries -= 1;
-        }
-    }
-
-    async fn capacity(&self) -> Result<Capacity, OpenError> {
-        let name = "READ CAPACITY";
-        if let Some(long) = self.perhaps(name, cdb::read_capacity_16(32), 32).await? {
-            return capacity_16(&long).ok_or(OpenError::Nonsense(name));
-        }
-        let short = self.for_data(name, cdb::read_capacity_10(), 8).await?;
-        capacity_10(&short).ok_or(OpenError::Nonsense(name))
-    }
-
-    /// The vital product data pages there are: one that is not on the list need not be asked for, and some
-    /// targets take offence.
-    async fn pages(&self) -> Result<Vec<u8>, OpenError> {
-        let list = self.perhaps("INQUIRY", cdb::inquiry(Some(0), 255), 255).await?;
-        Ok(list.as_deref().and_then(|list| list.get(4..)).unwrap_or_default().to_vec())
-    }
-
-    /// One of them; empty if there is none.
-    async fn page(&self, pages: &[u8], page: u8) -> Result<Vec<u8>, OpenError> {
-        if !pages.contains(&page) {
-            return Ok(Vec::new());
-        }
-        let data = self.perhaps("INQUIRY", cdb::inquiry(Some(page), 252), 252).await?;
-        Ok(data.as_deref().unwrap_or_default().to_vec())
+/// The answer to a command that a disk need not know, or may get wrong.
+fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(VerbError::Refused { .. } | VerbError::Nonsense(_)) => Ok(None),
+        Err(error) => Err(failed(name, error)),
     }
 }
 
-fn profile(capacity: Capacity, characteristics: &[u8], caching: &[u8]) -> Profile {
-    Profile {
-        // WP in the header's device-specific parameter (SBC-3 6.5.1).
-        read_only: caching.get(2).is_some_and(|byte| byte & 0x80 != 0),
-        thin: capacity.thin,
-        granularity: Blocks(1),
-        volatile_cache: write_cache(caching),
-        durable: true,
-        // MEDIUM ROTATION RATE of the Block Device Characteristics page (SBC-3 6.6.2): 1 is "non-rotating".
-        solid_state: characteristics.get(4..6) == Some(&[0, 1]),
+fn failed(name: &'static str, error: VerbError) -> OpenError {
+    match error {
+        VerbError::Lost(error) => OpenError::Command { name, error },
+        VerbError::Refused { name, status, sense } => OpenError::Refused { name, status, sense },
+        VerbError::Nonsense(name) | VerbError::OutOfRange(name) => OpenError::Nonsense(name),
     }
 }
 
-/// The designators that are the logical unit's own (ASSOCIATION 00b), one behind the other.
-fn designators(page: &[u8]) -> Vec<u8> {
-    let mut own = Vec::new();
-    let mut rest = page.get(4..).unwrap_or_default();
-    while let Some(designator) = rest.get(3).and_then(|length| rest.get(..4 + usize::from(*length))) {
-        if designator[1] & 0x30 == 0 {
-            own.extend_from_slice(designator);
-        }
-        rest = &rest[designator.len()..];
+/// A target without the Logical Block Provisioning page is taken for one that knows WRITE SAME: it says so if not.
+fn give_back(capacity: &Capacity, provisioning: Option<Provisioning>) -> GiveBack {
+    let by_write_same = provisioning.is_none_or(|ways| ways.by_write_same_16);
+    match provisioning {
+        _ if !capacity.thin => GiveBack::No,
+        _ if capacity.read_zeros && by_write_same => GiveBack::ByWriteSame,
+        Some(ways) if ways.by_unmap => GiveBack::ByUnmap,
+        _ => GiveBack::No,
     }
-    own
 }
 
-/// SBC-3 5.16.2.
-fn capacity_16(data: &[u8]) -> Option<Capacity> {
-    let last = u64::from_be_bytes(*data.first_chunk()?);
-    let block_size = BlockSize::new(u32::from_be_bytes(*data.get(8..)?.first_chunk()?))?;
-    let blocks = Blocks(last.checked_add(1)?);
-    blocks.0.checked_mul(u64::from(block_size.bytes()))?;
-    let (exponent, provisioning) = (data.get(13).copied().unwrap_or(0), data.get(14).copied().unwrap_or(0));
-    let geometry = Geometry { block_size, blocks, physical_exponent: exponent & 0x0f };
-    Some(Capacity { geometry, thin: provisioning & 0xc0 == 0xc0, short_commands: false })
-}
-
-/// SBC-3 5.15.2.
-fn capacity_10(data: &[u8]) -> Option<Capacity> {
-    let last = u32::from_be_bytes(*data.first_chunk()?);
-    let block_size = BlockSize::new(u32::from_be_bytes(*data.get(4..)?.first_chunk()?))?;
-    let geometry = Geometry { block_size, blocks: Blocks(u64::from(last) + 1), physical_exponent: 0 };
-    Some(Capacity { geometry, thin: false, short_commands: true })
-}
-
-/// The Block Limits page (SBC-3 6.6.4); all zero, or missing, is no limit.
-fn limits(page: &[u8], capacity: Capacity, caching: &[u8]) -> Limits {
-    let word =
-        |at: usize| page.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b));
-    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
-    let shift = capacity.geometry.block_size.shift();
-    let most = if capacity.short_commands { u32::from(u16::MAX) } else { u32::MAX };
+/// Of the Block Limits page, in which zero is no limit; without FUA and a way to give blocks back.
+fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits {
+    let shift = geometry.block_size.shift();
+    let short_commands = !capacity.long_commands;
+    let most = if short_commands { u32::from(u16::MAX) } else { u32::MAX };
     let own = |bytes: u32| (bytes >> shift).clamp(1, most);
     let least = |own: u32, theirs: u64| if theirs == 0 { own } else { u64::from(own).min(theirs) as u32 };
     Limits {
-        transfer_blocks: least(own(TRANSFER_BYTES_MAX), u64::from(word(8))),
-        write_same_blocks: least(own(WRITE_SAME_BYTES_MAX), long(36)),
-        short_commands: capacity.short_commands,
-        // DPOFUA in the header's device-specific parameter (SBC-3 6.5.1).
-        force_unit_access: caching.get(2).is_some_and(|byte| byte & 0x10 != 0),
+        transfer_blocks: least(own(TRANSFER_BYTES_MAX), u64::from(block.transfer_blocks)),
+        write_same_blocks: least(own(WRITE_SAME_BYTES_MAX), block.write_same_blocks),
+        short_commands,
+        force_unit_access: false,
+        holes_are_zeros: capacity.thin && capacity.read_zeros,
+        give_back: GiveBack::No,
+        block,
     }
 }
 
-/// WCE in the caching mode page (SBC-3 6.5.5), behind the header and whatever block descriptors came in spite of
-/// DBD.
-fn write_cache(data: &[u8]) -> bool {
-    let page =
-        data.get(3).and_then(|descriptors| data.get(4 + usize::from(*descriptors)..)).unwrap_or_default();
-    page.first().is_some_and(|code| code & 0x3f == 0x08) && page.get(2).is_some_and(|byte| byte & 0x04 != 0)
+/// MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
+fn does_not_turn(characteristics: &Vpd) -> bool {
+    match &characteristics.content {
+        VpdContent::Fields(fields) => {
+            fields.iter().any(|field| (field.name, field.value) == ("MEDIUM_ROTATION_RATE", 1))
+        }
+        _ => false,
+    }
+}
+
+/// WCE in the caching mode page (SBC-3 6.5.5).
+const CACHING: u8 = 0x08;
+fn write_cache(modes: &Modes) -> bool {
+    let caching = modes.pages.iter().filter(|page| page.code == CACHING);
+    caching.flat_map(|page| page.fields()).any(|field| (field.name, field.value) == ("WCE", 1))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn disk() -> Capacity {
-        capacity_16(&[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0]).unwrap()
+        Capacity::long(&[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0]).unwrap()
     }
 
     #[test]
     fn a_capacity_is_the_last_block_and_one() {
-        let geometry =
+        let expected =
             Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 21), physical_exponent: 3 };
-        assert_eq!((disk().geometry, disk().thin), (geometry, true));
-    }
-
-    #[test]
-    fn a_capacity_beyond_all_bounds_is_refused() {
-        assert!(capacity_16(&[0xff; 16]).is_none());
-        assert!(
-            capacity_16(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 2, 0, 0, 0, 0, 0]).is_none()
-        );
-        assert!(capacity_16(&[0; 16]).is_none());
+        assert_eq!(geometry(&disk()), Some(expected));
+        assert_eq!(geometry(&Capacity { block_bytes: 513, ..disk() }), None);
     }
 
     #[test]
     fn a_limit_of_zero_is_none() {
-        let own = Limits {
-            transfer_blocks: 32_768,
-            write_same_blocks: 1 << 21,
-            short_commands: false,
-            force_unit_access: true,
-        };
-        assert_eq!(limits(&[0; 64], disk(), &[3, 0, 0x10, 0]), own);
-        assert_eq!(limits(&[], disk(), &[3, 0, 0x10, 0]), own);
-        let mut page = [0; 64];
-        page[11] = 128;
-        assert_eq!(limits(&page, disk(), &[]).transfer_blocks, 128);
+        let of = |block| limits(block, &disk(), geometry(&disk()).unwrap());
+        let own = of(BlockLimits::default());
+        assert_eq!((own.transfer_blocks, own.write_same_blocks), (32_768, 1 << 21));
+        assert_eq!(of(BlockLimits { transfer_blocks: 128, ..BlockLimits::default() }).transfer_blocks, 128);
     }
 
     #[test]
-    fn the_write_cache_is_found_behind_block_descriptors() {
-        let mut data = [0u8; 36];
-        (data[3], data[12], data[13], data[14]) = (8, 0x88, 18, 4);
-        assert!(write_cache(&data));
-        assert!(!write_cache(&[0; 3]));
+    fn a_target_of_short_commands_is_asked_for_no_more_than_they_can_say() {
+        let capacity = Capacity::short(&[0, 0x1f, 0xff, 0xff, 0, 0, 2, 0]).unwrap();
+        let limits = limits(BlockLimits::default(), &capacity, geometry(&capacity).unwrap());
+        assert_eq!((limits.short_commands, limits.write_same_blocks), (true, 65_535));
     }
 
-    proptest! {
-        #[test]
-        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
-            write_cache(&bytes);
-            capacity_10(&bytes);
-            if let Some(capacity) = capacity_16(&bytes) {
-                prop_assert!(limits(&bytes, capacity, &bytes).transfer_blocks > 0);
-            }
-        }
+    #[test]
+    fn only_write_same_promises_zeros() {
+        let ways = |by_write_same_16, by_unmap| {
+            Some(Provisioning { by_write_same_16, by_unmap, ..Provisioning::default() })
+        };
+        assert_eq!(give_back(&disk(), ways(true, true)), GiveBack::ByWriteSame);
+        assert_eq!(give_back(&disk(), None), GiveBack::ByWriteSame);
+        assert_eq!(give_back(&disk(), ways(false, true)), GiveBack::ByUnmap);
+        let pattern = Capacity { read_zeros: false, ..disk() };
+        assert_eq!(give_back(&pattern, ways(true, true)), GiveBack::ByUnmap);
+        assert_eq!(give_back(&pattern, None), GiveBack::No);
+        assert_eq!(give_back(&Capacity { thin: false, ..disk() }, ways(true, true)), GiveBack::No);
     }
 }

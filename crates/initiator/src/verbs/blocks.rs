@@ -28,11 +28,13 @@ pub struct Capacity {
     pub thin: bool,
     /// LBPRZ: blocks that were given back read as zeros.
     pub read_zeros: bool,
+    /// The target knows READ CAPACITY(16), and so the other commands of sixteen bytes.
+    pub long_commands: bool,
 }
 
 impl Capacity {
     /// READ CAPACITY(16); `None` if it is cut short, or no disk is like that.
-    fn long(data: &[u8]) -> Option<Capacity> {
+    pub(crate) fn long(data: &[u8]) -> Option<Capacity> {
         data.get(..12)?;
         let (protection, provisioning) = (u8_at(data, 12), u16_at(data, 14));
         Capacity {
@@ -44,12 +46,13 @@ impl Capacity {
             protection_type: (protection & 1 != 0).then_some((protection >> 1 & 7) + 1),
             thin: provisioning & 0x8000 != 0,
             read_zeros: provisioning & 0x4000 != 0,
+            long_commands: true,
         }
         .if_possible()
     }
 
     /// READ CAPACITY(10), likewise.
-    fn short(data: &[u8]) -> Option<Capacity> {
+    pub(crate) fn short(data: &[u8]) -> Option<Capacity> {
         let data = data.get(..8)?;
         Capacity {
             blocks: u64::from(u32_at(data, 0)) + 1,
@@ -59,6 +62,7 @@ impl Capacity {
             protection_type: None,
             thin: false,
             read_zeros: false,
+            long_commands: false,
         }
         .if_possible()
     }
@@ -143,7 +147,8 @@ impl Unit {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
             Ok(data) => Capacity::long(&data),
-            Err(error) if error.is_unsupported() => {
+            // Whatever its reason: if it is not that it does not know the command, it refuses this one too.
+            Err(VerbError::Refused { .. }) => {
                 Capacity::short(&self.ask(name, cdb::read_capacity_10(), 8).await?)
             }
             Err(error) => return Err(error),
@@ -244,7 +249,7 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
 }
 
 /// The runs of an answer, as far as they follow each other from block `next` on; the last ends at `end`.
-fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
+pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
     for descriptor in answer.get(8..).unwrap_or_default().chunks_exact(16) {
         let (lba, blocks) = (u64_at(descriptor, 0), u64::from(u32_at(descriptor, 8)));
@@ -268,7 +273,7 @@ fn append(runs: &mut Vec<LbaRun>, run: LbaRun) {
 }
 
 /// The parameter lists (SBC-3 5.28.2) of the UNMAP commands for these extents.
-fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u8>> {
+pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u8>> {
     let unless_zero = |limit: u32| if limit == 0 { u32::MAX } else { limit };
     let (blocks_most, most) = (unless_zero(limits.unmap_blocks), unless_zero(limits.unmap_descriptors));
     let descriptors_most = UNMAP_DESCRIPTORS_MOST.min(most as usize);
@@ -339,6 +344,16 @@ mod tests {
         assert!(lba_runs(&behind, 50, 60).is_empty());
         let endless = [vec![0; 8], descriptor(u64::MAX - 1, u32::MAX, 0)].concat();
         assert!(lba_runs(&endless, 50, 60).is_empty());
+    }
+
+    #[test]
+    fn runs_begin_at_the_first_block_and_end_with_the_last() {
+        let answer = [vec![0; 8], descriptor(0, 100, 0), descriptor(100, 1000, 1)].concat();
+        let runs = lba_runs(&answer, 50, 120);
+        assert_eq!(
+            runs.iter().map(|run| run.extent).collect::<Vec<_>>(),
+            [Extent::new(50, 50), Extent::new(100, 20)]
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::vpd::VpdContent;
 use super::{Designator, VerbError};
 use crate::unit::Unit;
 
-/// What a logical unit is known by.
+/// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got another
+/// name is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The names of the logical unit in its Device Identification page.
@@ -26,15 +27,6 @@ impl Identity {
         let names: BTreeSet<Name> =
             unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
         (!names.is_empty()).then_some(Identity::Designators(names))
-    }
-
-    /// Whether both are the same logical unit, as far as anybody can tell: they share a name. A unit that has none is
-    /// the same as any other that has none.
-    pub fn is_same_device(&self, other: &Identity) -> bool {
-        match (self, other) {
-            (Identity::Designators(ours), Identity::Designators(theirs)) => !ours.is_disjoint(theirs),
-            (ours, theirs) => ours == theirs,
-        }
     }
 }
 
@@ -55,6 +47,11 @@ impl Unit {
     /// Asks who is there: the unit's names, else its serial number. A target that has neither is no error.
     pub async fn identity(&self) -> Result<Identity, VerbError> {
         let pages = self.vpd_pages().await.or_else(unless_refused)?;
+        self.identity_by(&pages).await
+    }
+
+    /// The same, by the list of vital product data pages there are.
+    pub(crate) async fn identity_by(&self, pages: &[u8]) -> Result<Identity, VerbError> {
         if pages.contains(&0x83)
             && let VpdContent::Designators(designators) = self.content(0x83).await?
             && let Some(identity) = Identity::of(designators)
@@ -108,13 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn one_name_in_common_is_enough_and_none_is_not() {
+    fn the_order_of_names_does_not_matter_and_their_number_does() {
         let known = |names: &[u8]| {
-            Identity::Designators(names.iter().map(|name| Name::Eui64(vec![*name; 8])).collect())
+            let of_unit = |name: &u8| designator(Association::LogicalUnit, Name::Eui64(vec![*name; 8]));
+            Identity::of(names.iter().map(of_unit).collect())
         };
-        assert!(known(&[1, 2]).is_same_device(&known(&[2, 3])));
-        assert!(!known(&[1]).is_same_device(&known(&[2])));
-        assert!(!known(&[1]).is_same_device(&Identity::Unknown));
-        assert!(!Identity::Serial("1".into()).is_same_device(&Identity::Serial("2".into())));
+        assert_eq!(known(&[1, 2]), known(&[2, 1]));
+        assert_ne!(known(&[1]), known(&[1, 2]));
     }
 }

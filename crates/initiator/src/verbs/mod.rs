@@ -31,6 +31,7 @@ use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
 pub use blocks::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
+pub(crate) use blocks::{lba_runs, unmap_lists};
 pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
@@ -49,7 +50,7 @@ pub use transport_id::TransportId;
 pub use vpd::{BlockLimits, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
 
 /// Why a command was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
     /// Nobody knows what became of it.
     Lost(CommandError),

@@ -260,7 +260,8 @@ impl Unit {
         let page = page | (values as u8) << 6;
         match self.ask(SENSE, cdb::mode_sense_10(page, subpage, BYTES), usize::from(BYTES)).await {
             Ok(answer) => Ok((Form::Ten, answer)),
-            Err(error) if error.is_unsupported() => {
+            // Whatever its reason: istgt gives none.
+            Err(VerbError::Refused { .. }) => {
                 let answer = self.ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255).await?;
                 Ok((Form::Six, answer))
             }

@@ -26,6 +26,14 @@ const ARTEFACTS: &[Artefact] = &[
     // libiscsi asks for 64 bytes of VPD page 83h first. The page is longer, so it is cut there, and its PAGE LENGTH
     // says how long it is (SPC-4 4.3.5.6); the dissector follows the length beyond the data.
     Artefact { message: "Malformed Packet", frame: "Inquiry Response Data", data_bytes: Some("64") },
+    // The dissector knows no mode page in the sub_page format, such as Control Extension.
+    Artefact { message: "Unknown Page", frame: "Mode Sense(10)", data_bytes: None },
+    // It calls MAINTENANCE IN so, and knows few of its service actions.
+    Artefact {
+        message: "No dissection for this service action",
+        frame: "Mgmt Protocol In",
+        data_bytes: None,
+    },
 ];
 
 /// TCP's own analysis, such as full windows, is of the loopback and not of what is tested.

@@ -46,8 +46,7 @@ fn every_page_on_the_list_is_taken_apart() {
             assert!(page.to_string().lines().count() > 1, "{page}");
         }
         let other = lun.target().unit(1).identity().await.expect("an identity");
-        let identity = unit.identity().await.expect("an identity");
-        assert!(!identity.is_same_device(&other), "{identity} and {other}");
+        assert_ne!(unit.identity().await, Ok(other));
         let capacity = unit.read_capacity().await.expect("READ CAPACITY");
         assert_eq!((capacity.bytes(), capacity.thin, capacity.read_zeros), (16 << 20, true, true));
     });

@@ -13,6 +13,7 @@ mod san;
 mod shapes;
 mod terms;
 mod tgt;
+mod verbs;
 
 use std::time::Duration;
 
