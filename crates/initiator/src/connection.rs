@@ -24,7 +24,7 @@ use crate::session::Session;
 pub(crate) struct Connection {
     session: Rc<Session>,
     id: ConnectionId,
-    stream: Box<dyn Stream>,
+    stream: Rc<dyn Stream>,
     receiver: Receiver,
     sender: Sender,
     recording: Rc<Recording>,
@@ -38,7 +38,7 @@ impl Connection {
     pub(crate) fn new(
         session: Rc<Session>,
         id: ConnectionId,
-        stream: Box<dyn Stream>,
+        stream: Rc<dyn Stream>,
         framing: Framing,
         already: &[u8],
         recording: Rc<Recording>,

@@ -10,7 +10,8 @@
 //! that the target has let go of them (`standing`, `recovery`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN reaches
-//! its session), `session` and `parts` (commands under way), `connection`, `receive` and `send` (the wire).
+//! its session), `session` and `parts` (commands under way), `connection`, `receive` and `send` (the wire);
+//! [`Statistics`] and [`FlightRecorder`] (what can be known of all that).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -36,6 +37,7 @@ mod sense;
 mod session;
 mod settings;
 mod standing;
+mod statistics;
 mod tasks;
 mod unit;
 mod url;
@@ -53,6 +55,10 @@ pub use recorder::{FlightRecorder, pcapng};
 pub use remote_target::RemoteTarget;
 pub use sense::{Pointer, Sense, status, status_words};
 pub use settings::{SettingError, Settings};
+pub use statistics::{
+    Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
+    RoundTrips, Statistics,
+};
 pub use tasks::Transfer;
 pub use unit::{Answer, Unit};
 pub use url::{PORT, Portal, Url, UrlError, UrlProblem};

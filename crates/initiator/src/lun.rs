@@ -109,11 +109,13 @@ impl RemoteLun {
                 Err(CommandError::ConnectionLost) => {
                     retries.once_more()?;
                     self.target.usable().await?;
+                    self.target.replayed();
                     continue;
                 }
                 Err(CommandError::Aborted) => {
                     retries.in_time = retries.in_time.saturating_sub(1);
                     retries.once_more()?;
+                    self.target.replayed();
                     continue;
                 }
                 Err(error) => return Err(error.into()),

@@ -13,6 +13,7 @@ use iscsi::name::Name;
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, Isid, Itt, Tsih};
 use iscsi::serial::Sn;
+use reactor::Stream;
 
 use crate::connection::Connection;
 use crate::error::{Ending, OpenError};
@@ -214,7 +215,8 @@ pub(crate) fn join(session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
     let LoggedIn { stream, attached, already, recording } = logged_in;
     let framing = Framing::new(&attached.parameters);
     let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
-    let peer = stream.peer();
+    let (peer, stream) = (stream.peer(), Rc::<dyn Stream>::from(stream));
+    session.parts().watch(id, &stream);
     let connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
     reactor::spawn(async move {
         match connection.run().await {

@@ -1,23 +1,26 @@
 //! What a session consists of, and how word gets from the machine to those who wait.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{
     Command, ConnectionId, ConnectionStart, Event, Failure, Leaving, Session as Machine, SubmitError, TaskId,
+    Times,
 };
 use iscsi::pdu::{
     AsyncEvent, AsyncMessage, Cid, LogoutReason, LogoutResult, Lun, TaskAttribute,
     TaskManagementFunction as Function, TaskManagementResult,
 };
-use reactor::Receiver;
+use reactor::{Receiver, Stream};
 
 use crate::error::{CommandError, Ending};
 use crate::management::{Functions, Management};
 use crate::patience::{Patience, Rung};
 use crate::session::Order;
 use crate::standing::Standing;
+use crate::statistics::{Account, Class, ConnectionStatistics, Meter, Outcome, Statistics};
 use crate::tasks::{Beginning, Ended, Overdue, Status, Tasks, Ticket};
 
 /// The parts of a session.
@@ -41,6 +44,7 @@ pub(crate) struct Parts {
     ended: Vec<Waker>,
     text: Text,
     functions: Functions,
+    pub(crate) meter: Meter,
 }
 
 /// A connection that is alive, as far as others than its own task need to know.
@@ -51,6 +55,20 @@ struct Wire {
     /// Why its task is to end it, once everything is sent.
     ending: Option<Ending>,
     task: Option<Waker>,
+    /// For its addresses and its path.
+    stream: Option<Rc<dyn Stream>>,
+}
+
+impl Wire {
+    fn statistics(&self) -> Option<ConnectionStatistics> {
+        let stream = self.stream.as_ref()?;
+        Some(ConnectionStatistics {
+            cid: self.cid,
+            local: stream.local(),
+            peer: stream.peer(),
+            path: stream.path(),
+        })
+    }
 }
 
 /// The one text exchange there may be.
@@ -97,6 +115,7 @@ impl Parts {
             ended: Vec::new(),
             text: Text::None,
             functions: Functions::default(),
+            meter: Meter::new(now),
         }
     }
 
@@ -105,9 +124,16 @@ impl Parts {
     /// A connection has joined the session.
     pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
         let id = self.machine.add_connection(now, cid, start);
-        self.wires.push(Wire { id, cid, under_way: 0, ending: None, task: None });
+        self.wires.push(Wire { id, cid, under_way: 0, ending: None, task: None, stream: None });
         self.standing.joined(cid);
         id
+    }
+
+    /// What a connection's stream tells of itself belongs to the statistics.
+    pub(crate) fn watch(&mut self, id: ConnectionId, stream: &Rc<dyn Stream>) {
+        if let Some(wire) = self.wire(id) {
+            wire.stream = Some(Rc::clone(stream));
+        }
     }
 
     /// A round of a connection's task begins; `task` is woken when there is something to send.
@@ -148,6 +174,7 @@ impl Parts {
     }
 
     fn lose(&mut self, cid: Cid) {
+        self.meter.incidents.connections_lost += u64::from(!self.is_leaving && !self.is_logged_out);
         if !self.wires.is_empty() {
             self.standing.lose(cid);
             return self.settle_losses();
@@ -183,9 +210,10 @@ impl Parts {
     /// The session was begun again, with this machine; the target has ended all that was sent before.
     pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine) -> Stall {
         self.now = now;
-        self.machine = machine;
+        let before = std::mem::replace(&mut self.machine, machine);
         self.is_logged_out = false;
         let away = self.standing.reinstated(now);
+        self.meter.reconnected(before.counters(), away);
         self.waiting.drain(..).for_each(Waker::wake);
         Stall { away, commands: std::mem::take(&mut self.lost_commands) }
     }
@@ -272,8 +300,9 @@ impl Parts {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
+                let account = Account { class: Class::of(&order.cdb), waited: Duration::ZERO };
                 let Order { transfer, insists, .. } = order;
-                let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists };
+                let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))
             }
             Err(SubmitError::NoRoom) => {
@@ -294,10 +323,15 @@ impl Parts {
     /// Nobody waits for a command any more: the target is asked to abort it.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         if let Some(task) = self.tasks.orphan(ticket, self.now + self.patience.abort) {
-            self.machine.abort_task(self.now, task);
+            self.abort(task);
             self.deliver_events();
             self.wake_wires();
         }
+    }
+
+    fn abort(&mut self, task: TaskId) {
+        let asked = self.machine.abort_task(self.now, task);
+        self.meter.incidents.aborts += u64::from(asked.is_some());
     }
 
     /// Wakes one who waits for every command that the window has room for.
@@ -334,7 +368,10 @@ impl Parts {
         for &Overdue { id, lun, rung } in overdue {
             match rung {
                 Rung::Wait => {}
-                Rung::AbortTask => drop(self.machine.abort_task(self.now, id)),
+                Rung::AbortTask => {
+                    self.meter.incidents.timeouts += 1;
+                    self.abort(id);
+                }
                 Rung::ResetUnit => resets.push((Function::LogicalUnitReset, lun)),
                 Rung::ResetTarget => resets.push((Function::TargetWarmReset, Lun(0))),
                 Rung::LeaveSession => self.end_all(|| Ending::Undead),
@@ -347,6 +384,7 @@ impl Parts {
             tracing::warn!(?function, ?lun, "commands neither end nor can be aborted");
             if let Some(by) = self.wires.first().map(|wire| wire.id) {
                 self.machine.manage(self.now, by, function, lun);
+                self.meter.incidents.resets += 1;
             }
         }
     }
@@ -399,11 +437,11 @@ impl Parts {
 
     fn deliver(&mut self, event: Event) {
         match event {
-            Event::Done { task, status, sense, residual, data_in_bytes, .. } => {
+            Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
                 let in_bytes = data_in_bytes as usize;
-                self.finish(task, Ok(Status { status, sense, in_bytes, residual }));
+                self.finish(task, Ok(Status { status, sense, in_bytes, residual }), &times);
             }
-            Event::Failed { task, why } => self.finish(task, Err(meaning(why))),
+            Event::Failed { task, why } => self.finish(task, Err(meaning(why)), &Times::default()),
             Event::Text { text, .. } => {
                 if let Text::Asked(waker) = std::mem::replace(&mut self.text, Text::Answered(text)) {
                     waker.into_iter().for_each(Waker::wake);
@@ -457,12 +495,28 @@ impl Parts {
         }
     }
 
-    fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>) {
+    fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
         self.lost_commands += usize::from(outcome == Err(CommandError::ConnectionLost));
-        let connection = self.tasks.end(task, outcome);
-        if let Some(wire) = connection.and_then(|connection| self.wire(connection)) {
+        let how = Outcome::of(&outcome);
+        let Some(left) = self.tasks.end(task, outcome) else { return };
+        self.meter.ended(&left, how, times);
+        if let Some(wire) = self.wire(left.connection) {
             wire.under_way = wire.under_way.saturating_sub(1);
         }
+    }
+
+    // --- statistics
+
+    /// A command waited before it could be submitted.
+    pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
+        let waited = self.now.saturating_duration_since(since);
+        if let Some(account) = self.tasks.account(ticket) {
+            account.waited = waited;
+        }
+    }
+
+    pub(crate) fn statistics(&self, now: Instant) -> Statistics {
+        self.meter.statistics(now, &self.machine, self.wires.iter().filter_map(Wire::statistics).collect())
     }
 }
 

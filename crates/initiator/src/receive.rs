@@ -82,9 +82,15 @@ impl Receiver {
             if taken >= ROUND_BYTES {
                 return Ok(true);
             }
-            match self.read(stream, &mut parts.tasks) {
+            let outcome = self.read(stream, &mut parts.tasks);
+            parts.meter.received.note(&outcome);
+            match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(bytes) => {
+                    // The round has just begun when the first bytes come; long answers take their time.
+                    if taken > 0 {
+                        parts.now = reactor::now();
+                    }
                     taken += bytes;
                     self.total_bytes += bytes as u64;
                 }
@@ -204,7 +210,8 @@ impl Receiver {
         };
         let intact = data.is_none_or(|data| {
             tape.received_data(data, trailer);
-            self.framing.data_intact(data, trailer)
+            let check = || self.framing.data_intact(data, trailer);
+            parts.meter.digests.around(self.framing.data_digest, data.len(), check)
         });
         parts.machine.handle_segment(parts.now, id, intact, &self.spill)?;
         self.spill.clear();

@@ -21,6 +21,7 @@ use crate::nexus::Nexus;
 use crate::patience::Patience;
 use crate::recorder::FlightRecorder;
 use crate::session::{Order, Session, Shared};
+use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
 
@@ -39,6 +40,7 @@ enum Job {
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
     Quiesce(Sender<Result<(), CommandError>>),
     Use(Sender<Result<(), CommandError>>),
+    Describe(Sender<Statistics>),
     LogOut(Sender<()>),
 }
 
@@ -77,6 +79,19 @@ impl RemoteTarget {
     /// How often the session was lost and begun again.
     pub fn reinstatements(&self) -> u64 {
         self.shared.epoch()
+    }
+
+    /// What the session has done since it was opened, from any thread; `None` if the session's thread is gone.
+    pub async fn statistics(&self) -> Option<Statistics> {
+        match self.here() {
+            Some(session) => Some(session.statistics()),
+            None => self.ask(Job::Describe).await,
+        }
+    }
+
+    /// A command is sent again whose fate is not known.
+    pub(crate) fn replayed(&self) {
+        self.shared.replayed();
     }
 
     /// The last PDUs of the session's connections, and of those that have ended, as a pcapng file; `None` if the
@@ -190,6 +205,9 @@ async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
                 }
                 Job::Use(reply) => {
                     let _ = reply.send(session.usable().await);
+                }
+                Job::Describe(reply) => {
+                    let _ = reply.send(session.statistics());
                 }
                 Job::LogOut(reply) => {
                     session.close().await;

@@ -13,6 +13,7 @@ use reactor::{OutSlice, Stream};
 use crate::error::Ending;
 use crate::parts::Parts;
 use crate::recorder::Tape;
+use crate::statistics::Calls;
 
 /// The sending half of a connection.
 pub(crate) struct Sender {
@@ -65,7 +66,9 @@ impl Sender {
             if self.chunks.is_empty() {
                 return Ok(true);
             }
-            match self.write(stream) {
+            let is_much = self.chunks.len() >= ROUND_CHUNKS;
+            match self.write(stream, &mut parts.meter.sent) {
+                Ok(()) if is_much => parts.now = reactor::now(),
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(Ending::Io(error)),
@@ -73,7 +76,7 @@ impl Sender {
         }
     }
 
-    fn stage(&mut self, transmit: Transmit, parts: &Parts, tape: &mut Tape) -> Result<(), Ending> {
+    fn stage(&mut self, transmit: Transmit, parts: &mut Parts, tape: &mut Tape) -> Result<(), Ending> {
         let begin = self.staged.len();
         self.staged.extend_from_slice(&transmit.header.0);
         self.staged.extend_from_slice(&transmit.ahs);
@@ -101,7 +104,8 @@ impl Sender {
                     self.chunks.push(Chunk::Data(data.clone()));
                 }
                 let end = self.staged.len();
-                self.framing.end_data(&mut self.staged, &data);
+                let end_data = || self.framing.end_data(&mut self.staged, &data);
+                parts.meter.digests.around(self.framing.data_digest, length, end_data);
                 tape.sent(parts.now, &self.staged[header], &data, &self.staged[end..]);
                 self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
             }
@@ -120,7 +124,7 @@ impl Sender {
     }
 
     /// Offers the kernel what is left.
-    fn write(&mut self, stream: &dyn Stream) -> io::Result<()> {
+    fn write(&mut self, stream: &dyn Stream, calls: &mut Calls) -> io::Result<()> {
         while self.sent_chunks < self.chunks.len() {
             let mut slices = [OutSlice::Bytes(&[]); SLICES_MAX];
             let mut count = 0;
@@ -131,8 +135,9 @@ impl Sender {
             if let OutSlice::Bytes(first) = &mut slices[0] {
                 *first = &first[self.sent_bytes..];
             }
-            let sent = stream.try_write(&slices[..count])?;
-            self.advance(sent);
+            let outcome = stream.try_write(&slices[..count]);
+            calls.note(&outcome);
+            self.advance(outcome?);
         }
         self.staged.clear();
         self.chunks.clear();

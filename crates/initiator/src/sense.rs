@@ -33,10 +33,16 @@ impl Sense {
         }
     }
 
+    /// Whether something happened to the LUN that every initiator is told once (SAM-5 5.14).
+    pub(crate) fn is_unit_attention(self) -> bool {
+        self.key == 0x6
+    }
+
     /// Whether it is a unit attention after which the LUN may have another size: after a reset (29h), CAPACITY DATA
     /// HAS CHANGED (2Ah/09h) and INQUIRY DATA HAS CHANGED (3Fh/03h).
     pub(crate) fn tells_of_change(self) -> bool {
-        self.key == 0x6 && matches!((self.code, self.qualifier), (0x29, _) | (0x2a, 0x09) | (0x3f, 0x03))
+        self.is_unit_attention()
+            && matches!((self.code, self.qualifier), (0x29, _) | (0x2a, 0x09) | (0x3f, 0x03))
     }
 
     /// SPC-4 4.5.3. A target may cut it short: what is missing reads as zero.

@@ -25,6 +25,7 @@ use crate::nexus::Nexus;
 use crate::parts::{Parts, Stall, Submitted};
 use crate::patience::Patience;
 use crate::standing::Trouble;
+use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
 
 /// What a request asks for.
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     parameters: Mutex<Parameters>,
     /// Between whom that login was.
     nexus: Mutex<Nexus>,
+    /// Commands that block devices have sent again because what had become of them was not known.
+    replays: AtomicU64,
 }
 
 /// How long a target may take to agree to a logout.
@@ -64,7 +67,10 @@ impl Session {
         let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
         let nexus = Mutex::new(nexus);
         let parts = RefCell::new(Parts::new(machine, reactor::now(), patience));
-        Rc::new(Session { parts, shared: Arc::new(Shared { epoch, parameters, nexus }) })
+        Rc::new(Session {
+            parts,
+            shared: Arc::new(Shared { epoch, parameters, nexus, replays: AtomicU64::new(0) }),
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -139,6 +145,13 @@ impl Session {
         .await
     }
 
+    /// What the session has done.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut statistics = self.parts().statistics(reactor::now());
+        statistics.incidents.replays = self.shared.replays.load(Relaxed);
+        statistics
+    }
+
     /// Asks the target to end the session, and ends when it has: when it agreed, or when it had the time to.
     pub(crate) async fn close(&self) {
         self.parts().log_out();
@@ -158,6 +171,11 @@ impl Shared {
     /// How often the session was begun again. Requests for an earlier one are not sent.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
+    }
+
+    /// A command is sent again whose fate is not known.
+    pub(crate) fn replayed(&self) {
+        self.replays.fetch_add(1, Relaxed);
     }
 
     /// What the last leading login agreed on.
@@ -194,12 +212,18 @@ impl Future for Request {
         let mut parts = this.session.parts.borrow_mut();
         match std::mem::replace(&mut this.step, Step::Over) {
             Step::Asked(order, since) => {
+                // The last round may be long ago.
+                parts.now = reactor::now();
+                let asked = since;
                 let since = since.unwrap_or(parts.now);
                 if parts.waited(since) >= parts.patience.command {
                     return Poll::Ready(Ended::without(order.transfer, CommandError::TimedOut));
                 }
                 match parts.submit(order, cx.waker()) {
-                    Submitted::As(ticket) => this.step = Step::Sent(ticket),
+                    Submitted::As(ticket) => {
+                        asked.into_iter().for_each(|since| parts.note_wait(ticket, since));
+                        this.step = Step::Sent(ticket);
+                    }
                     Submitted::NoRoom(order) => this.step = Step::Asked(order, Some(since)),
                     Submitted::Never(ended) => return Poll::Ready(ended),
                 }

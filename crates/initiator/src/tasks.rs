@@ -13,6 +13,7 @@ use iscsi::pdu::Lun;
 
 use crate::error::CommandError;
 use crate::patience::{Patience, Rung};
+use crate::statistics::Account;
 
 /// The data of a command.
 #[derive(Debug, Default)]
@@ -91,6 +92,7 @@ struct Task {
     rung: Rung,
     until: Instant,
     insists: bool,
+    account: Account,
 }
 
 /// A command whose time is up, once more.
@@ -112,6 +114,15 @@ pub(crate) struct Beginning {
     pub(crate) until: Instant,
     /// Its waiter is not to be told then.
     pub(crate) insists: bool,
+    pub(crate) account: Account,
+}
+
+/// What is left of a command that has ended.
+pub(crate) struct Left {
+    pub(crate) connection: ConnectionId,
+    pub(crate) account: Account,
+    /// What it had to send, in bytes.
+    pub(crate) out_bytes: usize,
 }
 
 enum State {
@@ -154,7 +165,7 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// A command was sent; `waker` is woken when it ends.
     pub(crate) fn insert(&mut self, beginning: Beginning, waker: Waker) -> Ticket {
-        let Beginning { id, connection, lun, transfer, until, insists } = beginning;
+        let Beginning { id, connection, lun, transfer, until, insists, account } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
@@ -164,7 +175,8 @@ impl Tasks {
         }
         self.by_index[id.index()] = place;
         let (state, rung) = (State::Awaited(Some(waker)), Rung::Wait);
-        self.places[place] = Some(Task { id, connection, lun, transfer, state, rung, until, insists });
+        self.places[place] =
+            Some(Task { id, connection, lun, transfer, state, rung, until, insists, account });
         Ticket { place, id }
     }
 
@@ -188,12 +200,12 @@ impl Tasks {
         }
     }
 
-    /// The command has ended: its waiter is woken, or it is forgotten if it has none. Gives the connection that
-    /// it was on.
-    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<ConnectionId> {
+    /// The command has ended: its waiter is woken, or it is forgotten if it has none.
+    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<Left> {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
-        let connection = task.connection;
+        let out_bytes = task.transfer.out_bytes();
+        let left = Left { connection: task.connection, account: task.account, out_bytes };
         match &mut task.state {
             State::Awaited(waker) => {
                 let waker = waker.take();
@@ -205,7 +217,12 @@ impl Tasks {
             State::Ended(_) => return None,
         }
         self.quiet.drain(..).for_each(Waker::wake);
-        Some(connection)
+        Some(left)
+    }
+
+    /// What is kept of a command for the statistics.
+    pub(crate) fn account(&mut self, ticket: Ticket) -> Option<&mut Account> {
+        Some(&mut self.at(ticket.place, ticket.id)?.account)
     }
 
     /// What the waiter sees: the end, or nothing yet, in which case `waker` is woken by it.

@@ -3,5 +3,6 @@
 
 mod polled;
 mod scenes;
+mod statistics;
 mod tgt;
 mod verbs;

@@ -320,7 +320,7 @@ fn a_closed_session_answers_nothing_more() {
 
 // --- helpers
 
-fn run<T>(scene: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(scene: impl Future<Output = T>) -> T {
     block_on(Polled::world(), scene)
 }
 
@@ -353,7 +353,7 @@ fn numbered(number: u64, bytes: usize) -> Buffer {
     data
 }
 
-async fn round_trip(lun: &RemoteLun, blocks: u64) {
+pub(crate) async fn round_trip(lun: &RemoteLun, blocks: u64) {
     let bytes = blocks as usize * 512;
     for lba in [0, 17] {
         let extent = Extent { blocks: Blocks(blocks), ..Extent::new(lba, 0) };
