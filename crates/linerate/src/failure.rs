@@ -125,7 +125,13 @@ impl Display for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        Failure::new(of_open(&error), error)
+        let failure = Failure::new(of_open(&error), &error);
+        match error {
+            OpenError::Login { why: LoginFailure::AuthMethod, .. } => {
+                failure.and("name a user in the URL, as in iscsi://USER@HOST")
+            }
+            _ => failure,
+        }
     }
 }
 

@@ -402,6 +402,9 @@ impl fmt::Display for LoginFailure {
             LoginFailure::AuthMethod => {
                 f.write_str("the target wants an authentication that was not offered")
             }
+            LoginFailure::Chap(ChapError::WrongResponse) => {
+                f.write_str("the target did not prove itself: its CHAP name or secret is wrong")
+            }
             LoginFailure::Chap(error) => write!(f, "authentication failed: {error}"),
             LoginFailure::Negotiation(error) => write!(f, "negotiation failed: {error}"),
             LoginFailure::NoAddress => f.write_str("the target has moved and does not say where"),

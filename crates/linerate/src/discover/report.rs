@@ -118,15 +118,16 @@ impl Lun {
         let blocks = self.block_bytes.map(|bytes| format!("in blocks of {bytes}"));
         let flags = [(self.thin, "thin"), (self.read_only, "read-only")];
         let flags = flags.iter().filter(|(is, _)| *is == Some(true)).map(|(_, word)| *word);
-        let remark = self.problem.as_deref().into_iter().chain(flags).collect::<Vec<_>>().join(", ");
+        let kind = Some(self.device_type.as_str()).filter(|_| self.bytes.is_none());
+        let remark: Vec<&str> = kind.into_iter().chain(self.problem.as_deref()).chain(flags).collect();
         let what = format!("{} {}", self.vendor, self.product);
         [
             format!("LUN {}", self.lun),
-            size.unwrap_or_else(|| self.device_type.clone()),
+            size.unwrap_or_default(),
             blocks.unwrap_or_default(),
             what.trim().to_owned(),
             self.revision.clone(),
-            remark,
+            remark.join(", "),
         ]
     }
 }
@@ -176,15 +177,21 @@ iqn.x:a
             thin: Some(true),
             ..Lun::default()
         };
-        let controller = Lun { lun: "12".to_owned(), device_type: "controller".to_owned(), ..Lun::default() };
+        let controller = Lun {
+            lun: "12".to_owned(),
+            device_type: "controller".to_owned(),
+            vendor: "LINERATE".to_owned(),
+            product: "gate".to_owned(),
+            ..Lun::default()
+        };
         let found = Discovered { name: "iqn.x:a".to_owned(), addresses: Vec::new() };
         let mut report = Report::new(&portal(), vec![found]);
         report.targets[0].luns = Some(vec![disk, controller]);
         let expected = "\
 iqn.x:a
   portal san1:3260
-  LUN 0        50GiB  in blocks of 512  LINERATE vm1  0001  thin
-  LUN 12  controller
+  LUN 0   50GiB  in blocks of 512  LINERATE vm1   0001  thin
+  LUN 12                           LINERATE gate        controller
 ";
         assert_eq!(report.text(), expected);
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::disk::Disk;
 use crate::failure::{Failure, Kind};
 use crate::page;
+use crate::scsi::registered;
 use crate::table::pairs;
 
 /// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
@@ -105,7 +106,7 @@ impl UnitInfo {
             serial_number: serial_number(unit, &pages).await?,
             names: names(unit, &pages).await?,
             port_groups: port_groups(unit, &inquiry).await?,
-            registrations: known(unit.registrations().await)?
+            registrations: known(registered(unit).await)?
                 .map(|all| all.iter().map(Registered::new).collect()),
             reservation: reservation
                 .map(|held| Held { r#type: held.kind.to_string(), key: format!("{:x}", held.key) }),

@@ -18,6 +18,8 @@ mod unit;
 
 use clap::Subcommand;
 
+pub(crate) use self::reservations::registered;
+
 use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, WriteSameArguments};
 use self::inquiry::{InquiryArguments, VpdArguments};
 use self::modes::ModesArguments;

@@ -4,7 +4,7 @@
 //! a session of its own, so they take an ISID that is always the same for a name ([`stable_isid`]), unless the URL has
 //! the key `isid`.
 
-use initiator::verbs::{PersistentReserve, Registration, ReservationType};
+use initiator::verbs::{PersistentReserve, Registration, ReservationType, VerbError};
 use initiator::{Settings, Unit};
 use iscsi::pdu::Isid;
 use serde_json::{Value, json};
@@ -122,14 +122,11 @@ pub(super) fn preempt(asked: &PreemptArguments) -> Result<(), Failure> {
     })
 }
 
-/// Who is registered and who holds the reservation. A target that cannot tell whose the keys are tells the keys.
+/// Who is registered and who holds the reservation.
 pub(super) fn registrations(asked: &AskArguments) -> Result<(), Failure> {
     asked.ask(async |unit| {
         let reservation = unit.reservation().await?;
-        let registered = match unit.registrations().await {
-            Err(error) if error.is_unsupported() => unit.registered_keys().await?.keys.into_iter().map(of_nobody).collect(),
-            registered => registered?,
-        };
+        let registered = registered(unit).await?;
         let rows: Vec<[String; 3]> = registered.iter().map(row).collect();
         let list = lines([Align::Left; 3], &rows).join("\n");
         let head = match reservation {
@@ -143,6 +140,16 @@ pub(super) fn registrations(asked: &AskArguments) -> Result<(), Failure> {
         });
         Ok(Answer::new(format!("{head}\n{none}{list}"), json))
     })
+}
+
+/// Who is registered. Of a target that cannot tell whose the keys are, the keys.
+pub(crate) async fn registered(unit: &Unit) -> Result<Vec<Registration>, VerbError> {
+    match unit.registrations().await {
+        Err(error) if error.is_unsupported() => {
+            Ok(unit.registered_keys().await?.keys.into_iter().map(of_nobody).collect())
+        }
+        registered => registered,
+    }
 }
 
 fn of_nobody(key: u64) -> Registration {

@@ -54,13 +54,15 @@ impl Server {
         Server { kind, child, port, volumes, state }
     }
 
-    /// Serves what a configuration file says; only ours can, so there is none when another is to be tested.
+    /// Serves what a configuration file says, with `{port}` in it for a portal's; only ours can, so there is none when
+    /// another is to be tested.
     pub(crate) fn configured(text: &str) -> Option<Server> {
         if kind() != Kind::Linerate {
             return None;
         }
         let state = TempDir::new().expect("a temporary folder");
         let port = free_port();
+        let text = text.replace("{port}", &port.to_string());
         std::fs::write(state.path().join(CONFIGURATION), text).expect("a temporary file");
         let child = start_linerate(port, &[], state.path());
         Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
@@ -165,11 +167,15 @@ pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
         .arg(state)
         .arg("--control")
         .arg(state.join("control"));
-    command.args(["--listen", &format!("127.0.0.1:{port}")]);
-    if has_ipv6() {
-        command.args(["--listen", &format!("[::1]:{port}")]);
+    let configuration = std::fs::read_to_string(state.join(CONFIGURATION)).ok();
+    // Addresses on the command line would replace those of the file.
+    if !configuration.as_ref().is_some_and(|text| text.contains("[[portal]]")) {
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        if has_ipv6() {
+            command.args(["--listen", &format!("[::1]:{port}")]);
+        }
     }
-    if state.join(CONFIGURATION).exists() {
+    if configuration.is_some() {
         command.arg("--config").arg(state.join(CONFIGURATION));
     }
     command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));

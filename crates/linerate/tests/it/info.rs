@@ -1,0 +1,85 @@
+//! `linerate info`: what a login came to, what would be better, and what the LUNs are.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{Ended, run_command};
+use crate::server::Server;
+
+fn info(arguments: &[&str]) -> Ended {
+    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).arg("info").args(arguments))
+}
+
+fn json(url: &str) -> Value {
+    let said = info(&[url, "--json"]).expect_success();
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// The keys that could be better.
+fn marked(info: &Value) -> Vec<&str> {
+    let keys = info["session"]["negotiated"].as_array().expect("keys");
+    keys.iter().filter(|key| !key["recommended"].is_null()).filter_map(|key| key["key"].as_str()).collect()
+}
+
+#[test]
+fn what_could_be_better_is_marked_and_the_reason_given() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if !server.is_ours() {
+        return;
+    }
+    let url = server.url("disk");
+    assert!(marked(&json(&url)).is_empty());
+    let slow = format!("{url}?initial-r2t=yes&first-burst=8192&max-burst=65536&max-outstanding-r2t=1");
+    let keys = ["InitialR2T", "FirstBurstLength", "MaxBurstLength", "MaxOutstandingR2T"];
+    assert_eq!(marked(&json(&slow)), keys);
+    let said = info(&[&slow]).expect_success();
+    assert!(said.contains("waits a round trip before its first R2T"), "{said}");
+}
+
+#[test]
+fn a_session_says_between_whom_it_is() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let session = json(&server.url("disk"))["session"].clone();
+    assert_eq!(session["target"], server.target_name("disk"));
+    assert_eq!(session["address"], server.portal());
+    assert_eq!(session["target_portal_group"], 1);
+    assert_eq!(session["redirected_from"], Value::Null);
+}
+
+#[test]
+fn a_disk_is_told_with_its_size_its_names_and_who_holds_it() {
+    let server = Server::serving(&["disk=ram:1MiB?block=4096&readonly"]);
+    if !server.is_ours() {
+        return;
+    }
+    let info = json(&server.url("disk"));
+    let (lun, disk) = (&info["luns"][0], &info["luns"][0]["disk"]);
+    assert_eq!((&disk["bytes"], &disk["block_bytes"]), (&(1 << 20).into(), &4096.into()));
+    assert_eq!((&disk["read_only"], &disk["write_cache"]), (&true.into(), &false.into()));
+    assert_eq!(disk["provisioning"]["thin"], true);
+    assert!(lun["names"][0].as_str().is_some_and(|name| name.starts_with("naa.")), "{lun}");
+    assert_eq!((&lun["reservation"], &lun["registrations"]), (&Value::Null, &Value::Array(Vec::new())));
+    assert_eq!(lun["problem"], Value::Null);
+}
+
+#[test]
+fn without_a_lun_all_are_told() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    let (target, _lun) = url.rsplit_once('/').expect("a LUN");
+    let said = info(&[target]).expect_success();
+    assert!(said.contains("\nLUN 0: "), "{said}");
+    let Ended { status, said } = info(&[&format!("{target}/7")]);
+    assert_eq!(status.code(), Some(6), "{said}");
+}
+
+#[test]
+fn a_page_is_shown_in_words_and_bytes() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if server.is_ours() {
+        let said = info(&[&server.url("disk"), "--vpd", "b2"]).expect_success();
+        assert!(said.contains("Logical Block Provisioning (b2h)"), "{said}");
+        assert!(said.contains("UNMAP gives blocks back") && said.contains("0000  00 b2 00 04"), "{said}");
+    }
+}
