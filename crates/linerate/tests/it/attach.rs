@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::capture::tell;
 use crate::program::{Ended, ended_within, installed, run_command, write_patterned_file};
+use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
 
@@ -30,7 +31,8 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// Something attached; it is gone with the value, whatever becomes of the test.
+/// Something attached; it is gone with the value, whatever becomes of the test. What its sessions said is recorded, and
+/// must be decoded by tshark when it is detached.
 pub(crate) struct Attached {
     folder: TempDir,
 }
@@ -43,8 +45,13 @@ impl Attached {
     /// Arguments, before the path.
     fn with(arguments: &[&str]) -> Attached {
         let attached = Attached { folder: TempDir::new().expect("a temporary folder") };
-        attach(arguments, &attached.path()).expect_success();
+        let recording = attached.recording();
+        attach(&[&["--record", text(&recording)], arguments].concat(), &attached.path()).expect_success();
         attached
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.folder.path().join("recording.pcapng")
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -52,7 +59,13 @@ impl Attached {
     }
 
     pub(crate) fn detach(&self) -> Ended {
-        linerate(&["detach", text(&self.path())])
+        let ended = linerate(&["detach", text(&self.path())]);
+        if ended.status.success() {
+            let recording = self.recording();
+            until("a recording", || recording.metadata().is_ok_and(|file| file.len() > 0));
+            recorder::look_at(&recording);
+        }
+        ended
     }
 
     /// The record that `attachments` prints.
@@ -309,6 +322,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
         return;
     }
     let attached = Attached::to("ram:1MiB");
+    let detach = || linerate(&["detach", text(&attached.path())]); // a killed process leaves no recording
     let kill_it = || {
         let (pid, path) = (attached.pid(), attached.path());
         kill("-KILL", &pid);
@@ -318,13 +332,13 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     kill_it();
     let listed = linerate(&["attachments"]).expect_success();
     assert!(listed.contains("its process was killed; detach it"), "{listed}");
-    attached.detach().expect_success();
+    detach().expect_success();
     assert!(!attached.path().exists());
     attach(&["ram:1MiB"], &attached.path()).expect_success();
     kill_it();
     attach(&["ram:1MiB"], &attached.path()).expect_success();
     open(&attached.path()).write_all_at(&[1], 0).expect("it works");
-    attached.detach().expect_success();
+    detach().expect_success();
     assert!(!attached.path().exists());
 }
 
@@ -364,8 +378,8 @@ fn what_programs_want_to_be_stable_is_stable_at_the_target() {
         return;
     }
     let server = Server::serving(&["disk=file:{state}/disk.img?size=1MiB"]);
-    let recording = server.state().join("recording.pcapng");
-    let attached = Attached::with(&["--record", text(&recording), &server.url("disk")]);
+    let attached = Attached::to(&server.url("disk"));
+    let recording = attached.recording();
     let mut options = OpenOptions::new();
     let file = options.write(true).custom_flags(O_DSYNC).open(attached.path()).expect("the file");
     file.write_all_at(&[1; 512], 512).expect("written");

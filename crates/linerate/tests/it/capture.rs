@@ -26,7 +26,8 @@ const ARTEFACTS: &[Artefact] = &[
     // libiscsi asks for 64 bytes of VPD page 83h first. The page is longer, so it is cut there, and its PAGE LENGTH
     // says how long it is (SPC-4 4.3.5.6); the dissector follows the length beyond the data.
     Artefact { message: "Malformed Packet", frame: "Inquiry Response Data", data_bytes: Some("64") },
-    // The dissector knows no mode page in the sub_page format, such as Control Extension.
+    // A mode page in the sub_page format, such as Control Extension, has two bytes more in front (SPC-4 7.5.7). The
+    // dissector (4.0) takes the last two of it for the next page, of number 0 and length 0.
     Artefact { message: "Unknown Page", frame: "Mode Sense(10)", data_bytes: None },
     // It calls MAINTENANCE IN so, and knows few of its service actions.
     Artefact {

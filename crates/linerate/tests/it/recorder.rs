@@ -34,7 +34,7 @@ pub(crate) fn keep(settings: &Settings) {
 /// Has tshark decode what this thread's sessions have recorded since the last time.
 pub(crate) fn look_at_all() {
     let kept = KEPT.take();
-    if !kept.is_empty() && installed(&["tshark"]) {
+    if !kept.is_empty() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), initiator::pcapng(&kept)).expect("a temporary file");
         look_at(file.path());
@@ -42,7 +42,10 @@ pub(crate) fn look_at_all() {
 }
 
 /// Has a file decoded.
-fn look_at(file: &Path) {
+pub(crate) fn look_at(file: &Path) {
+    if !installed(&["tshark"]) {
+        return;
+    }
     let not_decoded = fields(file, NOT_DECODED, "frame.number");
     assert!(not_decoded.is_empty(), "not decoded: {not_decoded:?}");
     // Data whose command is no longer kept are of an exchange that nobody can know.
@@ -87,9 +90,10 @@ fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
             look_at(&file);
             let cdbs = fields(&file, "scsi.request_frame || scsi_sbc.opcode", "scsi_sbc.opcode");
             assert!(cdbs.iter().any(|code| code.contains("0x88")), "no READ (16) with {keys}: {cdbs:?}");
-            let details = tell(&file, ANY_PORT, &["-V"]);
-            assert_eq!(details.contains("(Good CRC32)"), keys.contains("digest"), "digests with {keys}");
-            assert!(!details.contains("Bad CRC32"), "digests with {keys}");
+            if keys.contains("digest") {
+                let details = tell(&file, ANY_PORT, &["-V"]);
+                assert!(details.contains("(Good CRC32)") && !details.contains("Bad CRC32"), "with {keys}");
+            }
         }
     }
 }
