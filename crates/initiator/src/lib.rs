@@ -11,7 +11,8 @@
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN reaches
 //! its session), `session` and `parts` (commands under way), `connection`, `receive` and `send` (the wire);
-//! [`Statistics`] and [`FlightRecorder`] (what can be known of all that).
+//! [`Statistics`] and [`FlightRecorder`] (what can be known of all that). [`Unit`] and [`verbs`] are beside that: SCSI
+//! commands by name, for whoever wants more than a block device has.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -3,6 +3,10 @@
 //! Every file is a family of commands. Those that ask have a decoder, a pure function over bytes that anybody may have
 //! sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
 //! [`VerbError::Nonsense`] where it means nothing without. What is not here can be sent by [`Unit::command`].
+//!
+//! Unit attentions are taken and the command sent again; a target that is busy is given a few seconds. A session that
+//! is lost meanwhile ends a command that changes anything with [`VerbError::Lost`], and nobody knows whether it was
+//! carried out.
 
 mod blocks;
 mod copy;
@@ -27,6 +31,7 @@ use block::{Buffer, Slice};
 use crate::cdb::Cdb;
 use crate::error::{CommandError, refusal};
 use crate::sense::{Sense, status};
+use crate::session::Order;
 use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
@@ -115,15 +120,24 @@ impl Unit {
         self.until_done(name, cdb, Transfer::Out(data)).await.map(drop)
     }
 
-    /// Has a command carried out that answers with at most `bytes`, and gives those that came.
+    /// Has a command carried out that answers with at most `bytes`, and gives those that came. It asks and changes
+    /// nothing, so it is sent again when its session was lost, or somebody's reset ended it.
     pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
-        let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
-        match self.until_done(name, cdb, transfer).await? {
-            (status, Transfer::In { mut buffer, .. }) => {
-                buffer.truncate(status.in_bytes);
-                Ok(buffer)
+        let mut tries = TRIES;
+        loop {
+            let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
+            match self.until_done(name, cdb, transfer).await {
+                Ok((status, Transfer::In { mut buffer, .. })) => {
+                    buffer.truncate(status.in_bytes);
+                    return Ok(buffer);
+                }
+                Ok((_, Transfer::None | Transfer::Out(_))) => return Err(VerbError::Nonsense(name)),
+                Err(VerbError::Lost(
+                    CommandError::ConnectionLost | CommandError::Aborted | CommandError::Reinstated,
+                )) if tries > 0 => self.target().usable().await?,
+                Err(error) => return Err(error),
             }
-            (_, Transfer::None | Transfer::Out(_)) => Err(VerbError::Nonsense(name)),
+            tries -= 1;
         }
     }
 
@@ -144,7 +158,8 @@ impl Unit {
         }
     }
 
-    /// Sends a command again for as long as it has only been put off.
+    /// Sends a command again for as long as it has only been put off. It is meant for the session there is now: what
+    /// answers at the LUN in another one may be another device.
     async fn until_done(
         &self,
         name: &'static str,
@@ -152,9 +167,12 @@ impl Unit {
         mut transfer: Transfer,
     ) -> Result<(Status, Transfer), VerbError> {
         let mut pause = PAUSE_FIRST;
+        let epoch = Some(self.target().reinstatements());
         for try_number in 1.. {
-            let (answer, back) = self.target().execute(self.lun(), cdb, transfer).await?;
-            transfer = back;
+            let order = Order { lun: self.lun(), cdb, transfer, epoch, insists: false };
+            let ended = self.target().attempt(order).await;
+            let answer = ended.outcome?;
+            transfer = ended.transfer;
             match next(answer.status, Sense::parse(&answer.sense)) {
                 Next::Done => return Ok((answer, transfer)),
                 Next::AtOnce if try_number < TRIES => {}

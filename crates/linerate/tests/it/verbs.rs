@@ -200,3 +200,18 @@ fn functions_are_answered_in_words() {
         assert_eq!(answer.to_string(), "there is no such LUN");
     });
 }
+
+#[test]
+fn questions_are_asked_again_when_the_session_is_lost() {
+    let mut server = Server::serving(&["disk=ram:16MiB"]);
+    in_a_world(async {
+        let lun = attached(&server.url("disk")).await;
+        let unit = lun.unit();
+        let before = unit.inquiry().await.expect("INQUIRY");
+        server.kill();
+        server.restart();
+        assert_eq!(unit.inquiry().await, Ok(before));
+        assert!(!unit.supported_commands().await.expect("the commands").is_empty());
+        lun.close().await;
+    });
+}
