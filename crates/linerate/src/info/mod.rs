@@ -65,7 +65,7 @@ async fn look(target: &Arc<RemoteTarget>, url: &Url, lun: Option<u16>, vpd: &[u8
         None => unit::look_at_all(target, vpd).await?,
     };
     // Last, when the connections have carried something and know their path.
-    Ok(Info { session: Session::look(target, url), luns })
+    Ok(Info { session: Session::look(target, url).await, luns })
 }
 
 impl Info {

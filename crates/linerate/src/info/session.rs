@@ -1,11 +1,13 @@
 //! The session: between whom, by which connections, on what terms.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use initiator::{Nexus, RemoteTarget, Url};
+use initiator::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
 
 use super::negotiation::{self, Negotiated};
+use crate::figures::significant;
 use crate::table::pairs;
 
 /// The names of the JSON are promised.
@@ -21,11 +23,64 @@ pub(super) struct Session {
     initiator: String,
     isid: String,
     tsih: u16,
+    connections: Vec<Connection>,
     negotiated: Vec<Negotiated>,
 }
 
+/// A connection, and what TCP knows of its path by now.
+#[derive(Debug, Serialize)]
+struct Connection {
+    cid: u16,
+    local: SocketAddr,
+    peer: SocketAddr,
+    congestion: Option<String>,
+    /// The smoothed round-trip time, and the shortest of late.
+    round_trip_us: Option<f64>,
+    round_trip_min_us: Option<f64>,
+    /// The largest segment, and the largest packet on the way.
+    segment_bytes: Option<u32>,
+    path_mtu_bytes: Option<u32>,
+    retransmissions: Option<u32>,
+}
+
+impl Connection {
+    fn new(connection: ConnectionStatistics) -> Connection {
+        let ConnectionStatistics { cid, local, peer, path } = connection;
+        let path = path.as_ref();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        Connection {
+            cid: cid.0,
+            local,
+            peer,
+            congestion: path.map(|path| path.congestion.clone()),
+            round_trip_us: path.map(|path| us(path.round_trip)),
+            round_trip_min_us: path.and_then(|path| path.round_trip_min).map(us),
+            segment_bytes: path.map(|path| path.segment_bytes),
+            path_mtu_bytes: path.map(|path| path.path_mtu_bytes),
+            retransmissions: path.map(|path| path.retransmissions),
+        }
+    }
+
+    fn text(&self) -> String {
+        let times = self.round_trip_us.zip(self.round_trip_min_us);
+        let facts = [
+            Some(format!("from {}", self.local)),
+            self.congestion.clone(),
+            times.map(|(now, least)| {
+                format!("round trip {} µs (shortest {})", significant(now), significant(least))
+            }),
+            self.segment_bytes.map(|bytes| format!("MSS {bytes}")),
+            self.path_mtu_bytes.map(|bytes| format!("MTU {bytes}")),
+            self.retransmissions.filter(|times| *times > 0).map(|times| format!("{times} retransmissions")),
+        ];
+        facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Session {
-    pub(super) fn look(target: &RemoteTarget, url: &Url) -> Session {
+    pub(super) async fn look(target: &RemoteTarget, url: &Url) -> Session {
+        let statistics = target.statistics().await;
+        let connections = statistics.map(|all| all.connections).unwrap_or_default();
         let (nexus, parameters) = (target.nexus(), target.parameters());
         let redirected = url.portal.resolve().is_ok_and(|asked| !asked.contains(&nexus.address));
         let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address } = nexus;
@@ -38,6 +93,7 @@ impl Session {
             initiator,
             isid: isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             tsih: tsih.0,
+            connections: connections.into_iter().map(Connection::new).collect(),
             negotiated: negotiation::negotiated(&url.settings.offers(), &parameters),
         }
     }
@@ -55,8 +111,17 @@ impl Session {
         format!(
             "{}\n{}\n{}",
             self.target,
-            pairs("  ", rows.into_iter().flatten()),
+            pairs("  ", rows.into_iter().flatten().map(owned).chain(self.paths())),
             negotiation::table(&self.negotiated),
         )
     }
+
+    /// A line for each connection.
+    fn paths(&self) -> impl Iterator<Item = (String, String)> {
+        self.connections.iter().map(|one| (format!("connection {}", one.cid), one.text()))
+    }
+}
+
+fn owned((name, value): (&str, String)) -> (String, String) {
+    (name.to_owned(), value)
 }

@@ -40,11 +40,15 @@ fn what_could_be_better_is_marked_and_the_reason_given() {
 #[test]
 fn a_session_says_between_whom_it_is() {
     let server = Server::serving(&["disk=ram:1MiB"]);
-    let session = json(&server.url("disk"))["session"].clone();
+    let session = json(&format!("{}?connections=2", server.url("disk")))["session"].clone();
     assert_eq!(session["target"], server.target_name("disk"));
     assert_eq!(session["address"], server.portal());
     assert_eq!(session["target_portal_group"], 1);
     assert_eq!(session["redirected_from"], Value::Null);
+    if server.is_ours() {
+        assert_eq!(session["connections"][1]["peer"], server.portal());
+        assert!(session["connections"][1]["segment_bytes"].as_u64() > Some(0), "{session}");
+    }
 }
 
 #[test]
@@ -82,4 +86,20 @@ fn a_page_is_shown_in_words_and_bytes() {
         assert!(said.contains("Logical Block Provisioning (b2h)"), "{said}");
         assert!(said.contains("UNMAP gives blocks back") && said.contains("0000  00 b2 00 04"), "{said}");
     }
+}
+
+const MOVED: &str = r#"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+[target.redirect]
+address = "{there}"
+"#;
+
+#[test]
+fn a_target_that_has_moved_says_where_to() {
+    let there = Server::serving(&["disk=ram:1MiB"]);
+    let Some(here) = Server::configured(&MOVED.replace("{there}", &there.portal())) else { return };
+    let session = json(&here.url("disk"))["session"].clone();
+    assert_eq!(session["redirected_from"], here.portal());
+    assert_eq!(session["address"], there.portal());
 }
