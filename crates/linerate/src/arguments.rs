@@ -17,10 +17,12 @@ use crate::info::{self, InfoArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
+use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
 use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
+use crate::write::{self, WriteArguments};
 
 /// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
 #[derive(Debug, Parser)]
@@ -50,6 +52,8 @@ enum Command {
     Discover(DiscoverArguments),
     Info(InfoArguments),
     Copy(Box<CopyArguments>),
+    Read(ReadArguments),
+    Write(WriteArguments),
     Scsi(ScsiArguments),
     Attach(AttachArguments),
     Detach(DetachArguments),
@@ -117,6 +121,8 @@ impl Arguments {
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
+            Command::Read(arguments) => read::run(&arguments)?,
+            Command::Write(arguments) => write::run(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,

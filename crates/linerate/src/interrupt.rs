@@ -25,6 +25,12 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
+    /// Nobody asks.
+    #[cfg(test)]
+    pub(crate) fn never() -> Interrupt {
+        Interrupt(Arc::default())
+    }
+
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }

@@ -28,6 +28,7 @@ mod page;
 mod place;
 mod prove;
 mod queue;
+mod read;
 mod recording;
 mod remote;
 mod scsi;
@@ -37,6 +38,7 @@ mod spec;
 mod state;
 mod table;
 mod volume;
+mod write;
 
 use std::process::ExitCode;
 

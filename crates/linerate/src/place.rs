@@ -2,13 +2,14 @@
 //! device.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::BlockDevice;
 use host::{FileDevice, FileOptions};
-use initiator::{RemoteLun, RemoteTarget, Transfer, Url, cdb};
+use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 
 use crate::failure::Failure;
 use crate::remote;
@@ -28,8 +29,8 @@ pub(crate) enum Place {
 /// A place in use.
 pub(crate) struct Opened {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// The session that it is reached by, if it is not here.
-    target: Option<Arc<RemoteTarget>>,
+    /// The LUN, if it is one: its session is to be closed, and it can do more than block devices in general.
+    lun: Option<Arc<RemoteLun>>,
     /// What tells it from other places; nothing, if it ends with this process.
     pub(crate) identity: Option<String>,
 }
@@ -54,7 +55,7 @@ impl Place {
             Place::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
                 let device = volume::open(&spec).map_err(Failure::refused)?;
-                Ok(Opened { device, target: None, identity: volume_identity(&spec) })
+                Ok(Opened { device, lun: None, identity: volume_identity(&spec) })
             }
             Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
@@ -65,15 +66,15 @@ impl Place {
 pub(crate) fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
-    Ok(Opened { device: Arc::new(device), target: None, identity })
+    Ok(Opened { device: Arc::new(device), lun: None, identity })
 }
 
 async fn lun(url: &Url) -> Result<Opened, Failure> {
     let lun = remote::open(url).await?;
     let serial = serial_number(&lun).await;
     let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
-    let target = Some(Arc::clone(lun.target()));
-    Ok(Opened { device: Arc::new(lun), target, identity })
+    let lun = Arc::new(lun);
+    Ok(Opened { device: lun.clone(), lun: Some(lun), identity })
 }
 
 /// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
@@ -103,11 +104,22 @@ pub(crate) fn file_identity(path: &Path) -> Option<String> {
 }
 
 impl Opened {
+    /// A device of a test's own.
+    #[cfg(test)]
+    pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Opened {
+        Opened { device, lun: None, identity: None }
+    }
+
     /// Says good-bye, so that a target need not find out by itself.
     pub(crate) async fn close(&self) {
-        if let Some(target) = &self.target {
-            target.close().await;
+        if let Some(lun) = &self.lun {
+            lun.target().close().await;
         }
+    }
+
+    /// The logical unit, if it is one, and where its target was reached.
+    pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+        self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
     }
 }
 

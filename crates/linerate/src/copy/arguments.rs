@@ -33,6 +33,9 @@ pub(crate) struct CopyArguments {
     /// Write zeros that the source holds as data, instead of leaving them out
     #[arg(long)]
     pub(super) no_zero_detect: bool,
+    /// Do not ask a target that has both ends to copy by itself
+    #[arg(long)]
+    pub(super) no_xcopy: bool,
     /// Go on after data that cannot be read: zeros are written in their place, and the exit code is 1
     #[arg(long)]
     pub(super) skip_errors: bool,

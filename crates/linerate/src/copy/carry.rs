@@ -6,10 +6,12 @@ use std::rc::Rc;
 use block::{Buffer, DeviceError, Slice};
 
 use super::destination::Destination;
+use super::offload::Offload;
 use super::pieces::Piece;
 use super::source::Source;
 use super::zeros::{self, Part};
 use crate::failure::Failure;
+use crate::read::requests;
 
 /// What is the same for all pieces.
 pub(super) struct Carrier {
@@ -21,6 +23,10 @@ pub(super) struct Carrier {
     pub(super) skip_errors: bool,
     /// Whoever computes a digest needs the data.
     pub(super) keep_data: bool,
+    /// The target that copies by itself, if it does.
+    pub(super) offload: Option<Offload>,
+    /// What is read at once at most.
+    pub(super) request_bytes: u64,
     /// What lies before this byte has been written by an earlier copy.
     pub(super) write_from: u64,
 }
@@ -39,6 +45,8 @@ pub(super) struct Carried {
 pub(super) struct Tally {
     pub(super) read: u64,
     pub(super) written: u64,
+    /// Copied by the target itself.
+    pub(super) offloaded: u64,
     /// Told to the destination to become zeros.
     pub(super) cleared: u64,
 }
@@ -53,21 +61,35 @@ pub(super) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
         }
         return Ok(carried);
     }
-    let data = match carrier.source.read(piece.range.clone()).await {
-        Err(DeviceError::Unreadable(_)) if carrier.skip_errors => {
-            carrier.salvage(piece.range.clone(), &mut carried.unreadable).await?
-        }
-        read => read.map_err(|error| carrier.unread(piece.range.start, error))?,
-    };
-    carried.tally.read = data.len() as u64;
-    if !is_written {
-        carrier.store(piece.range.start, &data, &mut carried.tally).await?;
+    if let Some(offload) = &carrier.offload
+        && (is_written || offload.carries(&piece.range).await)
+    {
+        carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
+        return Ok(carried);
     }
-    carried.data = carrier.keep_data.then_some(data);
+    // Only where a target was to copy, and then did not, is a piece longer than a request.
+    for request in requests(piece.range, carrier.request_bytes) {
+        carrier.carry_request(request, &mut carried).await?;
+    }
     Ok(carried)
 }
 
 impl Carrier {
+    async fn carry_request(&self, range: Range<u64>, carried: &mut Carried) -> Result<(), Failure> {
+        let data = match self.source.read(range.clone()).await {
+            Err(DeviceError::Unreadable(_)) if self.skip_errors => {
+                self.salvage(range.clone(), &mut carried.unreadable).await?
+            }
+            read => read.map_err(|error| self.unread(range.start, error))?,
+        };
+        carried.tally.read += data.len() as u64;
+        if range.end > self.write_from {
+            self.store(range.start, &data, &mut carried.tally).await?;
+        }
+        carried.data = self.keep_data.then_some(data);
+        Ok(())
+    }
+
     async fn store(&self, at: u64, data: &Slice, tally: &mut Tally) -> Result<(), Failure> {
         let parts = match self.detect_zeros {
             true => zeros::parts(data),

@@ -37,10 +37,7 @@ pub(super) async fn compare(
                 "interrupted while comparing; the copy itself is complete",
             ));
         }
-        let next = pieces.next().await;
-        let Some(piece) = next.map_err(|error| unread(&source.name, pieces.position(), error))? else {
-            break;
-        };
+        let Some(piece) = pieces.next().await else { break };
         progress.at(piece.range.start);
         queue.start(difference(Rc::clone(&sides), piece));
         if queue.is_full()

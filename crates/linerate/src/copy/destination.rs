@@ -1,12 +1,14 @@
 //! Where a copy writes.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use block::{Allocation, BlockSize, DeviceError, Slice};
 use host::{FileDevice, FileOptions};
+use initiator::Unit;
 
 use super::journal::{self, Begun};
 use super::source::Source;
@@ -40,12 +42,17 @@ impl Destination {
             Some(path) if !path.exists() => return Err(journal::gone(&name)),
             _ => place.open(false).await?,
         };
-        let destination = Destination { opened, name, file: path.map(Path::to_owned) };
+        let destination = Destination { file: path.map(Path::to_owned), ..Destination::of(opened, name) };
         let checked = destination.check(source, begun, yes).await;
         if checked.is_err() {
             destination.close().await;
         }
         checked.map(|()| destination)
+    }
+
+    /// A device, with whatever is on it.
+    pub(super) fn of(opened: Opened, name: String) -> Destination {
+        Destination { opened, name, file: None }
     }
 
     async fn check(&self, source: &Source, begun: Option<&Begun>, yes: bool) -> Result<(), Failure> {
@@ -145,6 +152,11 @@ impl Destination {
             file.sync_all()
         });
         cut.map_err(|error| Failure::failed(format_args!("cannot complete {}: {error}", self.name)))
+    }
+
+    /// The logical unit that it is, if it is one, and where its target was reached.
+    pub(super) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+        self.opened.unit()
     }
 
     pub(super) async fn close(&self) {

@@ -2,7 +2,7 @@
 //! interruption.
 //!
 //! The order of events is [`run`]. Reading order: `source` and `destination` (the two ends), `pieces` (what to do),
-//! `carry` (one piece), `pump` (many at once), `journal` (how far it is for sure), `compare`, `digest`, `progress`,
+//! `carry` and `offload` (one piece), `pump` (many at once), `journal` (how far it is for sure), `compare`, `digest`, `progress`,
 //! `report`.
 
 mod arguments;
@@ -11,6 +11,7 @@ mod compare;
 mod destination;
 mod digest;
 mod journal;
+mod offload;
 mod pieces;
 mod progress;
 mod pump;
@@ -24,6 +25,7 @@ use std::time::Instant;
 pub(crate) use arguments::CopyArguments;
 use destination::Destination;
 use journal::Journal;
+use offload::Offload;
 use progress::Progress;
 use pump::{Ended, Pump};
 use report::Report;
@@ -79,8 +81,9 @@ async fn between(
     let progress = Progress::new(arguments, "copied", source.bytes);
     progress.note(destination.note(source.bytes));
     progress.note((start > 0).then(|| format!("going on at {}", Bytes(start))));
+    let offload = offload(arguments, source, destination, &progress).await;
     let clock = Instant::now();
-    let mut pump = Pump::new(arguments, Rc::clone(source), Rc::clone(destination), journal, start);
+    let mut pump = Pump::new(arguments, Rc::clone(source), Rc::clone(destination), journal, offload, start);
     let ended = pump.run(&progress, interrupt).await?;
     drop(progress);
     let mut report = Report::new(source, destination, start, pump.account(), clock.elapsed());
@@ -97,3 +100,22 @@ async fn between(
     destination.complete(source.bytes)?;
     Ok(report)
 }
+
+/// A target that copies by itself, unless somebody needs to see the data.
+async fn offload(
+    arguments: &CopyArguments,
+    source: &Source,
+    destination: &Destination,
+    progress: &Progress,
+) -> Option<Offload> {
+    if arguments.no_xcopy || arguments.checksum || arguments.skip_errors {
+        return None;
+    }
+    Offload::between(source, destination).await.unwrap_or_else(|why| {
+        progress.note(Some(why));
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests;

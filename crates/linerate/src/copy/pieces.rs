@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use block::{Allocation, DeviceError, Run};
+use block::{Allocation, Run};
 
 use super::source::Source;
 
@@ -39,14 +39,15 @@ impl Pieces {
         self.cutter.at
     }
 
-    /// The next one; nothing at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Piece>, DeviceError> {
+    /// The next one; nothing at the end. A source that fails to tell where its holes are is taken to have none: its data
+    /// tell what is the matter with it.
+    pub(super) async fn next(&mut self) -> Option<Piece> {
         let cutter = &mut self.cutter;
         if cutter.at == cutter.known_to && cutter.at < cutter.end {
-            let runs = self.source.allocation(cutter.at..cutter.end).await?;
-            cutter.learn(&runs, self.source.block_bytes());
+            let runs = self.source.allocation(cutter.at..cutter.end).await;
+            cutter.learn(&runs.unwrap_or_default(), self.source.block_bytes());
         }
-        Ok(cutter.next())
+        cutter.next()
     }
 }
 

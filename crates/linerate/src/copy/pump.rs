@@ -9,6 +9,7 @@ use super::carry::{Carried, Carrier, Tally, carry};
 use super::destination::Destination;
 use super::digest::Digest;
 use super::journal::Journal;
+use super::offload::Offload;
 use super::pieces::{Piece, Pieces};
 use super::progress::Progress;
 use super::source::Source;
@@ -53,9 +54,11 @@ impl Pump {
         source: Rc<Source>,
         destination: Rc<Destination>,
         journal: Option<Journal>,
+        offload: Option<Offload>,
         start: u64,
     ) -> Pump {
-        let (request, depth) = (arguments.request.0, u64::from(arguments.depth));
+        let request = offload.as_ref().map_or(arguments.request.0, Offload::request_bytes);
+        let depth = u64::from(arguments.depth);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
         // A digest is of everything, so that what is copied already is read again.
         let from = if arguments.checksum { 0 } else { start };
@@ -73,6 +76,8 @@ impl Pump {
                 detect_zeros: !arguments.no_zero_detect,
                 skip_errors: arguments.skip_errors,
                 keep_data: arguments.checksum,
+                offload,
+                request_bytes: arguments.request.0,
                 write_from: start,
             }),
         }
@@ -106,9 +111,7 @@ impl Pump {
             if interrupt.is_asked() {
                 return Ok(());
             }
-            let next = self.pieces.next().await;
-            let at = self.pieces.position();
-            let Some(piece) = next.map_err(|error| self.untold(at, error))? else { return Ok(()) };
+            let Some(piece) = self.pieces.next().await else { return Ok(()) };
             self.start(piece);
         }
     }
@@ -130,6 +133,7 @@ impl Pump {
         tally.read += carried.tally.read;
         tally.written += carried.tally.written;
         tally.cleared += carried.tally.cleared;
+        tally.offloaded += carried.tally.offloaded;
         unreadable.extend(carried.unreadable);
         Ok(())
     }
@@ -155,11 +159,6 @@ impl Pump {
             Some(journal) if done < self.carrier.source.bytes => journal.last(done, destination).await,
             _ => flushed(destination).await,
         }
-    }
-
-    fn untold(&self, at: u64, error: block::DeviceError) -> Failure {
-        let name = &self.carrier.source.name;
-        Failure::device(format_args!("cannot tell where {name} has data from byte {at} on"), error)
     }
 
     fn with_hint(&self, failure: Failure) -> Failure {

@@ -23,10 +23,12 @@ pub(super) struct Report {
     resumed_at_bytes: u64,
     read_bytes: u64,
     written_bytes: u64,
+    /// Copied by a target from one of its LUNs to another.
+    offloaded_bytes: u64,
     /// Made zero without data: by WRITE SAME, UNMAP or what a file system has for it.
     cleared_bytes: u64,
     seconds: f64,
-    /// Of what was written.
+    /// Of what was written, by us or by the target.
     mb_per_s: f64,
     /// Parts of the source that could not be read.
     unreadable: Vec<Range<u64>>,
@@ -50,9 +52,10 @@ impl Report {
             resumed_at_bytes,
             read_bytes: account.tally.read,
             written_bytes: account.tally.written,
+            offloaded_bytes: account.tally.offloaded,
             cleared_bytes: account.tally.cleared,
             seconds,
-            mb_per_s: account.tally.written as f64 / seconds.max(1e-9) / 1e6,
+            mb_per_s: (account.tally.written + account.tally.offloaded) as f64 / seconds.max(1e-9) / 1e6,
             unreadable: account.unreadable.clone(),
             sha256: None,
             verified: false,
@@ -65,13 +68,15 @@ impl Report {
 
     pub(super) fn text(&self) -> String {
         let own = self.bytes - self.resumed_at_bytes;
+        let moved = self.written_bytes + self.offloaded_bytes;
         let mut text = format!(
-            "copied {} in {:.2} s: {} of data at {} MB/s, {} of holes and zeros left out{}\n",
+            "copied {} in {:.2} s: {} of data at {} MB/s{}, {} of holes and zeros left out{}\n",
             BinaryBytes(own),
             self.seconds,
-            BinaryBytes(self.written_bytes),
+            BinaryBytes(moved),
             significant(self.mb_per_s),
-            BinaryBytes(own.saturating_sub(self.written_bytes)),
+            if self.offloaded_bytes > 0 { ", by the target itself" } else { "" },
+            BinaryBytes(own.saturating_sub(moved)),
             if self.verified { "; the two are equal" } else { "" },
         );
         if let Some(digest) = &self.sha256 {

@@ -1,12 +1,14 @@
 //! Where a copy reads.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use block::{BlockSize, Buffer, DeviceError, Run, Slice};
 use host::FileOptions;
+use initiator::Unit;
 
 use crate::bytewise;
 use crate::failure::Failure;
@@ -28,13 +30,15 @@ impl Source {
     pub(super) async fn open(place: &Place) -> Result<Source, Failure> {
         let name = place.to_string();
         match place {
-            Place::Path(path) if is_file(path) => of_file(path, name),
-            _ => {
-                let opened = place.open(true).await?;
-                let bytes = opened.device.geometry().bytes();
-                Ok(Source { opened, name, bytes, tail: None, modified: None })
-            }
+            Place::Path(path) if !is_block_device(path) => of_file(path, name),
+            _ => Ok(Source::of(place.open(true).await?, name)),
         }
+    }
+
+    /// All of a device.
+    pub(super) fn of(opened: Opened, name: String) -> Source {
+        let bytes = opened.device.geometry().bytes();
+        Source { opened, name, bytes, tail: None, modified: None }
     }
 
     /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
@@ -85,13 +89,18 @@ impl Source {
         self.opened.device.allocation(extent, RUNS).await
     }
 
+    /// The logical unit that it is, if it is one, and where its target was reached.
+    pub(super) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+        self.opened.unit()
+    }
+
     pub(super) async fn close(&self) {
         self.opened.close().await;
     }
 }
 
-fn is_file(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| !metadata.file_type().is_block_device())
+fn is_block_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 /// A file need not have a whole number of blocks, as a device does.

@@ -10,6 +10,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -25,6 +26,8 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: u16,
+    /// That came from either side.
+    bytes: AtomicU64,
     door: Mutex<Door>,
     links: Mutex<Vec<Arc<Link>>>,
 }
@@ -77,7 +80,12 @@ impl Proxy {
     pub(crate) fn to(target: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let shared = Arc::new(Shared { target, door: Mutex::new(Door::Open), links: Mutex::default() });
+        let shared = Arc::new(Shared {
+            target,
+            bytes: AtomicU64::new(0),
+            door: Mutex::new(Door::Open),
+            links: Mutex::default(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accepting.accept(&listener));
         Proxy { port, shared }
@@ -86,6 +94,11 @@ impl Proxy {
     /// Its port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// How many bytes have come, from either side, on all connections.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Relaxed)
     }
 
     /// How many connections there have been. They are numbered from 0, as they came.
@@ -160,14 +173,14 @@ impl Shared {
         self.door.lock().expect("nobody panics with it")
     }
 
-    fn accept(&self, listener: &TcpListener) {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
         for initiator in listener.incoming().map_while(Result::ok) {
             let door = *self.door();
             match door {
                 Door::Gone => return,
                 Door::Closed => reset(&initiator),
                 Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)) {
-                    Ok(target) => self.links().push(Link::begin(initiator, target)),
+                    Ok(target) => self.links().push(Link::begin(self, initiator, target)),
                     Err(_) => reset(&initiator), // as its own host would
                 },
             }
@@ -176,7 +189,7 @@ impl Shared {
 }
 
 impl Link {
-    fn begin(initiator: TcpStream, target: TcpStream) -> Arc<Link> {
+    fn begin(shared: &Arc<Shared>, initiator: TcpStream, target: TcpStream) -> Arc<Link> {
         for stream in [&initiator, &target] {
             stream.set_nodelay(true).expect("a socket option");
             // A target that takes nothing any more must not keep a thread of ours for ever.
@@ -187,7 +200,8 @@ impl Link {
         for towards in [Towards::Target, Towards::Initiator] {
             let (queue, queued) = mpsc::channel();
             let (reading, writing) = (Arc::clone(&link), Arc::clone(&link));
-            thread::spawn(move || reading.read(towards, &queue));
+            let shared = Arc::clone(shared);
+            thread::spawn(move || reading.read(towards, &queue, &shared.bytes));
             thread::spawn(move || writing.write(towards, &queued));
         }
         link
@@ -201,10 +215,11 @@ impl Link {
     }
 
     /// Reads whatever comes, whether it may go on or not.
-    fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>) {
+    fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>, bytes: &AtomicU64) {
         let (mut from, _) = self.ends(towards);
         let mut piece = vec![0; 65_536];
         while let Ok(length @ 1..) = from.read(&mut piece) {
+            bytes.fetch_add(length as u64, Relaxed);
             if queue.send(piece[..length].to_vec()).is_err() {
                 return;
             }

@@ -1,0 +1,332 @@
+//! `linerate copy`: images and LUNs in every direction, holes, interruptions, and what is refused.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{SeekFrom as Whence, seek};
+use tempfile::TempDir;
+
+use crate::program::{Ended, ended_within, installed, run, run_command, signal, write_patterned_file};
+use crate::proxy::Proxy;
+use crate::server::Server;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs the program under test.
+pub(crate) fn linerate(arguments: &[&str]) -> Ended {
+    run_command(&mut program(arguments))
+}
+
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(arguments);
+    command
+}
+
+/// A folder with what a copy needs and leaves.
+struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// The command, with a journal of this scene's.
+    fn copy(&self, from: &str, to: &str, more: &[&str]) -> Command {
+        let mut command = program(&["copy", from, to, "--journal", &self.text("journal")]);
+        command.args(more);
+        command
+    }
+
+    /// Its result.
+    fn copied(&self, from: &str, to: &str, more: &[&str]) -> serde_json::Value {
+        let said = run_command(&mut self.copy(from, to, &[more, &["--json", "--quiet"]].concat()));
+        let said = said.expect_success();
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    fn refused(&self, from: &str, to: &str, more: &[&str]) -> (Option<i32>, String) {
+        let ended = run_command(&mut self.copy(from, to, more));
+        (ended.status.code(), ended.said)
+    }
+
+    /// An image of so many bytes with data in these parts of it, no two blocks alike.
+    fn image(&self, name: &str, bytes: u64, parts: impl IntoIterator<Item = (u64, u64)>) -> String {
+        let mut file = File::create(self.path(name)).expect("an image");
+        file.set_len(bytes).expect("an image");
+        for (at, length) in parts {
+            let mut data = vec![0xa5; length as usize];
+            for (index, block) in data.chunks_mut(512).enumerate() {
+                block[..8].copy_from_slice(&(at + index as u64).to_le_bytes());
+            }
+            file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&data)).expect("an image");
+        }
+        self.text(name)
+    }
+}
+
+/// The places of `count` parts of 1 MiB, evenly spread over so many bytes and not aligned to anything but blocks.
+fn scattered(bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
+    let step = bytes / count;
+    (0..count).map(move |index| (index * step + (index * 7919) % 64 * 512, MIB))
+}
+
+/// Whether two files are the same to the byte. Where both have holes there is nothing to read.
+fn same(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|path| File::open(path).expect("a file"));
+    let length = |file: &File| file.metadata().expect("a file").len();
+    let equal = |(at, length): &(u64, u64)| {
+        let [one, other] = [&one, &other].map(|file| {
+            let mut bytes = vec![0; *length as usize];
+            file.read_exact_at(&mut bytes, *at).map(|()| bytes)
+        });
+        one.expect("data") == other.expect("data")
+    };
+    length(&one) == length(&other) && [&one, &other].iter().all(|file| data(file).iter().all(equal))
+}
+
+/// Where a file has data, in pieces of at most 1 MiB.
+fn data(file: &File) -> Vec<(u64, u64)> {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    while let Ok(start) = seek(file, Whence::Data(at)) {
+        at = seek(file, Whence::Hole(start)).expect("an end");
+        pieces.extend((start..at).step_by(MIB as usize).map(|piece| (piece, MIB.min(at - piece))));
+    }
+    pieces
+}
+
+fn space(path: &str) -> u64 {
+    std::fs::metadata(path).expect("a file").blocks() * 512
+}
+
+#[test]
+fn a_sparse_image_keeps_its_holes_there_and_back_and_on_the_wire() {
+    const BYTES: u64 = 4 << 30;
+    const DATA: u64 = 200 * MIB;
+    let server = Server::serving(&["disk=file:{state}/disk.img?size=4GiB"]);
+    let proxy = Proxy::to(server.port());
+    let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+    let scene = Scene::new();
+    let (image, back) = (scene.image("image", BYTES, scattered(BYTES, 200)), scene.text("back"));
+    let before = proxy.bytes();
+    let there = scene.copied(&image, &url, &[]);
+    let written = proxy.bytes();
+    assert_eq!(there["bytes"], BYTES);
+    assert!(written - before < DATA + DATA / 10, "{} bytes on the wire", written - before);
+    scene.copied(&url, &back, &[]);
+    let read = proxy.bytes() - written;
+    assert!(read < DATA + DATA / 10, "{read} bytes on the wire");
+    assert!(same(&image, &back));
+    assert!(space(&back) < DATA + DATA / 10, "{} bytes of space", space(&back));
+    assert!(space(&server.state().join("disk.img").display().to_string()) < DATA + DATA / 10);
+    if installed(&["qemu-img"]) {
+        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.url("disk")]).expect_success();
+    }
+}
+
+#[test]
+fn zeros_among_data_are_left_out_and_what_was_there_is_gone() {
+    let server = Server::serving(&["disk=ram:32MiB", "thick=ram:32MiB?block=4096"]);
+    let scene = Scene::new();
+    let full = scene.text("full");
+    write_patterned_file(Path::new(&full), 32 << 20);
+    std::fs::write(scene.path("zeros"), vec![0; 32 << 20]).expect("an image without holes");
+    let mut mixed = File::options().write(true).open(scene.path("zeros")).expect("it");
+    mixed.seek(SeekFrom::Start(5 * MIB + 100)).and_then(|_| mixed.write_all(b"data")).expect("it");
+    for volume in ["disk", "thick"] {
+        let url = server.url(volume);
+        scene.copied(&full, &url, &[]);
+        let copied = scene.copied(&scene.text("zeros"), &url, &["--yes", "--verify"]);
+        assert_eq!(copied["written_bytes"], 64 << 10, "one grain: {copied}");
+        let again = scene.copied(&scene.text("zeros"), &url, &["--yes", "--no-zero-detect"]);
+        assert_eq!(again["written_bytes"], 32 << 20, "{again}");
+    }
+}
+
+#[test]
+fn a_file_of_any_length_comes_back_to_the_byte() {
+    let server = Server::serving(&["disk=ram:4MiB", "large=ram:4MiB?block=4096"]);
+    let scene = Scene::new();
+    let odd = scene.text("odd");
+    std::fs::write(&odd, [&[7; 1_000_003][..], b"end"].concat()).expect("an image");
+    for volume in ["disk", "large"] {
+        scene.copied(&odd, &server.url(volume), &["--verify"]);
+    }
+    let copied = scene.copied(&odd, &scene.text("other"), &["--verify", "--checksum"]);
+    assert!(same(&odd, &scene.text("other")));
+    if installed(&["sha256sum"]) {
+        let sum = run("sha256sum", &[&odd]).expect_success();
+        assert!(sum.starts_with(copied["sha256"].as_str().expect("a digest")), "{sum} {copied}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_copy_is_left_alone() {
+    let server = Server::serving(&["disk=ram:8MiB?block=4096"]);
+    let scene = Scene::new();
+    let (full, short) = (scene.text("full"), scene.text("short"));
+    write_patterned_file(Path::new(&full), 8 << 20);
+    std::fs::write(&short, vec![9; 512 * 3]).expect("an image");
+    scene.copied(&full, &server.url("disk"), &[]);
+    let said = run_command(&mut scene.copy(&short, &server.url("disk"), &["--yes"])).expect_success();
+    assert!(said.contains("behind the copy are left as they are"), "{said}");
+    scene.copied(&server.url("disk"), &scene.text("back"), &[]);
+    let (before, after) = (std::fs::read(&full).expect("it"), std::fs::read(scene.path("back")).expect("it"));
+    assert!(after[..1536].iter().all(|byte| *byte == 9) && after[1536..] == before[1536..]);
+}
+
+/// Starts a copy, and waits until it has written down how far it is.
+fn begun(scene: &Scene, from: &str, to: &str) -> Child {
+    let mut command = scene.copy(from, to, &["--checkpoint", "1", "--depth", "1"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the linerate binary");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !scene.path("journal/copy.json").exists() {
+        assert!(Instant::now() < deadline, "no checkpoint");
+        std::thread::sleep(Duration::from_millis(20)); // another process, which announces nothing
+    }
+    child
+}
+
+/// What the journal says.
+fn done_bytes(scene: &Scene) -> u64 {
+    let journal = std::fs::read(scene.path("journal/copy.json")).expect("a journal");
+    let journal: serde_json::Value = serde_json::from_slice(&journal).expect("JSON");
+    journal["done_bytes"].as_u64().expect("a number")
+}
+
+/// Where each request takes so long that a copy can be ended in the middle.
+const SLOW: &str = "disk=delay:40ms:[file:{state}/disk.img?size=128MiB]";
+
+#[test]
+fn a_copy_that_was_killed_is_gone_on_with() {
+    let server = Server::serving(&[SLOW]);
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 128 * MIB, [(0, 80 * MIB), (100 * MIB + 512, 8 * MIB)]);
+    let mut child = begun(&scene, &image, &url);
+    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    let at = done_bytes(&scene);
+    assert!(at > 0 && at < 128 * MIB, "{at}");
+    let rest = scene.copied(&image, &url, &["--verify", "--depth", "32"]);
+    assert_eq!(rest["resumed_at_bytes"], at);
+    assert!(rest["written_bytes"].as_u64().expect("a number") <= 89 * MIB - at.min(80 * MIB), "{rest}");
+    assert!(!scene.path("journal").exists());
+    scene.copied(&url, &scene.text("back"), &["--depth", "64"]);
+    assert!(same(&image, &scene.text("back")));
+}
+
+#[test]
+fn a_file_that_was_being_made_is_gone_on_with() {
+    let server = Server::serving(&[SLOW]);
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
+    scene.copied(&image, &url, &["--depth", "64"]);
+    let back = scene.text("back");
+    let mut child = begun(&scene, &url, &back);
+    signal(&child, "INT");
+    let status = ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(
+        said.contains("interrupted at") && said.contains("run the same command again to go on"),
+        "{said}"
+    );
+    let at = done_bytes(&scene);
+    let rest = scene.copied(&url, &back, &["--depth", "64", "--checksum"]);
+    assert_eq!(rest["resumed_at_bytes"], at);
+    assert_eq!(rest["read_bytes"], 80 * MIB, "a digest is of everything: {rest}");
+    assert!(same(&image, &back));
+}
+
+#[test]
+fn a_source_that_has_changed_is_not_gone_on_with() {
+    let server = Server::serving(&[SLOW]);
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 128 * MIB, [(0, 80 * MIB)]);
+    let mut child = begun(&scene, &image, &url);
+    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    let mut file = File::options().write(true).open(&image).expect("the image");
+    file.write_all(b"changed").expect("the image");
+    let (code, said) = scene.refused(&image, &url, &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("the source has changed") && said.contains("--restart"), "{said}");
+    let whole = scene.copied(&image, &url, &["--restart", "--yes", "--depth", "64", "--verify"]);
+    assert_eq!(whole["resumed_at_bytes"], 0);
+}
+
+/// A target with two disks, and another one.
+const TWO_TARGETS: &str = r#"
+    [volume.one]
+    spec = "ram:32MiB"
+    [volume.other]
+    spec = "ram:32MiB"
+    [volume.apart]
+    spec = "ram:32MiB"
+    [[target]]
+    name = "iqn.2026-01.io.linerate:both"
+    lun = [{ lun = 0, volume = "one" }, { lun = 1, volume = "other" }]
+    [[target]]
+    name = "iqn.2026-01.io.linerate:apart"
+    lun = [{ lun = 0, volume = "apart" }]
+"#;
+
+#[test]
+fn a_target_copies_by_itself_what_it_has_both_ends_of() {
+    let Some(server) = Server::configured(TWO_TARGETS) else { return };
+    let proxy = Proxy::to(server.port());
+    let url = |place: &str| format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{place}", proxy.port());
+    let (one, other, apart) = (url("both/0"), url("both/1"), url("apart/0"));
+    let scene = Scene::new();
+    let image = scene.image("image", 32 * MIB, [(0, 9 * MIB), (20 * MIB + 4096, 3 * MIB)]);
+    scene.copied(&image, &one, &[]);
+    let before = proxy.bytes();
+    let copied = scene.copied(&one, &other, &[]);
+    let on_the_wire = proxy.bytes() - before;
+    assert!(on_the_wire < 6 * MIB, "two looks at what is there: {on_the_wire}");
+    assert!(copied["offloaded_bytes"].as_u64() >= Some(12 * MIB), "{copied}");
+    let back = scene.text("back");
+    scene.copied(&other, &back, &[]);
+    assert!(same(&image, &back));
+    for (to, more) in [(&other, "--no-xcopy"), (&apart, "--no-zero-detect")] {
+        let by_us = scene.copied(&one, to, &[more, "--yes", "--verify"]);
+        assert_eq!((&by_us["offloaded_bytes"], &by_us["written_bytes"]), (&0.into(), &(12 * MIB).into()));
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
+    let server = Server::serving(&["disk=ram:16MiB", "protected=ram:16MiB?readonly"]);
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 32 * MIB, [(0, MIB)]);
+    let small = scene.image("small", 2 * MIB, [(0, MIB)]);
+    let cases: &[(&str, &str, i32, &str)] = &[
+        (&image, &url, 2, "has 16777216 bytes, and the source 33554432"),
+        (&url, &url, 2, "is the source itself"),
+        (&small, &small, 2, "is the source itself"),
+        (&image, &small, 2, "holds 2MiB; say --yes to overwrite it"),
+        (&small, &server.url("protected"), 8, "is write-protected"),
+        ("/nonexistent", &url, 2, "No such file"),
+        ("/dev/null", &url, 2, "less than one block"),
+        (&small, "/nonexistent/file", 2, "No such file"),
+    ];
+    for (from, to, code, sentence) in cases {
+        let (found, said) = scene.refused(from, to, &[]);
+        assert_eq!(found, Some(*code), "{from} {to}: {said}");
+        assert!(said.contains(sentence), "{from} {to}: {said}");
+    }
+    assert_eq!(std::fs::metadata(&small).expect("it").len(), 2 * MIB);
+}

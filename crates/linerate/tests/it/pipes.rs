@@ -1,0 +1,116 @@
+//! `linerate read` and `linerate write`: a LUN and the two ends of a pipe.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::copy::linerate;
+use crate::program::{Ended, run_command, write_patterned_file};
+use crate::server::Server;
+
+const MIB: usize = 1 << 20;
+
+/// Writes these bytes to a volume with more arguments.
+fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_linerate"))
+        .args(["write", url])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the linerate binary");
+    // A program that has refused does not read.
+    let _ = child.stdin.take().expect("a pipe").write_all(bytes);
+    let ended = child.wait_with_output().expect("an end");
+    (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
+}
+
+/// Reads a part of a volume into a file, and gives the file's bytes.
+fn read(url: &str, folder: &Path, arguments: &[&str]) -> Vec<u8> {
+    let output = folder.join("output");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" read \"$@\" > \"$OUTPUT\"", env!("CARGO_BIN_EXE_linerate"), url]);
+    run_command(command.args(arguments).env("OUTPUT", &output)).expect_success();
+    std::fs::read(output).expect("what was read")
+}
+
+#[test]
+fn what_comes_through_a_pipe_goes_back_through_one() {
+    let server = Server::serving(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let image = folder.path().join("image");
+    write_patterned_file(&image, 5 * MIB + 24);
+    let bytes = std::fs::read(&image).expect("an image");
+    for volume in ["disk", "large"] {
+        let url = server.url(volume);
+        assert_eq!(write(&url, &bytes, &["--offset", "1000"]), (Some(0), String::new()), "{volume}");
+        let length = bytes.len().to_string();
+        assert!(read(&url, folder.path(), &["--offset", "1000", "--length", &length]) == bytes, "{volume}");
+        let all = read(&url, folder.path(), &[]);
+        assert_eq!(all.len(), 16 * MIB);
+        assert!(all[..1000].iter().chain(&all[1000 + bytes.len()..]).all(|byte| *byte == 0), "{volume}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_is_a_clean_end() {
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let mut command = Command::new("sh");
+    let script = "{ \"$0\" read \"$1\"; echo \"status $?\" >&2; } | head -c 10000 | wc -c";
+    let said = run_command(command.args(["-c", script, env!("CARGO_BIN_EXE_linerate"), &server.url("disk")]));
+    let said = said.expect_success();
+    assert!(said.contains("10000") && said.contains("status 0"), "{said}");
+}
+
+#[test]
+fn a_short_input_is_an_error_where_a_length_was_given() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let (code, said) = write(&server.url("disk"), &[7; 5000], &["--length", "8KiB"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the input ended after 5000 bytes of 8192"), "{said}");
+}
+
+#[test]
+fn more_than_there_is_room_for_is_an_error_once_it_is_full() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let full = [7; MIB];
+    assert_eq!(write(&server.url("disk"), &full, &[]).0, Some(0), "exactly full");
+    let (code, said) = write(&server.url("disk"), &[9; MIB + 1], &["--yes"]);
+    assert_eq!(code, Some(11), "{said}");
+    assert!(said.contains("is full, and more input follows"), "{said}");
+}
+
+#[test]
+fn a_file_system_is_not_overwritten_unasked() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let url = server.url("disk");
+    let mut disk = vec![0; MIB];
+    (disk[1080], disk[1081]) = (0x53, 0xef);
+    disk[1120] = 0x40;
+    disk[1144..1148].copy_from_slice(b"root");
+    assert_eq!(write(&url, &disk, &[]).0, Some(0));
+    let (code, said) = write(&url, &[1; 512], &["--offset", "8MiB"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("an ext4 file system (label root) is on iscsi://"), "{said}");
+    assert!(said.contains("say --yes to overwrite it"), "{said}");
+    assert_eq!(write(&url, &[1; 512], &["--offset", "8MiB", "--yes"]).0, Some(0));
+}
+
+#[test]
+fn a_place_beyond_the_end_is_refused() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let url = server.url("disk");
+    let refused = |arguments: &[&str]| -> Ended { linerate(arguments) };
+    assert!(refused(&["read", &url, "--offset", "17MiB"]).expect_failure().contains("ends at byte 16777216"));
+    assert!(refused(&["read", &url, "--length", "17MiB"]).expect_failure().contains("ends at byte"));
+}
+
+#[test]
+fn an_output_file_that_exists_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = folder.path().join("output");
+    File::create(&output).expect("a file");
+    let said = linerate(&["read", "ram:1MiB", "--output", &output.display().to_string()]).expect_failure();
+    assert!(said.contains("cannot make"), "{said}");
+}
