@@ -60,9 +60,9 @@ const ENDED_MAX: usize = 8;
 const FILES_MAX: usize = 16;
 
 impl FlightRecorder {
-    /// How many PDUs of each connection are kept if nobody says otherwise: 80 KiB.
+    /// How many PDUs of each connection are kept if nobody says otherwise: 100 KiB.
     pub const PDUS: usize = 512;
-    /// How many may be: 12 MiB of each connection.
+    /// How many may be: 13 MiB of each connection.
     pub const PDUS_MAX: usize = 65_536;
 
     /// Keeps so many PDUs of each connection, at most [`FlightRecorder::PDUS_MAX`]; none if that is zero.
@@ -75,8 +75,8 @@ impl FlightRecorder {
         }))
     }
 
-    /// Writes a file into this folder whenever a connection ends otherwise than by a logout: the last 16 of this
-    /// process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
+    /// Writes a file into this folder whenever a connection that had logged in ends otherwise than by a logout: the
+    /// last 16 of this process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
     pub fn write_endings_to(&self, folder: &Path) {
         self.0.folder.get_or_init(|| folder.to_owned());
     }

@@ -93,6 +93,9 @@ struct Data {
     trailer_bytes: u8,
 }
 
+/// What the ring takes for each: the sums in the documents rest on it.
+const _: () = assert!(size_of::<Pdu>() <= 208);
+
 const DIGEST_BYTES: usize = 4;
 const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
 /// Of every data segment: a partition table's beginning, a file system's magic number, a pattern.
