@@ -9,6 +9,7 @@
 //! carried out.
 
 mod blocks;
+mod command_names;
 mod copy;
 mod designator;
 mod fields;
@@ -16,12 +17,14 @@ mod identity;
 mod inquiry;
 mod luns;
 mod medium;
+mod mode_pages;
 mod modes;
 mod opcodes;
 mod port_groups;
 mod reservations;
 mod transport_id;
 mod vpd;
+mod vpd_pages;
 
 use std::fmt;
 use std::time::Duration;
@@ -37,6 +40,7 @@ use crate::unit::Unit;
 
 pub use blocks::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
 pub(crate) use blocks::{lba_runs, unmap_lists};
+pub use command_names::command_name;
 pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
@@ -45,7 +49,7 @@ pub use inquiry::{Inquiry, device_type};
 pub use luns::{LunAddress, LunSelection};
 pub use medium::{Sanitize, SanitizeManner, StartStop};
 pub use modes::{BlockDescriptor, ModeFieldError, ModePage, ModeValues, Modes};
-pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand, command_name};
+pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand};
 pub use port_groups::{AccessState, PortGroup};
 pub use reservations::{
     PersistentReserve, RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReservationType,
@@ -166,27 +170,27 @@ impl Unit {
         cdb: Cdb,
         mut transfer: Transfer,
     ) -> Result<(Status, Transfer), VerbError> {
-        let mut pause = PAUSE_FIRST;
+        let (mut pause, mut tries) = (PAUSE_FIRST, TRIES);
         let epoch = Some(self.target().reinstatements());
-        for try_number in 1.. {
+        loop {
             let order = Order { lun: self.lun(), cdb, transfer, epoch, insists: false };
             let ended = self.target().attempt(order).await;
             let answer = ended.outcome?;
             transfer = ended.transfer;
-            match next(answer.status, Sense::parse(&answer.sense)) {
+            let sense = Sense::parse(&answer.sense);
+            match next(answer.status, sense) {
                 Next::Done => return Ok((answer, transfer)),
-                Next::AtOnce if try_number < TRIES => {}
-                Next::Later if try_number < TRIES => {
+                Next::AtOnce if tries > 0 => {}
+                Next::Later if tries > 0 => {
                     reactor::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_LONGEST);
                 }
                 Next::AtOnce | Next::Later | Next::Refused => {
-                    let sense = Sense::parse(&answer.sense);
                     return Err(VerbError::Refused { name, status: answer.status, sense });
                 }
             }
+            tries -= 1;
         }
-        unreachable!("the last try returns")
     }
 }
 
