@@ -152,6 +152,7 @@ impl Driver {
                     self.session.text_reply(connection, script.text());
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
+                Event::LetGo { logout } => self.session.let_go(logout),
                 Event::SendTargets { .. } | Event::Speak { .. } | Event::Close { .. } => {}
             }
         }

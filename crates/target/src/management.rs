@@ -10,7 +10,7 @@ use std::rc::Weak;
 use std::sync::Arc;
 
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
-use iscsi::target::{TaskId, TmfRequest};
+use iscsi::target::{LogoutId, TaskId, TmfRequest};
 use reactor::Sender;
 use scsi::{Effect, LogicalUnit, NexusId, Reply};
 
@@ -58,6 +58,22 @@ pub(crate) fn start(session: &mut Session, request: TmfRequest) {
         tracing::info!(function = ?request.function, ?result, "task management");
         with(&session, |session| {
             session.machine.tmf_done(request.tmf, result);
+            session.handle_events(reactor::now());
+            session.wake_all();
+        });
+    }));
+}
+
+/// Answers the logout of a connection that was lost, when none of the session's devices is at work any more on what
+/// was given up.
+pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
+    let (server, units, session) = (session.server(), session.units(), session.weak());
+    drop(reactor::spawn(async move {
+        for unit in units {
+            let_go(&server, &unit).await;
+        }
+        with(&session, |session| {
+            session.machine.let_go(logout);
             session.handle_events(reactor::now());
             session.wake_all();
         });

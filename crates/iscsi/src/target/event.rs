@@ -21,6 +21,10 @@ pub struct TaskId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TmfId(pub(super) Key);
 
+/// A logout that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogoutId(pub(super) Key);
+
 /// Something for the driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -65,6 +69,13 @@ pub enum Event {
     TaskGone {
         /// The task.
         task: TaskId,
+    },
+    /// An initiator has another connection of its session logged out than the one that it asks by, or one that is gone
+    /// already. It will send what was under way there again as soon as it has its answer: when nothing of it can reach
+    /// the medium any more, call [`super::Session::let_go`].
+    LetGo {
+        /// The logout.
+        logout: LogoutId,
     },
     /// There is something to say on a connection, and nothing has arrived there or been answered that would lead
     /// the driver to ask [`super::Session::poll_transmit`]: an acknowledgement on another connection has set it

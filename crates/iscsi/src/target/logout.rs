@@ -1,14 +1,26 @@
 //! Logout (RFC 7143 sections 11.14 and 11.15): a connection, another one, or all of them.
 //!
 //! Commands that have been answered get their answers; the others end without one. The response is the last PDU on
-//! its connection, and the connection is closed behind it.
+//! its connection, and the connection is closed behind it. Another connection's logout is answered when nothing that
+//! it had under way can reach the medium any more.
 
 use super::Session;
 use super::connection::Closing;
-use super::event::{CloseReason, ConnectionId, Event};
+use super::event::{CloseReason, ConnectionId, Event, LogoutId};
 use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult};
 use crate::serial::Sn;
 use crate::slab::Key;
+
+/// A logout of another connection than it came by.
+#[derive(Debug)]
+pub(super) struct Logout {
+    by: ConnectionId,
+    itt: Itt,
+    result: LogoutResult,
+}
+
+/// Such logouts that may wait for their answers: one for each connection of a large session.
+const LOGOUTS_MAX: usize = 64;
 
 impl Session {
     pub(super) fn handle_logout(&mut self, id: ConnectionId, pdu: &LogoutRequest) {
@@ -16,9 +28,8 @@ impl Session {
             (LogoutReason::CloseSession, _) => self.log_out_session(id, pdu.itt),
             (LogoutReason::CloseConnection, Some(closed)) if closed == id => self.log_out_own(id, pdu.itt),
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
-            (LogoutReason::CloseConnection, None) => {
-                self.answer_logout(id, pdu.itt, LogoutResult::CidNotFound, None);
-            }
+            // What it had under way may still be at work: whoever asks wants to know when it is not.
+            (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
             // Tasks change their connection at ErrorRecoveryLevel 2 only.
             (LogoutReason::RemoveForRecovery, _) => {
                 self.answer_logout(id, pdu.itt, LogoutResult::RecoveryNotSupported, None);
@@ -51,7 +62,24 @@ impl Session {
         self.stop_listening(closed);
         self.drop_tasks_of(closed);
         self.events.push_back(Event::Close { connection: closed, reason: CloseReason::Logout });
-        self.answer_logout(id, itt, LogoutResult::Success, None);
+        self.hold_logout(id, itt, LogoutResult::Success);
+    }
+
+    /// Keeps an answer until the driver knows that nothing of the connection is left.
+    fn hold_logout(&mut self, by: ConnectionId, itt: Itt, result: LogoutResult) {
+        if self.logouts.len() >= LOGOUTS_MAX {
+            return self.answer_logout(by, itt, LogoutResult::CleanupFailed, None);
+        }
+        let logout = LogoutId(self.logouts.insert(Logout { by, itt, result }));
+        self.events.push_back(Event::LetGo { logout });
+    }
+
+    /// Nothing of a connection that was logged out can reach the medium any more.
+    pub fn let_go(&mut self, logout: LogoutId) {
+        let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
+        if self.connection(by).is_some() {
+            self.answer_logout(by, itt, result, None);
+        }
     }
 
     /// Ends the tasks of a connection that have no answer yet.

@@ -46,7 +46,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 pub use config::{ConnectionStart, SessionConfig};
-pub use event::{CloseReason, Command, ConnectionId, DataFault, Event, TaskId, TextQuery, TmfId, TmfRequest};
+pub use event::{
+    CloseReason, Command, ConnectionId, DataFault, Event, LogoutId, TaskId, TextQuery, TmfId, TmfRequest,
+};
 pub use fatal::Fatal;
 pub use notice::Notice;
 pub use receive::{Place, Segment};
@@ -57,6 +59,7 @@ pub use crate::keepalive::NopPolicy;
 
 use self::connection::Connection;
 use self::fence::Fences;
+use self::logout::Logout;
 use self::management::{Management, Overtaking};
 use self::tags::Tags;
 use self::task::Task;
@@ -74,6 +77,7 @@ pub struct Session {
     tasks: Slab<Task>,
     tags: Tags,
     managements: Slab<Management>,
+    logouts: Slab<Logout>,
     overtakings: Vec<Overtaking>,
     fences: Fences,
     connections: Vec<Option<Connection>>,
@@ -114,6 +118,7 @@ impl Session {
             tasks: Slab::new(),
             tags: Tags::default(),
             managements: Slab::new(),
+            logouts: Slab::new(),
             overtakings: Vec::new(),
             fences: Fences::default(),
             connections: Vec::new(),
@@ -216,6 +221,7 @@ impl Session {
             Event::TaskManagement(_)
             | Event::SendTargets { .. }
             | Event::TaskGone { .. }
+            | Event::LetGo { .. }
             | Event::Speak { .. }
             | Event::Close { .. } => true,
         }

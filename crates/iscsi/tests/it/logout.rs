@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use iscsi::initiator::{self, ConnectionId, Event, Failure, Leaving};
 use iscsi::pdu::{Cid, LogoutReason, LogoutResult, Lun, Pdu};
-use iscsi::target::{self, CloseReason};
+use iscsi::target::{self, CloseReason, LogoutId};
 
 use crate::pair::{Pair, Setup, pattern};
 use crate::raw;
@@ -23,6 +23,14 @@ fn closed(pair: &Pair) -> Vec<(usize, CloseReason)> {
 
 fn logged_out(connection: ConnectionId, leaving: Leaving, result: Option<LogoutResult>) -> Event {
     Event::LoggedOut { connection, leaving, result }
+}
+
+fn waiting(pair: &Pair) -> Vec<LogoutId> {
+    let waits = |event: &target::Event| match event {
+        target::Event::LetGo { logout } => Some(*logout),
+        _ => None,
+    };
+    pair.target_events.iter().filter_map(waits).collect()
 }
 
 fn two_connections() -> Pair {
@@ -114,6 +122,50 @@ fn another_connection_may_be_named() {
         (vec![LogoutResult::Success], vec![(1, CloseReason::Logout)])
     );
     assert_eq!(pair.under_way().len(), 0);
+}
+
+/// The initiator would send again what the device may still be writing.
+#[test]
+fn another_connections_logout_is_answered_when_its_writes_cannot_land_any_more() {
+    let mut pair = two_connections();
+    (pair.wires[0].intercepted, pair.is_slow) = (true, true);
+    pair.hang(1, Lun(0));
+    pair.deliver();
+    pair.inject(0, &raw::logout(9, LogoutReason::CloseConnection, 1).emit(), &[]);
+    pair.inject(0, &raw::logout(10, LogoutReason::CloseConnection, 42).emit(), &[]);
+    pair.deliver();
+    assert_eq!((results(&pair), pair.under_way().len()), (vec![], 0));
+    for logout in waiting(&pair) {
+        pair.target.let_go(logout);
+        pair.target.let_go(logout);
+    }
+    pair.deliver();
+    assert_eq!(results(&pair), [LogoutResult::Success, LogoutResult::CidNotFound]);
+}
+
+#[test]
+fn a_logout_whose_connection_is_gone_is_answered_to_nobody() {
+    let mut pair = two_connections();
+    (pair.wires[0].intercepted, pair.is_slow) = (true, true);
+    pair.inject(0, &raw::logout(9, LogoutReason::CloseConnection, 1).emit(), &[]);
+    pair.deliver();
+    pair.disconnect(0);
+    for logout in waiting(&pair) {
+        pair.target.let_go(logout);
+    }
+    pair.deliver();
+    assert_eq!(results(&pair), []);
+}
+
+#[test]
+fn logouts_do_not_pile_up() {
+    let mut pair = Pair::new();
+    (pair.wires[0].intercepted, pair.is_slow) = (true, true);
+    for tag in 0..100 {
+        pair.inject(0, &raw::logout(tag, LogoutReason::CloseConnection, 42).emit(), &[]);
+    }
+    pair.deliver();
+    assert_eq!((waiting(&pair).len(), results(&pair)), (64, vec![LogoutResult::CleanupFailed; 36]));
 }
 
 #[test]

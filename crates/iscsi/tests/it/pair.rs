@@ -33,6 +33,8 @@ pub(crate) struct Pair {
     pub(crate) commands: HashMap<target::TaskId, AtTarget>,
     /// The order in which commands reached the disk: their offsets.
     pub(crate) order: Vec<usize>,
+    /// The target's devices are slow to let go of what was aborted: scenes say when they have.
+    pub(crate) is_slow: bool,
     /// Everything that the target was asked beside commands.
     pub(crate) target_events: Vec<target::Event>,
     /// Everything that the target has said.
@@ -141,6 +143,7 @@ impl Setup {
             initiator_events: Vec::new(),
             commands: HashMap::new(),
             order: Vec::new(),
+            is_slow: false,
             target_events: Vec::new(),
             said: Vec::new(),
             targets: b"TargetName=iqn.2026-11.test:one\0".to_vec(),
@@ -507,6 +510,8 @@ impl Pair {
                     self.commands.remove(&task).expect("the driver knows it");
                     self.target_events.push(event);
                 }
+                target::Event::LetGo { logout } if !self.is_slow => self.target.let_go(logout),
+                target::Event::LetGo { .. } => self.target_events.push(event),
                 target::Event::Close { .. } => self.target_events.push(event),
                 target::Event::Speak { .. } => {} // every wire is looked at all the time
             }

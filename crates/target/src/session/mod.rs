@@ -182,6 +182,7 @@ impl Session {
                 Event::DataComplete { task } => self.data_complete(task),
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
                 Event::TaskManagement(request) => management::start(self, request),
+                Event::LetGo { logout } => management::let_go_of_connection(self, logout),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => self.forget(task),
                 Event::Speak { connection } => self.wake(connection),
