@@ -54,11 +54,25 @@ async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
         Some(block) => overwrite_block(&disk, Lba(block)).await?,
         None => println!("nothing was written: --overwrite BLOCK would"),
     }
+    tell_what_was_done(&disk).await;
     // The last holder logs out; to wait for the target's agreement, it says so.
     if let Some(disk) = Arc::into_inner(disk) {
         disk.close().await;
     }
     Ok(())
+}
+
+/// Counted from the session's beginning, the look at the LUN included.
+async fn tell_what_was_done(disk: &RemoteLun) {
+    let Some(statistics) = disk.target().statistics().await else { return };
+    let (read, write) = (&statistics.read, &statistics.write);
+    println!(
+        "{} reads and {} writes, {} bytes, median latency of a read {:?}",
+        read.commands,
+        write.commands,
+        read.bytes + write.bytes,
+        read.latency.percentile(50.0)
+    );
 }
 
 fn describe(disk: &RemoteLun) {

@@ -27,6 +27,7 @@ fn the_example_reads_from_two_threads_and_writes_only_when_told() {
         "block 0 begins with [00, 00,",
         "another thread has read 512 bytes",
         "nothing was written",
+        "2 reads and 0 writes, 1024 bytes, median latency of a read",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }

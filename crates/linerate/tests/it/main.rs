@@ -23,6 +23,7 @@ mod hostile;
 mod hung;
 mod info;
 mod kept;
+mod library;
 mod lifecycle;
 mod peer;
 mod pipes;
