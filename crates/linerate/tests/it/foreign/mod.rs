@@ -11,6 +11,7 @@ mod load;
 mod outages;
 mod san;
 mod shapes;
+mod statistics;
 mod terms;
 mod tgt;
 mod verbs;
