@@ -30,7 +30,7 @@ pub struct Inquiry {
     pub protection: bool,
     /// CMDQUE: it takes several commands at a time.
     pub command_queuing: bool,
-    /// VERSION DESCRIPTORS: the standards it claims, by their numbers (SPC-4 table 145).
+    /// VERSION DESCRIPTORS: the standards it claims, by their numbers: [`standard_name`] has their names.
     pub standards: Vec<u16>,
 }
 
@@ -105,6 +105,30 @@ pub fn device_type(code: u8) -> &'static str {
     }
 }
 
+/// The name of a standard that INQUIRY claims by its number, of whatever revision; `None` for those that disks do not
+/// claim. A standard has 32 numbers (SPC-4 table 145): itself, and its drafts.
+pub fn standard_name(number: u16) -> Option<&'static str> {
+    Some(match number & !0x1f {
+        0x0020 => "SAM",
+        0x0040 => "SAM-2",
+        0x0060 => "SAM-3",
+        0x0080 => "SAM-4",
+        0x00a0 => "SAM-5",
+        0x0120 => "SPC",
+        0x0180 => "SBC",
+        0x0260 => "SPC-2",
+        0x0300 => "SPC-3",
+        0x0320 => "SBC-2",
+        0x0460 => "SPC-4",
+        0x04c0 => "SBC-3",
+        0x05c0 => "SPC-5",
+        0x0600 => "SBC-4",
+        0x0620 => "ZBC",
+        0x0960 => "iSCSI",
+        _ => return None,
+    })
+}
+
 const NAME: &str = "INQUIRY";
 /// The fixed fields and the version descriptors; vendors' own follow.
 const BYTES: u16 = 96;
@@ -139,7 +163,8 @@ mod tests {
         assert_eq!((disk.vendor.as_str(), disk.product.as_str()), ("IET", "VIRTUAL-DISK"));
         assert_eq!((disk.is_there(), device_type(disk.device_type)), (true, "disk"));
         assert_eq!((disk.version_name(), disk.command_queuing), ("SPC-3", true));
-        assert_eq!(disk.standards, [0x0960, 0x0300]);
+        let names: Vec<_> = disk.standards.iter().map(|number| standard_name(*number)).collect();
+        assert_eq!(names, [Some("iSCSI"), Some("SPC-3")]);
     }
 
     #[test]

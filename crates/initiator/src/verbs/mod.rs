@@ -45,7 +45,7 @@ pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
 pub use identity::Identity;
-pub use inquiry::{Inquiry, device_type};
+pub use inquiry::{Inquiry, device_type, standard_name};
 pub use luns::{LunAddress, LunSelection};
 pub use medium::{Sanitize, SanitizeManner, StartStop};
 pub use modes::{BlockDescriptor, ModeFieldError, ModePage, ModeValues, Modes};

@@ -1,7 +1,7 @@
 //! INQUIRY: the standard data and the pages of vital product data.
 
 use initiator::Unit;
-use initiator::verbs::{Inquiry, device_type};
+use initiator::verbs::{Inquiry, device_type, standard_name};
 use serde_json::json;
 
 use super::answer::Answer;
@@ -39,6 +39,8 @@ pub(super) fn inquiry(asked: &InquiryArguments) -> Result<(), Failure> {
 
 fn standard(data: &Inquiry) -> Answer {
     let standards: Vec<String> = data.standards.iter().map(|number| format!("{number:04x}")).collect();
+    let named = |number: &u16| standard_name(*number).map_or(format!("{number:04x}"), str::to_owned);
+    let names: Vec<String> = data.standards.iter().map(named).collect();
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let rows = [
         ("device type", device_type(data.device_type).to_owned()),
@@ -46,7 +48,7 @@ fn standard(data: &Inquiry) -> Answer {
         ("product", data.product.clone()),
         ("revision", data.revision.clone()),
         ("standard", data.version_name().to_owned()),
-        ("also", standards.join(" ")),
+        ("also", names.join(", ")),
         ("removable", yes(data.removable)),
         ("command queue", yes(data.command_queuing)),
         ("ALUA", alua(data.target_port_groups).to_owned()),
