@@ -15,7 +15,6 @@ pub(crate) enum Attention {
     ReservationsPreempted,
     ReservationsReleased,
     RegistrationsPreempted,
-    CommandsCleared,
 }
 
 impl Attention {
@@ -30,7 +29,6 @@ impl Attention {
             Attention::ReservationsPreempted => asc::RESERVATIONS_PREEMPTED,
             Attention::ReservationsReleased => asc::RESERVATIONS_RELEASED,
             Attention::RegistrationsPreempted => asc::REGISTRATIONS_PREEMPTED,
-            Attention::CommandsCleared => asc::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR,
         };
         Condition::new(SenseKey::UnitAttention, code)
     }

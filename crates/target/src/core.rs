@@ -5,14 +5,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iscsi::pdu::{Cid, LoginStatus, Tsih};
 use iscsi::serial::Sn;
+use iscsi::target::TaskId;
 use reactor::{Receiver, Sender};
-use scsi::{LogicalUnit, NexusId};
+use scsi::LogicalUnit;
 
 use crate::admission::Admitted;
 use crate::budget::Budget;
@@ -33,8 +34,8 @@ pub(crate) enum Message {
     Join(Box<Admitted>),
     /// A session must end; the answer is the end of the channel.
     End { tsih: Tsih, done: Sender<()> },
-    /// Commands must end; the answer says whose there were.
-    Abort { unit: Arc<LogicalUnit>, whose: Whose, spared: Spared, done: Sender<Vec<NexusId>> },
+    /// Commands must end; the answer is the end of the channel.
+    Abort { unit: Arc<LogicalUnit>, whose: Whose, spared: Spared, done: Sender<()> },
     /// The sessions of a target must close their connections.
     CloseTarget { target: usize, except: Tsih },
     /// Somebody wants to know.
@@ -103,8 +104,8 @@ impl Local {
             Message::Join(admitted) => self.join(*admitted),
             Message::End { tsih, done } => self.end(tsih, done),
             Message::Abort { unit, whose, spared, done } => {
-                // A failed send means that whoever asked is gone.
-                let _ = done.send(self.abort(&unit, &whose, spared));
+                self.abort(&unit, &whose, spared);
+                drop(done);
             }
             Message::CloseTarget { target, except } => self.close_target(target, except),
             Message::Status(answer) => drop(answer.send(self.status())),
@@ -174,8 +175,10 @@ impl Local {
         }
     }
 
-    fn abort(&self, unit: &Arc<LogicalUnit>, whose: &Whose, spared: Spared) -> Vec<NexusId> {
-        let mut ended = Vec::new();
+    /// Ends commands on behalf of one session: its own without a word, those of others so that they are told, once
+    /// the device has let go of them and they may be sent again.
+    fn abort(self: &Rc<Self>, unit: &Arc<LogicalUnit>, whose: &Whose, spared: Spared) {
+        let mut cleared = Vec::new();
         for session in self.all() {
             let mut session = session.borrow_mut();
             let Some(nexus) = session.nexus_of(unit) else { continue };
@@ -183,17 +186,25 @@ impl Local {
                 Whose::All => true,
                 Whose::Of(nexuses) => nexuses.contains(&nexus),
             };
-            let but = match spared {
-                Spared::Nexus(own) if own == nexus => continue,
-                Spared::Command(own, task) if own == nexus => Some(task),
-                Spared::Nexus(_) | Spared::Command(..) | Spared::Nobody => None,
-            };
-            if meant && session.abort_unit(unit, but) {
-                ended.push(nexus);
-                session.wake_all();
+            match spared {
+                Spared::Nexus(own) if own == nexus => {}
+                Spared::Command(own, task) if own == nexus => {
+                    if meant {
+                        session.abort_unit(unit, Some(task));
+                        session.wake_all();
+                    }
+                }
+                Spared::Nexus(_) | Spared::Command(..) | Spared::Nobody => {
+                    if meant {
+                        cleared.push((session.weak(), session.clear_unit(unit)));
+                    }
+                }
             }
         }
-        ended
+        cleared.retain(|(_, tasks)| !tasks.is_empty());
+        if !cleared.is_empty() {
+            drop(reactor::spawn(tell_aborted(Rc::clone(self), Arc::clone(unit), cleared)));
+        }
     }
 
     fn close_target(&self, target: usize, except: Tsih) {
@@ -249,6 +260,19 @@ impl Local {
             }
         }
         all
+    }
+}
+
+async fn tell_aborted(
+    local: Rc<Local>,
+    unit: Arc<LogicalUnit>,
+    cleared: Vec<(Weak<RefCell<Session>>, Vec<TaskId>)>,
+) {
+    management::let_go(&local.server, &unit).await;
+    for (session, tasks) in cleared {
+        if let Some(session) = session.upgrade() {
+            session.borrow_mut().tell_aborted(&tasks);
+        }
     }
 }
 

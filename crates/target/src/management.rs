@@ -145,12 +145,7 @@ async fn carry_out(server: &Arc<Server>, session: &Weak<RefCell<Session>>, reque
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
         (_, None) => return Outcome::LunDoesNotExist,
         (Function::AbortTask | Function::AbortTaskSet, Some(unit)) => let_go(server, &unit).await,
-        (Function::ClearTaskSet, Some(unit)) => {
-            let cleared = end_everywhere(server, &unit, Whose::All, but_own(session, &unit)).await;
-            with(session, |session| session.tell_cleared(&unit, &cleared));
-            let_go(server, &unit).await;
-        }
-        (Function::LogicalUnitReset, Some(unit)) => {
+        (Function::ClearTaskSet | Function::LogicalUnitReset, Some(unit)) => {
             end_everywhere(server, &unit, Whose::All, but_own(session, &unit)).await;
             let_go(server, &unit).await;
         }
@@ -189,14 +184,9 @@ fn but_own(session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) -> Spared 
     own.map_or(Spared::Nobody, Spared::Nexus)
 }
 
-/// Ends the commands of `whose` for `unit` on every core, and says whose there were.
-async fn end_everywhere(
-    server: &Server,
-    unit: &Arc<LogicalUnit>,
-    whose: Whose,
-    spared: Spared,
-) -> Vec<NexusId> {
-    let (done, mut answers) = reactor::mailbox();
+/// Ends the commands of `whose` for `unit` on every core.
+async fn end_everywhere(server: &Server, unit: &Arc<LogicalUnit>, whose: Whose, spared: Spared) {
+    let (done, mut all_done) = reactor::mailbox();
     server.tell_all(|_| Message::Abort {
         unit: Arc::clone(unit),
         whose: whose.clone(),
@@ -204,12 +194,8 @@ async fn end_everywhere(
         done: Sender::clone(&done),
     });
     drop(done);
-    let mut ended = Vec::new();
-    // Each core answers once; the mailbox ends when all have dropped their sender.
-    while let Some(mut nexuses) = answers.recv().await {
-        ended.append(&mut nexuses);
-    }
-    ended
+    // The mailbox ends when every core has dropped its sender.
+    while let Some(()) = all_done.recv().await {}
 }
 
 /// Waits until the device has let go of what was aborted, or fences the unit until it has.

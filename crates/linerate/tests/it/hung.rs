@@ -112,6 +112,27 @@ fn a_reset_ends_what_hangs() {
     ends_what_hangs(|peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset));
 }
 
+/// Its initiator would else wait for it for as long as it has patience. Once nobody was told, and a session whose
+/// commands had all been ended stood still for 30 s.
+#[test]
+fn a_command_that_another_initiators_reset_ends_is_told_so() {
+    const TASK_ABORTED: u8 = 0x40;
+    let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
+    for function in [TaskManagementFunction::LogicalUnitReset, TaskManagementFunction::ClearTaskSet] {
+        let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
+        let (old, new) = (vec![0x11; 8 * BLOCK], vec![0x22; 8 * BLOCK]);
+        peer.write(0, &old);
+        ward.fault("hang");
+        let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
+        assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
+        assert_eq!(other.manage(function).0, TaskManagementResult::FunctionComplete);
+        assert_eq!(peer.answer(write).status, TASK_ABORTED);
+        ward.fault("pass");
+        await_ready(&mut peer);
+        assert_eq!(peer.read(0, 8), old, "it has had no effect");
+    }
+}
+
 #[test]
 fn pings_and_logins_do_not_wait_for_a_hung_volume() {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };

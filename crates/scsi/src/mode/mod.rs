@@ -133,7 +133,7 @@ mod tests {
 
     fn pages_with_swp_saved() -> Pages {
         let mut pages = Pages::new(CACHED);
-        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0];
         let select = Select { form: Form::Six, save: true };
         assert_eq!(select.apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM), Ok(true));
         pages.save();
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_reset_brings_the_saved_values_back() {
         let mut pages = pages_with_swp_saved();
-        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0];
         Select { form: Form::Six, save: false }
             .apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM)
             .expect("clearing SWP is legal");

@@ -50,8 +50,10 @@ pub(super) const TABLE: [Definition; COUNT] = [
     // Caching (SBC-3 6.5.5): WCE follows the medium.
     page(0x08, &[0x08, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[(2, WCE)]),
     // Control (SPC-4 7.5.8): GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be
-    // reordered; QERR 0, other commands go on after a CHECK CONDITION; BUSY TIMEOUT PERIOD without limit.
-    page(0x0a, &[0x0a, 0x0a, 0x02, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0], &[(2, D_SENSE), (4, SWP)]),
+    // reordered; QERR 0, other commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset
+    // ends is told so, for its own initiator would else wait for it until it lost patience (30 s in Linux); BUSY
+    // TIMEOUT PERIOD without limit.
+    page(0x0a, &[0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0], &[(2, D_SENSE), (4, SWP)]),
     // Control extension (SPC-4 7.5.9): all zero.
     Definition {
         code: PageCode { page: 0x0a, subpage: 0x01 },

@@ -183,7 +183,7 @@ mod tests {
     use crate::mode::Facts;
     use crate::mode::sense::tests::MEDIUM;
 
-    const CONTROL: [u8; 12] = [0x0a, 0x0a, 0x02, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+    const CONTROL: [u8; 12] = [0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0];
     const CACHING: [u8; 20] = [0x08, 0x12, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn pages() -> Pages {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_field_that_may_not_change_is_pointed_at() {
         let mut pages = pages();
-        let list = with(CONTROL, 5, 0x40);
+        let list = with(CONTROL, 5, 0);
         assert_eq!(six(&mut pages, &list), Err(Condition::invalid_parameter(9)));
     }
 

@@ -130,15 +130,6 @@ impl LogicalUnit {
         self.change(|state| state.reset());
     }
 
-    /// Commands of these nexuses were cleared by CLEAR TASK SET from another one (SAM-5 7.4).
-    pub fn task_set_cleared(&self, by: &Nexus, nexuses: &[NexusId]) {
-        self.change(|state| {
-            for id in nexuses.iter().filter(|id| **id != by.id) {
-                state.raise(*id, Attention::CommandsCleared);
-            }
-        });
-    }
-
     /// The device has grown.
     pub fn capacity_changed(&self) {
         self.change(|state| state.raise_all(Attention::CapacityChanged));

@@ -60,13 +60,3 @@ fn report_luns_settles_that_the_luns_have_changed() {
     bench.command(&twelve(0xa0, 0, 0, 0)).good();
     bench.command(&TEST_UNIT_READY).good();
 }
-
-#[test]
-fn commands_cleared_are_heard_of_by_those_whose_they_were() {
-    let mut bench = Bench::new();
-    let mut other = bench.second();
-    let ids = [bench.nexus.id(), other.id()];
-    bench.unit.task_set_cleared(&bench.nexus, &ids);
-    bench.command(&TEST_UNIT_READY).good();
-    bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2f00);
-}

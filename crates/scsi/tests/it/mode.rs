@@ -13,7 +13,7 @@ fn sense(page: u8) -> [u8; 6] {
 
 /// MODE SELECT(6) with the control page: bytes 2 and 4 as given.
 fn control(flags: u8, swp: u8, save: bool) -> ([u8; 6], [u8; 16]) {
-    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02 | flags, 0x10, swp, 0, 0, 0, 0xff, 0xff, 0, 0];
+    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02 | flags, 0x10, swp, 0x40, 0, 0, 0xff, 0xff, 0, 0];
     ([0x15, 0x10 | u8::from(save), 0, 0, 16, 0], list)
 }
 

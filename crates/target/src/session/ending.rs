@@ -6,7 +6,7 @@ use std::time::Instant;
 use block::DeviceError;
 use iscsi::pdu::Lun;
 use iscsi::target::TaskId;
-use scsi::{LogicalUnit, NexusId};
+use scsi::{LogicalUnit, NexusId, Reply, Status};
 
 use super::{Session, State};
 use crate::inbox::Landing;
@@ -45,8 +45,8 @@ impl Session {
         self.forget(id);
     }
 
-    /// Gives up every command for `unit` but `except`. Says whether there were any.
-    pub(crate) fn abort_unit(&mut self, unit: &Arc<LogicalUnit>, except: Option<TaskId>) -> bool {
+    /// Gives up every command for `unit` but `except`.
+    pub(crate) fn abort_unit(&mut self, unit: &Arc<LogicalUnit>, except: Option<TaskId>) {
         let doomed: Vec<TaskId> = self
             .tasks
             .iter()
@@ -62,7 +62,49 @@ impl Session {
         for id in &doomed {
             self.abort(*id);
         }
-        !doomed.is_empty()
+    }
+
+    /// Another initiator ends every command for `unit`. They have no further effect once the device is quiesced, and
+    /// are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it.
+    #[must_use]
+    pub(crate) fn clear_unit(&mut self, unit: &Arc<LogicalUnit>) -> Vec<TaskId> {
+        for slot in self.luns.iter_mut().filter(|slot| Arc::ptr_eq(&slot.unit, unit)) {
+            slot.waiting.clear();
+        }
+        let cleared: Vec<TaskId> = self
+            .tasks
+            .iter()
+            .flatten()
+            .filter(|task| task.slot.is_some_and(|index| Arc::ptr_eq(&self.luns.unit(index), unit)))
+            .filter(|task| !matches!(task.state, State::Answered))
+            .map(|task| task.id)
+            .collect();
+        for id in &cleared {
+            self.stop(*id);
+        }
+        cleared
+    }
+
+    /// What the device does for a command is given up, and data that still come for it are dropped.
+    fn stop(&mut self, id: TaskId) {
+        let Some(task) = self.task(id) else { return };
+        task.landing = Landing::Nowhere;
+        if let State::Running(running) | State::Lasting(running) =
+            std::mem::replace(&mut task.state, State::Held)
+        {
+            running.abort();
+            let slot = task.slot;
+            self.remember_given_up(slot);
+        }
+    }
+
+    /// Answers commands that another initiator has ended: TAS is set in the control mode page (SPC-4 7.5.8).
+    pub(crate) fn tell_aborted(&mut self, cleared: &[TaskId]) {
+        for id in cleared {
+            self.answer(*id, Reply::status(Status::TaskAborted));
+        }
+        self.handle_events(reactor::now());
+        self.wake_all();
     }
 
     /// The unit behind a LUN field, if this session sees one there.
@@ -75,13 +117,6 @@ impl Session {
         let slots = self.tasks.iter().flatten().filter_map(|task| task.slot);
         let mut slots = slots;
         slots.any(|index| Arc::ptr_eq(&self.luns.unit(index), unit))
-    }
-
-    /// Those whose commands were cleared hear of it, all but this session.
-    pub(crate) fn tell_cleared(&self, unit: &Arc<LogicalUnit>, cleared: &[NexusId]) {
-        if let Some(slot) = self.luns.iter().find(|slot| Arc::ptr_eq(&slot.unit, unit)) {
-            unit.task_set_cleared(&slot.nexus, cleared);
-        }
     }
 
     /// All units that this session sees.
