@@ -46,8 +46,13 @@ const ATTEMPTS: usize = 4;
 /// Does something with a server while its port is being captured, then has the capture decoded. What is done is done
 /// again when frames were lost on their way into the capture, for then the dissectors cannot follow.
 pub(crate) fn watched<T>(server: &Server, what: impl Fn() -> T) -> T {
+    watched_port(server.port(), what)
+}
+
+/// The same with whatever listens on a port.
+pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
     for _ in 1..ATTEMPTS {
-        let Some(capture) = Capture::begin(server.port()) else { return what() };
+        let Some(capture) = Capture::begin(port) else { return what() };
         let outcome = what();
         let capture = capture.end();
         if capture.is_whole() {
@@ -146,8 +151,8 @@ struct Captured {
 impl Captured {
     /// Whether every frame is in it, in its order.
     fn is_whole(&self) -> bool {
-        const GAPS: &str =
-            "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order";
+        const GAPS: &str = "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order \
+             || _ws.expert.message contains \"Unknown SCSI exchange\""; // whose command is missing
         let frames = |filter| self.tell(&["-Y", filter, "-T", "fields", "-e", "frame.number"]);
         let count = |lines: String| lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
         count(frames(GAPS)) == 0 && count(frames("iscsi")) > 0

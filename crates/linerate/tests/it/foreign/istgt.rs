@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::san::{Disk, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
 use crate::program::signal;
-use crate::server::free_port;
+use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
 pub(super) struct Istgt {
@@ -122,6 +122,7 @@ fn configuration(folder: &Path, port: u16, control: u16) -> String {
     let folder = folder.display().to_string();
     let mut text = HEAD
         .replace("{folder}", &folder)
+        .replace("{six}", if has_ipv6() { SIX } else { "" })
         .replace("{port}", &port.to_string())
         .replace("{control}", &control.to_string());
     for (number, unit) in (1..).zip(UNITS) {
@@ -160,8 +161,11 @@ const HEAD: &str = "\
   Portal UC1 127.0.0.1:{control}
   Netmask 127.0.0.1
 [PortalGroup1]
-  Portal DA1 127.0.0.1:{port}
+  Portal DA1 127.0.0.1:{port}{six}
 [InitiatorGroup1]
   InitiatorName ALL
   Netmask 127.0.0.0/8
+  Netmask [::1]
 ";
+
+const SIX: &str = "\n  Portal DA2 [::1]:{port}";

@@ -8,6 +8,7 @@ mod accounts;
 mod attach;
 mod istgt;
 mod load;
+mod neighbours;
 mod outages;
 mod san;
 mod shapes;
@@ -15,6 +16,7 @@ mod statistics;
 mod terms;
 mod tgt;
 mod verbs;
+mod ways;
 
 use std::time::Duration;
 
@@ -50,6 +52,10 @@ enum Needs {
     Sense,
     /// Logging out one connection by another (RFC 7143 section 11.14).
     LogoutOfAnother,
+    /// A disk that grows while it is in use.
+    Growth,
+    /// A LUN that is added while the target is in use.
+    NewLun,
     /// An answer to a READ that neither moves data nor says it does (R=0).
     ReadWithoutData,
 }
@@ -67,6 +73,10 @@ const CANNOT: &[(Make, Needs, &str)] = &[
         Needs::LogoutOfAnother,
         "istgt 20111008 closes the connection that asks, without an answer, so that the session must begin again",
     ),
+    (Make::Tgt, Needs::Growth, "tgt 1.0.85 looks at a file's size once"),
+    (Make::Istgt, Needs::Growth, "istgt 20111008 has the size from its configuration, which it reads once"),
+    (Make::Linerate, Needs::NewLun, "linerate reads its configuration once"),
+    (Make::Istgt, Needs::NewLun, "istgt 20111008 reads its configuration once"),
     (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
 ];
 

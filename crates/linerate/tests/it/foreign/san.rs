@@ -44,7 +44,7 @@ pub(super) struct San {
 
 #[derive(Debug)]
 enum Daemon {
-    Linerate { server: Server, _images: TempDir },
+    Linerate { server: Server, images: TempDir },
     Tgt(Tgt),
     Istgt(Istgt),
 }
@@ -56,7 +56,7 @@ impl San {
             Make::Linerate => {
                 let images = images(&["plain", "second", "fourki", "protected", "locked"]);
                 let configuration = OURS.replace("{images}", &images.path().display().to_string());
-                Daemon::Linerate { server: Server::configured(&configuration)?, _images: images }
+                Daemon::Linerate { server: Server::configured(&configuration)?, images }
             }
             Make::Tgt => Daemon::Tgt(installed(&["tgtd", "tgtadm"]).then(Tgt::start)?),
             Make::Istgt => Daemon::Istgt(installed(&["istgt"]).then(Istgt::start)?),
@@ -128,6 +128,22 @@ impl San {
             Daemon::Linerate { server, .. } => server.signal(name),
             Daemon::Tgt(tgt) => tgt.signal(name),
             Daemon::Istgt(istgt) => istgt.signal(name),
+        }
+    }
+
+    /// Makes the plain disk's file longer.
+    pub(super) fn grow(&self, bytes: u64) {
+        if let Daemon::Linerate { images, .. } = &self.daemon {
+            let file = std::fs::File::options().write(true).open(images.path().join("plain"));
+            file.and_then(|file| file.set_len(bytes)).expect("the disk's file");
+        }
+    }
+
+    /// Adds a LUN to the target of the plain disk, and says its number.
+    pub(super) fn add_lun(&self) -> u16 {
+        match &self.daemon {
+            Daemon::Tgt(tgt) => tgt.add_one_more(),
+            other => unreachable!("{other:?} has none to add"),
         }
     }
 

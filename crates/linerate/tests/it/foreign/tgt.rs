@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::san::{Disk, PREFIX, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
 use crate::program::{Ended, run_command, signal};
-use crate::server::free_port;
+use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
 pub(super) struct Tgt {
@@ -72,6 +72,11 @@ impl Tgt {
         self.set_for(DISKS, key, value);
     }
 
+    pub(super) fn add_one_more(&self) -> u16 {
+        self.add_lun(DISKS, "9", "added", "512");
+        9
+    }
+
     fn set_for(&self, target: &str, key: &str, value: &str) {
         self.admin(&["--op", "update", "--mode", "target", "--tid", target, "-n", key, "-v", value]);
     }
@@ -134,8 +139,12 @@ impl Drop for Tgt {
 
 fn daemon(port: u16) -> Child {
     let control = control_port(port).to_string();
+    let portals = match has_ipv6() {
+        true => format!("portal=127.0.0.1:{port},portal=[::1]:{port}"),
+        false => format!("portal=127.0.0.1:{port}"),
+    };
     Command::new("tgtd")
-        .args(["--foreground", "--control-port", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .args(["--foreground", "--control-port", &control, "--iscsi", &portals])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
