@@ -8,6 +8,7 @@ use crate::config::Config;
 const SERVE: &str = include_str!("../../../docs/serve.md");
 const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
+const COPY: &str = include_str!("../../../docs/copy.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const README: &str = include_str!("../../../README.md");
 
@@ -29,7 +30,7 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [SERVE, OPERATE, INITIATOR, RECORDER, README];
+    let documents = [SERVE, OPERATE, INITIATOR, COPY, RECORDER, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -48,11 +49,23 @@ fn every_example_of_a_command_line_is_understood() {
 #[test]
 fn every_option_of_serve_is_in_its_document() {
     let command = Arguments::command();
-    let serve = command.find_subcommand("serve").expect("the command");
-    let options = serve.get_arguments().chain(command.get_arguments()).filter_map(clap::Arg::get_long);
-    for option in options.filter(|option| *option != "record") {
+    let global = command.get_arguments().filter_map(clap::Arg::get_long).filter(|option| *option != "record");
+    for option in options(&command, "serve").chain(global) {
         assert!(SERVE.contains(&format!("--{option}")), "--{option} is not in docs/serve.md");
     }
+}
+
+#[test]
+fn every_option_of_copies_is_in_their_document() {
+    let command = Arguments::command();
+    for option in ["copy", "read", "write"].into_iter().flat_map(|name| options(&command, name)) {
+        assert!(COPY.contains(&format!("--{option}")), "--{option} is not in docs/copy.md");
+    }
+}
+
+fn options<'a>(command: &'a clap::Command, name: &str) -> impl Iterator<Item = &'a str> {
+    let named = command.find_subcommand(name).expect("the command");
+    named.get_arguments().filter_map(clap::Arg::get_long)
 }
 
 /// Asks each section for its keys by a key that it does not have, and looks for them in the full example.

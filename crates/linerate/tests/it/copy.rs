@@ -14,7 +14,7 @@ use crate::program::{Ended, ended_within, installed, run, run_command, signal, w
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Runs the program under test.
 pub(crate) fn linerate(arguments: &[&str]) -> Ended {
@@ -28,12 +28,12 @@ fn program(arguments: &[&str]) -> Command {
 }
 
 /// A folder with what a copy needs and leaves.
-struct Scene {
+pub(crate) struct Scene {
     folder: TempDir,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         Scene { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
@@ -41,7 +41,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
@@ -53,7 +53,7 @@ impl Scene {
     }
 
     /// Its result.
-    fn copied(&self, from: &str, to: &str, more: &[&str]) -> serde_json::Value {
+    pub(crate) fn copied(&self, from: &str, to: &str, more: &[&str]) -> serde_json::Value {
         let said = run_command(&mut self.copy(from, to, &[more, &["--json", "--quiet"]].concat()));
         let said = said.expect_success();
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -65,7 +65,12 @@ impl Scene {
     }
 
     /// An image of so many bytes with data in these parts of it, no two blocks alike.
-    fn image(&self, name: &str, bytes: u64, parts: impl IntoIterator<Item = (u64, u64)>) -> String {
+    pub(crate) fn image(
+        &self,
+        name: &str,
+        bytes: u64,
+        parts: impl IntoIterator<Item = (u64, u64)>,
+    ) -> String {
         let mut file = File::create(self.path(name)).expect("an image");
         file.set_len(bytes).expect("an image");
         for (at, length) in parts {
@@ -86,7 +91,7 @@ fn scattered(bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Whether two files are the same to the byte. Where both have holes there is nothing to read.
-fn same(one: &str, other: &str) -> bool {
+pub(crate) fn same(one: &str, other: &str) -> bool {
     let [one, other] = [one, other].map(|path| File::open(path).expect("a file"));
     let length = |file: &File| file.metadata().expect("a file").len();
     let equal = |(at, length): &(u64, u64)| {

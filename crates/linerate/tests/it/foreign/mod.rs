@@ -6,6 +6,7 @@
 
 mod accounts;
 mod attach;
+mod copies;
 mod istgt;
 mod load;
 mod neighbours;
@@ -58,6 +59,8 @@ enum Needs {
     NewLun,
     /// An answer to a READ that neither moves data nor says it does (R=0).
     ReadWithoutData,
+    /// GET LBA STATUS.
+    LbaStatus,
 }
 
 /// What they cannot do, and how that was found out.
@@ -78,6 +81,7 @@ const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Linerate, Needs::NewLun, "linerate reads its configuration once"),
     (Make::Istgt, Needs::NewLun, "istgt 20111008 reads its configuration once"),
     (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
+    (Make::Istgt, Needs::LbaStatus, "istgt 20111008 has no GET LBA STATUS"),
 ];
 
 /// More than any scene takes; an initiator that hangs is a finding, not a test that never ends.

@@ -23,7 +23,7 @@ pub(super) const BYTES: u64 = 64 << 20;
 pub(super) enum Disk {
     /// Blocks of 512 bytes.
     Plain,
-    /// Another one, at another LUN of the same target.
+    /// Another one, at another LUN of the same target; thin, where the target has such.
     Second,
     /// Blocks of 4096 bytes.
     FourKi,

@@ -94,6 +94,8 @@ impl Tgt {
         self.add_lun(DISKS, "4", "protected", "512");
         let protected = ["--mode", "logicalunit", "--tid", DISKS, "--lun", "4", "--params", "readonly=1"];
         self.admin(&[&["--op", "update"], &protected[..]].concat());
+        let thin = ["--mode", "logicalunit", "--tid", DISKS, "--lun", "2", "--params", "thin_provisioning=1"];
+        self.admin(&[&["--op", "update"], &thin[..]].concat());
         self.add_lun(LOCKED, "1", "locked", "512");
         for (user, secret) in [(USER, SECRET), (TARGET_USER, TARGET_SECRET)] {
             self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", secret]);
