@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -63,6 +63,14 @@ impl Tgt {
         self
     }
 
+    /// Takes blocks back from now on.
+    pub(crate) fn thin(self) -> Tgt {
+        let lun = ["--tid", "1", "--lun", "1"];
+        let update = ["--op", "update", "--mode", "logicalunit"];
+        self.admin(&[&update[..], &lun, &["--params", "thin_provisioning=1"]].concat());
+        self
+    }
+
     /// Wants these digests from now on.
     pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
         for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
@@ -86,9 +94,11 @@ impl Tgt {
         let _ = self.daemon.wait();
     }
 
+    /// Its portal and its control socket are two, and neither is the last to be there.
     fn until_it_listens(&self) {
         for _ in 0..200 {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            let obeys = || self.try_admin(&["--op", "show", "--mode", "target"]).status.success();
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && obeys() {
                 return;
             }
             thread::sleep(Duration::from_millis(25));
@@ -96,10 +106,14 @@ impl Tgt {
         panic!("tgtd does not listen");
     }
 
-    fn admin(&self, words: &[&str]) {
+    fn try_admin(&self, words: &[&str]) -> Output {
         let control = self.control.to_string();
         let run = Command::new("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(words).output();
-        let run = run.expect("tgtadm is there");
+        run.expect("tgtadm is there")
+    }
+
+    fn admin(&self, words: &[&str]) {
+        let run = self.try_admin(words);
         assert!(run.status.success(), "tgtadm {words:?}: {}", String::from_utf8_lossy(&run.stderr));
     }
 }

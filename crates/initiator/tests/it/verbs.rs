@@ -2,8 +2,8 @@
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::verbs::{
-    CommandSupport, Identity, LunAddress, LunSelection, ModeFieldError, ModeValues, PersistentReserve,
-    Reservation, ReservationType, Sanitize, SanitizeManner,
+    CommandSupport, Identity, LbaRun, LbaStatus, LunAddress, LunSelection, ModeFieldError, ModeValues,
+    PersistentReserve, Reservation, ReservationType, Sanitize, SanitizeManner,
 };
 use initiator::{CommandError, Management, RemoteLun, TaskManagementResult};
 
@@ -125,6 +125,27 @@ fn tgt_lists_the_commands_it_knows() {
         // Asked for a command that it does not know, it refuses the question.
         let unknown = unit.command_support(0xff, None).await.expect_err("tgt cannot");
         assert!(unknown.is_unsupported(), "{unknown}");
+    });
+}
+
+#[test]
+fn blocks_of_a_thin_disk_are_given_back() {
+    with(Tgt::start().map(Tgt::thin), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        let unit = lun.unit();
+        let holes = async || {
+            let runs = unit.lba_status(Extent::new(0, 16), 100).await.expect("GET LBA STATUS");
+            let is_hole = |run: &LbaRun| run.status == LbaStatus::Deallocated;
+            runs.into_iter().filter(is_hole).map(|run| run.extent).collect::<Vec<_>>()
+        };
+        assert!(lun.profile().thin);
+        write(&lun).await.expect("written");
+        assert_eq!(holes().await, [Extent::new(8, 8)]);
+        lun.unmap(Extent::new(0, 8)).await.expect("WRITE SAME with UNMAP");
+        assert_eq!(holes().await, [Extent::new(0, 16)]);
+        write(&lun).await.expect("written");
+        unit.unmap(&[Extent::new(0, 8), Extent::new(100, 8)], false).await.expect("UNMAP");
+        assert_eq!(holes().await, [Extent::new(0, 16)]);
     });
 }
 
