@@ -12,6 +12,8 @@ use initiator::{CommandError, Ending, OpenError, Sense, status};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
 
+use crate::output::printable;
+
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -110,9 +112,15 @@ impl Failure {
         self.kind == Kind::Unreachable
     }
 
-    /// Says so on standard error.
+    /// Whether the other side asked who we are, and did not like the answer.
+    pub(crate) fn is_about_secrets(&self) -> bool {
+        self.kind == Kind::Authentication
+    }
+
+    /// Says so on standard error. A sentence may hold a target's words, which are kept from moving the cursor.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("linerate: {self}");
+        let lines: Vec<String> = self.sentence.lines().map(printable).collect();
+        eprintln!("linerate: {}", lines.join("\n"));
         ExitCode::from(self.kind.code().0)
     }
 }
@@ -125,13 +133,7 @@ impl Display for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        let failure = Failure::new(of_open(&error), &error);
-        match error {
-            OpenError::Login { why: LoginFailure::AuthMethod, .. } => {
-                failure.and("name a user in the URL, as in iscsi://USER@HOST")
-            }
-            _ => failure,
-        }
+        Failure::new(of_open(&error), error)
     }
 }
 

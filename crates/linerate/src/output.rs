@@ -8,3 +8,8 @@ pub(crate) fn say(text: &str) {
     // Whoever read has gone; there is nobody to tell.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
+
+/// Text of a peer's as a terminal may see it: nothing in it that moves a cursor or changes a colour.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}

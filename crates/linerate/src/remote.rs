@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use host::{Epoll, EpollOptions};
 use initiator::verbs::LunAddress;
-use initiator::{Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url, UrlError, UrlProblem};
+use initiator::{
+    Discovered, OpenError, Portal, RemoteLun, RemoteTarget, SettingError, Settings, Unit, Url, UrlError,
+    UrlProblem,
+};
 use iscsi::chap::{Credentials, Secret};
 use zeroize::Zeroizing;
 
@@ -59,12 +62,35 @@ pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
 
 /// Logs in and attaches the LUN. The session lives in the world of this thread: see [`run`].
 pub(crate) async fn open(url: &Url) -> Result<RemoteLun, Failure> {
-    Ok(initiator::open(url, random).await?)
+    initiator::open(url, random).await.map_err(|error| refused(error, &url.settings))
 }
 
 /// Logs in, for any of the target's LUNs.
 pub(crate) async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
-    Ok(initiator::open_target(&url.portal, &url.target, &url.settings, random).await?)
+    log_in(&url.portal, &url.target, &url.settings).await
+}
+
+/// The same without a URL.
+pub(crate) async fn log_in(
+    portal: &Portal,
+    target: &str,
+    settings: &Settings,
+) -> Result<Arc<RemoteTarget>, Failure> {
+    initiator::open_target(portal, target, settings, random).await.map_err(|error| refused(error, settings))
+}
+
+/// Asks a portal for the targets that we may see.
+pub(crate) async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
+    initiator::discover(portal, settings, random).await.map_err(|error| refused(error, settings))
+}
+
+/// Who is refused for want of a name is told where to write it.
+fn refused(error: OpenError, settings: &Settings) -> Failure {
+    let failure = Failure::from(error);
+    if failure.is_about_secrets() && settings.account.is_none() {
+        return failure.and("name a user in the URL, as in iscsi://USER@HOST");
+    }
+    failure
 }
 
 /// A unit as a disk, which it must be if there are blocks to look at.

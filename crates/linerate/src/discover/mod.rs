@@ -26,7 +26,7 @@ pub(crate) struct DiscoverArguments {
 pub(crate) fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
     let (portal, settings) = remote::portal(&arguments.portal)?;
     let (report, looked) = remote::run(async {
-        let found = initiator::discover(&portal, &settings, remote::random).await?;
+        let found = remote::discover(&portal, &settings).await?;
         let mut report = Report::new(&portal, found);
         let mut looked = Ok(());
         let wanted = report.targets.iter_mut().filter(|_| arguments.luns);

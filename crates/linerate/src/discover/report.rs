@@ -4,6 +4,7 @@ use initiator::{Discovered, Portal};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::output::printable;
 use crate::table::{Align, lines};
 
 #[derive(Debug, Serialize)]
@@ -59,7 +60,7 @@ impl Report {
                 // RFC 7143 appendix C: a target without an address is at the one that was asked.
                 portals.push(Gate { address: asked.to_string(), group: None, problem: None });
             }
-            Target { name: found.name, portals, luns: None, problem: None }
+            Target { name: printable(&found.name), portals, luns: None, problem: None }
         };
         Report { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
     }
@@ -81,7 +82,7 @@ impl Gate {
     /// Of `host:port,tag` (RFC 7143 section 13.8).
     fn of(address: &str) -> Gate {
         let (address, tag) = address.rsplit_once(',').unwrap_or((address, ""));
-        Gate { address: address.to_owned(), group: tag.parse().ok(), problem: None }
+        Gate { address: printable(address), group: tag.parse().ok(), problem: None }
     }
 
     fn cells(&self) -> [String; 3] {
@@ -158,6 +159,12 @@ iqn.x:a
   portal [fe80::1]:3260  group 2
 ";
         assert_eq!(report.text(), expected);
+    }
+
+    #[test]
+    fn a_target_does_not_write_on_our_terminal_what_it_likes() {
+        let found = Discovered { name: "iqn.x:\x1b[2Ja".to_owned(), addresses: vec!["\x07:1,1".to_owned()] };
+        assert!(!Report::new(&portal(), vec![found]).text().contains(['\x1b', '\x07']));
     }
 
     #[test]

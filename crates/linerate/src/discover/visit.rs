@@ -49,7 +49,7 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
 async fn enter(address: &str, name: &str, settings: &Settings) -> Result<Arc<RemoteTarget>, Failure> {
     let portal = Portal::parse(&format!("iscsi://{address}"));
     let (portal, _) = portal.map_err(|_| Failure::failed(format!("{address:?} is no address")))?;
-    Ok(initiator::open_target(&portal, name, settings, remote::random).await?)
+    remote::log_in(&portal, name, settings).await
 }
 
 async fn luns(session: &Arc<RemoteTarget>) -> Result<Vec<Lun>, Failure> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::negotiation::{self, Negotiated};
 use crate::figures::significant;
+use crate::output::printable;
 use crate::table::pairs;
 
 /// The names of the JSON are promised.
@@ -86,7 +87,7 @@ impl Session {
         let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address } = nexus;
         Session {
             target,
-            target_alias: parameters.target_alias.clone(),
+            target_alias: parameters.target_alias.as_deref().map(printable),
             address,
             redirected_from: redirected.then(|| url.portal.to_string()),
             target_portal_group: target_portal_group_tag,

@@ -136,7 +136,7 @@ fn a_wrong_secret_is_no_other_failure() {
     let with = |secret| ready_with(&alice, &[("LINERATE_SECRET", secret)]);
     with("correct-horse-battery").expect_success();
     expect(with("wrong-horse-battery"), AUTHENTICATION, "refused the login");
-    expect(ready(&server.url("disk")), AUTHENTICATION, "");
+    expect(ready(&server.url("disk")), AUTHENTICATION, "name a user in the URL");
     // Nobody sits at a terminal to be asked.
     expect(ready(&alice), REFUSED, "LINERATE_SECRET");
     let said = ready(&alice.replace("alice@", "alice%correct-horse-battery@"));
