@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Machine, SessionConfig};
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{Cid, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
+use iscsi::pdu::{Cid, LogoutResult, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
 use iscsi::serial::Sn;
 
-use super::*;
+use super::{Parts, Submitted};
 use crate::cdb;
-use crate::tasks::Transfer;
+use crate::error::{CommandError, Ending};
+use crate::patience::Patience;
+use crate::session::Order;
+use crate::tasks::{Ticket, Transfer};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENCE: Patience = Patience {

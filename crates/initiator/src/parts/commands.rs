@@ -1,0 +1,149 @@
+//! Commands: handed to the machine, given up, and climbed after when their time is up.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use iscsi::initiator::{Command, SubmitError, TaskId};
+use iscsi::pdu::{Lun, TaskAttribute, TaskManagementFunction as Function};
+
+use super::Parts;
+use crate::error::{CommandError, Ending};
+use crate::patience::Rung;
+use crate::session::Order;
+use crate::statistics::{Account, Class};
+use crate::tasks::{Beginning, Ended, Overdue, Ticket};
+
+/// What became of an order.
+pub(crate) enum Submitted {
+    As(Ticket),
+    NoRoom(Order),
+    Never(Ended),
+}
+
+impl Submitted {
+    fn never(order: Order, error: CommandError) -> Submitted {
+        Submitted::Never(Ended::without(order.transfer, error))
+    }
+}
+
+impl Parts {
+    /// A command waited before it could be submitted.
+    pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
+        let waited = self.now.saturating_duration_since(since);
+        if let Some(account) = self.tasks.account(ticket) {
+            account.waited = waited;
+        }
+    }
+
+    /// Hands a command to the machine, or `waker` to those who are woken when there is room for one.
+    pub(crate) fn submit(&mut self, order: Order, waker: &Waker) -> Submitted {
+        let lengths = (u32::try_from(order.transfer.in_bytes()), u32::try_from(order.transfer.out_bytes()));
+        let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
+            return Submitted::never(order, CommandError::TooLong);
+        };
+        if self.standing.is_awaited() {
+            self.waiting.push_back(waker.clone());
+            return Submitted::NoRoom(order);
+        }
+        if order.epoch.is_some_and(|epoch| epoch != self.standing.epoch()) {
+            return Submitted::never(order, CommandError::Reinstated);
+        }
+        let Some(wire) = self.wires.iter_mut().min_by_key(|wire| wire.under_way) else {
+            return Submitted::never(order, CommandError::ConnectionLost);
+        };
+        let (lun, attribute) = (order.lun, TaskAttribute::Simple);
+        let command = Command { lun, cdb: &order.cdb, attribute, read_bytes, write_bytes };
+        match self.machine.submit(self.now, wire.id, &command) {
+            Ok(id) => {
+                wire.under_way += 1;
+                wire.task.iter().for_each(Waker::wake_by_ref);
+                let until = self.now + self.patience.command;
+                let account = Account { class: Class::of(&order.cdb), waited: Duration::ZERO };
+                let Order { transfer, insists, .. } = order;
+                let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
+                Submitted::As(self.tasks.insert(beginning, waker.clone()))
+            }
+            Err(SubmitError::NoRoom) => {
+                self.waiting.push_back(waker.clone());
+                Submitted::NoRoom(order)
+            }
+            Err(SubmitError::NotConnected | SubmitError::CdbLength) => {
+                Submitted::never(order, CommandError::ConnectionLost)
+            }
+        }
+    }
+
+    /// How long a request that wants to send since `since` has waited for anything but a lost session.
+    pub(crate) fn waited(&self, since: Instant) -> Duration {
+        self.standing.waited(since, self.now)
+    }
+
+    /// Nobody waits for a command any more: the target is asked to abort it.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        if let Some(task) = self.tasks.orphan(ticket, self.now + self.patience.abort) {
+            self.abort(task);
+            self.deliver_events();
+            self.wake_wires();
+        }
+    }
+
+    fn abort(&mut self, task: TaskId) {
+        let asked = self.machine.abort_task(self.now, task);
+        self.meter.incidents.aborts += u64::from(asked.is_some());
+    }
+
+    /// Wakes one who waits for every command that the window has room for.
+    pub(crate) fn wake_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for _ in 0..self.machine.room() {
+            let Some(waker) = self.waiting.pop_front() else { return };
+            waker.wake();
+        }
+    }
+
+    /// Lets deadlines pass: the machine's, those of commands, and those of requests that wait for room or for a lost
+    /// session.
+    pub(crate) fn pass_time(&mut self, now: Instant) {
+        self.now = now;
+        self.machine.handle_timeout(now);
+        let overdue = self.tasks.climb(now, &self.patience);
+        self.climb(&overdue);
+        if self.standing.give_up_after(self.patience.reconnect, now) {
+            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            self.waiting.drain(..).for_each(Waker::wake);
+        }
+        self.deliver_events();
+        self.wake_wires();
+        // Whoever waits for room may have waited long enough, and only they can tell.
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Does what is to be done about commands that do not end: a reset once, for however many it is.
+    fn climb(&mut self, overdue: &[Overdue]) {
+        let mut resets = Vec::new();
+        for &Overdue { id, lun, rung } in overdue {
+            match rung {
+                Rung::Wait => {}
+                Rung::AbortTask => {
+                    self.meter.incidents.timeouts += 1;
+                    self.abort(id);
+                }
+                Rung::ResetUnit => resets.push((Function::LogicalUnitReset, lun)),
+                Rung::ResetTarget => resets.push((Function::TargetWarmReset, Lun(0))),
+                Rung::LeaveSession => self.end_all(|| Ending::Undead),
+            }
+        }
+        for (index, &(function, lun)) in resets.iter().enumerate() {
+            if resets[..index].contains(&(function, lun)) {
+                continue;
+            }
+            tracing::warn!(?function, ?lun, "commands neither end nor can be aborted");
+            if let Some(by) = self.wires.first().map(|wire| wire.id) {
+                self.machine.manage(self.now, by, function, lun);
+                self.meter.incidents.resets += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the machine has to say, passed on to whom it concerns.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use iscsi::initiator::{ConnectionId, Event, Failure, Leaving, TaskId, Times};
+use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
+
+use super::Parts;
+use super::asking::Text;
+use crate::error::{CommandError, Ending};
+use crate::statistics::Outcome;
+use crate::tasks::Status;
+
+impl Parts {
+    /// Passes on what the machine has to say.
+    pub(crate) fn deliver_events(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            self.deliver(event);
+        }
+        self.wake_waiting();
+    }
+
+    fn deliver(&mut self, event: Event) {
+        match event {
+            Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
+                let in_bytes = data_in_bytes as usize;
+                self.finish(task, Ok(Status { status, sense, in_bytes, residual }), &times);
+            }
+            Event::Failed { task, why } => self.finish(task, Err(meaning(why)), &Times::default()),
+            Event::Text { text, .. } => {
+                if let Text::Asked(waker) = std::mem::replace(&mut self.text, Text::Answered(text)) {
+                    waker.into_iter().for_each(Waker::wake);
+                }
+            }
+            Event::LoggedOut { leaving: Leaving::Session | Leaving::This, .. } => {
+                self.is_logged_out = true;
+                self.end_all(|| Ending::LoggedOut);
+            }
+            Event::LoggedOut { leaving: Leaving::Other(cid), result, .. } => self.let_go(cid, result),
+            Event::Close { connection, reason: _ } => {
+                if let Some(wire) = self.wire(connection) {
+                    wire.ending = Some(Ending::Silent);
+                    wire.task.iter().for_each(Waker::wake_by_ref);
+                }
+            }
+            Event::Message { connection, message, .. } => self.hear(connection, &message),
+            Event::Managed { tmf, result } => self.functions.answered(tmf, result),
+            // Pings of ours are the machine's.
+            Event::Pong { .. } => {}
+        }
+    }
+
+    /// The target has answered whether it has let go of a lost connection. One that cannot is left: reinstating the
+    /// session ends everything in it for certain.
+    pub(super) fn let_go(&mut self, cid: Cid, result: Option<LogoutResult>) {
+        match result {
+            Some(LogoutResult::Success | LogoutResult::CidNotFound) => self.standing.settle(cid),
+            None => {
+                self.standing.not_settled(cid);
+                self.settle_losses();
+            }
+            Some(_) => self.end_all(|| Ending::Undead),
+        }
+    }
+
+    /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as the one
+    /// requesting to be logged out"; Parameter2 of the others is Time2Wait.
+    fn hear(&mut self, connection: ConnectionId, message: &AsyncMessage) {
+        tracing::debug!(?message, "the target says something of its own accord");
+        match message.event {
+            AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
+            AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {
+                let [_, time2wait, _] = message.parameters;
+                self.standing.wait_first(Duration::from_secs(time2wait.into()));
+            }
+            AsyncEvent::Scsi
+            | AsyncEvent::NegotiationRequested
+            | AsyncEvent::TasksTerminated
+            | AsyncEvent::Other(_) => {}
+        }
+    }
+
+    fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
+        self.lost_commands += usize::from(outcome == Err(CommandError::ConnectionLost));
+        let how = Outcome::of(&outcome);
+        let Some(left) = self.tasks.end(task, outcome) else { return };
+        self.meter.ended(&left, how, times);
+        if let Some(wire) = self.wire(left.connection) {
+            wire.under_way = wire.under_way.saturating_sub(1);
+        }
+    }
+}
+
+fn meaning(failure: Failure) -> CommandError {
+    match failure {
+        Failure::ConnectionLost => CommandError::ConnectionLost,
+        Failure::Aborted => CommandError::Aborted,
+        Failure::Rejected(_) | Failure::TargetFailure => CommandError::Rejected,
+    }
+}

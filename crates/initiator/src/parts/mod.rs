@@ -1,0 +1,78 @@
+//! What a session consists of, and how word gets from the machine to those who wait.
+//!
+//! `connections` come and go, `commands` are submitted and climbed after, `asking` is for what is neither (functions
+//! and text), and `events` is what the machine has to say of all of them.
+
+mod asking;
+mod commands;
+mod connections;
+mod events;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Instant;
+
+use iscsi::initiator::Session as Machine;
+
+use self::asking::Text;
+use self::connections::Wire;
+use crate::management::Functions;
+use crate::patience::Patience;
+use crate::standing::Standing;
+use crate::statistics::{Meter, Statistics};
+use crate::tasks::Tasks;
+
+pub(crate) use self::commands::Submitted;
+pub(crate) use self::connections::Stall;
+
+/// The parts of a session.
+pub(crate) struct Parts {
+    pub(crate) machine: Machine,
+    pub(crate) tasks: Tasks,
+    /// As of the last round: near enough for deadlines of seconds, and free.
+    pub(crate) now: Instant,
+    pub(crate) patience: Patience,
+    standing: Standing,
+    wires: Vec<Wire>,
+    /// Requests for which the command window had no room, or there was no session.
+    waiting: VecDeque<Waker>,
+    /// We are logging out, for good.
+    is_leaving: bool,
+    /// The target has agreed: nothing that was sent is under way.
+    is_logged_out: bool,
+    /// Commands that were on lost connections since the session began, or began again.
+    lost_commands: usize,
+    /// Woken when the session is over.
+    ended: Vec<Waker>,
+    text: Text,
+    functions: Functions,
+    pub(crate) meter: Meter,
+}
+
+impl Parts {
+    pub(crate) fn new(machine: Machine, now: Instant, patience: Patience) -> Parts {
+        Parts {
+            machine,
+            tasks: Tasks::default(),
+            now,
+            patience,
+            standing: Standing::new(now),
+            wires: Vec::new(),
+            waiting: VecDeque::new(),
+            is_leaving: false,
+            is_logged_out: false,
+            lost_commands: 0,
+            ended: Vec::new(),
+            text: Text::None,
+            functions: Functions::default(),
+            meter: Meter::new(now),
+        }
+    }
+
+    /// What there is to tell of the session.
+    pub(crate) fn statistics(&self, now: Instant) -> Statistics {
+        self.meter.statistics(now, &self.machine, self.wires.iter().filter_map(Wire::statistics).collect())
+    }
+}
