@@ -83,7 +83,7 @@ impl Command {
 
     /// Whether it ends in good order when a signal asks for that.
     fn sees_to_signals(&self) -> bool {
-        matches!(self, Command::Attach(_) | Command::Copy(_))
+        matches!(self, Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_))
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::recorder;
+
 /// Whether all of these programs are installed; says which is not, once, as the reason for doing nothing.
 pub(crate) fn installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -48,8 +50,16 @@ pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &
     run_command(&mut command)
 }
 
-/// Runs a command. Both outputs go to one file, so that they come in order and never fill a pipe.
+/// Runs a command. Both outputs go to one file, so that they come in order and never fill a pipe. If it is ours and
+/// connects to a target, what its sessions said is recorded and must be decoded by tshark.
 pub(crate) fn run_command(command: &mut Command) -> Ended {
+    let recording = recorder::begin(command);
+    let ended = run_as_it_is(command);
+    recording.iter().for_each(|file| recorder::look_at(file.path()));
+    ended
+}
+
+fn run_as_it_is(command: &mut Command) -> Ended {
     let mut output = tempfile::tempfile().expect("a temporary file");
     let for_child = |output: &File| Stdio::from(output.try_clone().expect("another handle of it"));
     let mut child = command

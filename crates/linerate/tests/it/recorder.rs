@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use initiator::{FlightRecorder, Settings};
+use tempfile::NamedTempFile;
 
 use crate::capture::{faults, tell};
 use crate::program::{Ended, ended_within, installed, run_command, signal};
@@ -35,23 +36,40 @@ pub(crate) fn keep(settings: &Settings) {
 pub(crate) fn look_at_all() {
     let kept = KEPT.take();
     if !kept.is_empty() {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let file = NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), initiator::pcapng(&kept)).expect("a temporary file");
         look_at(file.path());
     }
 }
 
-/// Has a file decoded.
+/// Has a command recorded, if it is one of ours that connects to a target and nobody has asked for that already.
+pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
+    const CONNECT: [&str; 8] = ["bench", "prove", "discover", "info", "copy", "read", "write", "scsi"];
+    let has = |word: &str| command.get_args().any(|argument| argument == word);
+    let is_ours = command.get_program() == env!("CARGO_BIN_EXE_linerate");
+    if !is_ours || has("--record") || !CONNECT.into_iter().any(has) || !installed(&["tshark"]) {
+        return None;
+    }
+    let file = NamedTempFile::new().expect("a temporary file");
+    command.arg("--record").arg(file.path());
+    Some(file)
+}
+
+/// Has a file decoded, unless it is empty: then the command was refused before it began.
 pub(crate) fn look_at(file: &Path) {
-    if !installed(&["tshark"]) {
+    if !installed(&["tshark"]) || file.metadata().is_ok_and(|file| file.len() == 0) {
         return;
     }
-    let not_decoded = fields(file, NOT_DECODED, "frame.number");
-    assert!(not_decoded.is_empty(), "not decoded: {not_decoded:?}");
+    assert_eq!(not_decoded(file), [""; 0], "packets that are no iSCSI");
     // Data whose command is no longer kept are of an exchange that nobody can know.
     let faults: Vec<String> =
         faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
     assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+}
+
+/// The numbers of packets with a PDU that tshark does not take for one.
+fn not_decoded(file: &Path) -> Vec<String> {
+    fields(file, NOT_DECODED, "frame.number")
 }
 
 /// A field of every packet that matches.
@@ -124,6 +142,23 @@ fn discovery_is_decoded_to_the_names_of_targets() {
     look_at(&file);
     let texts = fields(&file, "iscsi.opcode == 0x24", "iscsi.keyvalue");
     assert!(texts.iter().any(|text| text.contains(&server.target_name("disk"))), "{texts:?}");
+}
+
+#[test]
+fn a_pdu_of_no_known_kind_would_be_noticed() {
+    if !installed(&["tshark"]) {
+        return;
+    }
+    const TEXT_REQUEST: [u8; 7] = [0x44, 0x80, 0, 0, 0, 0, 0]; // immediate, of less than 256 bytes
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (ended, file) = recorded(folder.path(), &["discover", &server.portal()]);
+    ended.expect_success();
+    let mut bytes = std::fs::read(&file).expect("a recording");
+    let request = bytes.windows(7).position(|window| window == TEXT_REQUEST).expect("SendTargets");
+    bytes[request] = 0x4f;
+    std::fs::write(&file, bytes).expect("a recording");
+    assert_eq!(not_decoded(&file).len(), 1);
 }
 
 #[test]
