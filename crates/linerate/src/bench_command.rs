@@ -7,7 +7,7 @@ use std::time::Duration;
 use bench::{Measurement, Percent, Workload};
 use block::BlockDevice;
 use host::{Epoll, EpollOptions, cputime};
-use initiator::{RemoteTarget, Url};
+use initiator::{RemoteTarget, Statistics, Url};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -62,6 +62,10 @@ pub(crate) struct BenchArguments {
     /// Let requests write, which destroys what is on the volume
     #[arg(long)]
     allow_write: bool,
+    /// Tell what each session did: what its commands waited for, what moved, and what the kernel knows of its
+    /// connections
+    #[arg(long)]
+    statistics: bool,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +84,7 @@ pub(crate) fn run(args: &BenchArguments) -> Result<ExitCode, Failure> {
     let spin = Duration::from_micros(args.poll_us);
     let world = Epoll::shared(EpollOptions { spin }).map_err(Failure::failed)?;
     let (report, first_failure) = reactor::block_on(world, measure(args, &source, &workload))?;
-    let text = if args.json { report.json()? } else { report.text(args) };
+    let text = if args.json { report.json()? } else { report.text(args) + &report.tables() };
     say(&text);
     Ok(if first_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -133,16 +137,32 @@ async fn measure(
         Source::Local(spec) => (vec![Attached::here(spec)?], None),
     };
     let devices: Vec<_> = attached.iter().map(|attached| Arc::clone(&attached.device)).collect();
+    let sessions_before = told(&attached).await;
     let before = cputime::process();
     let measured = bench::run(&devices, workload).await.map_err(Failure::refused)?;
     let measured = measured.with_cpu(cputime::process() - before);
+    let sessions = since(&sessions_before, &told(&attached).await);
     let failed = measured.first_failure.is_some();
     let geometry = devices.first().map(|device| device.geometry());
     let device_bytes = geometry.map_or(0, |geometry| geometry.bytes());
     for attached in attached {
         attached.detach().await;
     }
-    Ok((Report { measured, congestion, device_bytes }, failed))
+    let sessions = args.statistics.then_some(sessions);
+    Ok((Report { measured, congestion, device_bytes, sessions }, failed))
+}
+
+/// What the sessions tell of themselves.
+async fn told(attached: &[Attached]) -> Vec<Statistics> {
+    let mut told = Vec::new();
+    for target in attached.iter().filter_map(|attached| attached.target.as_ref()) {
+        told.extend(target.statistics().await);
+    }
+    told
+}
+
+fn since(before: &[Statistics], after: &[Statistics]) -> Vec<Statistics> {
+    after.iter().zip(before).map(|(after, before)| after.since(before)).collect()
 }
 
 async fn sessions(url: &Url, count: u16) -> Result<Vec<Attached>, Failure> {
@@ -199,6 +219,9 @@ struct Report {
     /// `null` where no network is involved.
     congestion: Option<String>,
     device_bytes: u64,
+    /// During the run, of each session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<Vec<Statistics>>,
 }
 
 impl Report {
@@ -226,6 +249,10 @@ impl Report {
             self.measured.seconds,
             self.failures(),
         )
+    }
+
+    fn tables(&self) -> String {
+        self.sessions.iter().flatten().map(|statistics| format!("\n{statistics}")).collect()
     }
 
     fn what(&self, args: &BenchArguments) -> String {

@@ -1,0 +1,33 @@
+//! `linerate bench`, and what the sessions tell that it measured with.
+
+use serde_json::Value;
+
+use crate::program::run;
+use crate::server::Server;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+#[test]
+fn statistics_tell_where_the_time_of_the_commands_went() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let url = server.url("disk");
+    let said = run(LINERATE, &["bench", &url, "--seconds", "0.3", "--statistics"]).expect_success();
+    for word in ["IOPS", "p99.9", "read ", "  answer", "PDUs a read", "connection 0  127.0.0.1"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn programs_get_the_statistics_of_each_session_if_they_ask() {
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let url = server.url("disk");
+    let asked = ["bench", &url, "--seconds", "0.3", "--sessions", "2", "--json"];
+    let plain: Value = serde_json::from_str(&run(LINERATE, &asked).expect_success()).expect("JSON");
+    assert!(plain["sessions"].is_null());
+    let asked: Vec<&str> = asked.into_iter().chain(["--statistics"]).collect();
+    let told: Value = serde_json::from_str(&run(LINERATE, &asked).expect_success()).expect("JSON");
+    let sessions = told["sessions"].as_array().expect("a list");
+    let reads: u64 = sessions.iter().filter_map(|session| session["read"]["commands"].as_u64()).sum();
+    assert!(sessions.len() == 2 && reads >= told["ios"].as_u64().expect("a number"), "{told}");
+    assert_eq!(sessions[0]["connections"][0]["path"]["congestion"], told["congestion"]);
+}
