@@ -6,6 +6,7 @@
 
 mod accounts;
 mod attach;
+mod commands;
 mod copies;
 mod istgt;
 mod load;

@@ -1,0 +1,73 @@
+//! What a person meets first, with every make: `discover`, `info` and the verbs of `scsi` that ask.
+
+use std::process::Command;
+
+use super::san::{BYTES, Disk, San, USER};
+use super::{Needs, with_each};
+use crate::program::{Ended, run_command};
+
+fn linerate(arguments: &[&str]) -> Ended {
+    run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(arguments))
+}
+
+fn json(said: &str) -> serde_json::Value {
+    // What a warning says stands in front.
+    let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
+    let mut values = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
+    values.next().and_then(Result::ok).unwrap_or_else(|| panic!("no JSON: {said}"))
+}
+
+fn portal(san: &San) -> String {
+    format!("127.0.0.1:{}", san.port())
+}
+
+#[test]
+fn targets_and_luns_are_found() {
+    with_each(Needs::Nothing, async |san| {
+        let Ended { status, said } = linerate(&["discover", "--luns", "--json", &portal(san)]);
+        // One of them does not let strangers in, and is told all the same.
+        assert_eq!(status.code(), Some(5), "{said}");
+        let found = json(&said);
+        let targets = found["targets"].as_array().expect("targets");
+        let (name, lun) = san.place(Disk::Plain);
+        let plain = targets.iter().find(|target| target["name"] == name).unwrap_or_else(|| panic!("{said}"));
+        let luns = plain["luns"].as_array().expect("LUNs");
+        let disk = luns.iter().find(|one| one["lun"] == lun.to_string()).unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(disk["bytes"], BYTES, "{said}");
+    });
+}
+
+#[test]
+fn a_disk_is_told_in_words() {
+    with_each(Needs::Nothing, async |san| {
+        let said = linerate(&["info", &san.url(Disk::FourKi, ""), "--json"]).expect_success();
+        let disk = &json(&said)["luns"][0]["disk"];
+        assert_eq!((&disk["bytes"], &disk["block_bytes"]), (&BYTES.into(), &4096.into()), "{said}");
+        let said = linerate(&["info", &san.url(Disk::Protected, "")]).expect_success();
+        assert!(said.contains("  writable     no\n") || said.contains("  writable   no\n"), "{said}");
+    });
+}
+
+#[test]
+fn verbs_that_ask_are_answered() {
+    with_each(Needs::Nothing, async |san| {
+        let url = san.url(Disk::Plain, "");
+        for verb in ["inquiry", "vpd", "ready", "sense", "modes", "luns", "capacity", "registrations"] {
+            let said = linerate(&["scsi", verb, &url]).expect_success();
+            assert!(!said.trim().is_empty(), "{verb}");
+        }
+    });
+}
+
+#[test]
+fn a_wrong_secret_and_none_are_the_same_failure() {
+    with_each(Needs::Nothing, async |san| {
+        let url = san.url_as(&format!("{USER}@"), Disk::Locked, "?chap=md5");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        command.args(["scsi", "ready", &url]).env("LINERATE_SECRET", "not the secret");
+        let stranger = linerate(&["scsi", "ready", &san.url(Disk::Locked, "")]);
+        for Ended { status, said } in [run_command(&mut command), stranger] {
+            assert_eq!(status.code(), Some(5), "{said}");
+        }
+    });
+}
