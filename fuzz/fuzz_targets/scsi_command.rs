@@ -103,7 +103,7 @@ impl Bench {
             230..234 => self.some_unit(script).toggle_fence(),
             234..237 => self.some_unit(script).unit.capacity_changed(),
             237..243 => self.attach_anew(script),
-            243..246 => self.clear_task_set(script),
+            243..246 => self.change_luns(script),
             246..248 => self.some_unit(script).paper.fill(),
             248.. => self.restart(),
         }
@@ -215,12 +215,10 @@ impl Bench {
         self.nexuses.push((lun, attach(&self.units[lun].unit, number)));
     }
 
-    fn clear_task_set(&mut self, script: &mut Script<'_>) {
-        let (lun, by) = &self.nexuses[usize::from(script.byte()) % self.nexuses.len()];
-        let of_unit = self.nexuses.iter().filter(|(other, _)| other == lun);
-        let ids: Vec<_> = of_unit.map(|(_, nexus)| nexus.id()).collect();
-        by.unit().task_set_cleared(by, &ids);
-        by.unit().luns_changed(by.id());
+    /// Another set of LUNs for one of them.
+    fn change_luns(&mut self, script: &mut Script<'_>) {
+        let (_, nexus) = &self.nexuses[usize::from(script.byte()) % self.nexuses.len()];
+        nexus.unit().luns_changed(nexus.id());
     }
 
     /// The power fails and comes back: what was saved is whole.
