@@ -122,7 +122,11 @@ impl Filesystem for File {
     }
 
     fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        let flags = FopenFlags::FOPEN_DIRECT_IO
+            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+            // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for
+            // a target that is away. The last close flushes, see `release`.
+            | FopenFlags::FOPEN_NOFLUSH;
         reply.opened(FileHandle(0), flags);
     }
 
@@ -156,7 +160,16 @@ impl Filesystem for File {
         self.send(Request::Write { offset, data: Buffer::from(data), durability, reply });
     }
 
-    fn flush(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn release(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
         self.send(Request::Close(reply));
     }
 

@@ -72,8 +72,18 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let volume = Volume::parse(&arguments.volume)?;
     let records = record::directory().map_err(Failure::failed)?;
     let place = Place::prepare(&arguments.path, &records)?;
+    be_behind_a_disk();
     remote::run(attach(arguments, &volume, place, &records))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// When memory is short the kernel writes pages out, perhaps to the very file system that waits for us: from here on
+/// our own allocations never wait for that (prctl(2), `PR_SET_IO_FLUSHER`). Threads inherit it.
+fn be_behind_a_disk() {
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        // Without CAP_SYS_RESOURCE nobody can mount what is on the file either.
+        tracing::debug!("not favoured when memory is short: {error}");
+    }
 }
 
 async fn attach(

@@ -33,7 +33,7 @@ pub(super) enum Request {
     },
     /// `fsync` and `fdatasync`.
     Flush(ReplyEmpty),
-    /// A descriptor is closed.
+    /// What was opened is closed for good. Nobody waits for this, as for the last close of a block device.
     Close(ReplyEmpty),
     Clear {
         offset: u64,

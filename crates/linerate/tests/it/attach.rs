@@ -129,6 +129,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 const EPERM: i32 = 1;
+const EIO: i32 = 5;
 const ENXIO: i32 = 6;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
@@ -340,6 +341,39 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     open(&attached.path()).write_all_at(&[1], 0).expect("it works");
     detach().expect_success();
     assert!(!attached.path().exists());
+}
+
+#[test]
+fn a_forced_detach_ends_requests_that_wait_for_a_target() {
+    if !possible() {
+        return;
+    }
+    let mut server = Server::serving(&["disk=ram:1MiB"]);
+    let attached = Attached::to(&server.url("disk"));
+    let file = open(&attached.path());
+    server.kill();
+    let write = std::thread::spawn(move || file.write_at(&[1; 4096], 0).map(|_| ()));
+    linerate(&["detach", "--force", text(&attached.path())]).expect_success();
+    write.join().expect("no panic").expect_err("the connection is aborted");
+    assert!(!attached.path().exists());
+}
+
+#[test]
+fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
+    if !possible() {
+        return;
+    }
+    let mut server = Server::serving(&["disk=file:{state}/disk.img?size=1MiB"]);
+    let attached = Attached::to(&format!("{}?reconnect-time=1", server.url("disk")));
+    let file = open(&attached.path());
+    file.write_all_at(&[1; 4096], 0).expect("written");
+    server.kill();
+    assert_eq!(errno(file.write_at(&[2; 4096], 0)), EIO);
+    assert_eq!(file.metadata().expect("the size it had").len(), 1 << 20);
+    server.restart();
+    until("the target's return", || file.write_all_at(&[3; 4096], 0).is_ok());
+    let log = attached.log();
+    assert!(log.contains("cannot write") && log.contains("requests succeed again"), "{log}");
 }
 
 #[test]
