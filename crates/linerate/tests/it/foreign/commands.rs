@@ -30,9 +30,13 @@ fn targets_and_luns_are_found() {
         let found = json(&said);
         let targets = found["targets"].as_array().expect("targets");
         let (name, lun) = san.place(Disk::Plain);
+        let lun = lun.to_string();
         let plain = targets.iter().find(|target| target["name"] == name).unwrap_or_else(|| panic!("{said}"));
         let luns = plain["luns"].as_array().expect("LUNs");
-        let disk = luns.iter().find(|one| one["lun"] == lun.to_string()).unwrap_or_else(|| panic!("{said}"));
+        let disk = luns
+            .iter()
+            .find(|one| one["lun"].as_str() == Some(lun.as_str()))
+            .unwrap_or_else(|| panic!("{said}"));
         assert_eq!(disk["bytes"], BYTES, "{said}");
     });
 }
