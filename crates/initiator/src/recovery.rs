@@ -45,11 +45,12 @@ async fn reinstate(
         match session.unless_worse(trouble, asking.lead()).await? {
             Ok((leading, machine, first)) => {
                 let Stall { away, commands } = session.begin_again(*machine, asking.nexus(&leading));
+                let away = away.as_secs_f64();
+                let back =
+                    format!("the session is back after {away:.1} s; {commands} commands were under way");
+                tracing::warn!(target = %asking, "{back}");
+                first.recording.tape().occasion(back);
                 join(session, Cid(0), first);
-                tracing::warn!(
-                    target = %asking,
-                    "the session is back after {:.1} s; {commands} commands were under way", away.as_secs_f64(),
-                );
                 (1..asking.connections(&leading)).for_each(|cid| session.parts().lacks(Cid(cid)));
                 return Some(leading);
             }

@@ -52,6 +52,8 @@ pub(crate) struct Tape {
     open: Option<Slot>,
     long: ByteRing,
     whole: Whole,
+    /// Why there is this connection, if that is not plain.
+    occasion: Option<String>,
     ending: Option<(Instant, String)>,
 }
 
@@ -132,6 +134,7 @@ impl Tape {
             open: None,
             long: ByteRing::default(),
             whole: Whole::default(),
+            occasion: None,
             ending: None,
         }
     }
@@ -149,6 +152,11 @@ impl Tape {
     /// The login has ended well; from now on there are these digests.
     pub(crate) fn logged_in(&mut self, framing: Framing) {
         self.framing = Some(framing);
+    }
+
+    /// What the connection is made for, in words; the first packet has them as its comment.
+    pub(crate) fn occasion(&mut self, what: String) {
+        self.occasion = Some(what);
     }
 
     /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and digest.
@@ -232,7 +240,10 @@ impl Tape {
 
     /// Everything that is on the tape, the oldest first.
     pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded> {
-        let login = self.login.iter().map(LoginPdu::recorded);
+        let mut login = self.login.iter().map(LoginPdu::recorded).peekable();
+        if let Some(first) = login.peek_mut() {
+            first.remark = self.occasion.clone();
+        }
         let lost = self.count - self.pdus.len() as u64;
         let (newer, older) = self.pdus.split_at(if lost == 0 { 0 } else { self.next });
         let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one are not kept"));

@@ -154,6 +154,17 @@ fn the_last_packet_tells_why_the_connection_ended() {
 }
 
 #[test]
+fn the_first_pdu_tells_what_the_connection_is_made_for() {
+    let scene = Scene::new(4, Framing::default());
+    let (request, answer) = (header(Opcode::LoginRequest, 1, &[]), header(Opcode::LoginResponse, 1, &[]));
+    scene.recording.tape().login(scene.now, super::Direction::Sent, &request.0);
+    scene.recording.tape().login(scene.now, super::Direction::Received, &answer.0);
+    scene.recording.tape().occasion("the session is back".to_owned());
+    let comments: Vec<_> = scene.packets().into_iter().map(|packet| packet.comment).collect();
+    assert_eq!(comments, [Some("the session is back".to_owned()), None]);
+}
+
+#[test]
 fn a_connection_is_an_interface_with_its_name() {
     let scene = Scene::new(4, Framing::default());
     let File { interfaces, .. } = read(&scene.recorder.pcapng());
