@@ -5,9 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::copy::linerate;
+use crate::copy::{linerate, ours};
 use crate::program::{Ended, run_command, write_patterned_file};
-use crate::server::Server;
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +36,7 @@ fn read(url: &str, folder: &Path, arguments: &[&str]) -> Vec<u8> {
 
 #[test]
 fn what_comes_through_a_pipe_goes_back_through_one() {
-    let server = Server::serving(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]);
+    let Some(server) = ours(&["disk=ram:16MiB", "large=ram:16MiB?block=4096"]) else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let image = folder.path().join("image");
     write_patterned_file(&image, 5 * MIB + 24);
@@ -55,7 +54,7 @@ fn what_comes_through_a_pipe_goes_back_through_one() {
 
 #[test]
 fn a_reader_that_has_enough_is_a_clean_end() {
-    let server = Server::serving(&["disk=ram:64MiB"]);
+    let Some(server) = ours(&["disk=ram:64MiB"]) else { return };
     let mut command = Command::new("sh");
     let script = "{ \"$0\" read \"$1\"; echo \"status $?\" >&2; } | head -c 10000 | wc -c";
     let said = run_command(command.args(["-c", script, env!("CARGO_BIN_EXE_linerate"), &server.url("disk")]));
@@ -65,7 +64,7 @@ fn a_reader_that_has_enough_is_a_clean_end() {
 
 #[test]
 fn a_short_input_is_an_error_where_a_length_was_given() {
-    let server = Server::serving(&["disk=ram:16MiB"]);
+    let Some(server) = ours(&["disk=ram:16MiB"]) else { return };
     let (code, said) = write(&server.url("disk"), &[7; 5000], &["--length", "8KiB"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("the input ended after 5000 bytes of 8192"), "{said}");
@@ -73,7 +72,7 @@ fn a_short_input_is_an_error_where_a_length_was_given() {
 
 #[test]
 fn more_than_there_is_room_for_is_an_error_once_it_is_full() {
-    let server = Server::serving(&["disk=ram:1MiB"]);
+    let Some(server) = ours(&["disk=ram:1MiB"]) else { return };
     let full = [7; MIB];
     assert_eq!(write(&server.url("disk"), &full, &[]).0, Some(0), "exactly full");
     let (code, said) = write(&server.url("disk"), &[9; MIB + 1], &["--yes"]);
@@ -83,7 +82,7 @@ fn more_than_there_is_room_for_is_an_error_once_it_is_full() {
 
 #[test]
 fn a_file_system_is_not_overwritten_unasked() {
-    let server = Server::serving(&["disk=ram:16MiB"]);
+    let Some(server) = ours(&["disk=ram:16MiB"]) else { return };
     let url = server.url("disk");
     let mut disk = vec![0; MIB];
     (disk[1080], disk[1081]) = (0x53, 0xef);
@@ -99,7 +98,7 @@ fn a_file_system_is_not_overwritten_unasked() {
 
 #[test]
 fn a_place_beyond_the_end_is_refused() {
-    let server = Server::serving(&["disk=ram:16MiB"]);
+    let Some(server) = ours(&["disk=ram:16MiB"]) else { return };
     let url = server.url("disk");
     let refused = |arguments: &[&str]| -> Ended { linerate(arguments) };
     assert!(refused(&["read", &url, "--offset", "17MiB"]).expect_failure().contains("ends at byte 16777216"));
