@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -27,6 +28,7 @@ pub(super) fn start() -> Result<ExitCode, Failure> {
     let cannot =
         |error: io::Error| Failure::failed(format!("cannot start the process behind the file: {error}"));
     let mut command = Command::new("/proc/self/exe");
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // as `ps` shows it
     command.args(std::env::args_os().skip(1)).env(MARK, "1").env("NO_COLOR", "1").stdout(Stdio::piped());
     let mut child = command.spawn().map_err(cannot)?;
     let mut said = String::new();
