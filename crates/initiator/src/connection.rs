@@ -44,8 +44,13 @@ impl Connection {
         recording: Rc<Recording>,
     ) -> Connection {
         let (receiver, sender) = (Receiver::new(framing, already), Sender::new(framing));
-        let gather = Gather::new();
+        let gather = Gather::new(true);
         Connection { session, id, stream, receiver, sender, recording, gather, gathered_by: None }
+    }
+
+    /// Whether to be woken for many answers at once.
+    pub(crate) fn gather(&mut self, wanted: bool) {
+        self.gather = Gather::new(wanted);
     }
 
     /// Runs until the connection ends. The session knows by then.
@@ -81,7 +86,7 @@ impl Connection {
         self.send(parts, cx)?;
         let answers = under_way.saturating_sub(parts.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
-        self.gather(Round { answers, bytes, under_way }, cx);
+        self.gather_answers(Round { answers, bytes, under_way }, cx);
         if self.sender.is_idle()
             && let Some(ending) = parts.ending_of(self.id)
         {
@@ -94,7 +99,7 @@ impl Connection {
     }
 
     /// Says how much is to have come before the next round, and sees to it that there is one in any case.
-    fn gather(&mut self, round: Round, cx: &mut Context<'_>) {
+    fn gather_answers(&mut self, round: Round, cx: &mut Context<'_>) {
         let news = self.gather.after(round);
         self.tell(news);
         if !self.gather.is_on() {

@@ -16,6 +16,7 @@ use std::time::Duration;
 /// Learns from each round of a connection. A pure value: the connection measures, and does what is said.
 #[derive(Debug)]
 pub(crate) struct Gather {
+    wanted: bool,
     /// What the kernel was told last, in bytes.
     asked: usize,
     /// Rounds in which nothing is gathered yet.
@@ -46,15 +47,15 @@ const DEEP: usize = 16;
 const BYTES_MAX: usize = 128 << 10;
 
 impl Gather {
-    pub(crate) fn new() -> Gather {
-        Gather { asked: 1, resting: 0 }
+    pub(crate) fn new(wanted: bool) -> Gather {
+        Gather { wanted, asked: 1, resting: 0 }
     }
 
     /// How many bytes are to be there before we are woken, if that is to change.
     pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
         let Round { answers, bytes, under_way } = round;
         self.resting = self.resting.saturating_sub(u32::from(answers > 0));
-        if under_way < DEEP || self.resting > 0 {
+        if !self.wanted || under_way < DEEP || self.resting > 0 {
             return self.ask(1);
         }
         // A round without an answer had a part of one, or only sent: it says nothing of the others.
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_quarter_of_many_answers_is_gathered() {
-        let mut gather = Gather::new();
+        let mut gather = Gather::new(true);
         assert_eq!(gather.after(round(1, 32)), Some(8 * 4144));
         assert!(gather.is_on());
         assert_eq!(gather.after(round(8, 30)), None, "that it is a little less now is not worth telling");
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn few_commands_are_answered_at_once() {
-        let mut gather = Gather::new();
+        let mut gather = Gather::new(true);
         assert_eq!(gather.after(round(1, 15)), None);
         gather.after(round(1, 32));
         assert_eq!(gather.after(round(20, 12)), Some(1));
@@ -112,8 +113,13 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_want_it_is_woken_for_each_answer() {
+        assert_eq!(Gather::new(false).after(round(1, 64)), None);
+    }
+
+    #[test]
     fn a_slow_target_is_left_alone_for_a_while() {
-        let mut gather = Gather::new();
+        let mut gather = Gather::new(true);
         gather.after(round(1, 32));
         assert_eq!(gather.in_vain(), Some(1));
         for _ in 1..REST {
@@ -124,12 +130,12 @@ mod tests {
 
     #[test]
     fn no_more_is_gathered_than_is_taken_at_once() {
-        let mut gather = Gather::new();
+        let mut gather = Gather::new(true);
         let long = Round { answers: 1, bytes: 256 << 10, under_way: 32 };
         assert_eq!(gather.after(long), Some(BYTES_MAX));
         assert_eq!(gather.after(Round { answers: 0, bytes: 65_536, under_way: 32 }), None);
         assert_eq!(
-            Gather::new().after(Round { answers: 3, bytes: usize::MAX, under_way: 128 }),
+            Gather::new(true).after(Round { answers: 3, bytes: usize::MAX, under_way: 128 }),
             Some(BYTES_MAX)
         );
     }

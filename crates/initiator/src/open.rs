@@ -101,14 +101,31 @@ impl Asking {
     pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
         let (leading, machine, first) = self.lead().await?;
         let session = Session::new(*machine, self.nexus(&leading), Patience::new(&self.settings));
-        join(&session, Cid(0), first);
+        self.join(&session, Cid(0), first);
         for cid in 1..self.connections(&leading) {
             let cmd_sn = session.parts().machine.cmd_sn();
-            join(&session, Cid(cid), self.follow(&leading, Cid(cid), cmd_sn).await?);
+            self.join(&session, Cid(cid), self.follow(&leading, Cid(cid), cmd_sn).await?);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
         reactor::spawn(recovery::keep(Rc::clone(&session), self, leading));
         Ok(session)
+    }
+
+    /// Begins a connection's life in full feature phase.
+    pub(crate) fn join(&self, session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
+        let LoggedIn { stream, attached, already, recording } = logged_in;
+        let framing = Framing::new(&attached.parameters);
+        let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
+        let (peer, stream) = (stream.peer(), Rc::<dyn Stream>::from(stream));
+        session.parts().watch(id, &stream);
+        let mut connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
+        connection.gather(self.settings.gather);
+        reactor::spawn(async move {
+            match connection.run().await {
+                Ending::LoggedOut => tracing::debug!(%peer, "logged out"),
+                ending => tracing::warn!(%peer, "the connection to the target ended: {ending}"),
+            }
+        });
     }
 
     /// How many connections a session has.
@@ -208,22 +225,6 @@ impl Asking {
         let nop = NopPolicy { interval, timeout: interval, ..NopPolicy::OF_INITIATOR };
         SessionConfig { nop, ..SessionConfig::new(&first.attached) }
     }
-}
-
-/// Begins a connection's life in full feature phase.
-pub(crate) fn join(session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
-    let LoggedIn { stream, attached, already, recording } = logged_in;
-    let framing = Framing::new(&attached.parameters);
-    let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
-    let (peer, stream) = (stream.peer(), Rc::<dyn Stream>::from(stream));
-    session.parts().watch(id, &stream);
-    let connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
-    reactor::spawn(async move {
-        match connection.run().await {
-            Ending::LoggedOut => tracing::debug!(%peer, "logged out"),
-            ending => tracing::warn!(%peer, "the connection to the target ended: {ending}"),
-        }
-    });
 }
 
 /// How often deadlines are looked at; they are seconds long.

@@ -11,7 +11,7 @@ use iscsi::pdu::Cid;
 
 use crate::error::OpenError;
 use crate::login::Random;
-use crate::open::{Asking, Leading, join};
+use crate::open::{Asking, Leading};
 use crate::parts::Stall;
 use crate::session::Session;
 use crate::standing::Trouble;
@@ -50,7 +50,7 @@ async fn reinstate(
                     format!("the session is back after {away:.1} s; {commands} commands were under way");
                 tracing::warn!(target = %asking, "{back}");
                 first.recording.tape().occasion(back);
-                join(session, Cid(0), first);
+                asking.join(session, Cid(0), first);
                 (1..asking.connections(&leading)).for_each(|cid| session.parts().lacks(Cid(cid)));
                 return Some(leading);
             }
@@ -68,7 +68,7 @@ async fn replace(session: &Rc<Session>, asking: &Asking, leading: &Leading, trou
             None => return,
             Some(Ok(further)) => {
                 tracing::info!(target = %asking, cid = cid.0, "the connection is there");
-                return join(session, cid, further);
+                return asking.join(session, cid, further);
             }
             Some(Err(error)) => attempts.failed(asking, &error),
         }
