@@ -36,7 +36,7 @@ impl Patience {
     pub(crate) fn new(settings: &Settings) -> Patience {
         Patience {
             command: settings.command_time,
-            tries: settings.command_tries,
+            tries: settings.command_tries.unwrap_or(1),
             abort: settings.abort_time,
             reset: settings.reset_time,
             reconnect: settings.reconnect_time,

@@ -66,8 +66,8 @@ pub struct Settings {
     pub command_time: Duration,
     /// How often a block device's command is sent that does not end in its time, before its request fails. Once, and
     /// the request fails when the time is up; more often, and the command is aborted first, as it must be before it
-    /// is sent again: for as long as that takes.
-    pub command_tries: u32,
+    /// is sent again: for as long as that takes. `None`: once.
+    pub command_tries: Option<u32>,
     /// How long a target may take to abort a command, before its logical unit is reset.
     pub abort_time: Duration,
     /// How long it may take to reset the logical unit, before the target is; and that, before the session is left.
@@ -103,9 +103,9 @@ impl Default for Settings {
             gather: true,
             stream: StreamOptions::default(),
             login_time: Duration::from_secs(15),
-            // These times are open-iscsi's; Linux disks try five times.
+            // These times are open-iscsi's.
             command_time: Duration::from_secs(30),
-            command_tries: 1,
+            command_tries: None,
             abort_time: Duration::from_secs(15),
             reset_time: Duration::from_secs(30),
             reconnect_time: Duration::from_secs(120),
@@ -263,7 +263,7 @@ const KEYS: &[Key] = &[
         Some(())
     }),
     key("command-tries", "", "a number from 1 to 10", |s, v| {
-        s.command_tries = number(v, 1, 10)?;
+        s.command_tries = Some(number(v, 1, 10)?);
         Some(())
     }),
     key("abort-time", "", SECONDS, |s, v| {

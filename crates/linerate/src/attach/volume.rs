@@ -24,6 +24,9 @@ pub(super) struct Opened {
     pub(super) remote: Option<Arc<RemoteLun>>,
 }
 
+/// As often as Linux disks try.
+const TRIES: u32 = 5;
+
 impl Volume {
     /// Asks for secrets if there is need to.
     pub(super) fn parse(text: &str) -> Result<Volume, Failure> {
@@ -34,6 +37,8 @@ impl Volume {
         // They are read again at every login.
         make_absolute(url.settings.secret_file.as_mut())?;
         make_absolute(url.settings.target_secret_file.as_mut())?;
+        // A file system takes a command that was late for a broken disk.
+        url.settings.command_tries.get_or_insert(TRIES);
         Ok(Volume::Remote(Box::new(url)))
     }
 
