@@ -46,6 +46,8 @@ enum State {
 struct Lost {
     cid: Cid,
     settling: Settling,
+    /// How long the target has time to let go of it.
+    until: Instant,
 }
 
 /// How far the target is in letting go of a lost connection.
@@ -108,9 +110,15 @@ impl Standing {
         self.time2wait = time2wait;
     }
 
-    /// A connection is lost, and others are not.
-    pub(crate) fn lose(&mut self, cid: Cid) {
-        self.lost.push(Lost { cid, settling: Settling::ToBeAsked });
+    /// A connection is lost, and others are not. The target has until `until` to let go of it.
+    pub(crate) fn lose(&mut self, cid: Cid, until: Instant) {
+        self.lost.push(Lost { cid, settling: Settling::ToBeAsked, until });
+    }
+
+    /// Whether the target has had its time and has not let go of a lost connection: it refuses to, or says nothing.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        let overdue = |lost: &Lost| lost.settling != Settling::Settled && lost.until <= now;
+        matches!(self.state, State::Up { .. }) && self.lost.iter().any(overdue)
     }
 
     /// The last connection is lost.
@@ -171,8 +179,8 @@ impl Standing {
     }
 
     /// A connection that the session is to have, and of which the target knows nothing.
-    pub(crate) fn lacks(&mut self, cid: Cid) {
-        self.lost.push(Lost { cid, settling: Settling::Settled });
+    pub(crate) fn lacks(&mut self, cid: Cid, now: Instant) {
+        self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
         self.wake_keeper();
     }
 
@@ -298,7 +306,7 @@ mod tests {
     #[test]
     fn what_was_on_a_lost_connection_waits_until_the_target_has_let_go_of_it() {
         let mut scene = scene();
-        scene.standing.lose(Cid(2));
+        scene.standing.lose(Cid(2), scene.at(20));
         assert_eq!((scene.usable(), scene.trouble()), (None, None));
         assert_eq!(scene.standing.next_to_settle(), Some(Cid(2)));
         assert_eq!(scene.standing.next_to_settle(), None, "it was asked");
@@ -310,9 +318,20 @@ mod tests {
     }
 
     #[test]
+    fn a_target_has_so_much_time_to_let_go() {
+        let mut scene = scene();
+        scene.standing.lose(Cid(1), scene.at(20));
+        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
+        assert!(!scene.standing.is_overdue(scene.at(19)));
+        assert!(scene.standing.is_overdue(scene.at(20)));
+        scene.standing.settle(Cid(1));
+        assert!(!scene.standing.is_overdue(scene.at(20)));
+    }
+
+    #[test]
     fn a_target_that_could_not_be_asked_is_asked_again() {
         let mut scene = scene();
-        scene.standing.lose(Cid(1));
+        scene.standing.lose(Cid(1), scene.at(20));
         assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
         scene.standing.not_settled(Cid(1));
         assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
@@ -321,7 +340,7 @@ mod tests {
     #[test]
     fn a_session_that_is_begun_again_settles_every_loss() {
         let mut scene = scene();
-        scene.standing.lose(Cid(1));
+        scene.standing.lose(Cid(1), scene.at(20));
         scene.standing.lose_all(scene.at(1));
         assert_eq!(scene.usable(), None);
         assert_eq!(scene.standing.reinstated(scene.at(4)), Duration::from_secs(3));

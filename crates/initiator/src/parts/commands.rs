@@ -110,6 +110,10 @@ impl Parts {
         self.machine.handle_timeout(now);
         let overdue = self.tasks.climb(now, &self.patience);
         self.climb(&overdue);
+        if self.standing.is_overdue(now) {
+            tracing::warn!("the target does not let go of a lost connection: the session is begun again");
+            self.end_all(|| Ending::Undead);
+        }
         if self.standing.give_up_after(self.patience.reconnect, now) {
             tracing::warn!("the session has been lost for too long: requests fail from now on");
             self.waiting.drain(..).for_each(Waker::wake);

@@ -102,7 +102,7 @@ impl Parts {
     fn lose(&mut self, cid: Cid) {
         self.meter.incidents.connections_lost += u64::from(!self.is_leaving && !self.is_logged_out);
         if !self.wires.is_empty() {
-            self.standing.lose(cid);
+            self.standing.lose(cid, self.now + self.patience.reset);
             return self.settle_losses();
         }
         if self.is_leaving || self.patience.reconnect.is_zero() {
@@ -146,7 +146,7 @@ impl Parts {
 
     /// The session is to have this connection, and could not get it yet.
     pub(crate) fn lacks(&mut self, cid: Cid) {
-        self.standing.lacks(cid);
+        self.standing.lacks(cid, self.now);
     }
 
     /// What is wrong with the session.

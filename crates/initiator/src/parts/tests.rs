@@ -157,6 +157,17 @@ fn a_target_that_cannot_let_go_of_a_connection_loses_the_session() {
     assert!(matches!(scene.parts.ending_of(scene.connections[1]), Some(Ending::Undead)));
 }
 
+/// Found by the fuzz target `initiator_whole`: who waited for the answer waited for ever.
+#[test]
+fn a_target_that_never_says_whether_it_has_let_go_loses_the_session() {
+    let mut scene = scene(2);
+    scene.parts.remove_connection(scene.connections[0]);
+    scene.said_at(19);
+    assert!(scene.parts.ending_of(scene.connections[1]).is_none());
+    scene.said_at(20);
+    assert!(matches!(scene.parts.ending_of(scene.connections[1]), Some(Ending::Undead)));
+}
+
 #[test]
 fn a_request_for_a_session_that_was_lost_is_not_sent_in_the_next() {
     let mut scene = scene(1);
