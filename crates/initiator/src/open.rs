@@ -102,13 +102,27 @@ impl Asking {
         let (leading, machine, first) = self.lead().await?;
         let session = Session::new(*machine, self.nexus(&leading), Patience::new(&self.settings));
         self.join(&session, Cid(0), first);
-        for cid in 1..self.connections(&leading) {
-            let cmd_sn = session.parts().machine.cmd_sn();
-            self.join(&session, Cid(cid), self.follow(&leading, Cid(cid), cmd_sn).await?);
+        if let Err(error) = self.join_others(&session, &leading).await {
+            session.close().await;
+            return Err(error);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
         reactor::spawn(recovery::keep(Rc::clone(&session), self, leading));
         Ok(session)
+    }
+
+    /// The connections behind the first. While one logs in the session may lose those it has, and that is its end:
+    /// none is to join it any more.
+    async fn join_others(&self, session: &Rc<Session>, leading: &Leading) -> Result<(), OpenError> {
+        for cid in 1..self.connections(leading) {
+            let cmd_sn = session.parts().machine.cmd_sn();
+            let further = self.follow(leading, Cid(cid), cmd_sn).await?;
+            if !session.parts().standing().is_up() {
+                return Err(OpenError::Broken { address: leading.address, ending: Ending::Closed });
+            }
+            self.join(session, Cid(cid), further);
+        }
+        Ok(())
     }
 
     /// Begins a connection's life in full feature phase.

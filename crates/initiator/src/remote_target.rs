@@ -61,8 +61,8 @@ impl RemoteTarget {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
         let shared = Arc::clone(session.shared());
-        HERE.with_borrow_mut(|here| here.push((key, Rc::clone(&session))));
-        reactor::spawn(attend(session, key, receiver));
+        let listed = Listed::new(key, &session);
+        reactor::spawn(attend(session, listed, receiver));
         Arc::new(RemoteTarget { key, jobs, shared, patience, recorder })
     }
 
@@ -188,7 +188,7 @@ impl RemoteTarget {
 }
 
 /// Does what other threads want, and ends the session when nobody holds it any more.
-async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
+async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         let session = Rc::clone(&session);
         reactor::spawn(async move {
@@ -216,6 +216,28 @@ async fn attend(session: Rc<Session>, key: u64, mut jobs: Receiver<Job>) {
             }
         });
     }
-    HERE.with_borrow_mut(|here| here.retain(|(other, _)| *other != key));
+    drop(listed);
     session.close().await;
+}
+
+/// A session's place in the list of its thread. It ends with the task that attends to the session, also when that is
+/// dropped because the thread's executor has ended: a thread may have another.
+struct Listed(u64);
+
+impl Listed {
+    fn new(key: u64, session: &Rc<Session>) -> Listed {
+        HERE.with_borrow_mut(|here| here.push((key, Rc::clone(session))));
+        Listed(key)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let taken = HERE.try_with(|here| {
+            let mut here = here.borrow_mut();
+            let place = here.iter().position(|(key, _)| *key == self.0)?;
+            Some(here.swap_remove(place))
+        });
+        drop(taken); // after the borrow; where the thread is ending, its list has ended before
+    }
 }

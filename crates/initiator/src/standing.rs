@@ -86,6 +86,11 @@ impl Standing {
         self.epoch
     }
 
+    /// Whether it has connections.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Over { .. })
     }
