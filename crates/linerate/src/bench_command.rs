@@ -57,7 +57,7 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Look for answers so long before going to sleep; worth it where this program has a CPU to itself
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
     poll_us: u64,
     /// Let requests write, which destroys what is on the volume
     #[arg(long)]
