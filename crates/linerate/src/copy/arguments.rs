@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::destination::Destination;
+use super::source::Source;
 use crate::spec::Bytes;
 
 /// Copies a LUN, volume, file or block device to another; holes stay holes, and what was interrupted can be gone on
@@ -24,12 +26,12 @@ pub(crate) struct CopyArguments {
     /// Print the SHA-256 of the data that were read
     #[arg(long)]
     pub(super) checksum: bool,
-    /// Requests under way at once
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(super) depth: u16,
-    /// Length of a request
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = request)]
-    pub(super) request: Bytes,
+    /// Requests under way at once [default: 16, and 2 between local places]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: Option<u16>,
+    /// Length of a request [default: 256KiB, and 1MiB between local places]
+    #[arg(long, value_name = "SIZE", value_parser = request)]
+    request: Option<Bytes>,
     /// Write zeros that the source holds as data, instead of leaving them out
     #[arg(long)]
     pub(super) no_zero_detect: bool,
@@ -71,6 +73,26 @@ pub(super) enum ProgressKind {
 }
 
 /// Pieces start and end at multiples of a request's length, so that these have to fit both ends' blocks.
+/// How much is under way at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) depth: u16,
+    pub(super) request_bytes: u64,
+}
+
+impl CopyArguments {
+    /// As much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are under
+    /// way, so that the second time finds it in a cache (measured beside qemu-img and dd: docs/copy.md).
+    pub(super) fn flight(&self, source: &Source, destination: &Destination) -> Flight {
+        let is_local = source.unit().is_none() && destination.unit().is_none();
+        let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
+        Flight {
+            depth: self.depth.unwrap_or(depth),
+            request_bytes: self.request.map_or(request_bytes, |request| request.0),
+        }
+    }
+}
+
 fn request(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotASize| error.to_string())?;
     let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);

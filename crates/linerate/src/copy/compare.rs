@@ -27,8 +27,9 @@ pub(super) async fn compare(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let sides = Rc::new(Sides { source: Rc::clone(source), destination: Rc::clone(destination) });
-    let mut pieces = Pieces::new(Rc::clone(source), 0, arguments.request.0, source.block_bytes());
-    let mut queue = Queue::new(usize::from(arguments.depth));
+    let flight = arguments.flight(source, destination);
+    let mut pieces = Pieces::new(Rc::clone(source), 0, flight.request_bytes, source.block_bytes());
+    let mut queue = Queue::new(usize::from(flight.depth));
     let mut differences = Vec::new();
     while differences.is_empty() {
         if interrupt.is_asked() {

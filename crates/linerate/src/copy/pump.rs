@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::arguments::CopyArguments;
+use super::arguments::{CopyArguments, Flight};
 use super::carry::{Carried, Carrier, Tally, carry};
 use super::destination::Destination;
 use super::digest::Digest;
@@ -57,16 +57,16 @@ impl Pump {
         offload: Option<Offload>,
         start: u64,
     ) -> Pump {
-        let request = offload.as_ref().map_or(arguments.request.0, Offload::request_bytes);
-        let depth = u64::from(arguments.depth);
+        let Flight { depth, request_bytes } = arguments.flight(&source, &destination);
+        let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
         // A digest is of everything, so that what is copied already is read again.
         let from = if arguments.checksum { 0 } else { start };
         Pump {
             pieces: Pieces::new(Rc::clone(&source), from, request, block),
-            queue: Queue::new(depth as usize),
+            queue: Queue::new(usize::from(depth)),
             under_way: BTreeSet::new(),
-            ahead_bytes_max: 4 * request * depth,
+            ahead_bytes_max: 4 * request * u64::from(depth),
             journal,
             digest: arguments.checksum.then(Digest::default),
             account: Account::default(),
@@ -77,7 +77,7 @@ impl Pump {
                 skip_errors: arguments.skip_errors,
                 keep_data: arguments.checksum,
                 offload,
-                request_bytes: arguments.request.0,
+                request_bytes,
                 write_from: start,
             }),
         }
