@@ -9,7 +9,7 @@ use block::{
     Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending,
     Profile, Run, Slice,
 };
-use iscsi::pdu::Lun;
+use iscsi::pdu::{Lun, Residual};
 
 use crate::cdb::{self, Cdb};
 use crate::error::{CommandError, OpenError};
@@ -96,7 +96,12 @@ impl RemoteLun {
     /// comes between, which is for whoever shares the LUN to see to.
     async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
         let mut retries = Retries::new(self.target.patience().tries);
+        let bytes = (transfer.in_bytes(), transfer.out_bytes());
         loop {
+            // Data that were not given back cannot be sent again, and a WRITE without them must not be.
+            if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
+                return Err(DeviceError::NotReady);
+            }
             let (epoch, insists) = (Some(self.epoch.load(Relaxed)), retries.in_time > 1);
             let ended = self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists }).await;
             transfer = ended.transfer;
@@ -204,7 +209,11 @@ impl RemoteLun {
     async fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
         let what = What { extent: piece, writing: true };
         let cdb = self.write_cdb(piece, stable)?;
-        self.carry_out(what, cdb, Transfer::Out(data)).await.map(|_| ())
+        match self.carry_out(what, cdb, Transfer::Out(data)).await?.status.residual {
+            Residual::None => Ok(()),
+            // GOOD, and yet not all of the data were taken.
+            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(piece.lba)),
+        }
     }
 
     fn read_cdb(&self, piece: Extent) -> Result<Cdb, DeviceError> {
