@@ -14,9 +14,12 @@ mod generations;
 mod measurement;
 pub mod pattern;
 mod picker;
+pub mod plan;
 mod random;
+pub mod record;
 mod round_trip;
 mod run;
+pub mod summary;
 #[cfg(test)]
 mod test_disk;
 mod workload;

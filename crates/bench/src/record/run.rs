@@ -1,0 +1,168 @@
+//! One run of a cell.
+
+use serde::{Deserialize, Serialize};
+
+use super::Flow;
+
+/// One run of a cell, by all its clients at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellRun {
+    /// The name of the cell.
+    pub cell: String,
+    /// Which round of the step it was, from 0.
+    pub round: u32,
+    /// When counting began, in seconds since the record did.
+    pub begun_s: f64,
+    /// What ended it.
+    pub ended: Ended,
+    /// Who took part, in the order of the cell's roles.
+    pub clients: Vec<ClientRun>,
+    /// CPU time of the server, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<ServerCpu>,
+}
+
+/// What ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It took its fixed time.
+    Time,
+    /// The rate was known well enough.
+    Confidence,
+    /// It should have gone on until the rate was known well enough, and its longest time was over.
+    OutOfTime,
+    /// All of the work was done.
+    Work,
+    /// Too many requests failed.
+    Failures,
+    /// Somebody or something interrupted it: what is there is good, and short.
+    Interrupted,
+}
+
+/// One client's part in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientRun {
+    /// The role in the cell.
+    pub role: String,
+    /// Who it was: `client 1`, or the address of an agent.
+    pub client: String,
+    /// What came of it.
+    pub run: Run,
+    /// CPU time of this client.
+    pub cpu: Cpu,
+    /// What its sessions told of themselves, as `linerate bench --statistics --json` prints it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<serde_json::Value>,
+}
+
+/// What a client's requests came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// How long requests were counted, in seconds.
+    pub seconds: f64,
+    /// Requests under way, on average over that time: measured, not configured.
+    pub under_way_mean: f64,
+    /// Those that read.
+    pub reads: Flow,
+    /// Those that write.
+    pub writes: Flow,
+    /// In an open loop: the most requests that were due and waited for room.
+    #[serde(default)]
+    pub backlog_max: u64,
+    /// Requests that failed or never ended.
+    pub errors: u64,
+    /// Requests that ended well, as the device said, and returned wrong data.
+    pub mismatches: u64,
+    /// What was wrong first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<String>,
+    /// How it went over time, at equal distances.
+    pub samples: Vec<Sample>,
+}
+
+/// What happened in a short time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it ended, in seconds since counting began.
+    pub at_s: f64,
+    /// How long it was, in seconds.
+    pub seconds: f64,
+    /// Reads that ended in it.
+    pub reads: u64,
+    /// Writes that ended in it.
+    pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// The median latency in it, in microseconds (response time in an open loop); 0 if nothing ended.
+    pub p50_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// Requests under way, on average.
+    pub under_way: f64,
+}
+
+/// CPU time of a client during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of the threads that made the requests, user and system, in seconds.
+    pub seconds: f64,
+    /// The busiest of those threads.
+    pub busiest_thread_s: f64,
+    /// Of the whole machine, all programs and interrupts, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_s: Option<f64>,
+    /// CPUs of the machine.
+    pub cpus: u32,
+}
+
+/// CPU time of a server during a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerCpu {
+    /// Whose: `linerate (process 4711)`.
+    pub of: String,
+    /// User and system, in seconds.
+    pub seconds: f64,
+}
+
+impl Run {
+    /// Requests of both directions that ended well.
+    pub fn ios(&self) -> u64 {
+        self.reads.ios + self.writes.ios
+    }
+
+    /// Bytes of both directions that were moved.
+    pub fn bytes(&self) -> u64 {
+        self.reads.bytes + self.writes.bytes
+    }
+
+    /// Requests a second.
+    pub fn iops(&self) -> f64 {
+        rate(self.ios(), self.seconds)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_s(&self) -> f64 {
+        rate(self.bytes(), self.seconds)
+    }
+}
+
+impl Sample {
+    /// Requests a second.
+    pub fn iops(&self) -> f64 {
+        rate(self.reads + self.writes, self.seconds)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_s(&self) -> f64 {
+        rate(self.read_bytes + self.written_bytes, self.seconds)
+    }
+}
+
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
