@@ -15,6 +15,7 @@ mod measurement;
 pub mod pattern;
 mod picker;
 pub mod plan;
+pub mod published;
 mod random;
 pub mod record;
 mod round_trip;

@@ -1,0 +1,92 @@
+//! The five source documents: what they are, and what their megabytes are.
+
+use serde::Serialize;
+
+/// A source document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Document {
+    /// How it is called here: `000` to `004`.
+    pub number: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// Who wrote it, and when, as far as it says.
+    pub by: &'static str,
+    /// What it measured.
+    pub about: &'static str,
+}
+
+/// All of them, in order.
+pub const DOCUMENTS: [Document; 5] = [
+    Document {
+        number: "000",
+        title: "iSCSI Performance Factors",
+        by: "Novell, for SLES 10 SP1 and NetWare 6.5 SP7",
+        about: "dd and DPMETERM over block sizes: cables, switches, adapters, RAM against disk",
+    },
+    Document {
+        number: "001",
+        title: "Putting your storage to the test, part 1: iSCSI on Iomega IX4-200D",
+        by: "Gabe's Virtual World, 2009",
+        about: "the four Iometer patterns of the VMware thread, three clients at once, Super ATTO Clone",
+    },
+    Document {
+        number: "002",
+        title: "Performance Evaluation of iSCSI over Local, Metropolitan, and Wide Area Networks",
+        by: "Ismail Dalgic, Intransa, 2004",
+        about: "solicited and unsolicited writes and reads over request size, depth and round trip",
+    },
+    Document {
+        number: "003",
+        title: "Building High-Performance iSCSI SAN Configurations",
+        by: "Alacritech and McDATA",
+        about: "512 B to 1 MiB at depth 6, both directions, and what Gigabit Ethernet allows",
+    },
+    Document {
+        number: "004",
+        title: "iSCSI, HyperSCSI, ENBD, hardware and software RAID on commodity disk servers",
+        by: "CERN, with kernels 2.4.19 and 2.4.20",
+        about: "bonnie++ and seqent_random_io64 with the client's CPU load",
+    },
+];
+
+/// What a document's `MB/s` is a million of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Megabyte {
+    /// 10^6 bytes: GNU dd prints it so.
+    Dd,
+    /// 1000 KiB: DPMETERM's. So read, all but two numbers of document 000's table 4 are whole requests a second.
+    Dpmeterm,
+    /// The document does not say; 10^6 bytes are assumed.
+    Unstated,
+}
+
+impl Megabyte {
+    /// How many bytes it is taken for.
+    pub fn bytes(self) -> f64 {
+        match self {
+            Megabyte::Dd | Megabyte::Unstated => 1e6,
+            Megabyte::Dpmeterm => 1_024_000.0,
+        }
+    }
+
+    /// Why, for a note under a table.
+    pub fn why(self) -> &'static str {
+        match self {
+            Megabyte::Dd => "MB is 1,000,000 bytes: GNU dd prints it so",
+            Megabyte::Dpmeterm => {
+                "MB is taken for 1000 KiB: so read, table 4 has whole numbers of requests a second"
+            }
+            Megabyte::Unstated => "the document does not say what its MB is; 1,000,000 bytes are assumed",
+        }
+    }
+}
+
+/// What `MB/s` means in a table. Where Iometer measured (001, 003) the rows say `MiB/s` themselves.
+pub fn megabyte(document: &str, table: &str) -> Megabyte {
+    match (document, table) {
+        ("000", "Table 3" | "Table 4" | "Table 5" | "Table 6" | "Table 7") => Megabyte::Dpmeterm,
+        ("000", "text: Summary and Conclusions") => Megabyte::Unstated,
+        ("000", _) => Megabyte::Dd,
+        _ => Megabyte::Unstated,
+    }
+}

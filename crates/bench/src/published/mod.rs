@@ -1,0 +1,91 @@
+//! What the source documents print, number by number.
+//!
+//! The numbers are data, in `published/*.csv` beside this crate's sources: each row is one number exactly as it is printed,
+//! with what was measured, how, and what is to be known of it. Here they are read ([`parse`]), brought to units without
+//! prefix ([`Row::si`], whose reasons are in [`megabyte`]) and given out: [`rows`], [`tables`] laid out as in the
+//! documents, [`curves`] to be laid over others.
+
+mod csv;
+mod curve;
+mod document;
+mod row;
+mod table;
+
+use std::sync::LazyLock;
+
+pub use csv::CsvError;
+pub use curve::Curve;
+pub use document::{DOCUMENTS, Document, Megabyte, megabyte};
+pub use row::{Direction, Quantity, Row, Unit, parse};
+pub use table::{Cell, Column, Line, Table};
+
+const FILES: [&str; 6] = [
+    include_str!("../../published/000_novell_iscsi_factors.csv"),
+    include_str!("../../published/000_novell_iscsi_parameters.csv"),
+    include_str!("../../published/001_iomega_ix4_iometer.csv"),
+    include_str!("../../published/002_intransa_wan.csv"),
+    include_str!("../../published/003_alacritech_gbe.csv"),
+    include_str!("../../published/004_cern_iscsi_raid.csv"),
+];
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    // The files are part of the program, and a test reads each of them.
+    FILES.iter().flat_map(|file| parse(file).expect("a published table")).collect()
+});
+
+/// Every number of the source documents, in their order.
+pub fn rows() -> &'static [Row] {
+    &ROWS
+}
+
+/// The tables of a document, such as `001`, as they are laid out there.
+pub fn tables(document: &str) -> Vec<Table> {
+    table::of(rows().iter().filter(|row| row.document == document))
+}
+
+/// Bytes a second over lengths of requests, by table, test, direction, depth and round trip of a document.
+pub fn curves(document: &str) -> Vec<Curve> {
+    curve::of(rows().iter().filter(|row| row.document == document))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_read() {
+        for file in FILES {
+            parse(file).expect("rows");
+        }
+        assert_eq!(rows().len(), 498);
+        let documents: Vec<&str> = DOCUMENTS.iter().map(|document| document.number).collect();
+        assert!(rows().iter().all(|row| documents.contains(&row.document.as_str())));
+    }
+
+    /// Why DPMETERM's MB is taken for 1000 KiB.
+    #[test]
+    fn table_4_of_000_is_whole_requests_a_second_if_a_megabyte_is_1000_kib() {
+        let table = rows().iter().filter(|row| row.document == "000" && row.table == "Table 4");
+        let iops: Vec<f64> = table
+            .map(|row| row.bytes_per_s().expect("a rate") / f64::from(row.block_bytes.expect("a length")))
+            .collect();
+        let whole = iops.iter().filter(|iops| (*iops - iops.round()).abs() < 1e-6).count();
+        assert_eq!((iops.len(), whole), (16, 14));
+    }
+
+    /// Why Iometer's MB is 2^20: its MB/s and its requests a second are then the same number.
+    #[test]
+    fn iometers_throughput_is_its_requests_times_their_length() {
+        let iometer: Vec<&Row> =
+            rows().iter().filter(|row| row.document == "001" && row.block_bytes.is_some()).collect();
+        let mut compared = 0;
+        for iops in iometer.iter().filter(|row| row.metric == "iops") {
+            let throughput = iometer.iter().find(|row| row.test == iops.test && row.metric == "throughput");
+            let throughput = throughput.and_then(|row| row.bytes_per_s()).expect("its throughput");
+            let expected = iops.si.expect("a number").value * f64::from(iops.block_bytes.expect("a length"));
+            assert!((throughput / expected - 1.0).abs() < 1e-5, "{}: {throughput} {expected}", iops.test);
+            compared += 1;
+        }
+        assert_eq!(compared, 11);
+    }
+}
