@@ -5,6 +5,7 @@
 
 mod clients;
 mod conformance;
+mod fio;
 mod fuzz;
 mod measuring;
 mod packages;
@@ -40,6 +41,8 @@ enum Command {
     Peers(peers::Options),
     /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes docs/performance.md
     Clients(clients::Options),
+    /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
+    Fio(fio::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Install the Debian packages that tests and comparisons use
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Peers(options) => peers::run(&options),
         Command::Clients(options) => clients::run(&options),
+        Command::Fio(options) => fio::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

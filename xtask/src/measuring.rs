@@ -6,7 +6,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod client;
-mod cpu;
+pub(crate) mod cpu;
 pub(crate) mod document;
 pub(crate) mod figures;
 pub(crate) mod machine;
@@ -26,8 +26,8 @@ use namespace::Namespace;
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
 
 /// The cores of the server and of the client.
-const SERVER_CORE: usize = 0;
-const CLIENT_CORE: usize = 1;
+pub(crate) const SERVER_CORE: usize = 0;
+pub(crate) const CLIENT_CORE: usize = 1;
 
 /// A server under measurement, stopped when dropped.
 #[derive(Debug)]

@@ -49,7 +49,11 @@ pub(crate) const ALL: &[Package] = &[
     Package { name: "open-iscsi", program: "iscsiadm", reason: "discovery by the Linux initiator's tool" },
     Package { name: "g++", program: "g++", reason: "compiles libFuzzer for the fuzz targets" },
     Package { name: "iproute2", program: "ip", reason: "network namespaces for speed and captures" },
-    Package { name: "util-linux", program: "taskset", reason: "pins server and client to their cores" },
+    Package {
+        name: "util-linux",
+        program: "taskset",
+        reason: "pins server and client to their cores, enters namespaces, makes loop devices",
+    },
     Package {
         name: "strace",
         program: "strace",

@@ -10,9 +10,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::measuring::cell::{self, Cell, Direction, Places};
 use crate::measuring::client::{Client, Measured};
+use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
-use crate::measuring::{Server, document, in_turn};
+use crate::measuring::{Server, in_turn};
 use crate::process;
 use crate::serving::Peer;
 use crate::tally::Verdict;
@@ -139,7 +140,7 @@ fn write(cells: &[&'static Cell], results: &Results, options: &Options) -> Resul
     let path = workspace::target_directory().join("peers.json");
     fs::write(&path, page::json(cells, results)?).with_context(|| path.display().to_string())?;
     if !options.dry && options.cells.is_empty() && options.client == Client::Linerate {
-        document::write_section("The server beside tgt", &page::section(cells, results))?;
+        document::write_section(Page::Performance, "The server beside tgt", &page::section(cells, results))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Servers to test and to measure: ours, and tgt beside it.
 
+pub(crate) mod attached;
 pub(crate) mod linerate;
 pub(crate) mod tgt;
 
@@ -29,7 +30,8 @@ impl Placement {
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
-            words.extend(["ip", "netns", "exec", namespace].map(Into::into));
+            // Not `ip netns exec`: that hides from everybody else what a program mounts.
+            words.extend(["nsenter".into(), format!("--net=/run/netns/{namespace}").into()]);
         }
         if let Some(core) = self.core {
             words.extend(["taskset".into(), "--cpu-list".into(), core.to_string().into()]);
@@ -56,7 +58,7 @@ mod tests {
         let placement = Placement { namespace: Some("lab".to_owned()), core: Some(1) };
         let command = placement.command("tgtd");
         let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
-        assert_eq!(words, ["ip", "netns", "exec", "lab", "taskset", "--cpu-list", "1", "tgtd"]);
+        assert_eq!(words, ["nsenter", "--net=/run/netns/lab", "taskset", "--cpu-list", "1", "tgtd"]);
         assert_eq!(Placement::default().command("tgtd").get_program(), "tgtd");
     }
 }

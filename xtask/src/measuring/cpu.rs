@@ -5,12 +5,12 @@ use std::fs;
 use anyhow::{Context, Result};
 
 /// A running process: user and system time of all its threads.
-pub(super) fn of_process(pid: u32) -> Result<f64> {
+pub(crate) fn of_process(pid: u32) -> Result<f64> {
     seconds(&pid.to_string(), OWN).context("the server has ended")
 }
 
 /// All the programs that we have started and that have ended. The kernel adds them when we wait for them.
-pub(super) fn of_ended_children() -> Result<f64> {
+pub(crate) fn of_ended_children() -> Result<f64> {
     seconds("self", CHILDREN)
 }
 

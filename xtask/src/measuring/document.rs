@@ -1,4 +1,4 @@
-//! docs/performance.md, of which each comparison writes one section and leaves the others alone.
+//! Pages of docs/ of which each measurement writes one section and leaves the rest alone.
 
 use std::fs;
 
@@ -6,11 +6,27 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-const TITLE: &str = "# Performance beside peers\n";
+/// A page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Page {
+    /// Servers and initiators beside others'.
+    Performance,
+    /// What `linerate bench` measures, and whether it measures right.
+    Bench,
+}
+
+impl Page {
+    fn name(self) -> &'static str {
+        match self {
+            Page::Performance => "performance.md",
+            Page::Bench => "bench.md",
+        }
+    }
+}
 
 /// Writes a section, in place of the one with its heading or behind all others.
-pub(crate) fn write_section(heading: &str, body: &str) -> Result<()> {
-    let path = workspace::root().join("docs/performance.md");
+pub(crate) fn write_section(page: Page, heading: &str, body: &str) -> Result<()> {
+    let path = workspace::root().join("docs").join(page.name());
     let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     fs::write(&path, with_section(&page, heading, body)).with_context(|| path.display().to_string())?;
     println!("wrote {}: {heading}", path.display());
@@ -18,14 +34,46 @@ pub(crate) fn write_section(heading: &str, body: &str) -> Result<()> {
 }
 
 fn with_section(page: &str, heading: &str, body: &str) -> String {
-    let begin = format!("## {heading}\n");
-    let section = format!("{begin}\n{}\n", body.trim_end());
-    let mut sections: Vec<String> = page.split("\n## ").skip(1).map(|text| format!("## {text}")).collect();
+    let begin = format!(
+        "## {heading}
+"
+    );
+    let section = format!(
+        "{begin}
+{}
+",
+        body.trim_end()
+    );
+    let (head, rest) = page
+        .split_once(
+            "
+## ",
+        )
+        .unwrap_or((page, ""));
+    let rest = rest
+        .split(
+            "
+## ",
+        )
+        .filter(|text| !text.is_empty());
+    let mut sections: Vec<String> = rest.map(|text| format!("## {text}")).collect();
     match sections.iter_mut().find(|text| text.starts_with(&begin)) {
         Some(old) => *old = section,
         None => sections.push(section),
     }
-    sections.iter().fold(TITLE.to_owned(), |page, text| page + "\n" + text.trim_end() + "\n")
+    sections.iter().fold(
+        format!(
+            "{}
+",
+            head.trim_end()
+        ),
+        |page, text| {
+            page + "
+" + text.trim_end()
+                + "
+"
+        },
+    )
 }
 
 #[cfg(test)]
@@ -34,9 +82,10 @@ mod tests {
 
     #[test]
     fn a_section_takes_the_place_of_the_one_with_its_heading() {
-        let page = format!("{TITLE}\n## one\n\nold\n\n## two\n\nkept\n");
+        let head = "# Title\n\nA paragraph.\n";
+        let page = format!("{head}\n## one\n\nold\n\n## two\n\nkept\n");
         let new = with_section(&page, "one", "new\n");
-        assert_eq!(new, format!("{TITLE}\n## one\n\nnew\n\n## two\n\nkept\n"));
+        assert_eq!(new, format!("{head}\n## one\n\nnew\n\n## two\n\nkept\n"));
         assert_eq!(with_section(&new, "one", "new"), new);
         assert!(with_section(&new, "three", "last").ends_with("kept\n\n## three\n\nlast\n"));
     }

@@ -20,7 +20,8 @@ pub(crate) fn spread(rounds: &[Measured]) -> String {
     format!("{slowest:.0} – {fastest:.0}")
 }
 
-fn middle(mut figures: Vec<f64>) -> Option<f64> {
+/// The median.
+pub(crate) fn middle(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     let upper = figures.get(figures.len() / 2)?;
     let lower = figures.get((figures.len() - 1) / 2)?;

@@ -1,0 +1,146 @@
+//! `linerate bench` beside fio, in alternating rounds, on the same storage with the same requests: two programs that
+//! share no line must agree on rate and latency, or the difference must have a reason.
+//!
+//! Both go to the same file or device with `O_DIRECT` by io_uring, from the same core, over the same span, with the
+//! same depth. What each says of itself is compared; the CPU time is what the kernel says of each process. fio's
+//! latency is its `lat`, from the submission to the completion, as ours is.
+
+mod page;
+mod storage;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::measuring::cell::{self, Cell, Direction, Places};
+use crate::measuring::document::{self, Page};
+use crate::measuring::in_turn;
+use crate::measuring::machine::Setting;
+use crate::measuring::namespace::Namespace;
+use crate::process;
+use crate::tally::Verdict;
+use crate::workspace;
+use storage::{Kind, Storage};
+use tools::{Measured, Tool};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only cells whose name contains this; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    cells: Vec<String>,
+    /// Only these kinds of storage
+    #[arg(long, value_enum)]
+    storage: Vec<Kind>,
+    /// Rounds; each figure is the median of them
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds for each program in each cell in each round
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Which fio; Debian's has no libiscsi engine
+    #[arg(long, value_name = "PROGRAM", default_value = "fio")]
+    fio: PathBuf,
+    /// Leave docs/bench.md as it is
+    #[arg(long)]
+    dry: bool,
+}
+
+/// Everything measured, a list of rounds for each kind of storage, cell and program.
+#[derive(Debug)]
+struct Results {
+    setting: Setting,
+    fio: String,
+    measured: BTreeMap<(Kind, &'static str, Tool), Vec<Measured>>,
+}
+
+/// What both are asked. Enough of both ends: where the device is what takes the time, and where the program is.
+const CELLS: &[Cell] = &[
+    Cell {
+        name: "4 KiB random read, depth 32",
+        block_bytes: 4 << 10,
+        depth: 32,
+        direction: Direction::Read,
+        places: Places::Random,
+        goal: None,
+    },
+    Cell {
+        name: "4 KiB random read, depth 1",
+        block_bytes: 4 << 10,
+        depth: 1,
+        direction: Direction::Read,
+        places: Places::Random,
+        goal: None,
+    },
+    Cell {
+        name: "4 KiB random write, depth 32",
+        block_bytes: 4 << 10,
+        depth: 32,
+        direction: Direction::Write,
+        places: Places::Random,
+        goal: None,
+    },
+    Cell {
+        name: "256 KiB sequential read, depth 8",
+        block_bytes: 256 << 10,
+        depth: 8,
+        direction: Direction::Read,
+        places: Places::Sequential,
+        goal: None,
+    },
+    Cell {
+        name: "256 KiB sequential write, depth 8",
+        block_bytes: 256 << 10,
+        depth: 8,
+        direction: Direction::Write,
+        places: Places::Sequential,
+        goal: None,
+    },
+];
+
+/// Measures, prints the tables, writes the section. It holds if every rate is within 3 % of fio's, or above it.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    for program in ["taskset", "ip", "losetup"] {
+        ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
+    }
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.is_named(&options.cells)).collect();
+    ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CELLS));
+    let results = measure(&cells, options)?;
+    println!("{}", page::tables(&cells, &results));
+    let path = workspace::target_directory().join("fio.json");
+    fs::write(&path, page::json(&results)?).with_context(|| path.display().to_string())?;
+    if !options.dry && options.cells.is_empty() && options.storage.is_empty() {
+        document::write_section(Page::Bench, "Beside fio", &page::section(&cells, &results))?;
+    }
+    Ok(if page::all_agree(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
+}
+
+fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
+    let binary = workspace::release_binary()?;
+    let engines = tools::engines(&options.fio)?;
+    let namespace = Namespace::create()?;
+    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let mut results = Results { setting, fio: tools::version(&options.fio)?, measured: BTreeMap::new() };
+    let asked = |kind: &Kind| options.storage.is_empty() || options.storage.contains(kind);
+    for kind in Kind::ALL.into_iter().filter(asked) {
+        if !engines.iter().any(|engine| engine == kind.engine()) {
+            println!("skipped: {kind:?}: this fio has no engine {}", kind.engine());
+            continue;
+        }
+        let storage = Storage::prepare(kind, &binary, &options.fio, &namespace)?;
+        for round in 0..options.rounds {
+            println!("{kind:?}, round {} of {}", round + 1, options.rounds);
+            for cell in cells.iter().filter(|cell| kind.takes(cell)) {
+                for tool in in_turn(&Tool::ALL, round) {
+                    let program = if tool == Tool::Fio { &options.fio } else { &binary };
+                    let measured = tool.measure(program, cell, &storage, options.seconds);
+                    let measured = measured.with_context(|| format!("{tool:?}, {kind:?}, {}", cell.name))?;
+                    results.measured.entry((kind, cell.name, tool)).or_default().push(measured);
+                }
+            }
+        }
+    }
+    Ok(results)
+}

@@ -1,0 +1,69 @@
+//! A LUN or volume as a file of this machine (`linerate attach`), and as a block device over that. Needs root,
+//! /dev/fuse and loop devices.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Placement;
+use crate::process;
+use crate::workspace;
+
+/// A loop device over an attached volume; both are gone when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    binary: PathBuf,
+    file: PathBuf,
+    /// `/dev/loop0`.
+    device: Option<String>,
+}
+
+impl Attached {
+    /// Attaches it, and puts a loop device over the file that does not cache what the file's process would get.
+    pub(crate) fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
+        ensure!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing");
+        let file = temporary("attached")?.join("disk");
+        let mut attached = Attached { binary: binary.to_owned(), file, device: None };
+        let mut command = placement.command(binary);
+        command.args(["attach", volume]).arg(&attached.file);
+        process::capture(command).context("attaching")?;
+        let mut command = Placement::default().command("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]).arg(&attached.file);
+        attached.device = Some(process::capture(command).context("a loop device")?.trim().to_owned());
+        Ok(attached)
+    }
+
+    /// The block device.
+    pub(crate) fn device(&self) -> &str {
+        self.device.as_deref().unwrap_or_default() // set by `to`, which alone makes one that anybody sees
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(device) = &self.device {
+            let _ = process::capture(command("losetup", &["--detach", device])); // what is left is seen by `losetup`
+        }
+        let detach = ["detach", "--force", &self.file.display().to_string()];
+        let _ = process::capture(command(&self.binary, &detach)); // nothing is attached if that is what failed
+        let _ = self.file.parent().map(fs::remove_dir_all);
+    }
+}
+
+/// A folder that nobody else uses.
+fn temporary(name: &str) -> Result<PathBuf> {
+    let parent = workspace::target_directory().join("xtask");
+    let name = |number| format!("{name}-{}-{number}", std::process::id());
+    fs::create_dir_all(&parent).with_context(|| parent.display().to_string())?;
+    let free = (0..).map(|number| parent.join(name(number))).find(|path| !path.exists());
+    let path = free.context("a free name")?;
+    fs::create_dir(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> std::process::Command {
+    let mut command = Placement::default().command(program);
+    command.args(arguments);
+    command
+}
