@@ -17,6 +17,7 @@ use crate::info::{self, InfoArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::prove::{self, ProveArguments};
+use crate::published::{self, PublishedArguments};
 use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
 use crate::scsi::{self, ScsiArguments};
@@ -49,6 +50,7 @@ enum Command {
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
     Prove(ProveArguments),
+    Published(PublishedArguments),
     Discover(DiscoverArguments),
     Info(InfoArguments),
     Copy(Box<CopyArguments>),
@@ -69,6 +71,7 @@ impl Command {
             Command::Serve(_)
                 | Command::Sessions(_)
                 | Command::Fault(_)
+                | Command::Published(_)
                 | Command::Detach(_)
                 | Command::Attachments(_)
                 | Command::Completions(_)
@@ -118,6 +121,7 @@ impl Arguments {
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench_command::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
+            Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,

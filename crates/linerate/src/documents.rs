@@ -10,6 +10,7 @@ const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
+const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -30,7 +31,7 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [SERVE, OPERATE, INITIATOR, COPY, RECORDER, README];
+    let documents = [SERVE, OPERATE, INITIATOR, COPY, RECORDER, PUBLISHED, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();

@@ -27,6 +27,7 @@ mod output;
 mod page;
 mod place;
 mod prove;
+mod published;
 mod queue;
 mod read;
 mod recording;

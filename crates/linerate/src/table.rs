@@ -12,16 +12,22 @@ const GAP: &str = "  ";
 
 /// A line for each row, none with blanks at its end.
 pub(crate) fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<String> {
-    let widths: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let line = |row: &[String; N]| {
-        let cells: [String; N] = std::array::from_fn(|column| {
-            let (cell, width) = (&row[column], widths[column]);
-            match columns[column] {
+    rows_of(&columns, rows)
+}
+
+/// The same where the number of columns is not known beforehand: every row has as many cells as there are columns.
+pub(crate) fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
+    let widest =
+        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
+    let line = |row: &R| {
+        let cells = columns.iter().zip(&widths).zip(row.as_ref());
+        let cells: Vec<String> = cells
+            .map(|((align, width), cell)| match align {
                 Align::Left => format!("{cell:<width$}"),
                 Align::Right => format!("{cell:>width$}"),
-            }
-        });
+            })
+            .collect();
         cells.join(GAP).trim_end().to_owned()
     };
     rows.iter().map(line).collect()

@@ -26,7 +26,7 @@ pub const DOCUMENTS: [Document; 5] = [
     Document {
         number: "001",
         title: "Putting your storage to the test, part 1: iSCSI on Iomega IX4-200D",
-        by: "Gabe's Virtual World, 2009",
+        by: "Gabe, in his blog, at the end of 2009",
         about: "the four Iometer patterns of the VMware thread, three clients at once, Super ATTO Clone",
     },
     Document {
@@ -38,7 +38,7 @@ pub const DOCUMENTS: [Document; 5] = [
     Document {
         number: "003",
         title: "Building High-Performance iSCSI SAN Configurations",
-        by: "Alacritech and McDATA",
+        by: "Alacritech and McDATA, 2004",
         about: "512 B to 1 MiB at depth 6, both directions, and what Gigabit Ethernet allows",
     },
     Document {

@@ -70,6 +70,13 @@ impl Cell {
     }
 }
 
+impl Table {
+    /// Whether this is a number of it.
+    pub fn holds(&self, row: &Row) -> bool {
+        row.document == self.document && name(row) == self.name
+    }
+}
+
 /// What tells a number from the others of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
@@ -175,16 +182,20 @@ fn layout(row: &Row) -> Layout {
 pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Table> {
     let mut tables: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let name = match layout(row).name {
-            "" => &row.table,
-            name => name,
-        };
+        let name = name(row);
         match tables.iter_mut().find(|(known, _)| known == name) {
             Some((_, rows)) => rows.push(row),
             None => tables.push((name.to_owned(), vec![row])),
         }
     }
     tables.into_iter().map(|(name, rows)| table(name, &rows)).collect()
+}
+
+fn name(row: &Row) -> &str {
+    match layout(row).name {
+        "" => &row.table,
+        name => name,
+    }
 }
 
 fn table(name: String, rows: &[&Row]) -> Table {
@@ -197,16 +208,13 @@ fn table(name: String, rows: &[&Row]) -> Table {
     let column_heads = distinct(rows.iter().map(|row| head(columns, row)));
     let place =
         |row: &Row| (index(&line_heads, &head(lines, row)), index(&column_heads, &head(columns, row)));
-    let notes = Notes::of(rows, column_heads.len(), |row| place(row).1);
+    let places: Vec<(usize, usize)> = rows.iter().map(|row| place(row)).collect();
+    let columns_of_rows: Vec<usize> = places.iter().map(|(_, column)| *column).collect();
+    let mut notes = Notes::of(rows, &columns_of_rows, column_heads.len());
     let mut cells = vec![vec![None; column_heads.len()]; line_heads.len()];
-    for row in rows {
-        let (line, column) = place(row);
-        cells[line][column] = Some(Cell {
-            printed: row.printed.clone(),
-            unit: row.unit.clone(),
-            si: row.si,
-            footnotes: notes.on_cell(row, column),
-        });
+    for ((row, (line, column)), footnotes) in rows.iter().zip(places).zip(notes.on_row.drain(..)) {
+        cells[line][column] =
+            Some(Cell { printed: row.printed.clone(), unit: row.unit.clone(), si: row.si, footnotes });
     }
     let column = |(index, head): (usize, &Vec<String>)| Column {
         head: head.join(", "),
@@ -253,7 +261,7 @@ fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
         let values = distinct(rows.iter().map(|row| key.of(row)));
         match values.as_slice() {
             [value] if !shown.contains(&key) => common.extend(key.said_of_all(value)),
-            [first, rest @ ..] if key == Key::System && !rest.is_empty() && shown.contains(&key) => {
+            [first, rest @ ..] if key == Key::System && !rest.is_empty() => {
                 let beginning = shared_beginning(first, rest);
                 if !beginning.is_empty() {
                     common.push(beginning.trim_end_matches(", ").to_owned());
@@ -263,7 +271,7 @@ fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
             _ => {}
         }
     }
-    (common, Shortened(shortened))
+    (distinct(common.into_iter()), Shortened(shortened))
 }
 
 /// The longest beginning that ends with a comma and is the same in all.
@@ -272,42 +280,64 @@ fn shared_beginning<'a>(first: &'a str, rest: &[String]) -> &'a str {
     ends.filter(|beginning| rest.iter().all(|other| other.starts_with(beginning))).last().unwrap_or("")
 }
 
-/// Notes of a table by what they are about: all of it, a column, or a cell. A row's note has parts between semicolons.
+/// Notes of a table by what they are about: all of it, columns, or cells. Notes on the very same numbers are one.
 struct Notes {
     below: Vec<String>,
     foot: Vec<String>,
     on_column: Vec<Vec<usize>>,
+    on_row: Vec<Vec<usize>>,
 }
 
 impl Notes {
-    fn of(rows: &[&Row], columns: usize, column_of: impl Fn(&Row) -> usize) -> Notes {
-        let mut notes = Notes { below: Vec::new(), foot: Vec::new(), on_column: vec![Vec::new(); columns] };
-        for note in distinct(rows.iter().flat_map(|row| parts(row))) {
-            let noted = |row: &&&Row| parts(row).any(|part| part == note);
-            if rows.iter().filter(noted).count() == rows.len() {
+    /// Of these rows, whose columns are `columns_of_rows`.
+    fn of(rows: &[&Row], columns_of_rows: &[usize], columns: usize) -> Notes {
+        let mut notes = Notes {
+            below: Vec::new(),
+            foot: Vec::new(),
+            on_column: vec![Vec::new(); columns],
+            on_row: vec![Vec::new(); rows.len()],
+        };
+        for (note, noted) in by_numbers(rows) {
+            if noted.len() == rows.len() {
                 notes.below.push(note);
                 continue;
             }
-            let with: BTreeSet<usize> = rows.iter().filter(noted).map(|row| column_of(row)).collect();
-            let all_of_them = rows.iter().filter(|row| with.contains(&column_of(row)));
-            if all_of_them.clone().count() == all_of_them.filter(noted).count() {
-                with.iter().for_each(|column| notes.on_column[*column].push(notes.foot.len()));
-            }
+            let of_columns: BTreeSet<usize> = noted.iter().map(|row| columns_of_rows[*row]).collect();
+            let in_these = columns_of_rows.iter().filter(|column| of_columns.contains(column)).count();
+            let footnote = notes.foot.len();
             notes.foot.push(note);
+            if in_these == noted.len() {
+                of_columns.iter().for_each(|column| notes.on_column[*column].push(footnote));
+            } else {
+                noted.iter().for_each(|row| notes.on_row[*row].push(footnote));
+            }
         }
         notes
     }
-
-    /// The footnotes on a cell that its column does not have.
-    fn on_cell(&self, row: &Row, column: usize) -> Vec<usize> {
-        let numbered = self.foot.iter().enumerate();
-        let of_row = numbered.filter(|(_, note)| parts(row).any(|part| part == **note));
-        of_row.map(|(index, _)| index).filter(|index| !self.on_column[column].contains(index)).collect()
-    }
 }
 
-fn parts(row: &Row) -> impl Iterator<Item = String> {
-    row.note.split("; ").filter(|part| !part.is_empty()).map(str::to_owned)
+/// Each note with the places of the rows that have it; what is said of the same rows is put together.
+fn by_numbers(rows: &[&Row]) -> Vec<(String, Vec<usize>)> {
+    let mut notes: Vec<(String, Vec<usize>)> = Vec::new();
+    for part in distinct(rows.iter().flat_map(|row| parts(&row.note))) {
+        let noted: Vec<usize> =
+            (0..rows.len()).filter(|row| parts(&rows[*row].note).any(|other| other == part)).collect();
+        match notes.iter_mut().find(|(_, known)| *known == noted && noted.len() < rows.len()) {
+            Some((note, _)) => *note += &format!("; {part}"),
+            None => notes.push((part.to_owned(), noted)),
+        }
+    }
+    notes
+}
+
+/// A note has parts between semicolons, as long as they are not in parentheses.
+fn parts(note: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0i32;
+    let split = note.split(move |letter: char| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        letter == ';' && depth == 0
+    });
+    split.map(str::trim).filter(|part| !part.is_empty())
 }
 
 /// Each once, in order of appearance.

@@ -1,0 +1,222 @@
+//! Published tables as text, JSON and CSV.
+
+use bench::published::{Cell, Column, Document, Row, Table};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::figures::significant;
+use crate::table::{Align, rows_of};
+
+/// A head of a column goes on in the next line after so many letters, if it has another word.
+const HEAD_LETTERS: usize = 14;
+
+/// A document's name, over its tables.
+pub(super) fn heading(document: &Document) -> String {
+    let Document { number, title, by, about } = document;
+    format!("{number}  {title}\n     {by}\n     {about}\n\n")
+}
+
+/// A table with what is to be known of it.
+pub(super) fn table(table: &Table) -> String {
+    let columns: Vec<Shown<'_>> = table.columns.iter().enumerate().flat_map(|at| shown(table, at)).collect();
+    let mut heads: Vec<Vec<String>> =
+        table.line_heads.iter().map(|head| wrapped(head, HEAD_LETTERS)).collect();
+    heads.extend(columns.iter().map(Shown::head));
+    let height = heads.iter().map(Vec::len).max().unwrap_or(0);
+    let head_line =
+        |line: usize| heads.iter().map(|head| head.get(line).cloned().unwrap_or_default()).collect();
+    let mut rows: Vec<Vec<String>> = (0..height).map(head_line).collect();
+    for line in &table.lines {
+        let cells = columns.iter().map(|column| column.text(line.cells[column.index].as_ref()));
+        rows.push(line.heads.iter().cloned().chain(cells).collect());
+    }
+    let mut align = vec![Align::Left; table.line_heads.len()];
+    align.extend(columns.iter().map(Shown::align));
+    let mut text = format!("{} · {}\n", table.document, table.name);
+    if !table.common.is_empty() {
+        text += &format!("{}\n", table.common.join("; "));
+    }
+    text.push('\n');
+    rows_of(&align, &rows).iter().for_each(|line| text += &format!("  {line}\n"));
+    for (index, note) in table.footnotes.iter().enumerate() {
+        text += &format!("  {} {note}\n", mark(index));
+    }
+    table.notes.iter().for_each(|note| text += &format!("  {note}\n"));
+    text + "\n"
+}
+
+/// A column of text: the document's numbers, or the same in our unit.
+struct Shown<'a> {
+    column: &'a Column,
+    index: usize,
+    ours: bool,
+    numbers: bool,
+    /// The most marks on a number in it.
+    marks_letters: usize,
+}
+
+/// The document's column, and ours beside it where the units differ.
+fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'a>> {
+    let cells: Vec<&Cell> = table.lines.iter().filter_map(|line| line.cells[index].as_ref()).collect();
+    let numbers = cells.iter().all(|cell| cell.si.is_some());
+    let marks_letters = cells.iter().map(|cell| marks(&cell.footnotes).chars().count()).max().unwrap_or(0);
+    let theirs = Shown { column, index, ours: false, numbers, marks_letters };
+    let differ = cells.iter().any(|cell| cell.megabytes_per_s().is_some());
+    let ours = Shown { column, index, ours: true, numbers, marks_letters: 0 };
+    if differ { vec![theirs, ours] } else { vec![theirs] }
+}
+
+impl Shown<'_> {
+    fn align(&self) -> Align {
+        if self.numbers { Align::Right } else { Align::Left }
+    }
+
+    fn head(&self) -> Vec<String> {
+        if self.ours {
+            return vec!["= MB/s".to_owned()];
+        }
+        let mut head = wrapped(&self.column.head, HEAD_LETTERS);
+        head.extend(self.column.unit.clone().filter(|unit| !unit.is_empty()));
+        if let Some(last) = head.last_mut() {
+            *last += &marks(&self.column.footnotes);
+        }
+        head
+    }
+
+    fn text(&self, cell: Option<&Cell>) -> String {
+        let Some(cell) = cell else { return String::new() };
+        if self.ours {
+            return cell.megabytes_per_s().map_or_else(String::new, significant);
+        }
+        let unit = match (&self.column.unit, cell.unit.as_str()) {
+            (Some(_), _) | (None, "") => String::new(),
+            (None, unit) => format!(" {unit}"),
+        };
+        let marks = marks(&cell.footnotes);
+        // Numbers with and without marks end at the same place.
+        let room = if self.numbers { self.marks_letters } else { 0 };
+        format!("{}{unit}{marks:<room$}", cell.printed)
+    }
+}
+
+/// Words in lines of at most so many letters, where words allow it.
+fn wrapped(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= letters => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn marks(footnotes: &[usize]) -> String {
+    footnotes.iter().map(|index| mark(*index)).collect()
+}
+
+/// Raised letters: digits would be taken for powers.
+fn mark(index: usize) -> String {
+    const LETTERS: [char; 16] =
+        ['ᵃ', 'ᵇ', 'ᶜ', 'ᵈ', 'ᵉ', 'ᶠ', 'ᵍ', 'ʰ', 'ⁱ', 'ʲ', 'ᵏ', 'ˡ', 'ᵐ', 'ⁿ', 'ᵒ', 'ᵖ'];
+    LETTERS.get(index).map_or_else(|| format!("[{}]", index + 1), char::to_string)
+}
+
+/// Every number as an object.
+pub(super) fn json(rows: &[&Row]) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(&json!({ "published": rows }));
+    text.map(|text| text + "\n").map_err(Failure::failed)
+}
+
+/// Every number as a line; what it is in units without prefix is in the last two columns.
+pub(super) fn csv(rows: &[&Row]) -> String {
+    let mut text =
+        "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,metric,\
+                    unit,printed,note,si_value,si_unit\n"
+            .to_owned();
+    for row in rows {
+        let some = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+        let fields = [
+            row.document.clone(),
+            row.table.clone(),
+            row.system.clone(),
+            row.test.clone(),
+            row.direction.map_or_else(String::new, |direction| direction.to_string()),
+            row.pattern.clone(),
+            some(row.block_bytes),
+            some(row.depth),
+            row.rtt_ms.map_or_else(String::new, |rtt| rtt.to_string()),
+            some(row.tcp_window_bytes),
+            row.metric.clone(),
+            row.unit.clone(),
+            row.printed.clone(),
+            row.note.clone(),
+            row.si.map_or_else(String::new, |si| si.value.to_string()),
+            row.si.map_or_else(String::new, |si| si.unit.to_string()),
+        ];
+        text += &fields.map(|field| quoted(&field)).join(",");
+        text.push('\n');
+    }
+    text
+}
+
+/// A field of RFC 4180, in quotes if it needs them.
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::published::{rows, tables};
+
+    use super::*;
+
+    fn lines(document: &str, name: &str) -> Vec<String> {
+        let table = tables(document).into_iter().find(|table| table.name == name).expect("the table");
+        super::table(&table).lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_table_stands_as_in_its_document() {
+        let lines = lines("002", "iSCSI Throughput: Gigabit Ethernet LAN");
+        let of_64k = lines.iter().position(|line| line.contains("64 KiB")).expect("a line for 64 KiB");
+        let numbers = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(numbers(&lines[of_64k]), ["64", "KiB", "1", "56.1", "65.9", "61.3"]);
+        assert_eq!(numbers(&lines[of_64k + 1]), ["64", "KiB", "32", "96.5", "99.8", "91.9"]);
+    }
+
+    #[test]
+    fn another_unit_than_ours_has_ours_beside_it() {
+        let lines = lines("001", "Super ATTO Clone pattern");
+        let of_32k = lines.iter().find(|line| line.contains("32 KiB")).expect("a line for 32 KiB");
+        // 37.686 and 9.828 times 1.048576.
+        assert_eq!(of_32k.split_whitespace().collect::<Vec<_>>()[2..], ["37.686", "39.5", "9.828", "10.3"]);
+    }
+
+    #[test]
+    fn no_table_is_wider_than_a_wide_terminal() {
+        for document in bench::published::DOCUMENTS {
+            for table in tables(document.number) {
+                let text = super::table(&table);
+                let numbers = text.lines().skip(2).filter(|line| line.starts_with("  "));
+                let widest = numbers.map(|line| line.chars().count()).max().unwrap_or(0);
+                assert!(widest <= 160, "{}: {}: {widest}", document.number, table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn csv_reads_back() {
+        let all: Vec<&Row> = rows().iter().collect();
+        let text = csv(&all);
+        assert_eq!(text.lines().count(), 1 + all.len());
+        assert!(text.contains("000,Table 2,\"SLES 10 SP1 initiator+target (IET), 2x Dell"));
+        assert!(text.contains(",114.0,count reduced to 100 (RAM drive too small),114000000,B/s\n"));
+    }
+}
