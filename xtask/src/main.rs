@@ -12,6 +12,7 @@ mod packages;
 mod peers;
 mod process;
 mod serving;
+mod suites;
 mod tally;
 mod test;
 mod tidy;
@@ -43,6 +44,8 @@ enum Command {
     Clients(clients::Options),
     /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
     Fio(fio::Options),
+    /// Every suite of `linerate bench` on every kind of storage; writes docs/bench.md
+    Suites(suites::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Install the Debian packages that tests and comparisons use
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Peers(options) => peers::run(&options),
         Command::Clients(options) => clients::run(&options),
         Command::Fio(options) => fio::run(&options),
+        Command::Suites(options) => suites::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

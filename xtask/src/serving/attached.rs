@@ -1,5 +1,5 @@
-//! A LUN or volume as a file of this machine (`linerate attach`), and as a block device over that. Needs root,
-//! /dev/fuse and loop devices.
+//! A LUN or volume as a file of this machine (`linerate attach`), as a block device over it, and as a file system on
+//! that. Needs root, /dev/fuse and loop devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,14 @@ pub(crate) struct Attached {
     file: PathBuf,
     /// `/dev/loop0`.
     device: Option<String>,
+}
+
+/// An ext4 file system on an attached volume, unmounted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    folder: PathBuf,
+    /// Below the file system, and so dropped behind it.
+    _attached: Attached,
 }
 
 impl Attached {
@@ -48,6 +56,31 @@ impl Drop for Attached {
         let detach = ["detach", "--force", &self.file.display().to_string()];
         let _ = process::capture(command(&self.binary, &detach)); // nothing is attached if that is what failed
         let _ = self.file.parent().map(fs::remove_dir_all);
+    }
+}
+
+impl Mounted {
+    /// Makes an ext4 on it, and mounts that.
+    pub(crate) fn on(attached: Attached) -> Result<Mounted> {
+        let folder = temporary("mounted")?;
+        process::capture(command("mkfs.ext4", &["-q", attached.device()]))?;
+        process::capture(command("mount", &[attached.device(), &folder.display().to_string()]))?;
+        Ok(Mounted { folder, _attached: attached })
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let folder = self.folder.display().to_string();
+        if process::capture(command("umount", &[&folder])).is_err() {
+            let _ = process::capture(command("umount", &["--lazy", &folder]));
+        }
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 
