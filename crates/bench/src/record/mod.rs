@@ -62,6 +62,10 @@ pub struct Subject {
     /// Vendor and product, as it says itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
+    /// What tells it from other storage of the same name, so that a measurement can be gone on with; `None` if it ends
+    /// with the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
 }
 
 /// More than this cannot be: a curve of bytes a second over the length of requests.
