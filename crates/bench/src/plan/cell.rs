@@ -99,6 +99,11 @@ pub struct Role {
     /// Sessions that each have [`Workload::depth`] requests.
     #[serde(default = "one")]
     pub sessions: u16,
+    /// Requests go through a cache that reads so many bytes ahead and gathers writes, as those of programs do that use files:
+    /// the page cache where the storage is a file or a block device, a model of it (`block::Buffered`) where it is a LUN.
+    /// Straight to the storage if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ahead_bytes: Option<u32>,
     /// What it asks.
     pub workload: Workload,
 }
