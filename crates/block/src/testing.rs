@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
@@ -23,9 +23,14 @@ pub(crate) fn ready<F: Future>(future: F) -> F::Output {
 }
 
 /// A clock that stands until it is moved.
-#[derive(Default)]
 pub(crate) struct ManualClock {
-    now: Arc<Mutex<Duration>>,
+    now: Arc<Mutex<Instant>>,
+}
+
+impl Default for ManualClock {
+    fn default() -> ManualClock {
+        ManualClock { now: Arc::new(Mutex::new(Instant::now())) }
+    }
 }
 
 impl ManualClock {
@@ -35,6 +40,10 @@ impl ManualClock {
 }
 
 impl Sleeper for ManualClock {
+    fn now(&self) -> Instant {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
         let now = Arc::clone(&self.now);
         let read = move || *now.lock().unwrap_or_else(PoisonError::into_inner);

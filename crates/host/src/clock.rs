@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::Sleeper;
 
@@ -11,6 +11,10 @@ use block::Sleeper;
 pub struct ReactorClock;
 
 impl Sleeper for ReactorClock {
+    fn now(&self) -> Instant {
+        reactor::now()
+    }
+
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move { reactor::sleep(duration).await })
     }

@@ -38,11 +38,10 @@ pub(crate) struct Opened {
 impl Place {
     /// Reads the text of an argument. Asks for secrets if it has to.
     pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
-        const VOLUMES: [&str; 4] = ["ram:", "file:", "delay:", "fault:"];
         if text.contains("://") {
             return Ok(Place::Lun(Box::new(remote::url(text)?)));
         }
-        if VOLUMES.iter().any(|kind| text.starts_with(kind)) {
+        if Spec::is_meant(text) {
             return text.parse().map(Place::Volume).map_err(Failure::refused);
         }
         Ok(Place::Path(PathBuf::from(text)))
@@ -87,10 +86,10 @@ async fn serial_number(lun: &RemoteLun) -> String {
 }
 
 fn volume_identity(spec: &Spec) -> Option<String> {
-    match &spec.layer {
-        Layer::Ram { .. } => None,
-        Layer::File { path, .. } => file_identity(path),
-        Layer::Delay { inner, .. } | Layer::Fault { inner } => volume_identity(inner),
+    match (&spec.layer, spec.inner()) {
+        (Layer::File { path, .. }, _) => file_identity(path),
+        (_, Some(inner)) => volume_identity(inner),
+        (_, None) => None,
     }
 }
 

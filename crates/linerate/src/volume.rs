@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Delay, Fault, FaultControl};
+use block::{BlockDevice, Delay, Fault, FaultControl, Limit, Null};
 use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock};
 
 use crate::spec::{Layer, Spec};
@@ -33,8 +33,12 @@ pub(crate) fn open_with_faults(
             block_size: blocks.logical,
             physical_exponent: blocks.physical_exponent(),
         })?),
-        Layer::Delay { time, inner } => {
-            Arc::new(Delay::new(open_with_faults(inner, faults)?, time.0, Arc::new(ReactorClock)))
+        Layer::Null { size, blocks } => Arc::new(Null::new(blocks.geometry(*size))),
+        Layer::Delay { times, inner } => {
+            Arc::new(Delay::new(open_with_faults(inner, faults)?, *times, Arc::new(ReactorClock)))
+        }
+        Layer::Limit { rate, inner } => {
+            Arc::new(Limit::new(open_with_faults(inner, faults)?, rate.0, Arc::new(ReactorClock)))
         }
         Layer::Fault { inner } => {
             Arc::new(Fault::new(open_with_faults(inner, faults)?, Arc::new(ReactorClock), faults.clone()))

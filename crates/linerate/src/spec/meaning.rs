@@ -11,11 +11,10 @@ use block::BlockSize;
 use super::error::Problem;
 use super::size::Bytes;
 use super::syntax::{Choice, Kind, Node, Word, decode};
-use super::time::Time;
-use super::{BlockShape, Layer, Spec};
+use super::{BlockShape, Layer, Spec, layers};
 use crate::nearest::hint;
 
-type Meant<T> = Result<T, Problem>;
+pub(super) type Meant<T> = Result<T, Problem>;
 
 /// A whole volume.
 pub(super) fn of(node: &Node) -> Meant<Spec> {
@@ -32,17 +31,20 @@ fn volume(node: &Node) -> Meant<Spec> {
     let layer = match node.kind {
         Kind::Ram => ram(node, &options)?,
         Kind::File => file(node, &options)?,
-        Kind::Delay => Layer::Delay { time: delay(&node.argument)?, inner: member(node)? },
-        Kind::Fault => Layer::Fault { inner: fault(node)? },
+        Kind::Null => null(node, &options)?,
+        Kind::Delay => layers::delay(node, &options)?,
+        Kind::Limit => layers::limit(node)?,
+        Kind::Fault => layers::fault(node)?,
     };
     Ok(Spec { layer, readonly: options.flag("readonly")?, removable: options.flag("removable")? })
 }
 
 fn known_options(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Ram => &["block", "physical", "readonly", "removable"],
+        Kind::Ram | Kind::Null => &["block", "physical", "readonly", "removable"],
         Kind::File => &["block", "physical", "readonly", "removable", "size", "direct"],
-        Kind::Delay | Kind::Fault => &["readonly", "removable"],
+        Kind::Delay => &["tail", "tail-share", "stall", "stall-every", "seed", "readonly", "removable"],
+        Kind::Limit | Kind::Fault => &["readonly", "removable"],
     }
 }
 
@@ -50,6 +52,12 @@ fn ram(node: &Node, options: &Options<'_>) -> Meant<Layer> {
     let blocks = options.blocks()?;
     let size = capacity(&node.argument, blocks)?;
     Ok(Layer::Ram { size, blocks })
+}
+
+fn null(node: &Node, options: &Options<'_>) -> Meant<Layer> {
+    let blocks = options.blocks()?;
+    let size = capacity(&node.argument, blocks)?;
+    Ok(Layer::Null { size, blocks })
 }
 
 fn file(node: &Node, options: &Options<'_>) -> Meant<Layer> {
@@ -90,29 +98,8 @@ fn capacity(word: &Word, blocks: BlockShape) -> Meant<Bytes> {
     wrong(format!("{size} is not a whole number of {block}-byte blocks; {below} is"))
 }
 
-/// `5ms:` in `delay:5ms:[…]`.
-fn delay(argument: &Word) -> Meant<Time> {
-    match argument.text.strip_suffix(':') {
-        Some(text) => parsed(&Word { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }),
-        None => Err(Problem::new(
-            argument.at.clone(),
-            "a delay wants a time, a colon and a volume in brackets, as in delay:5ms:[ram:1GiB]",
-        )),
-    }
-}
-
-fn fault(node: &Node) -> Meant<Box<Spec>> {
-    match node.argument.text.is_empty() {
-        true => member(node),
-        false => Err(Problem::new(
-            node.argument.at.clone(),
-            "a fault layer wants a volume in brackets and nothing before them, as in fault:[ram:1GiB]",
-        )),
-    }
-}
-
 /// The one volume that a layer lies over.
-fn member(node: &Node) -> Meant<Box<Spec>> {
+pub(super) fn member(node: &Node) -> Meant<Box<Spec>> {
     let Some(members) = &node.members else {
         let end = node.argument.at.end;
         return Err(Problem::new(end..end, "a volume in brackets is missing here, such as [ram:1GiB]"));
@@ -140,12 +127,12 @@ fn no_removable_inside(node: &Node) -> Meant<()> {
     inner_of(node).map_or(Ok(()), no_removable_inside)
 }
 
-fn parsed<T: FromStr<Err: ToString>>(word: &Word) -> Meant<T> {
+pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Word) -> Meant<T> {
     word.text.parse().map_err(|error: T::Err| Problem::new(word.at.clone(), error.to_string()))
 }
 
 /// The options of one volume: each of them known, none of them twice.
-struct Options<'a> {
+pub(super) struct Options<'a> {
     choices: &'a [Choice],
 }
 
@@ -170,7 +157,7 @@ impl<'a> Options<'a> {
     }
 
     /// The value of an option that has no meaning without one.
-    fn value(&self, key: &str) -> Meant<Option<&'a Word>> {
+    pub(super) fn value(&self, key: &str) -> Meant<Option<&'a Word>> {
         let Some(choice) = self.find(key) else { return Ok(None) };
         choice
             .value

@@ -1,11 +1,14 @@
-//! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`, `delay:5ms:[ram:1GiB]`.
+//! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`, `limit:1000iops:[ram:1GiB]`.
 //!
 //! One grammar for the command line, the configuration file and tests. A [`Spec`] is what a volume is made of,
 //! checked as far as that goes without touching it; `serve` opens it. Printing a `Spec` gives a text that
 //! reads back as the same value.
 
 mod error;
+mod layers;
 mod meaning;
+mod rate;
+mod share;
 mod size;
 mod syntax;
 mod time;
@@ -15,9 +18,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use block::BlockSize;
+use block::{BlockSize, Blocks, Geometry, ServiceTime};
+
+use share::PerMillion;
 
 pub(crate) use error::SpecError;
+pub(crate) use rate::AtMost;
 pub(crate) use size::{Bytes, NotASize};
 pub(crate) use time::Time;
 
@@ -43,6 +49,13 @@ pub(crate) enum Layer {
         /// Its blocks.
         blocks: BlockShape,
     },
+    /// Nothing: keeps no data and takes no time.
+    Null {
+        /// Its capacity.
+        size: Bytes,
+        /// Its blocks.
+        blocks: BlockShape,
+    },
     /// A regular file or a block device.
     File {
         /// Where it is.
@@ -56,8 +69,15 @@ pub(crate) enum Layer {
     },
     /// Every request takes so much longer.
     Delay {
+        /// How much, and how much more some take.
+        times: ServiceTime,
+        /// The volume that is slowed.
+        inner: Box<Spec>,
+    },
+    /// So much a second and no more.
+    Limit {
         /// How much.
-        time: Time,
+        rate: AtMost,
         /// The volume that is slowed.
         inner: Box<Spec>,
     },
@@ -82,6 +102,12 @@ impl BlockShape {
     /// work in 4 KiB pages, which initiators should align to.
     pub(crate) const USUAL: BlockShape = BlockShape { logical: BlockSize::B512, physical: BlockSize::B4096 };
 
+    /// A device of so many whole blocks.
+    pub(crate) fn geometry(self, size: Bytes) -> Geometry {
+        let blocks = Blocks(size.0 >> self.logical.shift());
+        Geometry { block_size: self.logical, blocks, physical_exponent: self.physical_exponent() }
+    }
+
     /// log2 of the logical blocks in a physical one.
     pub(crate) fn physical_exponent(self) -> u8 {
         self.physical.shift().saturating_sub(self.logical.shift()) as u8
@@ -89,21 +115,28 @@ impl BlockShape {
 }
 
 impl Spec {
+    /// The volume that this layer lies over; `None` for a store.
+    pub(crate) fn inner(&self) -> Option<&Spec> {
+        match &self.layer {
+            Layer::Ram { .. } | Layer::Null { .. } | Layer::File { .. } => None,
+            Layer::Delay { inner, .. } | Layer::Limit { inner, .. } | Layer::Fault { inner } => Some(inner),
+        }
+    }
+
     /// Whether no write can get through, be it for an option of this or of an inner volume.
     pub(crate) fn is_readonly(&self) -> bool {
-        match &self.layer {
-            Layer::Ram { .. } | Layer::File { .. } => self.readonly,
-            Layer::Delay { inner, .. } | Layer::Fault { inner } => self.readonly || inner.is_readonly(),
-        }
+        self.readonly || self.inner().is_some_and(Spec::is_readonly)
     }
 
     /// Whether a `fault:` layer is in it.
     pub(crate) fn has_fault_layer(&self) -> bool {
-        match &self.layer {
-            Layer::Ram { .. } | Layer::File { .. } => false,
-            Layer::Delay { inner, .. } => inner.has_fault_layer(),
-            Layer::Fault { .. } => true,
-        }
+        matches!(self.layer, Layer::Fault { .. }) || self.inner().is_some_and(Spec::has_fault_layer)
+    }
+
+    /// Whether a text is meant as a volume specification, rather than as a path or a URL.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        let kind = text.split_once(':').map(|(kind, _)| kind);
+        kind.is_some_and(|kind| syntax::kinds().any(|known| known == kind))
     }
 }
 
@@ -124,13 +157,21 @@ impl fmt::Display for Spec {
                 write!(f, "ram:{size}")?;
                 options.extend(blocks.options());
             }
+            Layer::Null { size, blocks } => {
+                write!(f, "null:{size}")?;
+                options.extend(blocks.options());
+            }
             Layer::File { path, size, blocks, direct } => {
                 write!(f, "file:{}", syntax::encode(path.as_os_str().as_bytes()))?;
                 options.extend(size.map(|size| format!("size={size}")));
                 options.extend(blocks.options());
                 options.extend(direct.then(|| "direct".to_owned()));
             }
-            Layer::Delay { time, inner } => write!(f, "delay:{time}:[{inner}]")?,
+            Layer::Delay { times, inner } => {
+                write!(f, "delay:{}:[{inner}]", Time(times.usual))?;
+                options.extend(delay_options(times));
+            }
+            Layer::Limit { rate, inner } => write!(f, "limit:{rate}:[{inner}]")?,
             Layer::Fault { inner } => write!(f, "fault:[{inner}]")?,
         }
         options.extend(self.readonly.then(|| "readonly".to_owned()));
@@ -138,6 +179,17 @@ impl fmt::Display for Spec {
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{mark}{}", options.join("&"))
     }
+}
+
+fn delay_options(times: &ServiceTime) -> impl Iterator<Item = String> {
+    let tail = times
+        .tail
+        .map(|tail| format!("tail={}&tail-share={}", Time(tail.time), PerMillion(tail.per_million)));
+    let stalls = times
+        .stalls
+        .map(|stalls| format!("stall={}&stall-every={}", Time(stalls.length()), Time(stalls.every())));
+    let seed = (times.seed != 0).then(|| format!("seed={}", times.seed));
+    tail.into_iter().chain(stalls).chain(seed)
 }
 
 impl BlockShape {

@@ -54,13 +54,26 @@ pub(super) struct Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Ram,
+    Null,
     File,
     Delay,
+    Limit,
     Fault,
 }
 
-const KINDS: &[(&str, Kind)] =
-    &[("ram", Kind::Ram), ("file", Kind::File), ("delay", Kind::Delay), ("fault", Kind::Fault)];
+const KINDS: &[(&str, Kind)] = &[
+    ("ram", Kind::Ram),
+    ("null", Kind::Null),
+    ("file", Kind::File),
+    ("delay", Kind::Delay),
+    ("limit", Kind::Limit),
+    ("fault", Kind::Fault),
+];
+
+/// What a volume specification can begin with, without the colon, if it is not a path.
+pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|(name, _)| *name)
+}
 
 /// Kinds of DESIGN's grammar that later versions will have.
 const LATER: &[&str] =
@@ -136,7 +149,6 @@ fn kind(input: &mut Input<'_>) -> Parsed<Kind> {
         return Ok(Kind::File);
     }
     let name = word(input, |c| c != ':' && !SIGNS.contains(c))?;
-    let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
     if let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name.text) {
         return match sign(input, ":")? {
             true => Ok(*kind),
@@ -149,7 +161,7 @@ fn kind(input: &mut Input<'_>) -> Parsed<Kind> {
     if name.text.is_empty() {
         return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
     }
-    let hint = hint(&name.text, &names);
+    let hint = hint(&name.text, &kinds().collect::<Vec<_>>());
     wrong(name.at, format!("unknown kind of volume `{}`{hint}", name.text))
 }
 
@@ -158,7 +170,7 @@ fn members(input: &mut Input<'_>, kind: Kind, depth: usize) -> Parsed<Option<Mem
     if !sign(input, "[")? {
         return Ok(None);
     }
-    if matches!(kind, Kind::Ram | Kind::File) {
+    if matches!(kind, Kind::Ram | Kind::Null | Kind::File) {
         let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }

@@ -1,5 +1,7 @@
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use block::{Rate, Stalls, Tail};
 use proptest::prelude::*;
 
 use super::*;
@@ -79,8 +81,34 @@ fn the_examples_of_the_documents_are_understood() {
         direct: true,
     };
     assert_eq!(file, Spec { layer, readonly: false, removable: false });
-    let Layer::Delay { time, inner } = spec("delay:5ms:[ram:1GiB]").layer else { panic!("no delay") };
-    assert_eq!((time, *inner), (Time(Duration::from_millis(5)), spec("ram:1GiB")));
+    let Layer::Delay { times, inner } = spec("delay:5ms:[ram:1GiB]").layer else { panic!("no delay") };
+    assert_eq!((times, *inner), (ServiceTime::fixed(Duration::from_millis(5)), spec("ram:1GiB")));
+}
+
+#[test]
+fn a_delay_may_have_a_tail_and_stalls() {
+    let text = "delay:1ms:[null:1TiB]?tail=20ms&tail-share=1%&stall=1s&stall-every=30s&seed=7";
+    let Layer::Delay { times, .. } = spec(text).layer else { panic!("no delay") };
+    assert_eq!(times.tail, Some(Tail { time: Duration::from_millis(20), per_million: 10_000 }));
+    assert_eq!(times.stalls, Stalls::new(Duration::from_secs(1), Duration::from_secs(30)));
+    assert_eq!(times.seed, 7);
+    assert_eq!(spec(text).to_string(), text);
+    refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` wants `tail-share` beside it");
+    refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` wants `stall` beside it");
+    refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "above `stall`");
+    refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");
+}
+
+#[test]
+fn a_limit_wants_a_rate() {
+    let Layer::Limit { rate, inner } = spec("limit:1000iops+100MB/s:[null:1TiB]").layer else {
+        panic!("no limit")
+    };
+    assert_eq!(rate.0.requests_per_s, NonZeroU64::new(1000));
+    assert_eq!(rate.0.bytes_per_s, NonZeroU64::new(100_000_000));
+    assert_eq!(*inner, spec("null:1TiB"));
+    refused("limit:fast:[ram:1MiB]", "fast", "such as 1000iops or 100MB/s");
+    refused("limit:[ram:1MiB]", "", "a limit wants a rate");
 }
 
 #[test]
@@ -130,20 +158,35 @@ fn store() -> impl Strategy<Value = Layer> {
     let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
     prop_oneof![
         (size(), blocks()).prop_map(|(size, blocks)| Layer::Ram { size, blocks }),
+        (size(), blocks()).prop_map(|(size, blocks)| Layer::Null { size, blocks }),
         (path, proptest::option::of(size()), blocks(), any::<bool>()).prop_map(
             |(path, size, blocks, direct)| { Layer::File { path: path.into(), size, blocks, direct } }
         ),
     ]
 }
 
+fn times() -> impl Strategy<Value = ServiceTime> {
+    let time = || any::<u64>().prop_map(Duration::from_nanos);
+    let tail = (time(), 0u32..=1_000_000).prop_map(|(time, per_million)| Tail { time, per_million });
+    let stalls = (time(), time()).prop_map(|(length, every)| Stalls::new(length, every));
+    (time(), proptest::option::of(tail), stalls, any::<u64>())
+        .prop_map(|(usual, tail, stalls, seed)| ServiceTime { usual, tail, stalls, seed })
+}
+
+fn rate() -> impl Strategy<Value = AtMost> {
+    (any::<u64>(), 1u64..).prop_map(|(requests, bytes)| {
+        AtMost(Rate { requests_per_s: NonZeroU64::new(requests), bytes_per_s: NonZeroU64::new(bytes) })
+    })
+}
+
 fn any_spec() -> impl Strategy<Value = Spec> {
     let bare = |layer| Spec { layer, readonly: false, removable: false };
     let inner = store().prop_map(bare).prop_recursive(6, 6, 1, move |inner| {
         prop_oneof![
-            (any::<u64>(), inner.clone()).prop_map(move |(nanoseconds, inner)| {
-                let time = Time(Duration::from_nanos(nanoseconds));
-                bare(Layer::Delay { time, inner: Box::new(inner) })
-            }),
+            (times(), inner.clone())
+                .prop_map(move |(times, inner)| bare(Layer::Delay { times, inner: Box::new(inner) })),
+            (rate(), inner.clone())
+                .prop_map(move |(rate, inner)| bare(Layer::Limit { rate, inner: Box::new(inner) })),
             inner.prop_map(move |inner| bare(Layer::Fault { inner: Box::new(inner) })),
         ]
     });
@@ -161,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "(ram|file|delay|fault)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
+    fn no_text_makes_it_panic(text in "(ram|null|file|delay|limit|fault)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
         if let Err(error) = text.parse::<Spec>() {
             prop_assert!(text.get(error.at()).is_some(), "{error} points between letters");
         }

@@ -1,27 +1,40 @@
-//! A device that takes longer: for trying out what a disk or a line of a certain latency would do.
+//! A device that takes longer: for trying out what a disk or a line of a certain latency would do, and for testing what
+//! measures latencies against one that is known.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod service_time;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+pub use service_time::{ServiceTime, Stalls, Tail};
 
 use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
 
-/// Adds a fixed time before every request of the inner device. Requests overlap: this is latency, not a limit
-/// on the rate. Offers no memory, since what is read there is read at once.
+/// Lets every request of the inner device wait first. Requests overlap: this is latency, not a limit on the rate
+/// ([`crate::Limit`] is). Offers no memory, since what is read there is read at once.
 pub struct Delay<D> {
     inner: D,
-    latency: Duration,
+    times: ServiceTime,
+    /// Requests so far.
+    requests: AtomicU64,
+    /// When the first of them came.
+    first: OnceLock<Instant>,
     sleeper: Arc<dyn Sleeper>,
 }
 
 impl<D: BlockDevice> Delay<D> {
-    /// `inner`, later by `latency`.
-    pub fn new(inner: D, latency: Duration, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
-        Delay { inner, latency, sleeper }
+    /// `inner`, later by what `times` says.
+    pub fn new(inner: D, times: impl Into<ServiceTime>, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
+        Delay { inner, times: times.into(), requests: AtomicU64::new(0), first: OnceLock::new(), sleeper }
     }
 
     fn after<'a, T>(&'a self, request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a) -> Pending<'a, T> {
         Box::pin(async move {
-            self.sleeper.sleep(self.latency).await;
+            let now = self.sleeper.now();
+            let first = *self.first.get_or_init(|| now);
+            let number = self.requests.fetch_add(1, Ordering::Relaxed);
+            self.sleeper.sleep_until(self.times.end(number, now, first)).await;
             request(&self.inner).await
         })
     }
@@ -71,6 +84,8 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::testing::{ManualClock, Memory, poll, ready};
 

@@ -1,0 +1,221 @@
+//! A device that does so much a second and no more: a link, a disk or a quota of known rate.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sleeper::later;
+use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
+
+/// What a [`Limit`] lets through. Nothing is limited where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests of all kinds a second.
+    pub requests_per_s: Option<NonZeroU64>,
+    /// Bytes read and written a second; zeros that the device makes itself and space given back cost none.
+    pub bytes_per_s: Option<NonZeroU64>,
+}
+
+/// Serves requests one after the other in the order in which they came, each in the time that its rate says. A device
+/// that always has something to do moves exactly its rate; what comes when it is idle waits for its own service
+/// only, and saves nothing up. Where requests and bytes are limited, each request waits for the slower of the two.
+///
+/// A request that is given up never reaches the inner device, and keeps its place: those behind it are no earlier for
+/// it. Offers no memory, since what is read there is read at once.
+pub struct Limit<D> {
+    inner: D,
+    servers: Mutex<Servers>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+struct Servers {
+    requests: Option<Server>,
+    bytes: Option<Server>,
+}
+
+/// One server with a queue. Counts from the start of a busy period, so that no rounding adds up.
+struct Server {
+    per_s: NonZeroU64,
+    /// Since when it has had something to do, and how much of it so far.
+    busy: Option<(Instant, u128)>,
+}
+
+impl Server {
+    fn new(per_s: NonZeroU64) -> Server {
+        Server { per_s, busy: None }
+    }
+
+    /// Takes on as much more, and says when that will be done.
+    fn serve(&mut self, now: Instant, work: u64) -> Instant {
+        let still_busy = self.busy.filter(|(since, done)| self.end(*since, *done) > now);
+        let (since, before) = still_busy.unwrap_or((now, 0));
+        let all = before.saturating_add(work.into());
+        self.busy = Some((since, all));
+        self.end(since, all)
+    }
+
+    fn end(&self, since: Instant, work: u128) -> Instant {
+        let per_s = u128::from(self.per_s.get());
+        let seconds = u64::try_from(work / per_s).unwrap_or(u64::MAX);
+        let nanoseconds = (work % per_s) * 1_000_000_000 / per_s;
+        // Less than a second, as the remainder is less than `per_s`.
+        later(since, Duration::new(seconds, nanoseconds as u32))
+    }
+}
+
+impl<D: BlockDevice> Limit<D> {
+    /// `inner`, at this rate.
+    pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
+        let requests = rate.requests_per_s.map(Server::new);
+        let bytes = rate.bytes_per_s.map(Server::new);
+        Limit { inner, servers: Mutex::new(Servers { requests, bytes }), sleeper }
+    }
+
+    /// When a request is done that comes now and moves so many bytes.
+    fn done(&self, bytes: u64) -> Instant {
+        let now = self.sleeper.now();
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = servers.requests.as_mut().map(|server| server.serve(now, 1));
+        let bytes = servers.bytes.as_mut().map(|server| server.serve(now, bytes));
+        requests.max(bytes).unwrap_or(now)
+    }
+
+    /// The request takes its place in the queue when it is first polled.
+    fn in_turn<'a, T>(
+        &'a self,
+        bytes: usize,
+        request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a,
+    ) -> Pending<'a, T> {
+        Box::pin(async move {
+            self.sleeper.sleep_until(self.done(bytes as u64)).await;
+            request(&self.inner).await
+        })
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Limit<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.in_turn(buffer.len(), move |inner| inner.read(extent, buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.in_turn(data.len(), move |inner| inner.write(extent, data, durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.in_turn(0, |inner| inner.flush())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.in_turn(0, move |inner| inner.unmap(extent))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        self.in_turn(0, move |inner| inner.write_zeroes(extent, may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        self.in_turn(0, move |inner| inner.allocation(extent, runs_max))
+    }
+
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.inner.refresh()
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        self.inner.quiesced()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ManualClock, Memory, poll, ready};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn limited(requests: u64, bytes: u64) -> (Limit<Memory>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::default());
+        let (requests_per_s, bytes_per_s) = (NonZeroU64::new(requests), NonZeroU64::new(bytes));
+        let rate = Rate { requests_per_s, bytes_per_s };
+        (Limit::new(Memory::new(64), rate, Arc::clone(&clock) as _), clock)
+    }
+
+    fn write(limit: &Limit<Memory>, blocks: u64) -> Pending<'_, ()> {
+        let data = Buffer::zeroed(blocks as usize * 512).share();
+        let mut write = limit.write(Extent::new(0, blocks), data, Durability::Cached);
+        assert!(poll(write.as_mut()).is_none());
+        write
+    }
+
+    #[test]
+    fn requests_that_come_together_end_one_service_time_apart() {
+        let (limit, clock) = limited(1000, 0);
+        let mut writes: Vec<_> = (0..3).map(|_| write(&limit, 1)).collect();
+        for ended in 1..=3 {
+            clock.pass(MS);
+            let now = writes.iter_mut().filter_map(|write| poll(write.as_mut())).count();
+            assert_eq!((now, limit.inner.requests()), (1, ended));
+            drop(writes.remove(0));
+        }
+    }
+
+    #[test]
+    fn bytes_take_as_long_as_their_number_says() {
+        let (limit, clock) = limited(0, 512_000);
+        let mut long = write(&limit, 3);
+        clock.pass(3 * MS - Duration::from_nanos(1));
+        assert!(poll(long.as_mut()).is_none());
+        clock.pass(Duration::from_nanos(1));
+        assert_eq!(poll(long.as_mut()), Some(Ok(())));
+    }
+
+    #[test]
+    fn of_two_limits_the_slower_one_counts() {
+        let (limit, clock) = limited(1000, 512_000);
+        let (mut long, mut short) = (write(&limit, 4), write(&limit, 1));
+        clock.pass(4 * MS);
+        assert!(poll(long.as_mut()).is_some() && poll(short.as_mut()).is_none());
+        clock.pass(MS);
+        assert!(poll(short.as_mut()).is_some());
+    }
+
+    #[test]
+    fn an_idle_device_saves_nothing_up() {
+        let (limit, clock) = limited(1000, 0);
+        clock.pass(1000 * MS);
+        let (mut first, mut second) = (write(&limit, 1), write(&limit, 1));
+        clock.pass(MS);
+        assert!(poll(first.as_mut()).is_some() && poll(second.as_mut()).is_none());
+    }
+
+    #[test]
+    fn no_rounding_adds_up() {
+        let start = Instant::now();
+        let mut server = Server::new(NonZeroU64::new(7_000_000_000).expect("not 0"));
+        let end = (0..7_000_000).map(|_| server.serve(start, 1000)).last().expect("served");
+        assert_eq!(end - start, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_request_given_up_never_reaches_the_device() {
+        let (limit, clock) = limited(1000, 0);
+        drop(write(&limit, 1));
+        clock.pass(MS);
+        assert_eq!((limit.inner.requests(), ready(limit.quiesced())), (0, Ok(())));
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let (limit, _) = limited(0, 0);
+        assert_eq!(ready(limit.flush()), Ok(()));
+    }
+}

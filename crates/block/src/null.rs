@@ -1,0 +1,109 @@
+//! A device that keeps nothing and takes no time: for measuring what lies above it.
+
+use crate::{
+    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile,
+    Run, Slice,
+};
+
+/// Takes every write and forgets it; reads as zeros everywhere. Each request ends in its first poll.
+///
+/// The zeros are the price of honesty: a read that left its buffer alone would be faster by the time that filling it
+/// takes, and would show a front end's clients what other requests have left there.
+pub struct Null {
+    geometry: Geometry,
+}
+
+impl Null {
+    /// A device of this shape.
+    pub fn new(geometry: Geometry) -> Null {
+        Null { geometry }
+    }
+
+    fn done<T>(&self, extent: Extent, length: Option<usize>, answer: T) -> Result<T, DeviceError> {
+        let there = self.geometry.contains(extent);
+        let fits = |length| there && length as u64 == self.geometry.length(extent);
+        if length.map_or(there, fits) { Ok(answer) } else { Err(DeviceError::OutOfRange) }
+    }
+}
+
+impl BlockDevice for Null {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: false,
+            durable: false,
+            solid_state: true,
+        }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            buffer.fill(0);
+            self.done(extent, Some(buffer.len()), buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        Box::pin(async move { self.done(extent, Some(data.len()), ()) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move { self.done(extent, None, ()) })
+    }
+
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        Box::pin(async move { self.done(extent, None, ()) })
+    }
+
+    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
+        let hole = Run { extent, allocation: Allocation::Deallocated };
+        let runs = if extent.is_empty() { Vec::new() } else { vec![hole] };
+        Box::pin(async move { self.done(extent, None, runs) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockSize;
+    use crate::testing::ready;
+
+    fn null() -> Null {
+        Null::new(Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 })
+    }
+
+    #[test]
+    fn what_was_written_reads_as_zeros() {
+        let null = null();
+        let ones = Buffer::from(&[1; 512][..]);
+        ready(null.write(Extent::new(7, 1), ones.share(), Durability::Stable)).expect("taken");
+        let read = ready(null.read(Extent::new(7, 1), Buffer::from(&[1; 512][..]))).expect("read");
+        assert!(read.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        let null = null();
+        let read = ready(null.read(Extent::new(7, 2), Buffer::zeroed(1024)));
+        assert_eq!(read.err(), Some(DeviceError::OutOfRange));
+        let short = ready(null.write(Extent::new(0, 2), Buffer::zeroed(512).share(), Durability::Cached));
+        assert_eq!(short, Err(DeviceError::OutOfRange));
+        assert_eq!(ready(null.unmap(Extent::new(u64::MAX, 1))), Err(DeviceError::OutOfRange));
+    }
+
+    #[test]
+    fn all_of_it_is_a_hole() {
+        let runs = ready(null().allocation(Extent::new(0, 8), 1)).expect("runs");
+        assert_eq!(runs, [Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated }]);
+    }
+}

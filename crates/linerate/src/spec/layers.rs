@@ -1,0 +1,85 @@
+//! What layers over a volume mean: how they are written between their name and the brackets, and their options.
+
+use block::{ServiceTime, Stalls, Tail};
+
+use super::Layer;
+use super::error::Problem;
+use super::meaning::{Meant, Options, member, parsed};
+use super::rate::AtMost;
+use super::share::PerMillion;
+use super::syntax::{Node, Word};
+use super::time::Time;
+
+/// `delay:5ms:[…]?tail=20ms&tail-share=1%`.
+pub(super) fn delay(node: &Node, options: &Options<'_>) -> Meant<Layer> {
+    let usual: Time = before_brackets(&node.argument, "a delay wants a time", "delay:5ms:[ram:1GiB]")?;
+    let pair = |what, share| both(options, what, share);
+    let tail = pair("tail", "tail-share")?.map(|(time, share)| tail(time, share)).transpose()?;
+    let stalls = pair("stall", "stall-every")?.map(|(length, every)| stalls(length, every)).transpose()?;
+    let seed = options.value("seed")?.map_or(Ok(0), seed)?;
+    Ok(Layer::Delay { times: ServiceTime { usual: usual.0, tail, stalls, seed }, inner: member(node)? })
+}
+
+fn tail(time: &Word, share: &Word) -> Meant<Tail> {
+    let (time, share): (Time, PerMillion) = (parsed(time)?, parsed(share)?);
+    Ok(Tail { time: time.0, per_million: share.0 })
+}
+
+fn stalls(length: &Word, every: &Word) -> Meant<Stalls> {
+    let (time, period): (Time, Time) = (parsed(length)?, parsed(every)?);
+    Stalls::new(time.0, period.0).ok_or_else(|| {
+        let sentence =
+            "stalls that leave no time between them are a hang; write a `stall-every` above `stall`";
+        Problem::new(every.at.clone(), sentence)
+    })
+}
+
+fn seed(word: &Word) -> Meant<u64> {
+    word.text.parse().map_err(|_| Problem::new(word.at.clone(), "a seed is a whole number below 2^64"))
+}
+
+/// Two options of which neither has a meaning without the other.
+fn both<'a>(options: &Options<'a>, one: &str, other: &str) -> Meant<Option<(&'a Word, &'a Word)>> {
+    match (options.value(one)?, options.value(other)?) {
+        (Some(first), Some(second)) => Ok(Some((first, second))),
+        (None, None) => Ok(None),
+        (Some(word), None) => {
+            Err(Problem::new(word.at.clone(), format!("`{one}` wants `{other}` beside it")))
+        }
+        (None, Some(word)) => {
+            Err(Problem::new(word.at.clone(), format!("`{other}` wants `{one}` beside it")))
+        }
+    }
+}
+
+/// `limit:1000iops:[…]`.
+pub(super) fn limit(node: &Node) -> Meant<Layer> {
+    let rate: AtMost = before_brackets(&node.argument, "a limit wants a rate", "limit:1000iops:[ram:1GiB]")?;
+    Ok(Layer::Limit { rate, inner: member(node)? })
+}
+
+/// `fault:[…]`.
+pub(super) fn fault(node: &Node) -> Meant<Layer> {
+    match node.argument.text.is_empty() {
+        true => Ok(Layer::Fault { inner: member(node)? }),
+        false => Err(Problem::new(
+            node.argument.at.clone(),
+            "a fault layer wants a volume in brackets and nothing before them, as in fault:[ram:1GiB]",
+        )),
+    }
+}
+
+/// What stands between the layer's name and its brackets, which begins and ends with a colon.
+fn before_brackets<T: std::str::FromStr<Err: ToString>>(
+    argument: &Word,
+    wants: &str,
+    example: &str,
+) -> Meant<T> {
+    match argument.text.strip_suffix(':') {
+        Some(text) => parsed(&Word { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }),
+        None => Err(Problem::new(
+            argument.at.clone(),
+            format!("{wants}, a colon and a volume in brackets, as in {example}"),
+        )),
+    }
+}
