@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, Stop, Workload};
+use super::{Rule, Span, Stop, Workload};
 
 /// A test as people name it: `vmware4`, `pts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,10 @@ pub struct Role {
     /// Straight to the storage if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ahead_bytes: Option<u32>,
+    /// It keeps to a part of the span of its own ([`Cell::divide`]), as machines do that have a disk each: two that read the
+    /// same would find what the other has just brought into a cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
     /// What it asks.
     pub workload: Workload,
 }
@@ -135,6 +139,21 @@ impl Cell {
         self.stop.unwrap_or(step)
     }
 
+    /// Gives each role that keeps apart its part of the span, on a device of so many bytes: as many equal parts as there
+    /// are such roles, in their order, each a multiple of a MiB if it is that long, and of 4 KiB otherwise.
+    pub fn divide(&mut self, device_bytes: u64) {
+        let parts = self.roles.iter().filter(|role| role.apart).count().max(1) as u64;
+        for (index, role) in self.roles.iter_mut().filter(|role| role.apart).enumerate() {
+            let span = &mut role.workload.span;
+            let left = device_bytes.saturating_sub(span.start_bytes);
+            let part = span.bytes.unwrap_or(left).min(left) / parts;
+            let step = if part >= 1 << 20 { 1 << 20 } else { 4096 };
+            let part = part - part % step;
+            *span = Span { start_bytes: span.start_bytes + part * index as u64, bytes: Some(part) };
+            role.apart = false;
+        }
+    }
+
     /// Whether a run of it takes the same time always.
     pub fn takes_fixed_time(&self, step: Stop) -> bool {
         matches!(self.stop(step).rule, Rule::Time)
@@ -143,4 +162,47 @@ impl Cell {
 
 fn one() -> u16 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Percent;
+
+    fn readers(count: u16, span: Span) -> Cell {
+        let role = |client| Role {
+            name: format!("client {}", client + 1),
+            client,
+            sessions: 1,
+            read_ahead_bytes: None,
+            apart: true,
+            workload: Workload { span, ..Workload::simple(32_768, 1, Percent::ALL, Percent::NONE) },
+        };
+        let roles = (0..count).map(role).collect();
+        Cell { name: "readers".to_owned(), series: "readers".to_owned(), roles, stop: None }
+    }
+
+    fn parts(mut cell: Cell, device_bytes: u64) -> Vec<(u64, u64)> {
+        cell.divide(device_bytes);
+        let once = cell.clone();
+        cell.divide(device_bytes);
+        assert_eq!(cell, once, "a divided cell stays as it is");
+        let spans = cell.roles.iter().map(|role| role.workload.span);
+        spans.map(|span| (span.start_bytes, span.bytes.expect("a part"))).collect()
+    }
+
+    #[test]
+    fn roles_that_keep_apart_share_the_span() {
+        const MIB: u64 = 1 << 20;
+        let all = readers(3, Span::default());
+        assert_eq!(parts(all, 10 * MIB), [(0, 3 * MIB), (3 * MIB, 3 * MIB), (6 * MIB, 3 * MIB)]);
+        let some = readers(2, Span { start_bytes: 4096, bytes: Some(4 * MIB) });
+        assert_eq!(parts(some, 100 * MIB), [(4096, 2 * MIB), (4096 + 2 * MIB, 2 * MIB)]);
+    }
+
+    #[test]
+    fn a_small_device_gives_small_parts() {
+        let some = readers(2, Span { start_bytes: 0, bytes: Some(1 << 30) });
+        assert_eq!(parts(some, 65_536), [(0, 32_768), (32_768, 32_768)]);
+    }
 }
