@@ -20,6 +20,9 @@ mod random;
 pub mod record;
 mod round_trip;
 mod run;
+pub mod schedule;
+pub mod statistics;
+pub mod steady;
 pub mod summary;
 #[cfg(test)]
 mod test_disk;

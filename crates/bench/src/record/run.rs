@@ -113,7 +113,8 @@ pub struct Cpu {
     pub seconds: f64,
     /// The busiest of those threads.
     pub busiest_thread_s: f64,
-    /// Of the whole machine, all programs and interrupts, if it is known.
+    /// Of the whole machine, all programs and interrupts, if it is known. Where several clients share a machine the first
+    /// of them has it, and the others `None`, so that it is counted once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_s: Option<f64>,
     /// CPUs of the machine.
@@ -127,6 +128,18 @@ pub struct ServerCpu {
     pub of: String,
     /// User and system, in seconds.
     pub seconds: f64,
+}
+
+impl CellRun {
+    /// Requests a second, all clients together.
+    pub fn iops(&self) -> f64 {
+        self.clients.iter().map(|client| client.run.iops()).sum()
+    }
+
+    /// Bytes a second, all clients together.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.clients.iter().map(|client| client.run.bytes_per_s()).sum()
+    }
 }
 
 impl Run {

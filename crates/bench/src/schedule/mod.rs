@@ -1,0 +1,201 @@
+//! What to run next.
+//!
+//! A [`Schedule`] is a machine without a clock: whoever runs a suite asks what is [`due`](Schedule::due), does it, says so,
+//! and asks again until nothing is. It looks at results only to decide whether more rounds are needed: in interleaved
+//! steps until the median of every cell is known, in rounds that have to become steady until they are. A record that
+//! was cut short is continued by telling a new schedule what it has.
+
+mod left;
+
+use std::collections::BTreeMap;
+
+use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
+use crate::random::{Random, mix};
+use crate::record::{CellRun, Ended};
+use crate::statistics::{median, median_interval};
+use crate::steady;
+
+pub use left::Left;
+
+/// Which parts of a suite are done, and which is next.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    suite: Suite,
+    seed: u64,
+    /// The preparations among the steps before this one are done.
+    prepared: usize,
+    /// Requests a second, by cell and round, of the runs that came to their end.
+    rates: BTreeMap<String, BTreeMap<u32, f64>>,
+}
+
+/// One thing to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// The number of the step in the suite, from 0.
+    pub step: usize,
+    /// The round, from 0: what [`CellRun::round`] has to be.
+    pub round: u32,
+    /// What it is.
+    pub work: Work,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// [`Step::Purge`]; then say [`Schedule::prepared`].
+    Purge,
+    /// [`Step::Fill`]; then say [`Schedule::prepared`].
+    Fill {
+        /// The length of each request.
+        block_bytes: u32,
+        /// Requests under way at once.
+        depth: u32,
+        /// How often the span is written.
+        passes: u32,
+    },
+    /// A run of a cell; then say [`Schedule::done`].
+    Measure {
+        /// Which.
+        cell: Cell,
+        /// When it ends.
+        stop: Stop,
+    },
+}
+
+/// A median of repeats is known well enough when half of its 95 % interval is at most so many percent of it, where the
+/// stop of a cell does not say another number: netperf's usual width (`-I 99,5`: 2.5 % to each side) is beyond what three
+/// or five runs of storage can give.
+pub const MEDIAN_PERCENT: f64 = 5.0;
+
+impl Schedule {
+    /// What is to be done for a suite when these runs of it are done. The same seed gives the same order.
+    ///
+    /// Runs that were interrupted are made again. Preparations are taken as done if a later cell has been run: what a
+    /// fill wrote is still there. Steadiness may not survive a pause, and rounds of before and after one are still
+    /// held against each other: if the pause mattered, they are not steady, and more follow.
+    pub fn new(suite: &Suite, done: &[CellRun], seed: u64) -> Schedule {
+        let mut schedule = Schedule { suite: suite.clone(), seed, prepared: 0, rates: BTreeMap::new() };
+        done.iter().for_each(|run| schedule.done(run));
+        let begun = |step: &Step| cells(step).iter().any(|cell| schedule.rates.contains_key(&cell.name));
+        schedule.prepared = schedule.suite.steps.iter().rposition(begun).unwrap_or(0);
+        schedule
+    }
+
+    /// What is to be done now; the same again until it is said to be done. `None` at the end.
+    pub fn due(&self) -> Option<Task> {
+        self.suite.steps.iter().enumerate().find_map(|(number, step)| {
+            let task = |round, work| Task { step: number, round, work };
+            match step {
+                Step::Purge => (number >= self.prepared).then(|| task(0, Work::Purge)),
+                Step::Fill { block_bytes, depth, passes } => {
+                    let fill = Work::Fill { block_bytes: *block_bytes, depth: *depth, passes: *passes };
+                    (number >= self.prepared).then(|| task(0, fill))
+                }
+                Step::Measure { stop, order, cells } => {
+                    let (round, cell) = self.next_cell(number, *stop, order, cells)?;
+                    let stop = cell.stop(*stop);
+                    Some(task(round, Work::Measure { cell: cell.clone(), stop }))
+                }
+            }
+        })
+    }
+
+    /// The purge or fill of this step has been carried out.
+    pub fn prepared(&mut self, step: usize) {
+        self.prepared = self.prepared.max(step + 1);
+    }
+
+    /// A cell has been run. A run that was interrupted is due again.
+    pub fn done(&mut self, run: &CellRun) {
+        if run.ended != Ended::Interrupted {
+            self.rates.entry(run.cell.clone()).or_default().insert(run.round, run.iops());
+        }
+    }
+
+    fn next_cell<'a>(
+        &self,
+        step: usize,
+        stop: Stop,
+        order: &Order,
+        cells: &'a [Cell],
+    ) -> Option<(u32, &'a Cell)> {
+        for round in 0..rounds_max(order) {
+            let missing = |cell: &&Cell| !self.has_run(cell, round);
+            let next = match order {
+                Order::Once | Order::SteadyRounds { .. } => cells.iter().find(missing),
+                Order::Interleaved { .. } => self.shuffled(step, round, cells).into_iter().find(missing),
+            };
+            if let Some(cell) = next {
+                return Some((round, cell));
+            }
+            if self.is_enough(stop, order, cells, round + 1) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether so many whole rounds are all that is needed.
+    fn is_enough(&self, stop: Stop, order: &Order, cells: &[Cell], rounds: u32) -> bool {
+        match order {
+            _ if cells.is_empty() => true,
+            Order::Once => true,
+            Order::Interleaved { repeats_min, .. } => {
+                rounds >= *repeats_min && cells.iter().all(|cell| self.median_is_known(cell, stop, rounds))
+            }
+            Order::SteadyRounds { tracked, .. } => {
+                steady::window(&self.rates_of(tracked, rounds)).is_some_and(|window| window.is_steady())
+            }
+        }
+    }
+
+    fn median_is_known(&self, cell: &Cell, stop: Stop, rounds: u32) -> bool {
+        let rates = self.rates_of(&cell.name, rounds);
+        let percent = median_interval(&rates).map(|interval| interval.half_percent_of(median(&rates)));
+        percent.is_some_and(|percent| percent <= percent_wanted(cell, stop))
+    }
+
+    fn has_run(&self, cell: &Cell, round: u32) -> bool {
+        self.rates.get(&cell.name).is_some_and(|rounds| rounds.contains_key(&round))
+    }
+
+    fn rates_of(&self, cell: &str, rounds: u32) -> Vec<f64> {
+        self.rates.get(cell).map_or(Vec::new(), |all| all.range(..rounds).map(|(_, rate)| *rate).collect())
+    }
+
+    /// The cells in an order of this round's own (Fisher and Yates).
+    fn shuffled<'a>(&self, step: usize, round: u32, cells: &'a [Cell]) -> Vec<&'a Cell> {
+        let mut random = Random::new(mix(self.seed ^ mix(step as u64 + 1)) ^ u64::from(round));
+        let mut cells: Vec<&Cell> = cells.iter().collect();
+        for last in (1..cells.len()).rev() {
+            cells.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        cells
+    }
+}
+
+/// How well the median of a cell's runs has to be known: half of its interval in percent.
+pub(crate) fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
+    match cell.stop(stop).rule {
+        Rule::Confidence { percent } => percent,
+        Rule::Time | Rule::Bytes { .. } | Rule::Requests { .. } => MEDIAN_PERCENT,
+    }
+}
+
+fn rounds_max(order: &Order) -> u32 {
+    match order {
+        Order::Once => 1,
+        Order::Interleaved { repeats_min, repeats_max } => (*repeats_max).max(*repeats_min),
+        Order::SteadyRounds { rounds_max, .. } => *rounds_max,
+    }
+}
+
+fn cells(step: &Step) -> &[Cell] {
+    match step {
+        Step::Measure { cells, .. } => cells,
+        Step::Purge | Step::Fill { .. } => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests;
