@@ -2,6 +2,7 @@
 //! them. Reports, tables and the terminal show these values and compute none of their own.
 
 use crate::plan::Cell;
+use crate::statistics::Interval;
 
 /// What a cell came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,15 +43,15 @@ pub struct CellSummary {
     pub flags: Vec<Flag>,
 }
 
-/// A median over runs, and the 95 % interval it lies in.
+/// A median over runs, and how sure it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The lower end.
-    pub low: f64,
-    /// The upper end.
-    pub high: f64,
+    /// The 95 % interval that it lies in: of several runs by how they differ ([`crate::statistics::median_interval`]), of
+    /// a single one by how its samples do ([`crate::statistics::series_mean`]), which cannot tell how another run would
+    /// differ. `None` where there was too little to tell.
+    pub interval: Option<Interval>,
 }
 
 /// Latencies in microseconds.
