@@ -133,6 +133,13 @@ impl Suite {
     }
 }
 
+impl Role {
+    /// A client with one session that does this, straight to the storage.
+    pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
+        Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
+    }
+}
+
 impl Cell {
     /// When a run of it ends, in a step with this stop.
     pub fn stop(&self, step: Stop) -> Stop {

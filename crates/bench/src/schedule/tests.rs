@@ -6,8 +6,8 @@ use crate::record::{ClientRun, Cpu, Flow, Run};
 
 fn cell(name: &str) -> Cell {
     let workload = Workload::simple(4096, 1, Percent::ALL, Percent::NONE);
-    let role = Role { name: "client".to_owned(), client: 0, sessions: 1, read_ahead_bytes: None, workload };
-    Cell { name: name.to_owned(), series: "read".to_owned(), roles: vec![role], stop: None }
+    let roles = vec![Role::new("client", 0, workload)];
+    Cell { name: name.to_owned(), series: "read".to_owned(), roles, stop: None }
 }
 
 fn suite(steps: Vec<Step>) -> Suite {
