@@ -1,19 +1,19 @@
 //! Workloads over any block device, and what they measured.
 //!
-//! A [`Workload`] says what to ask of a device: how large, how many at once, how much of it reading, how much of
-//! it at random places. [`run`] keeps that many requests under way for its duration and gives a [`Measurement`]:
-//! rates, the latency of every request, and whether the data was right. The device may be memory, a file, or a
-//! LUN at the other end of a network; this crate cannot tell, and opens nothing itself. It has no clock of its
-//! own either: time is the reactor's, and CPU time is handed in by whoever can ask for it.
+//! A [`plan::Workload`] says what to ask of a device: how large, how many at once or so many a second, how much of it
+//! reading, at which places. [`run()`] puts it on a device and gives a [`record::Run`]: how many requests ended, how long
+//! each took, how that went over time, and whether the data was right. The device may be memory, a file, or a LUN at the
+//! other end of a network; this crate cannot tell, and opens nothing itself. It has no clock of its own either: time is
+//! the reactor's.
 //!
-//! Reading order: [`Workload`] (what), [`pattern`] (which bytes), [`run`] (the loop), [`Measurement`] (how it
-//! went); [`round_trip`] for data that must come back without being timed.
+//! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went),
+//! [`summary`] (what it says); [`round_trip`] for data that must come back without being timed.
 
+mod access;
 mod failure;
 mod generations;
-mod measurement;
+mod latency;
 pub mod pattern;
-mod picker;
 pub mod plan;
 pub mod published;
 mod random;
@@ -26,10 +26,8 @@ pub mod steady;
 pub mod summary;
 #[cfg(test)]
 mod test_disk;
-mod workload;
 
+pub use access::WorkloadError;
 pub use failure::Failure;
-pub use measurement::{Latency, Measurement};
 pub use round_trip::{RoundTrip, read_back, round_trip};
-pub use run::run;
-pub use workload::{Percent, Workload, WorkloadError};
+pub use run::{FAILURES_MAX, Go, Orders, run};

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Measurement, Percent, Workload};
+use bench::plan::{Data, Percent, Span, Workload};
+use bench::record::Run;
+use bench::{Go, Orders};
 use block::BlockDevice;
 use host::{Epoll, EpollOptions, cputime};
 use initiator::{RemoteTarget, Statistics, Url};
@@ -114,15 +116,12 @@ impl BenchArguments {
         }
         let share = |percent| Percent::new(percent).ok_or_else(|| Failure::refused("a share is 0 to 100"));
         let block_bytes = u32::try_from(self.block.0);
+        let block_bytes = block_bytes.map_err(|_| Failure::refused("a request is shorter than 4 GiB"))?;
         Ok(Workload {
-            block_bytes: block_bytes.map_err(|_| Failure::refused("a request is shorter than 4 GiB"))?,
-            depth: self.depth,
-            read: share(self.read)?,
-            random: share(self.random)?,
-            span_bytes: self.span.map(|span| span.0),
-            duration: Duration::from_secs_f64(self.seconds),
+            span: Span { start_bytes: 0, bytes: self.span.map(|span| span.0) },
+            data: if self.verify { Data::Stamped } else { Data::Random },
             seed: self.seed,
-            verify: self.verify,
+            ..Workload::simple(block_bytes, self.depth, share(self.read)?, share(self.random)?)
         })
     }
 }
@@ -139,8 +138,9 @@ async fn measure(
     let devices: Vec<_> = attached.iter().map(|attached| Arc::clone(&attached.device)).collect();
     let sessions_before = told(&attached).await;
     let before = cputime::process();
-    let measured = bench::run(&devices, workload).await.map_err(Failure::refused)?;
-    let measured = measured.with_cpu(cputime::process() - before);
+    let orders = Orders::for_time(Duration::from_secs_f64(args.seconds));
+    let run = bench::run(&devices, workload, &orders, &mut |_| Go::On).await.map_err(Failure::refused)?;
+    let measured = Measurement::of(&run).with_cpu(cputime::process() - before);
     let sessions = since(&sessions_before, &told(&attached).await);
     let failed = measured.first_failure.is_some();
     let geometry = devices.first().map(|device| device.geometry());
@@ -209,6 +209,61 @@ fn congestion(url: &Url) -> String {
 pub(crate) fn system_congestion() -> String {
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// What a run came to, in the numbers that people read.
+#[derive(Debug, Serialize)]
+pub(crate) struct Measurement {
+    /// Requests that ended well, per second.
+    pub(crate) iops: f64,
+    /// Data they moved, in 10^6 bytes per second.
+    pub(crate) mb_per_s: f64,
+    /// How long they took.
+    pub(crate) latency_us: Latency,
+    /// CPU time of this side per request that ended well, in microseconds.
+    client_cpu_us_per_io: Option<f64>,
+    pub(crate) ios: u64,
+    reads: u64,
+    errors: u64,
+    mismatches: u64,
+    pub(crate) first_failure: Option<String>,
+    seconds: f64,
+}
+
+/// How long requests took, in microseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    p999: f64,
+    mean: f64,
+    max: f64,
+}
+
+impl Measurement {
+    pub(crate) fn of(run: &Run) -> Measurement {
+        let latency = run.reads.service.merged(&run.writes.service);
+        let us = |share| latency.quantile_ns(share) as f64 / 1e3;
+        let mean = latency.mean_ns() / 1e3;
+        Measurement {
+            iops: run.iops(),
+            mb_per_s: run.bytes_per_s() / 1e6,
+            latency_us: Latency { p50: us(0.5), p99: us(0.99), p999: us(0.999), mean, max: us(1.0) },
+            client_cpu_us_per_io: None,
+            ios: run.ios(),
+            reads: run.reads.ios,
+            errors: run.errors,
+            mismatches: run.mismatches,
+            first_failure: run.first_failure.clone(),
+            seconds: run.seconds,
+        }
+    }
+
+    /// The same with the CPU time that this side spent on the run.
+    fn with_cpu(mut self, spent: Duration) -> Measurement {
+        self.client_cpu_us_per_io = (self.ios > 0).then(|| spent.as_secs_f64() * 1e6 / self.ios as f64);
+        self
+    }
 }
 
 /// What is printed. The names and units of the JSON are promised.

@@ -7,7 +7,7 @@ use super::Percent;
 /// Requests of one or several kinds, so many at once or so many a second.
 ///
 /// The rules are Iometer's, since most of the published tests were made with it (`IOTargetDisk::Seek`,
-/// `Grunt::Do_IOs`): for each request a line of [`Workload::accesses`] is drawn by its share; it goes to a random place
+/// `Grunt::Do_IOs`): for each burst a line of [`Workload::accesses`] is drawn by its share; each request goes to a random place
 /// with the chance [`Access::random`], and otherwise follows the last request, whatever that was; its start is rounded
 /// up to [`Access::align`]; if it would pass the end of the span it goes to the start of it; and it reads with the
 /// chance [`Access::read`].
@@ -52,10 +52,10 @@ pub struct Access {
     /// Where they may start.
     #[serde(default)]
     pub align: Align,
-    /// Requests made without a pause, before [`Access::delay_ms`]; 1 or more.
+    /// Requests made without a pause, and of this line; 1 or more.
     #[serde(default = "one")]
     pub burst: u32,
-    /// The pause after each burst, in milliseconds.
+    /// The pause before each burst, in milliseconds; what is under way goes on meanwhile.
     #[serde(default)]
     pub delay_ms: u32,
 }
@@ -80,12 +80,13 @@ pub enum Pace {
     /// When one has ended (closed loop): what slows one request down keeps others from being made.
     #[default]
     Closed,
-    /// So many a second, at equal distances, whatever the device does (open loop).
+    /// So many a second in all sessions together, at equal distances, whatever the device does (open loop).
     Constant {
         /// Requests a second.
         per_second: f64,
     },
-    /// So many a second on average, independent of each other: exponentially distributed distances (open loop).
+    /// So many a second in all sessions together on average, independent of each other: exponentially distributed
+    /// distances (open loop).
     Poisson {
         /// Requests a second.
         per_second: f64,

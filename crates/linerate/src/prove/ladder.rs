@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Measurement, Percent, Workload};
+use bench::plan::{Percent, Span, Workload};
+use bench::{Go, Orders};
 use block::BlockDevice;
 use host::cputime;
 use initiator::Url;
 
 use super::server;
-use crate::bench_command::Attached;
+use crate::bench_command::{Attached, Measurement};
 use crate::failure::Failure;
 use crate::figures::{bar, grouped, significant};
 use crate::output::say;
@@ -54,7 +55,7 @@ pub(super) async fn climb(url: &Url, time: Duration) -> Result<bool, Failure> {
     attached.detach().await;
     say(&costs(&rungs));
     let failures = rungs.iter().flat_map(|rung| [&rung.read, &rung.write]);
-    let failures: Vec<_> = failures.filter_map(|cell| cell.measured.first_failure).collect();
+    let failures: Vec<_> = failures.filter_map(|cell| cell.measured.first_failure.as_ref()).collect();
     failures.iter().for_each(|failure| say(&format!("  ✗ a request failed: {failure}\n")));
     Ok(failures.is_empty())
 }
@@ -65,19 +66,17 @@ async fn measure(
     read: u8,
     duration: Duration,
 ) -> Result<Cell, Failure> {
-    let share = |percent| Percent::new(percent).expect("0 and 100 are shares");
+    let read = Percent::new(read).expect("0 and 100 are shares");
+    let depth = DEPTH.min(UNDER_WAY_BYTES_MAX / block_bytes);
     let workload = Workload {
-        block_bytes,
-        depth: DEPTH.min(UNDER_WAY_BYTES_MAX / block_bytes),
-        read: share(read),
-        random: share(100),
-        span_bytes: Some(server::VOLUME_BYTES),
-        duration,
+        span: Span { start_bytes: 0, bytes: Some(server::VOLUME_BYTES) },
         seed: u64::from(block_bytes),
-        verify: false,
+        ..Workload::simple(block_bytes, depth, read, Percent::ALL)
     };
     let (all, own) = (cputime::process(), cputime::thread());
-    let measured = bench::run(std::slice::from_ref(device), &workload).await.map_err(Failure::failed)?;
+    let (device, orders) = (std::slice::from_ref(device), Orders::for_time(duration));
+    let run = bench::run(device, &workload, &orders, &mut |_| Go::On).await.map_err(Failure::failed)?;
+    let measured = Measurement::of(&run);
     let (all, own) = (cputime::process() - all, cputime::thread() - own);
     let per_request = |time: Duration| time.as_secs_f64() * 1e6 / measured.ios.max(1) as f64;
     let (initiator_us, target_us) = (per_request(own), per_request(all.saturating_sub(own)));

@@ -8,7 +8,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bench::{Measurement, Percent, Workload};
+use bench::plan::{Data, Percent, Span, Workload};
+use bench::record::Run;
+use bench::{Go, Orders};
 use block::BlockDevice;
 
 use super::open;
@@ -17,7 +19,7 @@ use crate::remote::in_a_world;
 /// A load on a thread of its own.
 pub(super) struct Load {
     thread: JoinHandle<()>,
-    outcome: Receiver<Measurement>,
+    outcome: Receiver<Run>,
     duration: Duration,
 }
 
@@ -36,7 +38,9 @@ impl Load {
                 let target = Arc::clone(lun.target());
                 ready.send(()).expect("who began it waits");
                 let device: Arc<dyn BlockDevice> = lun;
-                let measured = bench::run(&[device], &workload(duration)).await.expect("it fits the disk");
+                let orders = Orders::for_time(duration);
+                let measured = bench::run(&[device], &workload(), &orders, &mut |_| Go::On).await;
+                let measured = measured.expect("it fits the disk");
                 target.close().await;
                 let _ = report.send(measured); // unless the scene has failed meanwhile
             });
@@ -46,14 +50,14 @@ impl Load {
     }
 
     /// Its end, at which nothing may have been lost, stale or refused.
-    pub(super) fn end(self) -> Measurement {
+    pub(super) fn end(self) -> Run {
         let measured = self.whatever_end();
         assert_eq!(measured.first_failure, None, "{measured:?}");
         measured
     }
 
     /// Its end, whatever happened; but it must come.
-    pub(super) fn whatever_end(self) -> Measurement {
+    pub(super) fn whatever_end(self) -> Run {
         let outcome = self.outcome.recv_timeout(self.duration + PATIENCE);
         let measured = outcome.expect("an end of the load");
         self.thread.join().expect("without a panic");
@@ -61,15 +65,11 @@ impl Load {
     }
 }
 
-fn workload(duration: Duration) -> Workload {
+fn workload() -> Workload {
+    let percent = |percent| Percent::new(percent).expect("a percentage");
     Workload {
-        block_bytes: 8192,
-        depth: 32,
-        read: Percent::new(40).expect("a percentage"),
-        random: Percent::new(90).expect("a percentage"),
-        span_bytes: Some(4 << 20),
-        duration,
-        seed: 1,
-        verify: true,
+        span: Span { start_bytes: 0, bytes: Some(4 << 20) },
+        data: Data::Stamped,
+        ..Workload::simple(8192, 32, percent(40), percent(90))
     }
 }

@@ -1,0 +1,448 @@
+//! A workload cut to a device, and why it may not fit.
+
+use std::fmt;
+use std::time::Duration;
+
+use block::Geometry;
+
+use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
+
+/// Why a workload cannot be run on a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WorkloadError {
+    /// There is no device to run it on.
+    NoDevice,
+    /// No kind of request is named.
+    NoAccess,
+    /// The shares of the kinds of requests do not make 100 %.
+    Shares {
+        /// What they make.
+        percent: u32,
+    },
+    /// No request would ever be under way.
+    NoDepth,
+    /// More requests at once than anything takes.
+    TooDeep {
+        /// What was asked for.
+        depth: u32,
+    },
+    /// What is under way at once would take too much memory.
+    TooMuchMemory {
+        /// How much, in bytes.
+        bytes: u64,
+    },
+    /// The requests are not whole blocks of the device.
+    PartialBlocks {
+        /// The length of a request, in bytes.
+        block_bytes: u32,
+        /// The length of the device's logical block, in bytes.
+        logical_block_bytes: u32,
+    },
+    /// Requests or the span are to start where no block of the device does.
+    Misaligned {
+        /// The alignment or the start, in bytes.
+        bytes: u64,
+        /// The length of the device's logical block, in bytes.
+        logical_block_bytes: u32,
+    },
+    /// Not even one request fits into the span.
+    SpanTooSmall {
+        /// Bytes that are there.
+        span_bytes: u64,
+    },
+    /// The span reaches beyond the end of the device.
+    SpanTooLarge {
+        /// Bytes that the device has.
+        device_bytes: u64,
+    },
+    /// The parameter of a distribution is out of its range.
+    Distribution,
+    /// An open loop asks for no requests, or for more than can be told apart.
+    Rate {
+        /// Requests a second.
+        per_second: f64,
+    },
+    /// An open loop says when a request is made, and so do pauses and draining.
+    PacedTwice,
+    /// Draining after no requests at all asks for nothing.
+    NoDrain,
+    /// Every request under way needs a place of its own when data is verified.
+    TooFewPlaces {
+        /// Places in the span.
+        places: u64,
+        /// Places that are needed.
+        needed: u64,
+    },
+    /// What was written where would take too much memory to remember.
+    TooManyPlaces {
+        /// Places in the span.
+        places: u64,
+    },
+    /// Writes were asked for, and the device takes none.
+    ReadOnly,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkloadError::NoDevice => write!(f, "there is no device to run a workload on"),
+            WorkloadError::NoAccess => write!(f, "the workload asks for nothing; name a kind of requests"),
+            WorkloadError::Shares { percent } => {
+                write!(f, "the shares of the kinds of requests make {percent} %; they must make 100 %")
+            }
+            WorkloadError::NoDepth => write!(f, "a depth of 0 asks for nothing; give 1 or more"),
+            WorkloadError::TooDeep { depth } => {
+                write!(f, "a depth of {depth} is more than anything takes; give {DEPTH_MAX} or less")
+            }
+            WorkloadError::TooMuchMemory { bytes } => write!(
+                f,
+                "{bytes} bytes would be under way at once; give less depth or shorter requests, for at most \
+                 {UNDER_WAY_BYTES_MAX}"
+            ),
+            WorkloadError::PartialBlocks { block_bytes, logical_block_bytes } => write!(
+                f,
+                "requests of {block_bytes} bytes are not whole blocks of the device; give a multiple of \
+                 {logical_block_bytes}"
+            ),
+            WorkloadError::Misaligned { bytes, logical_block_bytes } => write!(
+                f,
+                "no block of the device starts at multiples of {bytes} bytes; give a multiple of \
+                 {logical_block_bytes}"
+            ),
+            WorkloadError::SpanTooSmall { span_bytes } => {
+                write!(f, "no request fits into a span of {span_bytes} bytes")
+            }
+            WorkloadError::SpanTooLarge { device_bytes } => {
+                write!(f, "the span reaches beyond the end of the device, which has {device_bytes} bytes")
+            }
+            WorkloadError::Distribution => write!(
+                f,
+                "the distribution is out of its range: zipf takes a theta above 0 and up to 10, pareto an h between 0 and \
+                 1, and a hot part of the span is not empty"
+            ),
+            WorkloadError::Rate { per_second } => {
+                write!(f, "{per_second} requests a second cannot be made; give more than 0, up to 10^9")
+            }
+            WorkloadError::PacedTwice => {
+                write!(f, "a rate goes neither with pauses between bursts nor with draining")
+            }
+            WorkloadError::NoDrain => write!(f, "draining after 0 requests asks for nothing; give 1 or more"),
+            WorkloadError::TooFewPlaces { places, needed } => write!(
+                f,
+                "the span has {places} places and verifying needs {needed}; give a larger span or less depth"
+            ),
+            WorkloadError::TooManyPlaces { places } => write!(
+                f,
+                "the span has {places} places and verifying can remember {PLACES_VERIFIED_MAX}; give a smaller \
+                 span or larger requests"
+            ),
+            WorkloadError::ReadOnly => write!(f, "the device is read-only"),
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+/// More is a mistake in a file, and would take the memory for as many tasks.
+const DEPTH_MAX: u32 = 65_536;
+/// As much as a large machine may miss.
+const UNDER_WAY_BYTES_MAX: u64 = 16 << 30;
+/// What verifying can remember at most: four bytes each, 256 MiB. Enough for 256 GiB in requests of 4 KiB.
+const PLACES_VERIFIED_MAX: u64 = 1 << 26;
+/// Nanoseconds are what times are counted in.
+const PER_SECOND_MAX: f64 = 1e9;
+/// Above, all requests go to the first place.
+const THETA_MAX: f64 = 10.0;
+
+/// The part of a device that a workload uses, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Layout {
+    /// Where the span starts on the device.
+    pub(crate) start_bytes: u64,
+    /// How long it is: whole blocks.
+    pub(crate) span_bytes: u64,
+    /// The device's logical block.
+    pub(crate) block_bytes: u32,
+    /// The longest request.
+    pub(crate) longest_bytes: u64,
+    pub(crate) distribution: Distribution,
+    /// Those that are ever drawn.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// One kind of requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    /// Drawn if a number below 100 is below this and not below that of the line before it.
+    below: u32,
+    pub(crate) bytes: u64,
+    pub(crate) align: u64,
+    pub(crate) read: Percent,
+    pub(crate) random: Percent,
+    pub(crate) burst: u32,
+    pub(crate) pause: Duration,
+}
+
+impl Layout {
+    /// Cuts a workload to a device of this shape, which `sessions` use at the same time.
+    pub(crate) fn new(
+        workload: &Workload,
+        geometry: Geometry,
+        sessions: usize,
+    ) -> Result<Layout, WorkloadError> {
+        check_depth(workload, sessions)?;
+        check_pace(workload)?;
+        check_distribution(workload.distribution)?;
+        let lines = lines(workload, geometry)?;
+        let span_bytes = span_bytes(workload.span, geometry)?;
+        let longest_bytes = lines.iter().map(|line| line.bytes).max().unwrap_or(0);
+        if longest_bytes > span_bytes {
+            return Err(WorkloadError::SpanTooSmall { span_bytes });
+        }
+        let layout = Layout {
+            start_bytes: workload.span.start_bytes,
+            span_bytes,
+            block_bytes: geometry.block_size.bytes(),
+            longest_bytes,
+            distribution: workload.distribution,
+            lines,
+        };
+        if workload.data == Data::Stamped {
+            layout.check_verifiable(u64::from(workload.depth).saturating_mul(sessions as u64))?;
+        }
+        Ok(layout)
+    }
+
+    /// The line of a number below 100.
+    pub(crate) fn line(&self, number: u64) -> Line {
+        let drawn = self.lines.iter().find(|line| number < u64::from(line.below));
+        *drawn.unwrap_or(&self.lines[0]) // the last line's bound is 100
+    }
+
+    /// All requests start and end at multiples of this, in bytes from the start of the span.
+    pub(crate) fn granule_bytes(&self) -> u64 {
+        self.lines.iter().fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
+    }
+
+    /// Whether anything but the end of a request decides when the next is made.
+    pub(crate) fn pauses(&self) -> bool {
+        self.lines.iter().any(|line| !line.pause.is_zero())
+    }
+
+    fn check_verifiable(&self, under_way: u64) -> Result<(), WorkloadError> {
+        let (places, granules) =
+            (self.span_bytes / self.longest_bytes, self.span_bytes / self.granule_bytes());
+        // Each of the others is in the way of less than two lengths of starts: there is always one that is free.
+        let needed = under_way.saturating_mul(2);
+        if places < needed {
+            Err(WorkloadError::TooFewPlaces { places, needed })
+        } else if granules > PLACES_VERIFIED_MAX {
+            Err(WorkloadError::TooManyPlaces { places: granules })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn check_depth(workload: &Workload, sessions: usize) -> Result<(), WorkloadError> {
+    let at_once = u64::from(workload.depth).saturating_mul(sessions as u64);
+    let bytes = at_once.saturating_mul(u64::from(workload.block_bytes_max()));
+    match workload.depth {
+        0 => Err(WorkloadError::NoDepth),
+        depth if depth > DEPTH_MAX => Err(WorkloadError::TooDeep { depth }),
+        _ if bytes > UNDER_WAY_BYTES_MAX => Err(WorkloadError::TooMuchMemory { bytes }),
+        _ => Ok(()),
+    }
+}
+
+fn check_pace(workload: &Workload) -> Result<(), WorkloadError> {
+    if workload.drain_after == Some(0) {
+        return Err(WorkloadError::NoDrain);
+    }
+    match workload.pace {
+        Pace::Closed => Ok(()),
+        Pace::Constant { per_second } | Pace::Poisson { per_second } => {
+            let pauses = workload.accesses.iter().any(|access| access.delay_ms > 0);
+            if pauses || workload.drain_after.is_some() {
+                return Err(WorkloadError::PacedTwice);
+            }
+            let possible = per_second > 0.0 && per_second <= PER_SECOND_MAX;
+            if possible { Ok(()) } else { Err(WorkloadError::Rate { per_second }) }
+        }
+    }
+}
+
+fn check_distribution(distribution: Distribution) -> Result<(), WorkloadError> {
+    let fits = match distribution {
+        Distribution::Uniform => true,
+        Distribution::Zipf { theta } => theta > 0.0 && theta <= THETA_MAX,
+        Distribution::Pareto { h } => h > 0.0 && h < 1.0,
+        Distribution::Hot { span, .. } => span > Percent::NONE,
+    };
+    if fits { Ok(()) } else { Err(WorkloadError::Distribution) }
+}
+
+fn lines(workload: &Workload, geometry: Geometry) -> Result<Vec<Line>, WorkloadError> {
+    let percent: u32 = workload.accesses.iter().map(|access| u32::from(access.share.get())).sum();
+    match (workload.accesses.is_empty(), percent) {
+        (true, _) => return Err(WorkloadError::NoAccess),
+        (false, 100) => {}
+        (false, percent) => return Err(WorkloadError::Shares { percent }),
+    }
+    let mut below = 0;
+    let drawn = workload.accesses.iter().filter(|access| access.share > Percent::NONE);
+    let line = |access: &Access| {
+        below += u32::from(access.share.get());
+        Ok(Line {
+            below,
+            bytes: whole_blocks(access.block_bytes, geometry)?,
+            align: align(access, geometry)?,
+            read: access.read,
+            random: access.random,
+            burst: access.burst.max(1),
+            pause: Duration::from_millis(u64::from(access.delay_ms)),
+        })
+    };
+    drawn.map(line).collect()
+}
+
+fn whole_blocks(block_bytes: u32, geometry: Geometry) -> Result<u64, WorkloadError> {
+    let logical_block_bytes = geometry.block_size.bytes();
+    let whole = block_bytes > 0 && block_bytes.is_multiple_of(logical_block_bytes);
+    if whole {
+        Ok(u64::from(block_bytes))
+    } else {
+        Err(WorkloadError::PartialBlocks { block_bytes, logical_block_bytes })
+    }
+}
+
+fn align(access: &Access, geometry: Geometry) -> Result<u64, WorkloadError> {
+    match access.align {
+        Align::Natural => Ok(u64::from(access.block_bytes)),
+        Align::Block => Ok(u64::from(geometry.block_size.bytes())),
+        Align::Bytes(0) => Err(misaligned(0, geometry)),
+        Align::Bytes(bytes) => aligned(u64::from(bytes), geometry),
+    }
+}
+
+fn aligned(bytes: u64, geometry: Geometry) -> Result<u64, WorkloadError> {
+    let fits = bytes.is_multiple_of(u64::from(geometry.block_size.bytes()));
+    if fits { Ok(bytes) } else { Err(misaligned(bytes, geometry)) }
+}
+
+fn misaligned(bytes: u64, geometry: Geometry) -> WorkloadError {
+    WorkloadError::Misaligned { bytes, logical_block_bytes: geometry.block_size.bytes() }
+}
+
+/// How long the span is, in whole blocks.
+fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
+    let device_bytes = geometry.bytes();
+    let start = aligned(span.start_bytes, geometry)?;
+    let left = device_bytes.checked_sub(start).ok_or(WorkloadError::SpanTooLarge { device_bytes })?;
+    let bytes = span.bytes.unwrap_or(left);
+    if bytes > left {
+        return Err(WorkloadError::SpanTooLarge { device_bytes });
+    }
+    Ok(bytes - bytes % u64::from(geometry.block_size.bytes()))
+}
+
+/// The greatest common divisor.
+fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::{BlockSize, Blocks};
+
+    fn device_of(bytes: u64) -> Geometry {
+        Geometry { block_size: BlockSize::B512, blocks: Blocks(bytes / 512), physical_exponent: 3 }
+    }
+
+    fn reads_of(block_bytes: u32) -> Workload {
+        Workload::simple(block_bytes, 4, Percent::ALL, Percent::ALL)
+    }
+
+    fn refusal(workload: &Workload) -> WorkloadError {
+        Layout::new(workload, device_of(1 << 20), 1).expect_err("it does not fit")
+    }
+
+    #[test]
+    fn requests_must_be_whole_blocks() {
+        let error = WorkloadError::PartialBlocks { block_bytes: 1000, logical_block_bytes: 512 };
+        assert_eq!(refusal(&reads_of(1000)), error);
+        assert!(matches!(refusal(&reads_of(0)), WorkloadError::PartialBlocks { .. }));
+    }
+
+    #[test]
+    fn shares_must_make_a_whole() {
+        let mut half = reads_of(4096);
+        half.accesses[0].share = Percent::new(50).expect("a share");
+        assert_eq!(refusal(&half), WorkloadError::Shares { percent: 50 });
+        half.accesses.clear();
+        assert_eq!(refusal(&half), WorkloadError::NoAccess);
+    }
+
+    #[test]
+    fn a_span_must_lie_on_the_device_and_hold_a_request() {
+        let at = |start_bytes, bytes| Workload { span: Span { start_bytes, bytes }, ..reads_of(4096) };
+        let beyond = WorkloadError::SpanTooLarge { device_bytes: 1 << 20 };
+        assert_eq!(refusal(&at(0, Some(2 << 20))), beyond);
+        assert_eq!(refusal(&at(4096, Some(1 << 20))), beyond);
+        assert_eq!(refusal(&at(u64::MAX - 511, None)), beyond);
+        assert_eq!(refusal(&at(0, Some(4095))), WorkloadError::SpanTooSmall { span_bytes: 3584 });
+        let odd = WorkloadError::Misaligned { bytes: 100, logical_block_bytes: 512 };
+        assert_eq!(refusal(&at(100, None)), odd);
+    }
+
+    #[test]
+    fn verified_requests_need_room_beside_each_other() {
+        let verified = Workload { data: Data::Stamped, depth: 200, ..reads_of(4096) };
+        assert_eq!(refusal(&verified), WorkloadError::TooFewPlaces { places: 256, needed: 400 });
+    }
+
+    #[test]
+    fn a_hostile_file_takes_no_memory() {
+        let deep = Workload { depth: u32::MAX, ..reads_of(512) };
+        assert_eq!(refusal(&deep), WorkloadError::TooDeep { depth: u32::MAX });
+        let long = Workload { depth: 65_536, ..reads_of(1 << 31) };
+        assert_eq!(refusal(&long), WorkloadError::TooMuchMemory { bytes: 1 << 47 });
+    }
+
+    #[test]
+    fn a_rate_must_be_one_that_can_be_made() {
+        for per_second in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let paced = Workload { pace: Pace::Constant { per_second }, ..reads_of(4096) };
+            assert!(matches!(refusal(&paced), WorkloadError::Rate { .. }), "{per_second}");
+        }
+        let pace = Pace::Poisson { per_second: 10.0 };
+        let twice = Workload { pace, drain_after: Some(10), ..reads_of(4096) };
+        assert_eq!(refusal(&twice), WorkloadError::PacedTwice);
+    }
+
+    #[test]
+    fn distributions_out_of_range_are_refused() {
+        let wrong = [
+            Distribution::Zipf { theta: 0.0 },
+            Distribution::Zipf { theta: f64::NAN },
+            Distribution::Pareto { h: 1.0 },
+            Distribution::Hot { requests: Percent::ALL, span: Percent::NONE },
+        ];
+        for distribution in wrong {
+            let workload = Workload { distribution, ..reads_of(4096) };
+            assert_eq!(refusal(&workload), WorkloadError::Distribution, "{distribution:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_several_lengths_meet_at_their_common_divisor() {
+        let mut mixed = reads_of(12_288);
+        mixed.accesses[0].share = Percent::new(50).expect("a share");
+        let other = Access { block_bytes: 8192, ..mixed.accesses[0].clone() };
+        mixed.accesses.push(other);
+        let layout = Layout::new(&mixed, device_of(1 << 20), 1).expect("it fits");
+        assert_eq!(layout.granule_bytes(), 4096);
+        assert_eq!([0, 49, 50, 99].map(|number| layout.line(number).bytes), [12_288, 12_288, 8192, 8192]);
+    }
+}

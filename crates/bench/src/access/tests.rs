@@ -1,0 +1,175 @@
+//! That requests come as Iometer's rules say: offsets, mix and wrap.
+
+use block::{BlockSize, Blocks, Geometry};
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::{Access, Align, Span, Workload};
+
+const DEVICE_BYTES: u64 = 1 << 22;
+
+fn layout(workload: &Workload) -> Layout {
+    let blocks = Blocks(DEVICE_BYTES / 512);
+    let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 };
+    Layout::new(workload, geometry, 1).expect("it fits")
+}
+
+fn stream(workload: &Workload, index: usize) -> AccessStream {
+    AccessStream::new(&layout(workload), workload.seed, index, 4)
+}
+
+fn percent(percent: u8) -> Percent {
+    Percent::new(percent).expect("a share")
+}
+
+fn one(read: u8, random: u8) -> Workload {
+    Workload::simple(4096, 4, percent(read), percent(random))
+}
+
+#[test]
+fn sequential_requests_follow_each_other_and_start_again_at_the_end() {
+    let mut stream = stream(&one(100, 0), 0);
+    let places = DEVICE_BYTES / 4096;
+    assert!((0..2 * places + 1).all(|i| stream.next().offset == i % places * 4096));
+}
+
+#[test]
+fn a_last_request_that_does_not_fit_goes_to_the_start() {
+    let mut workload = one(100, 0);
+    workload.span = Span { start_bytes: 8192, bytes: Some(10_000) };
+    let mut stream = stream(&workload, 0);
+    assert_eq!([0, 1, 2, 3].map(|_| stream.next().offset), [0, 4096, 0, 4096]);
+    assert_eq!(layout(&workload).extent(&stream.next()), Extent::new(16, 8));
+}
+
+#[test]
+fn sequential_sessions_start_spread_over_the_span() {
+    let starts = [0, 1, 2, 3].map(|index| stream(&one(100, 0), index).next().offset);
+    assert_eq!(starts, [0, 1, 2, 3].map(|quarter| quarter * DEVICE_BYTES / 4));
+}
+
+#[test]
+fn a_sequential_request_follows_a_random_one_too() {
+    let mut stream = stream(&one(100, 40), 0);
+    let asks: Vec<Ask> = (0..20_000).map(|_| stream.next()).collect();
+    let followed = asks.windows(2).filter(|two| two[1].offset == (two[0].offset + 4096) % DEVICE_BYTES);
+    let followed = followed.count() as f64 / 20_000.0;
+    assert!((0.58..0.62).contains(&followed), "{followed}");
+}
+
+#[test]
+fn a_burst_is_of_one_line_and_has_its_pause_before_it() {
+    let mut workload = one(100, 100);
+    workload.accesses[0] =
+        Access { share: percent(50), burst: 3, delay_ms: 7, ..workload.accesses[0].clone() };
+    let long = Access { block_bytes: 8192, burst: 2, delay_ms: 9, ..workload.accesses[0].clone() };
+    workload.accesses.push(long);
+    let mut stream = stream(&workload, 0);
+    for _ in 0..1000 {
+        let first = stream.next();
+        let (length, pause) = if first.bytes == 4096 { (3, 7) } else { (2, 9) };
+        assert_eq!(first.pause, Duration::from_millis(pause));
+        let rest = (1..length).map(|_| stream.next());
+        assert!({ rest }.all(|ask| ask.bytes == first.bytes && ask.pause.is_zero()));
+    }
+}
+
+#[test]
+fn at_sector_boundaries_most_requests_straddle_pages() {
+    let mut workload = one(100, 100);
+    workload.accesses[0].align = Align::Block;
+    let mut stream = stream(&workload, 0);
+    let straddling = (0..10_000).filter(|_| !stream.next().offset.is_multiple_of(4096)).count();
+    assert!((8_500..9_000).contains(&straddling), "{straddling} of 10000, not seven of eight");
+}
+
+/// Any line of an access specification that a file may hold.
+fn any_access() -> impl Strategy<Value = Access> {
+    let align = prop_oneof![
+        Just(Align::Natural),
+        Just(Align::Block),
+        (1u32..64).prop_map(|blocks| Align::Bytes(blocks * 512))
+    ];
+    (1u32..256, 0u8..=100, 0u8..=100, align, 1u32..5).prop_map(|(blocks, read, random, align, burst)| {
+        Access {
+            block_bytes: blocks * 512,
+            share: Percent::ALL,
+            read: percent(read),
+            random: percent(random),
+            align,
+            burst,
+            delay_ms: 0,
+        }
+    })
+}
+
+/// Any workload of two lines.
+fn any_workload() -> impl Strategy<Value = Workload> {
+    let span = (0u64..2048, 512u64..4096)
+        .prop_map(|(start, blocks)| Span { start_bytes: start * 512, bytes: Some(blocks * 512) });
+    (any_access(), any_access(), 0u8..=100, span, any::<u64>()).prop_map(|(one, two, share, span, seed)| {
+        let one = Access { share: percent(share), ..one };
+        let two = Access { share: percent(100 - share), ..two };
+        Workload {
+            accesses: vec![one, two],
+            span,
+            seed,
+            ..Workload::simple(512, 1, Percent::ALL, Percent::ALL)
+        }
+    })
+}
+
+proptest! {
+    /// Whatever a file says: each request is of a line that it names, lies in the span, and starts where its line may.
+    #[test]
+    fn every_request_obeys_its_line(workload in any_workload()) {
+        let (layout, span_bytes) = (layout(&workload), workload.span.bytes.unwrap_or(0));
+        let mut stream = AccessStream::new(&layout, workload.seed, 0, 1);
+        let mut following = 0u64;
+        for _ in 0..500 {
+            let ask = stream.next();
+            prop_assert!(ask.offset + ask.bytes <= span_bytes);
+            prop_assert!(ask.offset.is_multiple_of(ask.align));
+            let may = |access: &Access| {
+                let kind = match ask.kind {
+                    Kind::Read => access.read > Percent::NONE,
+                    Kind::Write => access.read < Percent::ALL,
+                };
+                let aligned = following.next_multiple_of(ask.align);
+                let next = if aligned + ask.bytes > span_bytes { 0 } else { aligned };
+                let place = access.random > Percent::NONE || ask.offset == next;
+                access.share > Percent::NONE && u64::from(access.block_bytes) == ask.bytes && kind && place
+            };
+            prop_assert!(workload.accesses.iter().any(may), "{:?}", ask);
+            following = ask.offset + ask.bytes;
+        }
+    }
+
+    /// The mix of lines and of directions is what was asked for, within five standard deviations.
+    #[test]
+    fn the_mix_is_kept(read in 0u8..=100, share in 1u8..100, seed in any::<u64>()) {
+        const DRAWS: f64 = 20_000.0;
+        let mut workload = Workload { seed, ..one(read, 100) };
+        workload.accesses[0].share = percent(share);
+        let rest = Access { block_bytes: 512, share: percent(100 - share), ..workload.accesses[0].clone() };
+        workload.accesses.push(rest);
+        let mut stream = AccessStream::new(&layout(&workload), seed, 0, 1);
+        let asks: Vec<Ask> = (0..DRAWS as u32).map(|_| stream.next()).collect();
+        let of = |count: usize| count as f64 / DRAWS;
+        let near = |seen: f64, percent: u8| {
+            let p = f64::from(percent) / 100.0;
+            (seen - p).abs() <= 5.0 * (p * (1.0 - p) / DRAWS).sqrt()
+        };
+        let reads = of(asks.iter().filter(|ask| ask.kind == Kind::Read).count());
+        let long = of(asks.iter().filter(|ask| ask.bytes == 4096).count());
+        prop_assert!(near(reads, read), "{} of {}", reads, read);
+        prop_assert!(near(long, share), "{} of {}", long, share);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_requests_again(workload in any_workload()) {
+        let layout = layout(&workload);
+        let (mut one, mut two) = [0, 1].map(|_| AccessStream::new(&layout, workload.seed, 0, 1)).into();
+        prop_assert!((0..500).all(|_| one.next() == two.next()));
+    }
+}

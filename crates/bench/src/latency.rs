@@ -1,0 +1,106 @@
+//! How often which latency was seen: a histogram that costs two instructions a request more than a counter.
+//!
+//! The layout is HdrHistogram's with three significant digits: exact to the nanosecond below 2048 ns, and above in
+//! 1024 steps for each doubling, so that a latency is known to one part in a thousand up to 100 s. Its 28,000 counters
+//! take 225 kB; requests of one device touch a few hundred of them.
+
+use crate::record;
+
+/// Counters of latencies in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    counters: Vec<u64>,
+    count: u64,
+}
+
+/// Counters of one doubling. Below twice as many nanoseconds each has a counter of its own.
+const STEPS: u64 = 1 << STEPS_LOG2;
+const STEPS_LOG2: u32 = 10;
+/// Longer than any request may take; longer ones count as this.
+const NS_MAX: u64 = 100_000_000_000;
+
+impl Latencies {
+    pub(crate) fn new() -> Latencies {
+        Latencies { counters: vec![0; index(NS_MAX) + 1], count: 0 }
+    }
+
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.counters[index(ns.min(NS_MAX))] += 1;
+        self.count += 1;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        if other.is_empty() {
+            return;
+        }
+        self.counters.iter_mut().zip(&other.counters).for_each(|(all, more)| *all += more);
+        self.count += other.count;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if !self.is_empty() {
+            self.counters.fill(0);
+            self.count = 0;
+        }
+    }
+
+    /// As it is kept in a record: what was seen, in rising order.
+    pub(crate) fn histogram(&self) -> record::Histogram {
+        let seen = self.counters.iter().enumerate().filter(|(_, times)| **times > 0);
+        record::Histogram(seen.map(|(index, times)| (highest(index), *times)).collect())
+    }
+}
+
+/// The counter of a latency.
+fn index(ns: u64) -> usize {
+    let doublings = (ns.max(1).ilog2()).saturating_sub(STEPS_LOG2);
+    (u64::from(doublings) * STEPS + (ns >> doublings)) as usize
+}
+
+/// The longest latency that has this counter.
+fn highest(index: usize) -> u64 {
+    let index = index as u64;
+    let doublings = (index / STEPS).saturating_sub(1);
+    ((index - doublings * STEPS + 1) << doublings) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_known_to_one_part_in_a_thousand() {
+        for ns in (0..37).flat_map(|shift| [1u64 << shift, (1 << shift) + 1, (1 << shift) * 2 - 1]) {
+            let known = highest(index(ns));
+            assert!(known >= ns && known - ns <= ns / 1024, "{ns} is taken for {known}");
+        }
+    }
+
+    #[test]
+    fn every_counter_has_latencies_of_its_own() {
+        assert!((1..=index(NS_MAX)).all(|at| index(highest(at)) == at && index(highest(at - 1) + 1) == at));
+    }
+
+    #[test]
+    fn longer_than_the_longest_is_the_longest() {
+        let mut latencies = Latencies::new();
+        latencies.record(u64::MAX);
+        assert_eq!(latencies.histogram(), record::Histogram(vec![(highest(index(NS_MAX)), 1)]));
+    }
+
+    #[test]
+    fn what_is_added_is_counted_together() {
+        let (mut all, mut more) = (Latencies::new(), Latencies::new());
+        all.record(7);
+        more.record(7);
+        more.record(9);
+        all.add(&more);
+        assert_eq!(all.histogram(), record::Histogram(vec![(7, 2), (9, 1)]));
+        all.clear();
+        assert!(all.histogram().is_empty());
+    }
+}
