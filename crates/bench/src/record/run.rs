@@ -51,6 +51,13 @@ pub struct ClientRun {
     pub run: Run,
     /// CPU time of this client.
     pub cpu: Cpu,
+    /// How much later than the first client of this run it began, in microseconds.
+    #[serde(default)]
+    pub late_us: f64,
+    /// By which that may be wrong, in microseconds: clocks of several machines are never quite compared. 0 on one
+    /// machine.
+    #[serde(default)]
+    pub late_error_us: f64,
     /// What its sessions told of themselves, as `linerate bench --statistics --json` prints it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<serde_json::Value>,

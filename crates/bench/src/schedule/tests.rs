@@ -44,6 +44,8 @@ fn run_at(cell: &str, round: u32, rate: u64) -> CellRun {
         client: "client 1".into(),
         run,
         cpu: Cpu::default(),
+        late_us: 0.0,
+        late_error_us: 0.0,
         sessions: vec![],
     };
     CellRun {
