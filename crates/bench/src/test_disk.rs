@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use block::{
@@ -21,11 +21,19 @@ pub(crate) struct Disk {
     fault: Fault,
     read_only: bool,
     writes: AtomicU64,
+    /// When it was asked first.
+    begun: OnceLock<Instant>,
+    /// When one that takes requests one by one has done all that it has.
+    free: Mutex<Option<Instant>>,
 }
 
 #[derive(PartialEq)]
 pub(crate) enum Fault {
     None,
+    /// No request begins before the one before it has ended.
+    IsOneByOne,
+    /// What it is asked in its second second ends after it.
+    StallsInItsSecondSecond,
     Hangs,
     Fails,
     LosesEveryTenthWrite,
@@ -37,7 +45,14 @@ impl Disk {
 
     pub(crate) fn new() -> Disk {
         let bytes = Mutex::new(vec![0; Disk::BLOCKS as usize * 512]);
-        Disk { bytes, fault: Fault::None, read_only: false, writes: AtomicU64::new(0) }
+        Disk {
+            bytes,
+            fault: Fault::None,
+            read_only: false,
+            writes: AtomicU64::new(0),
+            begun: OnceLock::new(),
+            free: Mutex::new(None),
+        }
     }
 
     pub(crate) fn that(fault: Fault) -> Disk {
@@ -54,12 +69,29 @@ impl Disk {
     }
 
     async fn take_time(&self) -> Result<(), DeviceError> {
+        let (now, time) = (reactor::now(), Duration::from_millis(1));
+        let begun = *self.begun.get_or_init(|| now);
         match self.fault {
+            Fault::IsOneByOne => {
+                let done = {
+                    let mut free = self.free.lock().expect("no panic");
+                    let begins = free.unwrap_or(now).max(now);
+                    *free.insert(begins + time)
+                };
+                reactor::sleep_until(done).await;
+                Ok(())
+            }
+            Fault::StallsInItsSecondSecond => {
+                let again = begun + Duration::from_secs(2);
+                let stalls = (now - begun).as_secs() == 1;
+                reactor::sleep_until(if stalls { again } else { now } + time).await;
+                Ok(())
+            }
             Fault::Hangs => std::future::pending().await,
             Fault::Fails => Err(DeviceError::NotReady),
             Fault::IsInstant => Ok(()),
             Fault::None | Fault::LosesEveryTenthWrite => {
-                reactor::sleep(Duration::from_millis(1)).await;
+                reactor::sleep(time).await;
                 Ok(())
             }
         }

@@ -84,7 +84,8 @@ pub struct Run {
     /// What was wrong first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
-    /// How it went over time, at equal distances.
+    /// How it went over time, at equal distances. The last may be shorter; what is shorter than half of the others is
+    /// in no sample.
     pub samples: Vec<Sample>,
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Tally {
     boundary: u64,
     sample: Counts,
     total: Counts,
+    /// How long the sum was counted.
+    counted: u64,
     open: bool,
     samples: Vec<Sample>,
     closed: VecDeque<Sample>,
@@ -92,6 +94,7 @@ impl Tally {
             boundary: window.warm_up,
             sample: Counts::new(),
             total: Counts::new(),
+            counted: 0,
             open,
             samples: Vec::new(),
             closed: VecDeque::new(),
@@ -192,11 +195,16 @@ impl Tally {
 
     fn close(&mut self, at: u64) {
         self.hold(at);
-        if self.phase == Phase::Counting && at > self.from {
-            let sample = self.sample.sample(self.from..at, self.window.warm_up, self.open);
-            self.samples.push(sample);
-            self.closed.push_back(sample);
+        if self.phase == Phase::Counting {
             self.total.merge(&self.sample);
+            self.counted = at - self.window.warm_up;
+            // A last piece that is much shorter than a sample would be noise beside them: its requests are in the sum.
+            let long = at - self.from >= self.window.interval / 2;
+            if long || (self.samples.is_empty() && at > self.from) {
+                let sample = self.sample.sample(self.from..at, self.window.warm_up, self.open);
+                self.samples.push(sample);
+                self.closed.push_back(sample);
+            }
         }
         self.sample.clear();
         self.from = at;
@@ -212,10 +220,9 @@ impl Tally {
 
     /// What the run came to; there is nothing left in the tally.
     pub(super) fn take_run(&mut self, backlog_max: u64) -> Run {
-        let counted = self.samples.last().map_or(0.0, |last| last.at_s);
-        let under_way_mean = if counted > 0.0 { self.total.held_ns as f64 / 1e9 / counted } else { 0.0 };
+        let under_way_mean = self.total.held_ns as f64 / self.counted.max(1) as f64;
         Run {
-            seconds: counted,
+            seconds: self.counted as f64 / 1e9,
             under_way_mean,
             reads: self.total.reads.flow(),
             writes: self.total.writes.flow(),
@@ -395,11 +402,16 @@ mod tests {
     }
 
     #[test]
-    fn a_last_sample_may_be_shorter() {
-        let mut tally = tally(0, 25);
-        tally.advance(99 * MS);
-        let run = tally.take_run(0);
-        assert_eq!(run.samples.iter().map(|sample| sample.seconds).collect::<Vec<_>>(), [0.01, 0.01, 0.005]);
+    fn a_last_sample_may_be_shorter_and_what_is_much_shorter_is_none() {
+        for (max_ms, seconds) in [(25, [0.01, 0.01, 0.005].as_slice()), (24, &[0.01, 0.01]), (4, &[0.004])] {
+            let mut tally = tally(0, max_ms);
+            tally.advance(0);
+            read(&mut tally, (max_ms - 2) * MS, (max_ms - 1) * MS);
+            tally.advance(99 * MS);
+            let run = tally.take_run(0);
+            assert_eq!(run.samples.iter().map(|sample| sample.seconds).collect::<Vec<_>>(), seconds);
+            assert_eq!((run.ios(), run.seconds), (1, max_ms as f64 / 1e3));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use reactor::block_on;
 
 use super::*;
 use crate::Failure;
-use crate::plan::{Data, Percent};
+use crate::plan::{Access, Align, Data, Pace, Percent};
 use crate::test_disk::{Disk, Fault, Virtual};
 
 #[test]
@@ -76,6 +76,183 @@ fn a_device_that_never_waits_still_lets_every_slot_have_its_turn() {
     assert!(run.ios() > 0);
 }
 
+#[test]
+fn draining_keeps_fewer_under_way_than_the_depth() {
+    // Iometer's "test connection rate" with 500 transactions at a depth of 64, on a device that takes one by one:
+    // Q - Q (Q - 1) / 2T = 59.97 on average. 20 rounds of half a second each.
+    let workload = Workload { depth: 64, drain_after: Some(500), ..reads_of_4k() };
+    let run = measure_for(Duration::from_secs(10), Disk::that(Fault::IsOneByOne), &workload);
+    assert!((59.94..59.99).contains(&run.under_way_mean), "{}", run.under_way_mean);
+    assert!((9_900..=10_000).contains(&run.ios()), "{}", run.ios());
+}
+
+#[test]
+fn without_draining_it_is_the_depth() {
+    let workload = Workload { depth: 64, ..reads_of_4k() };
+    let run = measure_for(Duration::from_secs(10), Disk::that(Fault::IsOneByOne), &workload);
+    assert!((63.99..=64.0).contains(&run.under_way_mean), "{}", run.under_way_mean);
+}
+
+#[test]
+fn a_pause_between_bursts_is_one_for_all_requests() {
+    // As in Iometer the pause begins when a slot is free: 4 requests at once take 1 ms, then 9 ms pass.
+    let mut workload = reads_of_4k();
+    workload.accesses[0].burst = 4;
+    workload.accesses[0].delay_ms = 9;
+    let run = measure_for(Duration::from_secs(1), Disk::new(), &workload);
+    assert!((390..=400).contains(&run.ios()), "{}", run.ios());
+}
+
+#[test]
+fn a_pause_longer_than_the_run_does_not_keep_it_from_ending() {
+    let mut workload = reads_of_4k();
+    workload.accesses[0].delay_ms = 3_600_000;
+    let (run, took) = timed(&Orders::for_time(Duration::from_secs(1)), Disk::new(), &workload);
+    assert_eq!((run.ios(), run.errors), (0, 0));
+    assert!(took < Duration::from_millis(1010), "{took:?}");
+}
+
+/// A closed loop asks nothing while the device stalls, and so sees a few slow requests; an open one goes on asking,
+/// and everybody who would have waited is counted.
+#[test]
+fn a_stall_shows_in_the_response_time_of_an_open_loop_and_not_in_a_closed_one() {
+    let three_seconds = Duration::from_secs(3);
+    let stalling = || Disk::that(Fault::StallsInItsSecondSecond);
+    let closed = measure_for(three_seconds, stalling(), &reads_of_4k());
+    assert!(closed.reads.service.quantile_ns(0.999) < 1_100_000, "hidden from 999 of 1000");
+    assert!(closed.reads.service.max_ns() > 1_000_000_000);
+
+    let pace = Pace::Constant { per_second: 1000.0 };
+    let open = measure_for(three_seconds, stalling(), &Workload { pace, ..reads_of_4k() });
+    assert!(open.reads.service.quantile_ns(0.99) < 1_100_000, "the device itself answers as fast as ever");
+    // A third of all requests were due in the stall, and the last of them waited for all before it: half a second
+    // on average, and 1000 requests that 4 slots make up for in a quarter of a second.
+    assert!(open.reads.response.quantile_ns(0.8) > 200_000_000, "{}", open.reads.response.quantile_ns(0.8));
+    assert!(open.reads.response.quantile_ns(0.5) < 100_000_000, "{}", open.reads.response.quantile_ns(0.5));
+    assert!((980..=1010).contains(&open.backlog_max), "{}", open.backlog_max);
+    let stalled = &open.samples[12..19];
+    assert!(stalled.iter().all(|sample| sample.reads == 0 && sample.under_way > 3.99), "{stalled:?}");
+}
+
+#[test]
+fn more_than_the_device_takes_waits_as_a_number() {
+    let pace = Pace::Poisson { per_second: 10_000.0 };
+    let run = measure(Disk::that(Fault::IsOneByOne), &Workload { pace, ..reads_of_4k() });
+    assert!((995..=1000).contains(&run.ios()), "{}", run.ios());
+    assert!((8_500..9_500).contains(&run.backlog_max), "{}", run.backlog_max);
+    assert!((3.98..=4.0).contains(&run.under_way_mean), "{}", run.under_way_mean);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    for pace in [Pace::Constant { per_second: 500.0 }, Pace::Poisson { per_second: 500.0 }] {
+        let run =
+            measure_for(Duration::from_secs(20), Disk::new(), &Workload { depth: 64, pace, ..reads_of_4k() });
+        assert!((9_700..=10_300).contains(&run.ios()), "{} at {pace:?}", run.ios());
+        // One millisecond each: Little's law.
+        assert!((0.49..0.52).contains(&run.under_way_mean), "{}", run.under_way_mean);
+        assert!(run.reads.response.quantile_ns(0.99) < 1_100_000);
+    }
+}
+
+#[test]
+fn the_rate_of_an_open_loop_is_that_of_all_sessions_together() {
+    let disk: Arc<dyn BlockDevice> = Arc::new(Disk::new());
+    let devices = [Arc::clone(&disk), disk];
+    let workload = Workload { pace: Pace::Constant { per_second: 500.0 }, ..reads_of_4k() };
+    let orders = Orders::for_time(Duration::from_secs(1));
+    let run =
+        block_on(Virtual::world(), run(&devices, &workload, &orders, &mut |_| Go::On)).expect("it fits");
+    assert!((498..=500).contains(&run.ios()), "{}", run.ios());
+}
+
+#[test]
+fn samples_come_on_time_from_a_device_that_hangs() {
+    let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::that(Fault::Hangs))];
+    let orders = Orders::for_time(Duration::from_secs(1));
+    let mut came = Vec::new();
+    let ended = block_on(Virtual::world(), async {
+        let begun = reactor::now();
+        let mut each = |sample: &Sample| {
+            came.push(((reactor::now() - begun).as_secs_f64() - sample.at_s, sample.iops()));
+            Go::On
+        };
+        run(&devices, &reads_of_4k(), &orders, &mut each).await
+    });
+    assert!(ended.is_ok());
+    assert_eq!(came.len(), 10);
+    assert!(came.iter().all(|(late, iops)| (0.0..0.001).contains(late) && *iops == 0.0), "{came:?}");
+}
+
+#[test]
+fn the_warm_up_is_not_counted() {
+    let orders = Orders { warm_up: Duration::from_secs(2), ..Orders::for_time(Duration::from_secs(1)) };
+    let (run, took) = timed(&orders, Disk::that(Fault::StallsInItsSecondSecond), &reads_of_4k());
+    assert_eq!((run.seconds, run.samples.len()), (1.0, 10));
+    assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
+    assert!((3.0..3.01).contains(&took.as_secs_f64()), "{took:?}");
+    // Those that were asked in the warm-up and ended while it counts are counted as they were: 4 of them.
+    assert!(run.reads.service.quantile_ns(0.99) < 1_100_000);
+}
+
+#[test]
+fn a_run_ends_with_the_request_that_makes_enough() {
+    let requests = Orders { requests: Some(100), ..Orders::for_time(Duration::from_secs(60)) };
+    let run = measure_to(&requests, Disk::that(Fault::IsOneByOne), &reads_of_4k());
+    assert_eq!((run.ios(), run.errors), (100, 0));
+    assert!((0.1..0.101).contains(&run.seconds), "{}", run.seconds);
+    let bytes = Orders { bytes: Some(50 * 4096 + 1), ..requests };
+    assert_eq!(measure_to(&bytes, Disk::that(Fault::IsOneByOne), &reads_of_4k()).ios(), 51);
+    let one = Orders { requests: Some(1), ..requests };
+    assert_eq!(measure_to(&one, Disk::new(), &reads_of_4k()).samples.len(), 1);
+}
+
+#[test]
+fn whoever_watches_may_end_the_run() {
+    let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::new())];
+    let orders = Orders::for_time(Duration::from_secs(60));
+    let mut each = |sample: &Sample| if sample.at_s < 0.3 { Go::On } else { Go::Stop };
+    let run = block_on(Virtual::world(), run(&devices, &reads_of_4k(), &orders, &mut each)).expect("it fits");
+    assert_eq!((run.seconds, run.samples.len()), (0.3, 3));
+    assert!((1_150..=1_200).contains(&run.ios()), "{}", run.ios());
+}
+
+#[test]
+fn several_begin_together_at_a_time_that_was_agreed_on() {
+    let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::new())];
+    let took = block_on(Virtual::world(), async {
+        let begun = reactor::now();
+        let start = Some(begun + Duration::from_secs(5));
+        let orders = Orders { start, ..Orders::for_time(Duration::from_secs(1)) };
+        let run = run(&devices, &reads_of_4k(), &orders, &mut |_| Go::On).await.expect("it fits");
+        assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
+        reactor::now() - begun
+    });
+    assert!((6.0..6.01).contains(&took.as_secs_f64()), "{took:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    let pace = Pace::Poisson { per_second: 2000.0 };
+    for pace in [Pace::Closed, pace] {
+        let [one, two] = [(); 2].map(|()| measure(Disk::new(), &Workload { pace, ..verified(50) }));
+        assert_eq!(one, two);
+    }
+}
+
+#[test]
+fn requests_of_any_length_and_alignment_are_verified_beside_each_other() {
+    let percent = |percent| Percent::new(percent).expect("a share");
+    let mut workload = verified(50);
+    let half = Access { share: percent(50), random: percent(70), ..workload.accesses[0].clone() };
+    let odd = Access { block_bytes: 1536, align: Align::Block, ..half.clone() };
+    workload.accesses = vec![half, odd];
+    let run = measure(Disk::new(), &workload);
+    assert_eq!((run.errors, run.mismatches), (0, 0), "{:?}", run.first_failure);
+    let run = measure(Disk::that(Fault::LosesEveryTenthWrite), &workload);
+    assert!(run.mismatches > 0);
+}
+
 fn reads_of_4k() -> Workload {
     Workload::simple(4096, 4, Percent::ALL, Percent::ALL)
 }
@@ -94,6 +271,15 @@ fn measure_for(time: Duration, disk: Disk, workload: &Workload) -> Run {
 }
 
 fn measure_to(orders: &Orders, disk: Disk, workload: &Workload) -> Run {
+    timed(orders, disk, workload).0
+}
+
+/// A run, and how long it took until its end.
+fn timed(orders: &Orders, disk: Disk, workload: &Workload) -> (Run, Duration) {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(disk)];
-    block_on(Virtual::world(), run(&devices, workload, orders, &mut |_| Go::On)).expect("the workload fits")
+    block_on(Virtual::world(), async {
+        let begun = reactor::now();
+        let run = run(&devices, workload, orders, &mut |_| Go::On).await.expect("the workload fits");
+        (run, reactor::now() - begun)
+    })
 }
