@@ -10,6 +10,7 @@ pub mod cputime;
 mod epoll;
 mod file;
 mod files;
+pub mod interfaces;
 mod keep;
 pub mod limits;
 mod open_error;

@@ -136,6 +136,9 @@ pub struct ServerCpu {
     pub of: String,
     /// User and system, in seconds.
     pub seconds: f64,
+    /// The busiest of its threads, if it is known: a server with one thread is at its end when that one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest_thread_s: Option<f64>,
 }
 
 impl CellRun {

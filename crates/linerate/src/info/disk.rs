@@ -13,7 +13,7 @@ use crate::spec::Bytes;
 
 /// The names of the JSON are promised; `null` is what the target does not say.
 #[derive(Debug, Serialize)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     bytes: u64,
     blocks: u64,
     block_bytes: u32,
@@ -58,7 +58,7 @@ const CACHING: u8 = 0x08;
 
 impl Disk {
     /// Asks a unit; a failure if it cannot be looked at as a disk.
-    pub(super) async fn look(unit: &Unit) -> Result<Disk, Failure> {
+    pub(crate) async fn look(unit: &Unit) -> Result<Disk, Failure> {
         let lun = remote::disk(unit).await?;
         let (geometry, profile) = (lun.geometry(), lun.profile());
         let provisioning = known(unit.provisioning().await)?.unwrap_or_default();
@@ -85,7 +85,7 @@ impl Disk {
     }
 
     /// Names and values for a table.
-    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let writable = if self.read_only { "no" } else { "yes" };
         let medium = if self.solid_state { "solid state" } else { "may turn" };
         vec![

@@ -13,7 +13,7 @@ use crate::table::{Align, lines};
 
 /// A key, as printed; the names of the JSON are promised.
 #[derive(Debug, Serialize)]
-pub(super) struct Negotiated {
+pub(crate) struct Negotiated {
     key: &'static str,
     /// `null` for what is the target's alone to say.
     asked: Option<Value>,
@@ -180,7 +180,7 @@ fn digest(offered: &[DigestKind]) -> Option<Value> {
 }
 
 /// Every key, in the order of [`KEYS`].
-pub(super) fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
+pub(crate) fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
     KEYS.iter().map(|key| key.look(offers, got)).collect()
 }
 
@@ -220,6 +220,22 @@ pub(super) fn table(keys: &[Negotiated]) -> String {
 }
 
 impl Negotiated {
+    /// The key.
+    pub(crate) fn name(&self) -> &'static str {
+        self.key
+    }
+
+    /// What came of it.
+    pub(crate) fn value(&self) -> String {
+        self.got.to_string()
+    }
+
+    /// What would be better and why, if anything would.
+    pub(crate) fn better(&self) -> Option<String> {
+        let (value, reason) = self.recommended.zip(self.reason)?;
+        Some(format!("{value}: {reason}"))
+    }
+
     fn row(&self) -> [String; 5] {
         let mark = if self.recommended.is_some() { "!" } else { "" };
         let or_nothing = |value: Option<Value>| value.map_or_else(String::new, |value| value.to_string());

@@ -1,0 +1,77 @@
+//! What has to be known of a measurement to believe it: the machine, the way to the storage, what was negotiated, the
+//! storage, and what measured. Each of them in a file of its own.
+//!
+//! What the system does not tell is left out. A fact that makes a measurement worse, or less believable, says what would
+//! be better and why. [`server`] is for who serves from this machine: its CPU time is a part of the costs.
+
+mod client;
+mod negotiated;
+mod network;
+pub(crate) mod server;
+mod storage;
+mod system;
+
+use bench::record::{Fact, Facts, Group};
+use block::BlockDevice;
+use initiator::Unit;
+
+use crate::place::Place;
+use system::System;
+
+/// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit behind it, if
+/// there is one. To be asked before anything is measured: it looks at how busy the machine is.
+pub(crate) async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
+    let system = System::this();
+    let mut facts = client::facts(&system);
+    if let (Place::Lun(url), Some(unit)) = (place, unit) {
+        let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
+        facts.extend(network::facts(&system, &connections));
+        facts.extend(negotiated::facts(&url.settings.offers(), &unit.target().parameters()));
+    }
+    facts.extend(storage::facts(&system, place, device, unit).await);
+    facts.extend(tool());
+    Facts(facts)
+}
+
+fn tool() -> [Fact; 1] {
+    let optimized = !cfg!(debug_assertions);
+    let better = (!optimized).then(|| "a release build: this one is several times slower".to_owned());
+    let build = if optimized { "" } else { ", debug build" };
+    [fact(Group::Tool, "linerate", format!("{}{build}", env!("CARGO_PKG_VERSION")), better)]
+}
+
+fn fact(group: Group, name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
+    Fact { group, name: name.to_owned(), value: value.into(), better }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Facts {
+        let place = Place::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
+        crate::remote::run(async {
+            let opened = place.open(true).await?;
+            Ok(facts(&place, &*opened.device, None).await)
+        })
+        .unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    #[test]
+    fn this_machine_and_a_volume_are_known() {
+        let facts = of("delay:1ms:[ram:1MiB]");
+        assert!(facts.value(Group::Client, "kernel").is_some_and(|kernel| kernel.starts_with("Linux ")));
+        assert!(facts.value(Group::Client, "CPUs").is_some());
+        assert_eq!(facts.value(Group::Storage, "volume"), Some("delay:1ms:[ram:1MiB]"));
+        assert!(facts.value(Group::Storage, "capacity").is_some_and(|size| size.starts_with("1MiB, ")));
+        assert!(facts.0.iter().all(|fact| fact.group != Group::Network));
+    }
+
+    #[test]
+    fn the_file_system_of_a_file_is_known() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 20).expect("long enough");
+        let facts = of(file.path().to_str().expect("text"));
+        assert!(facts.value(Group::Storage, "file system").is_some(), "{facts:?}");
+    }
+}

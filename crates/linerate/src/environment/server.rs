@@ -1,0 +1,180 @@
+//! Who serves us, if it is a process on this machine: then its CPU time is a part of what a request costs, and a server
+//! whose busiest thread is always busy is what is measured.
+//!
+//! The kernel's tables of TCP sockets have the server's end of our connection too (our ends turned round), with the
+//! number of its inode; the process that serves has that inode open. Sockets of the kernel's own (LIO) are open in no
+//! process, and those of other network namespaces are in no table of ours.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use bench::record::ServerCpu;
+use host::cputime::{self, Threads};
+use initiator::RemoteTarget;
+
+use super::system::System;
+use crate::output::printable;
+
+/// A process that serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    name: String,
+    pid: u32,
+}
+
+/// Its CPU time so far.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerClocks {
+    process: Duration,
+    threads: Threads,
+}
+
+impl Server {
+    /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at (root may
+    /// look at all), or our own, whose CPU time is not to be told from the client's.
+    pub(crate) async fn of(target: &RemoteTarget) -> Option<Server> {
+        let connections = target.statistics().await?.connections;
+        let first = connections.first()?;
+        let inode = server_socket(&System::this(), first.local, first.peer)?;
+        let pid = holder(Path::new("/proc"), inode)?;
+        let name = System::this().text(format!("proc/{pid}/comm")).unwrap_or_default();
+        (pid != std::process::id()).then(|| Server { name: printable(&name), pid })
+    }
+
+    /// What it has used by now; an error if it has ended.
+    pub(crate) fn clocks(&self) -> io::Result<ServerClocks> {
+        Ok(ServerClocks { process: cputime::of_process(self.pid)?, threads: Threads::of(self.pid)? })
+    }
+
+    /// What it has used since `earlier`, for the record; `None` if it has ended.
+    pub(crate) fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
+        let now = self.clocks().ok()?;
+        Some(ServerCpu {
+            of: format!("{} (process {})", self.name, self.pid),
+            seconds: now.process.saturating_sub(earlier.process).as_secs_f64(),
+            busiest_thread_s: Some(now.threads.busiest_since(&earlier.threads).as_secs_f64()),
+        })
+    }
+}
+
+/// The inode of the socket at the other end of the connection from `local` to `peer`.
+fn server_socket(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
+    ["proc/net/tcp", "proc/net/tcp6"].iter().find_map(|table| {
+        let table = system.text(table)?;
+        let mut sockets = table.lines().skip(1).filter_map(Socket::parse);
+        sockets.find(|socket| socket.connects(peer, local)).map(|socket| socket.inode)
+    })
+}
+
+/// A line of `/proc/net/tcp` or `tcp6` (proc_pid_net(5)).
+struct Socket {
+    local: SocketAddr,
+    remote: SocketAddr,
+    inode: u64,
+}
+
+impl Socket {
+    fn parse(line: &str) -> Option<Socket> {
+        let mut fields = line.split_ascii_whitespace();
+        let (local, remote) = (address(fields.nth(1)?)?, address(fields.next()?)?);
+        // State, queues, timer, retransmissions, user and timeout stand between.
+        let inode = fields.nth(6)?.parse().ok().filter(|inode| *inode != 0)?;
+        Some(Socket { local, remote, inode })
+    }
+
+    fn connects(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        plain(self.local) == plain(from) && plain(self.remote) == plain(to)
+    }
+}
+
+/// `0100007F:0CBC`: words as this machine has them in memory, the port in order.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let ip: IpAddr = match ip.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        32 => {
+            let mut bytes = [0; 16];
+            for (index, bytes) in bytes.chunks_exact_mut(4).enumerate() {
+                bytes.copy_from_slice(&word(index * 8)?);
+            }
+            Ipv6Addr::from(bytes).into()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// The process that has the socket open: the first, where several share it.
+fn holder(proc: &Path, inode: u64) -> Option<u32> {
+    let wanted = format!("socket:[{inode}]");
+    let pids = fs::read_dir(proc).ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        // Processes that ended, or that we may not look into, have no files for us.
+        let files = fs::read_dir(proc.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == &*wanted)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::super::system::Made;
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_other_end_of_a_connection_is_found_in_either_table() {
+        let heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+        let rest = "01 00000000:00000000 00:00000000 00000000     0        0";
+        let v4 = format!("{heading}\n   0: 0100007F:0CBC 0100007F:9C40 {rest} 4711 1 0 20 4 1 64 -1\n");
+        let mapped = "0000000000000000FFFF0000";
+        let v6 = format!("{heading}\n   0: {mapped}0100007F:0CBD {mapped}0100007F:9C41 {rest} 4712 1 0 20\n");
+        let made = Made::of(&[("proc/net/tcp", &v4), ("proc/net/tcp6", &v6)]);
+        let find = |local, peer| server_socket(&made.system, at(local), at(peer));
+        assert_eq!(find("127.0.0.1:40000", "127.0.0.1:3260"), Some(4711));
+        assert_eq!(find("127.0.0.1:40001", "127.0.0.1:3261"), Some(4712));
+        assert_eq!(find("127.0.0.1:3260", "127.0.0.1:40000"), None, "our own end is not the server");
+    }
+
+    #[test]
+    fn lines_of_another_form_are_passed_over() {
+        for line in
+            ["", "0:", "0: 0100007F:0CBC", "0: 01:1 02:2 01 a b c d e 7", "0: ÄÖÜ:1 ÄÖÜ:2 3 4 5 6 7 8 9"]
+        {
+            assert!(Socket::parse(line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_socket_of_this_process_leads_to_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (_server, _) = listener.accept().expect("accepted");
+        let (local, peer) = (client.local_addr().expect("ours"), client.peer_addr().expect("theirs"));
+        let inode = server_socket(&System::this(), local, peer).expect("in the table");
+        assert_eq!(holder(Path::new("/proc"), inode), Some(std::process::id()));
+    }
+
+    #[test]
+    fn a_server_that_has_ended_has_no_cpu_time() {
+        let server = Server { name: "tgtd".to_owned(), pid: 1 << 23 };
+        assert!(server.clocks().is_err());
+        let here = Server { name: "test".to_owned(), pid: std::process::id() };
+        let before = here.clocks().expect("we are there");
+        let cpu = here.cpu_since(&before).expect("we are there still");
+        assert_eq!(cpu.of, format!("test (process {})", std::process::id()));
+        assert!(server.cpu_since(&before).is_none());
+    }
+}
