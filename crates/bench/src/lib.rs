@@ -23,6 +23,7 @@ mod run;
 pub mod schedule;
 pub mod statistics;
 pub mod steady;
+pub mod suite;
 pub mod summary;
 #[cfg(test)]
 mod test_disk;

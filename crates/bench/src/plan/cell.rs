@@ -127,6 +127,19 @@ impl Suite {
         beside || self.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.writes())
     }
 
+    /// The longest that its cells can take together, in seconds; purging and filling are not in it, which nobody knows
+    /// beforehand.
+    pub fn longest_s(&self) -> f64 {
+        let of_step = |step: &Step| match step {
+            Step::Purge | Step::Fill { .. } => 0.0,
+            Step::Measure { stop, order, cells } => {
+                let of_cell = |cell: &Cell| cell.stop(*stop).warm_up_s + cell.stop(*stop).max_s;
+                cells.iter().map(of_cell).sum::<f64>() * f64::from(order.rounds_max())
+            }
+        };
+        self.steps.iter().map(of_step).sum()
+    }
+
     /// Clients that it takes: one more than the highest number.
     pub fn clients(&self) -> u16 {
         self.cells().flat_map(|cell| &cell.roles).map(|role| role.client.saturating_add(1)).max().unwrap_or(1)
@@ -137,6 +150,17 @@ impl Role {
     /// A client with one session that does this, straight to the storage.
     pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
         Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
+    }
+}
+
+impl Order {
+    /// The most rounds.
+    pub fn rounds_max(&self) -> u32 {
+        match self {
+            Order::Once => 1,
+            Order::Interleaved { repeats_max, .. } => *repeats_max,
+            Order::SteadyRounds { rounds_max, .. } => *rounds_max,
+        }
     }
 }
 

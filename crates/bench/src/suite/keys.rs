@@ -1,0 +1,198 @@
+//! Values of a TOML table, looked up by key: in a role, else in its cell, else in what every cell has.
+
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::Mistake;
+use super::units;
+use crate::plan::Percent;
+
+pub(super) type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Where keys are looked up.
+#[derive(Clone)]
+pub(super) struct Keys<'a> {
+    /// What it is called in a sentence: `this cell`.
+    title: &'static str,
+    at: Range<usize>,
+    /// Values that were chosen from lists; they stand for the lists.
+    chosen: Vec<(&'static str, &'a Value<'a>)>,
+    /// The nearest first.
+    tables: Vec<&'a DeTable<'a>>,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys of a table, which may have no others than `known`.
+    pub(super) fn of(
+        title: &'static str,
+        at: Range<usize>,
+        table: &'a DeTable<'a>,
+        known: &[&[&str]],
+    ) -> Result<Keys<'a>, Mistake> {
+        let known = known.concat();
+        match table.iter().find(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
+            None => Ok(Keys { title, at, chosen: Vec::new(), tables: vec![table] }),
+            Some((key, _)) => {
+                let name = key.get_ref();
+                let why = format!("{title} has no key `{name}`; it may have {}", list(&known));
+                Err(Mistake::new(key.span(), why))
+            }
+        }
+    }
+
+    /// The same, which find in `outer` what they do not have themselves.
+    pub(super) fn within(mut self, outer: &Keys<'a>) -> Keys<'a> {
+        // A choice from a list of the outer table counts as long as the key is not said again nearer.
+        let said_nearer = |key: &str| self.tables.iter().any(|table| table.contains_key(key));
+        let chosen = outer.chosen.iter().filter(|(key, _)| !said_nearer(key));
+        self.chosen.extend(chosen);
+        self.tables.extend(&outer.tables);
+        self
+    }
+
+    /// The same, with one value for a key that has a list.
+    pub(super) fn choosing(mut self, key: &'static str, value: &'a Value<'a>) -> Keys<'a> {
+        self.chosen.push((key, value));
+        self
+    }
+
+    /// A mistake of the table as a whole.
+    pub(super) fn mistake(&self, why: impl Into<String>) -> Mistake {
+        Mistake::new(self.at.clone(), why)
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&'a Value<'a>> {
+        let chosen = self.chosen.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| *value);
+        chosen.or_else(|| self.tables.iter().find_map(|table| table.get(key)))
+    }
+
+    /// A value that `read` understands; it answers a sentence otherwise.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
+    ) -> Result<Option<T>, Mistake> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let read = read(value.get_ref());
+        read.map(Some).map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
+    }
+
+    /// What `read` gave; a mistake of the table if the key was not there.
+    pub(super) fn required<T>(&self, key: &str, read: Option<T>) -> Result<T, Mistake> {
+        read.ok_or_else(|| self.mistake(format!("{} has no `{key}`", self.title)))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Mistake> {
+        self.read(key, text)
+    }
+
+    pub(super) fn number(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+        self.read(key, |value| whole(value, &range))
+    }
+
+    pub(super) fn percent(&self, key: &str) -> Result<Option<Percent>, Mistake> {
+        self.read(key, percent)
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Mistake> {
+        self.read(key, |value| value.as_bool().ok_or_else(|| wanted("true or false", value)))
+    }
+
+    pub(super) fn bytes(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Mistake> {
+        self.read(key, |value| {
+            let bytes = units::bytes(text(value)?)?;
+            let (least, most) = (units::size(*range.start()), units::size(*range.end()));
+            range.contains(&bytes).then_some(bytes).ok_or_else(|| format!("write {least} to {most}"))
+        })
+    }
+
+    pub(super) fn seconds(&self, key: &str) -> Result<Option<f64>, Mistake> {
+        self.read(key, |value| {
+            let seconds = units::seconds(text(value)?)?;
+            // Nothing that is measured takes longer than a week.
+            (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
+        })
+    }
+
+    /// A number that may have a point, within (low, high].
+    pub(super) fn fraction(&self, key: &str, low: f64, high: f64) -> Result<Option<f64>, Mistake> {
+        self.read(key, |value| fraction(value, low, high))
+    }
+
+    /// A table under `key`, with no other keys than `known`.
+    pub(super) fn table(
+        &self,
+        key: &str,
+        title: &'static str,
+        known: &[&str],
+    ) -> Result<Option<Keys<'a>>, Mistake> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let table = value.get_ref().as_table();
+        let table = table.ok_or_else(|| {
+            Mistake::new(value.span(), format!("`{key}`: {}", wanted("a table", value.get_ref())))
+        })?;
+        Keys::of(title, value.span(), table, &[known]).map(Some)
+    }
+
+    /// The tables of a list under `key`, each with no other keys than `known`.
+    pub(super) fn tables(
+        &self,
+        key: &str,
+        title: &'static str,
+        known: &[&[&str]],
+    ) -> Result<Vec<Keys<'a>>, Mistake> {
+        // Only what the table itself says: a role has no roles of its cell.
+        let Some(value) = self.tables.first().and_then(|table| table.get(key)) else { return Ok(Vec::new()) };
+        let wrong = |value: &Value<'_>| {
+            Mistake::new(value.span(), format!("`{key}`: {}", wanted("a list of tables", value.get_ref())))
+        };
+        let list = value.get_ref().as_array().ok_or_else(|| wrong(value))?;
+        let table = |value: &'a Value<'a>| {
+            let table = value.get_ref().as_table().ok_or_else(|| wrong(value))?;
+            Keys::of(title, value.span(), table, known)
+        };
+        list.iter().map(table).collect()
+    }
+}
+
+pub(super) fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {
+    value.as_str().ok_or_else(|| wanted("a text in quotes", value))
+}
+
+pub(super) fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let integer = value.as_integer().ok_or_else(|| wanted("a whole number", value))?;
+    let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
+    let number = number.filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("{integer} is not from {} to {}", range.start(), range.end()))
+}
+
+pub(super) fn percent(value: &DeValue<'_>) -> Result<Percent, String> {
+    let share = whole(value, &(0..=100))?;
+    let share = u8::try_from(share).ok().and_then(Percent::new);
+    share.ok_or_else(|| "a share is 0 to 100".to_owned())
+}
+
+pub(super) fn fraction(value: &DeValue<'_>, low: f64, high: f64) -> Result<f64, String> {
+    let written = match value {
+        DeValue::Float(float) => float.as_str(),
+        DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
+        _ => return Err(wanted("a number", value)),
+    };
+    let number = written.parse().ok().filter(|number: &f64| low < *number && *number <= high);
+    number.ok_or_else(|| format!("{written} is not above {low} and at most {high}"))
+}
+
+fn wanted(what: &str, found: &DeValue<'_>) -> String {
+    format!("write {what}, not a value of type {}", found.type_str())
+}
+
+/// `a`, `b` and `c`.
+pub(super) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
