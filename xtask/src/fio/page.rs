@@ -99,7 +99,7 @@ pub(super) fn section(cells: &[&'static Cell], results: &Results) -> String {
     let mut page = format!(
         "`cargo xtask fio` measures this and writes this section: `linerate bench` and {} with the same requests on the \
          same storage: `O_DIRECT` by io_uring, a span of 1 GiB that was written before, places that may come twice, \
-         data that differ from request to request. Both pinned to core 1, servers to core 0, alternating; medians of {} \
+         incompressible data of which a little is new in each request. Both pinned to core 1, servers to core 0, alternating; medians of {} \
          rounds of {} s each, and the slowest and the fastest. Latency is from the submission of a request to its \
          completion (fio's `lat`). The CPU time is the kernel's, of the whole process.\n\n",
         results.fio, setting.rounds, setting.seconds,

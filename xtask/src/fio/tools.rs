@@ -78,8 +78,9 @@ fn ask_fio(command: &mut Command, cell: &Cell, storage: &Storage, seconds: u64) 
     command.args([&format!("--iodepth={}", cell.depth), &format!("--size={SPAN_BYTES}")]);
     command.args([&format!("--ioengine={}", storage.kind.engine()), "--direct=1"]);
     command.arg(format!("--filename={}", storage.for_fio()));
-    // Places may come twice, as ours do; data differ from request to request, as ours do.
-    command.args(["--norandommap", "--refill_buffers", "--lat_percentiles=1", "--clat_percentiles=0"]);
+    // Places may come twice, as ours do. Of the data a little is new in each request (scramble_buffers, fio's default), as
+    // of ours is; with refill_buffers it would be the making of data that is measured.
+    command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);
     if matches!(storage.kind, Kind::Null) {
         command.arg("--thread"); // what a process of its own costs is no part of a request
     }
