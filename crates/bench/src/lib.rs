@@ -27,6 +27,8 @@ pub mod suite;
 pub mod summary;
 #[cfg(test)]
 mod test_disk;
+#[cfg(test)]
+mod test_record;
 
 pub use access::WorkloadError;
 pub use failure::Failure;

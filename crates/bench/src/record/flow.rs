@@ -18,7 +18,8 @@ pub struct Flow {
 }
 
 /// How often which latency was seen: (nanoseconds, times), in rising order, only what was seen. A latency is known to one
-/// part in a thousand; the number is the highest that is not told from it.
+/// part in a thousand; the number is the highest that is not told from it. One that was read from a file may hold anything:
+/// sums end at the largest number there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
@@ -31,16 +32,16 @@ impl Histogram {
 
     /// How many were seen.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|(_, times)| times).sum()
+        self.0.iter().fold(0, |sum, (_, times)| sum.saturating_add(*times))
     }
 
     /// The latency that a share of all did not exceed, in nanoseconds: 0.99 for the 99th percentile. 0 if nothing was
     /// seen.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = ((self.count() as f64 * share).ceil() as u64).max(1);
-        let mut seen = 0;
+        let mut seen = 0u64;
         let at = self.0.iter().find(|(_, times)| {
-            seen += times;
+            seen = seen.saturating_add(*times);
             seen >= wanted
         });
         at.or(self.0.last()).map_or(0, |(ns, _)| *ns)
@@ -63,7 +64,7 @@ impl Histogram {
         all.sort_unstable();
         all.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
-            earlier.1 += if same { later.1 } else { 0 };
+            earlier.1 = earlier.1.saturating_add(if same { later.1 } else { 0 });
             same
         });
         Histogram(all)

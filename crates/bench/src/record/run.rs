@@ -142,26 +142,48 @@ pub struct ServerCpu {
 }
 
 impl CellRun {
+    /// Something of all clients together.
+    pub fn total(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        self.clients.iter().map(|client| of(&client.run)).sum()
+    }
+
     /// Requests a second, all clients together.
     pub fn iops(&self) -> f64 {
-        self.clients.iter().map(|client| client.run.iops()).sum()
+        self.total(Run::iops)
     }
 
     /// Bytes a second, all clients together.
     pub fn bytes_per_s(&self) -> f64 {
-        self.clients.iter().map(|client| client.run.bytes_per_s()).sum()
+        self.total(Run::bytes_per_s)
+    }
+
+    /// Requests a second over time, all clients together.
+    pub fn iops_samples(&self) -> Vec<f64> {
+        self.sample_by_sample(Sample::iops)
+    }
+
+    /// Bytes a second over time, all clients together.
+    pub fn bytes_per_s_samples(&self) -> Vec<f64> {
+        self.sample_by_sample(Sample::bytes_per_s)
+    }
+
+    /// As far as all clients have samples: they began together, and at equal distances each has one.
+    fn sample_by_sample(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
+        let shortest = self.clients.iter().map(|client| client.run.samples.len()).min().unwrap_or(0);
+        let at = |index| self.clients.iter().map(|client| of(&client.run.samples[index])).sum();
+        (0..shortest).map(at).collect()
     }
 }
 
 impl Run {
     /// Requests of both directions that ended well.
     pub fn ios(&self) -> u64 {
-        self.reads.ios + self.writes.ios
+        self.reads.ios.saturating_add(self.writes.ios)
     }
 
     /// Bytes of both directions that were moved.
     pub fn bytes(&self) -> u64 {
-        self.reads.bytes + self.writes.bytes
+        self.reads.bytes.saturating_add(self.writes.bytes)
     }
 
     /// Requests a second.
@@ -173,17 +195,27 @@ impl Run {
     pub fn bytes_per_s(&self) -> f64 {
         rate(self.bytes(), self.seconds)
     }
+
+    /// Bytes a second of reads.
+    pub fn read_bytes_per_s(&self) -> f64 {
+        rate(self.reads.bytes, self.seconds)
+    }
+
+    /// Bytes a second of writes.
+    pub fn written_bytes_per_s(&self) -> f64 {
+        rate(self.writes.bytes, self.seconds)
+    }
 }
 
 impl Sample {
     /// Requests a second.
     pub fn iops(&self) -> f64 {
-        rate(self.reads + self.writes, self.seconds)
+        rate(self.reads.saturating_add(self.writes), self.seconds)
     }
 
     /// Bytes a second.
     pub fn bytes_per_s(&self) -> f64 {
-        rate(self.read_bytes + self.written_bytes, self.seconds)
+        rate(self.read_bytes.saturating_add(self.written_bytes), self.seconds)
     }
 }
 

@@ -1,61 +1,19 @@
 use std::time::Duration;
 
 use super::*;
-use crate::plan::{Percent, Role, Workload};
-use crate::record::{ClientRun, Cpu, Flow, Run};
+use crate::test_record::{self, suite};
 
 fn cell(name: &str) -> Cell {
-    let workload = Workload::simple(4096, 1, Percent::ALL, Percent::NONE);
-    let roles = vec![Role::new("client", 0, workload)];
-    Cell { name: name.to_owned(), series: "read".to_owned(), roles, stop: None }
-}
-
-fn suite(steps: Vec<Step>) -> Suite {
-    Suite {
-        name: "test".into(),
-        title: "Test".into(),
-        about: String::new(),
-        document: None,
-        assumed: vec![],
-        steps,
-    }
+    test_record::cell(name, 4096, 1)
 }
 
 fn measure(names: &[&str], order: Order) -> Step {
-    Step::Measure { stop: Stop::after(10.0), order, cells: names.iter().map(|name| cell(name)).collect() }
+    test_record::measure(order, names.iter().map(|name| cell(name)).collect())
 }
 
 /// A run of a cell at so many requests a second.
-fn run_at(cell: &str, round: u32, rate: u64) -> CellRun {
-    let flow = |ios| Flow { ios, bytes: ios * 4096, ..Flow::default() };
-    let run = Run {
-        seconds: 1.0,
-        under_way_mean: 1.0,
-        reads: flow(rate),
-        writes: flow(0),
-        backlog_max: 0,
-        errors: 0,
-        mismatches: 0,
-        first_failure: None,
-        samples: vec![],
-    };
-    let client = ClientRun {
-        role: "client".into(),
-        client: "client 1".into(),
-        run,
-        cpu: Cpu::default(),
-        late_us: 0.0,
-        late_error_us: 0.0,
-        sessions: vec![],
-    };
-    CellRun {
-        cell: cell.to_owned(),
-        round,
-        begun_s: 0.0,
-        ended: Ended::Time,
-        clients: vec![client],
-        server_cpu: None,
-    }
+fn run_at(name: &str, round: u32, rate: u64) -> CellRun {
+    test_record::run(&cell(name), round, &[rate as f64])
 }
 
 /// Carries out everything, at rates that depend on cell and round, and tells what was run in which order.

@@ -1,8 +1,66 @@
 //! What a record says of each cell: medians over its runs with what is known of their error, and what is to be thought of
 //! them. Reports, tables and the terminal show these values and compute none of their own.
 
+mod checks;
+mod clients;
+mod convergence;
+mod counted;
+mod cpu;
+mod estimate;
+mod flag;
+mod latencies;
+mod loop_rate;
+mod scaling;
+#[cfg(test)]
+mod tests;
+
 use crate::plan::Cell;
-use crate::statistics::Interval;
+use crate::record::{CellRun, Record};
+use crate::statistics::{Interval, median};
+
+pub use convergence::{Convergence, convergence};
+pub use flag::Flag;
+pub use loop_rate::loop_rate;
+pub use scaling::{Over, Scaling, scaling};
+
+use counted::Counted;
+
+/// Summarizes every cell that has been run, in the order of the suite.
+pub fn of(record: &Record) -> Vec<CellSummary> {
+    let counted = Counted::of(record);
+    let mut cells: Vec<CellSummary> = counted.iter().map(|cell| summarize(cell, &counted)).collect();
+    loop_rate::flag(&mut cells);
+    cells
+}
+
+fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
+    let over_runs = |value: &dyn Fn(&CellRun) -> f64| {
+        let values: Vec<f64> = counted.runs.iter().map(|run| value(run)).collect();
+        median(&values)
+    };
+    let clients = clients::of(counted, all);
+    let mut summary = CellSummary {
+        cell: counted.cell.clone(),
+        runs: counted.runs.len(),
+        iops: Estimate::of(&counted.runs, CellRun::iops, CellRun::iops_samples),
+        bytes_per_s: Estimate::of(&counted.runs, CellRun::bytes_per_s, CellRun::bytes_per_s_samples),
+        read_bytes_per_s: over_runs(&|run| run.total(|run| run.read_bytes_per_s())),
+        written_bytes_per_s: over_runs(&|run| run.total(|run| run.written_bytes_per_s())),
+        service: latencies::service(counted.clients()),
+        response: latencies::response(counted.clients()),
+        under_way: over_runs(&|run| run.total(|run| run.under_way_mean)),
+        depth: counted.depth(),
+        client_cpu: cpu::of_clients(&counted.runs),
+        server_cpu: cpu::of_server(&counted.runs),
+        fairness: clients::fairness(counted.cell, &clients),
+        clients,
+        errors: counted.clients().map(|client| client.run.errors).fold(0, u64::saturating_add),
+        mismatches: counted.clients().map(|client| client.run.mismatches).fold(0, u64::saturating_add),
+        flags: Vec::new(),
+    };
+    summary.flags = checks::flags(counted, &summary);
+    summary
+}
 
 /// What a cell came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +140,8 @@ pub struct CpuCost {
     pub us_per_mib: f64,
     /// CPU time in percent of one CPU.
     pub percent: f64,
-    /// Iometer's "CPU effectiveness": requests a second for each percent of the whole machine's CPUs.
+    /// Iometer's "CPU effectiveness": requests a second for each percent of the whole machine's CPUs, whoever uses them; of
+    /// one CPU where the machine's are not known (a server).
     pub iops_per_percent: f64,
 }
 
@@ -101,65 +160,4 @@ pub struct ClientSummary {
     pub of_single: Option<f64>,
     /// How long its requests took.
     pub service: Latencies,
-}
-
-/// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Flag {
-    /// Rate times latency is not the number of requests under way (Little's law): something was not counted.
-    Little {
-        /// Rate times mean latency.
-        expected: f64,
-        /// Requests under way, measured.
-        measured: f64,
-    },
-    /// The depth that was asked for was not reached.
-    DepthNotReached {
-        /// Requests under way, measured.
-        measured: f64,
-        /// And asked for.
-        asked: u32,
-    },
-    /// The client's threads were busy all the time: it is the client that was measured.
-    ClientCpu {
-        /// The busiest thread's CPU time in percent of the time.
-        percent: f64,
-    },
-    /// Requests a second hardly depend on their length, although the bytes a second do (DPMETERM on a RAM drive, document
-    /// 000 table 4): it is the loop that makes requests that was measured.
-    LoopRate {
-        /// Requests a second.
-        iops: f64,
-    },
-    /// The rate of an open loop was not kept.
-    Overload {
-        /// Asked for, per second.
-        asked: f64,
-        /// Reached, per second.
-        reached: f64,
-    },
-    /// The interval of confidence is wider than was asked for.
-    NotConfident {
-        /// Half of it in percent of the median.
-        percent: f64,
-    },
-    /// The rounds did not become steady.
-    NotSteady,
-    /// The rate rises or falls during the runs.
-    Drifts {
-        /// From the first to the last quarter, in percent of the mean.
-        percent: f64,
-    },
-    /// Requests failed.
-    Failed {
-        /// How many.
-        errors: u64,
-    },
-    /// Data came back wrong.
-    WrongData {
-        /// How often.
-        mismatches: u64,
-    },
-    /// A run was cut short.
-    Interrupted,
 }

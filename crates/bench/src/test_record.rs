@@ -1,0 +1,116 @@
+//! Records for tests, as an ideal machine would make them: every request takes as long as Little's law says, and every sample
+//! is like the one before.
+
+use crate::plan::{Cell, Order, Percent, Role, Step, Stop, Suite, Workload};
+use crate::record::{
+    CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Histogram, Record, Run, Sample, Subject,
+};
+
+/// How long each run takes.
+pub(crate) const SECONDS: f64 = 10.0;
+/// Samples in it.
+pub(crate) const SAMPLES: u32 = 20;
+
+/// One client that reads blocks of this length.
+pub(crate) fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
+    clients(name, 1, &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE))
+}
+
+/// So many clients with the same workload.
+pub(crate) fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
+    let role = |client| Role::new(format!("client {}", client + 1), client, workload.clone());
+    Cell {
+        name: name.to_owned(),
+        series: "read".to_owned(),
+        roles: (0..count).map(role).collect(),
+        stop: None,
+    }
+}
+
+pub(crate) fn measure(order: Order, cells: Vec<Cell>) -> Step {
+    Step::Measure { stop: Stop::after(SECONDS), order, cells }
+}
+
+pub(crate) fn suite(steps: Vec<Step>) -> Suite {
+    let (name, title) = ("test".to_owned(), "Test".to_owned());
+    Suite { name, title, about: String::new(), document: None, assumed: vec![], steps }
+}
+
+/// A record of these runs, in one step that repeats its cells.
+pub(crate) fn record(cells: Vec<Cell>, runs: Vec<CellRun>) -> Record {
+    let order = Order::Interleaved { repeats_min: 1, repeats_max: 1 };
+    record_of(suite(vec![measure(order, cells)]), runs)
+}
+
+pub(crate) fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
+    Record {
+        format: FORMAT,
+        version: "0.1.0".to_owned(),
+        command: vec!["linerate".to_owned(), "bench".to_owned()],
+        begun: "2026-01-01T00:00:00Z".to_owned(),
+        ended: Some("2026-01-01T01:00:00Z".to_owned()),
+        subject: Subject {
+            place: "ram:1GiB".to_owned(),
+            kind: "ram".to_owned(),
+            bytes: 1 << 30,
+            block_bytes: 512,
+            product: None,
+            identity: None,
+        },
+        environment: Facts::default(),
+        suite,
+        runs,
+        limits: vec![],
+        notes: vec![],
+    }
+}
+
+/// A run of a cell in which each client makes so many requests a second.
+pub(crate) fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
+    let clients = cell.roles.iter().zip(iops).map(|(role, iops)| client(role, *iops)).collect();
+    CellRun {
+        cell: cell.name.clone(),
+        round,
+        begun_s: f64::from(round) * SECONDS,
+        ended: Ended::Time,
+        clients,
+        server_cpu: None,
+    }
+}
+
+fn client(role: &Role, iops: f64) -> ClientRun {
+    let block_bytes = u64::from(role.workload.block_bytes_max());
+    let ios = (iops * SECONDS) as u64;
+    let latency_ns = (1e9 * f64::from(role.workload.depth) / iops) as u64;
+    let seconds = SECONDS / f64::from(SAMPLES);
+    let sample = |number: u32| Sample {
+        at_s: f64::from(number + 1) * seconds,
+        seconds,
+        reads: (iops * seconds) as u64,
+        read_bytes: (iops * seconds) as u64 * block_bytes,
+        p50_us: latency_ns as f64 / 1000.0,
+        ..Sample::default()
+    };
+    let service = Histogram(vec![(latency_ns, ios)]);
+    let run = Run {
+        seconds: SECONDS,
+        under_way_mean: f64::from(role.workload.depth),
+        reads: Flow { ios, bytes: ios * block_bytes, service, response: Histogram::default() },
+        writes: Flow::default(),
+        backlog_max: 0,
+        errors: 0,
+        mismatches: 0,
+        first_failure: None,
+        samples: (0..SAMPLES).map(sample).collect(),
+    };
+    let cpu = Cpu { seconds: 1.0, busiest_thread_s: 1.0, machine_s: None, cpus: 4 };
+    ClientRun {
+        role: role.name.clone(),
+        client: role.name.clone(),
+        run,
+        cpu,
+        late_us: 0.0,
+        late_error_us: 0.0,
+        sessions: vec![],
+    }
+}
