@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
-use crate::bench_command::{self, BenchArguments};
+use crate::bench::{self, BenchArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
 use crate::copy::{self, CopyArguments};
@@ -86,7 +86,10 @@ impl Command {
 
     /// Whether it ends in good order when a signal asks for that.
     fn sees_to_signals(&self) -> bool {
-        matches!(self, Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_))
+        matches!(
+            self,
+            Command::Attach(_) | Command::Bench(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_)
+        )
     }
 }
 
@@ -119,7 +122,7 @@ impl Arguments {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Sessions(arguments) => sessions::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,
-            Command::Bench(arguments) => return bench_command::run(&arguments),
+            Command::Bench(arguments) => return bench::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,

@@ -1,11 +1,11 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
 //! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`volume`] and
 //! [`state`] (what there is), [`serve`], the commands that ask a running server; [`remote`] and the commands that
-//! use a target, [`recording`] of what they say to it; then [`bench_command`] and [`prove`], which measure.
+//! use a target, [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
 mod arguments;
 mod attach;
-mod bench_command;
+mod bench;
 mod bytewise;
 mod completions;
 mod config;

@@ -85,7 +85,7 @@ async fn serial_number(lun: &RemoteLun) -> String {
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }
 
-fn volume_identity(spec: &Spec) -> Option<String> {
+pub(crate) fn volume_identity(spec: &Spec) -> Option<String> {
     match (&spec.layer, spec.inner()) {
         (Layer::File { path, .. }, _) => file_identity(path),
         (_, Some(inner)) => volume_identity(inner),
@@ -103,6 +103,16 @@ pub(crate) fn file_identity(path: &Path) -> Option<String> {
 }
 
 impl Opened {
+    /// A device of this machine.
+    pub(crate) fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
+        Opened { device, lun: None, identity }
+    }
+
+    /// The LUN, if it is one.
+    pub(crate) fn lun(&self) -> Option<Arc<RemoteLun>> {
+        self.lun.clone()
+    }
+
     /// A device of a test's own.
     #[cfg(test)]
     pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Opened {

@@ -123,7 +123,7 @@ struct BenchReport {
 
 fn bench(cell: &Cell, mut command: Command, url: &str, seconds: u64) -> Result<Report> {
     let percent = |is_all: bool| if is_all { "100" } else { "0" };
-    command.args(["bench", url, "--json", "--allow-write", "--seconds", &seconds.to_string()]);
+    command.args(["bench", url, "--json", "--allow-write", "--yes", "--seconds", &seconds.to_string()]);
     command.args(["--block", &format!("{}KiB", cell.block_bytes >> 10), "--depth", &cell.depth.to_string()]);
     command.args(["--read", percent(cell.direction == Direction::Read)]);
     command.args(["--random", percent(cell.places == Places::Random)]);

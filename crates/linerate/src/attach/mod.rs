@@ -20,7 +20,7 @@ mod mounts;
 mod place;
 mod record;
 mod request;
-mod reservation;
+pub(crate) mod reservation;
 mod signals;
 mod users;
 mod volume;
@@ -94,7 +94,7 @@ async fn attach(
 ) -> Result<(), Failure> {
     let opened = volume.open().await?;
     if let Some(lun) = &opened.remote {
-        reservation::check(lun, arguments.read_only).await?;
+        reservation::check(lun, arguments.read_only, "--read-only is possible").await?;
     }
     let disk = Rc::new(Disk::new(opened.device, arguments.read_only));
     let terms = Terms { read_only: disk.is_read_only(), allow_root: arguments.allow_root };

@@ -9,13 +9,13 @@ use initiator::verbs::{Registration, Reservation, ReservationType, VerbError};
 
 use crate::failure::{Failure, Kind};
 
-/// Refuses a LUN that may not be used as is wanted.
-pub(super) async fn check(lun: &RemoteLun, read_only: bool) -> Result<(), Failure> {
+/// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
+pub(crate) async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && lets_others_read(held.kind)) => {
             // Who holds it is good to know, and no more.
             let registrations = lun.unit().registrations().await.unwrap_or_default();
-            Err(refusal(held, &registrations))
+            Err(refusal(held, &registrations, instead))
         }
         // A target that refuses the command has no persistent reservations to tell of.
         Ok(_) | Err(VerbError::Refused { .. }) => readable(lun).await,
@@ -24,12 +24,12 @@ pub(super) async fn check(lun: &RemoteLun, read_only: bool) -> Result<(), Failur
 }
 
 /// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is possible".
-fn refusal(held: Reservation, registrations: &[Registration]) -> Failure {
+fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
     let holder = registrations.iter().find(|registration| registration.holds.is_some());
     let holder = holder.and_then(|registration| registration.initiator.as_ref());
     let holder = holder.map_or_else(String::new, |initiator| format!(", held by {initiator}"));
-    let way = if lets_others_read(kind) { "; --read-only is possible" } else { "" };
+    let way = if lets_others_read(kind) { format!("; {instead}") } else { String::new() };
     let sentence = format!("another initiator has reserved the LUN: {kind}, key {key:#018x}{holder}{way}");
     Failure::new(Kind::Reserved, sentence)
 }
@@ -73,7 +73,8 @@ mod tests {
             initiator: Some(TransportId::Iscsi { name: name.to_owned(), isid: None }),
         };
         let registrations = [registration("iqn.x:bystander", None), registration("iqn.x:holder", Some(kind))];
-        let said = refusal(Reservation { key: 0xabc, kind }, &registrations).to_string();
+        let said =
+            refusal(Reservation { key: 0xabc, kind }, &registrations, "--read-only is possible").to_string();
         let expected = "another initiator has reserved the LUN: write-exclusive-registrants-only, key \
                         0x0000000000000abc, held by iqn.x:holder; --read-only is possible";
         assert_eq!(said, expected);

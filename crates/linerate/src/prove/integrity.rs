@@ -6,7 +6,7 @@ use bench::{RoundTrip, read_back, round_trip};
 use block::{BlockDevice, Blocks, Extent};
 use initiator::{Settings, Url};
 
-use crate::bench_command::Attached;
+use super::attached::Attached;
 use crate::failure::Failure;
 use crate::output::say;
 

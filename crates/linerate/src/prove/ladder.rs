@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::plan::{Percent, Span, Workload};
+use bench::record::Run;
 use bench::{Go, Orders};
 use block::BlockDevice;
 use host::cputime;
 use initiator::Url;
 
+use super::attached::Attached;
 use super::server;
-use crate::bench_command::{Attached, Measurement};
 use crate::failure::Failure;
 use crate::figures::{bar, grouped, significant};
 use crate::output::say;
@@ -31,7 +32,7 @@ struct Rung {
 
 /// One direction of one block size.
 struct Cell {
-    measured: Measurement,
+    run: Run,
     /// CPU time of the initiator's thread and of all others, per request, in microseconds.
     initiator_us: f64,
     target_us: f64,
@@ -55,7 +56,7 @@ pub(super) async fn climb(url: &Url, time: Duration) -> Result<bool, Failure> {
     attached.detach().await;
     say(&costs(&rungs));
     let failures = rungs.iter().flat_map(|rung| [&rung.read, &rung.write]);
-    let failures: Vec<_> = failures.filter_map(|cell| cell.measured.first_failure.as_ref()).collect();
+    let failures: Vec<_> = failures.filter_map(|cell| cell.run.first_failure.as_ref()).collect();
     failures.iter().for_each(|failure| say(&format!("  ✗ a request failed: {failure}\n")));
     Ok(failures.is_empty())
 }
@@ -76,11 +77,10 @@ async fn measure(
     let (all, own) = (cputime::process(), cputime::thread());
     let (device, orders) = (std::slice::from_ref(device), Orders::for_time(duration));
     let run = bench::run(device, &workload, &orders, &mut |_| Go::On).await.map_err(Failure::failed)?;
-    let measured = Measurement::of(&run);
     let (all, own) = (cputime::process() - all, cputime::thread() - own);
-    let per_request = |time: Duration| time.as_secs_f64() * 1e6 / measured.ios.max(1) as f64;
+    let per_request = |time: Duration| time.as_secs_f64() * 1e6 / run.ios().max(1) as f64;
     let (initiator_us, target_us) = (per_request(own), per_request(all.saturating_sub(own)));
-    Ok(Cell { measured, initiator_us, target_us })
+    Ok(Cell { run, initiator_us, target_us })
 }
 
 impl Rung {
@@ -91,7 +91,7 @@ impl Rung {
 
 impl Cell {
     fn columns(&self) -> String {
-        let Measurement { mb_per_s, iops, .. } = self.measured;
+        let (mb_per_s, iops) = (self.run.bytes_per_s() / 1e6, self.run.iops());
         // On a logarithmic scale from 100 MB/s to 25 GB/s: every doubling is as long as the one before it.
         let share = (mb_per_s / 100.0).max(1.0).log2() / 8.0;
         format!(
@@ -108,13 +108,15 @@ fn costs(rungs: &[Rung]) -> String {
     let mut text = String::from("\nWhat it costs, in CPU time per request\n");
     for rung in rungs.iter().filter(|rung| [4 << 10, 256 << 10].contains(&rung.block_bytes)) {
         for (direction, cell) in [("read", &rung.read), ("write", &rung.write)] {
+            let latency = cell.run.reads.service.merged(&cell.run.writes.service);
+            let us = |share| significant(latency.quantile_ns(share) as f64 / 1e3);
             text += &format!(
                 "  {:>8} {direction:<5}   initiator {:>6} µs   target {:>6} µs   latency p50 {:>6} µs, p99 {:>6} µs\n",
                 size(rung.block_bytes),
                 significant(cell.initiator_us),
                 significant(cell.target_us),
-                significant(cell.measured.latency_us.p50),
-                significant(cell.measured.latency_us.p99),
+                us(0.5),
+                us(0.99),
             );
         }
     }

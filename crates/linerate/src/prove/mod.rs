@@ -4,6 +4,7 @@
 //! own initiator, writes data that can be recognised in every way iSCSI has of sending it, reads it back, and then
 //! measures one block size after the other. Nothing outside this process is needed, and nothing is left behind.
 
+mod attached;
 mod integrity;
 mod ladder;
 mod server;
@@ -15,7 +16,7 @@ use host::{Epoll, EpollOptions, threads};
 use initiator::Url;
 
 use self::server::Server;
-use crate::bench_command::system_congestion;
+use crate::bench::system_congestion;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::recording;
@@ -24,7 +25,7 @@ use crate::recording;
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
     /// How long to measure each block size in each direction
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.6, value_parser = crate::bench_command::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.6, value_parser = crate::bench::seconds)]
     seconds: f64,
     /// Congestion control of both ends [default: cubic, as others pace what needs no pacing on loopback]
     #[arg(long, value_name = "NAME")]

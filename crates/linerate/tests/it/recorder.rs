@@ -101,8 +101,18 @@ fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
     ] {
         for block in ["4KiB", "256KiB"] {
             let url = format!("{}{keys}", server.url("disk"));
-            let work =
-                ["--read", "50", "--allow-write", "--seconds", "0.05", "--depth", "4", "--block", block];
+            let work = [
+                "--read",
+                "50",
+                "--allow-write",
+                "--yes",
+                "--seconds",
+                "0.05",
+                "--depth",
+                "4",
+                "--block",
+                block,
+            ];
             let (ended, file) = recorded(folder.path(), &[&["bench", &url], &work[..]].concat());
             ended.expect_success();
             look_at(&file);

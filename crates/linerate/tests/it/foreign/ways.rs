@@ -89,7 +89,7 @@ fn the_command_line_finds_and_describes_every_disk() {
         let said = linerate(&["scsi", "inquiry", &url]).expect_success();
         assert!(said.to_lowercase().contains("disk"), "{said}");
         linerate(&["scsi", "vpd", &url]).expect_success();
-        linerate(&["bench", "--seconds", "1", "--read", "50", "--verify", "--allow-write", &url])
+        linerate(&["bench", "--seconds", "1", "--read", "50", "--verify", "--allow-write", "--yes", &url])
             .expect_success();
     });
 }

@@ -1,0 +1,250 @@
+//! A client: a thread with a world and ways to the storage of its own, that carries out one role at a time.
+//!
+//! On one machine it stands for an initiator: several of them share nothing but the machine. An agent has clients too,
+//! in another process. Whoever has a client sends it orders and hears of each sample; it decides nothing by itself
+//! except to end when its orders say so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::plan::{Role, Rule, Stop};
+use bench::record::{ClientRun, Run, Sample};
+use bench::{Go, Orders};
+use host::{Epoll, EpollOptions};
+use reactor::{Receiver, Sender, mailbox};
+
+use super::costs::{Cost, Costs};
+use super::ways::{Source, Ways};
+use crate::failure::Failure;
+
+/// A client, seen from the outside. It logs out and ends when this is dropped.
+pub(crate) struct Client {
+    name: String,
+    orders: Sender<Order>,
+    ended: Receiver<()>,
+}
+
+/// How a client is made.
+pub(crate) struct ClientOptions {
+    /// What it is called in the record: `client 1`.
+    pub(crate) name: String,
+    /// What it measures.
+    pub(crate) source: Source,
+    /// How long its thread looks for answers before it sleeps.
+    pub(crate) spin: Duration,
+}
+
+/// What a client is to do.
+pub(crate) struct Task {
+    pub(crate) role: Role,
+    pub(crate) stop: Stop,
+    /// When the first request is made; now, if that is over.
+    pub(crate) start: Instant,
+    /// Ends it before its time.
+    pub(crate) end: End,
+    /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this client's, that of
+    /// the threads which serve files where io_uring is forbidden too.
+    pub(crate) alone: bool,
+}
+
+/// Asks all who share it to end.
+#[derive(Clone, Default)]
+pub(crate) struct End(Arc<AtomicBool>);
+
+/// What a client tells.
+pub(crate) enum Report {
+    /// The warm-up is over, and requests are counted.
+    Counting,
+    /// What happened in a short time.
+    Sample(Sample),
+    /// It has ended. Nothing follows.
+    Ended(Box<Result<Part, Failure>>),
+}
+
+/// What came of a role.
+pub(crate) struct Part {
+    pub(crate) run: ClientRun,
+    /// What its sessions told of themselves, as people read it.
+    pub(crate) tables: Vec<String>,
+}
+
+enum Order {
+    Prepare { sessions: u16, done: Sender<Result<(), Failure>> },
+    LookAlive { done: Sender<Result<(), Failure>> },
+    Run { task: Box<Task>, index: usize, reports: Sender<(usize, Report)> },
+}
+
+impl Client {
+    /// Starts its thread. Nothing is opened yet.
+    pub(crate) fn start(options: ClientOptions) -> Result<Client, Failure> {
+        let (orders, received) = mailbox();
+        let (end, ended) = mailbox();
+        let name = options.name.clone();
+        let thread = thread::Builder::new().name(name.replace(' ', "-"));
+        let started = thread.spawn(move || {
+            live(&options, received);
+            // Whoever waits for the end may have gone.
+            let _ = end.send(());
+        });
+        started
+            .map_err(|error| Failure::failed(format_args!("cannot start a thread for {name}: {error}")))?;
+        Ok(Client { name, orders, ended })
+    }
+
+    /// Sees to it that there are so many ways to the storage.
+    pub(crate) async fn prepare(&self, sessions: u16) -> Result<(), Failure> {
+        self.ask(|done| Order::Prepare { sessions, done }).await
+    }
+
+    /// Whether each of its ways still leads to the storage; what an initiator does to get there again has its time.
+    pub(crate) async fn look_alive(&self) -> Result<(), Failure> {
+        self.ask(|done| Order::LookAlive { done }).await
+    }
+
+    /// Begins a role, for which it has been prepared. What it tells is marked with `index`.
+    pub(crate) fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
+        let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
+        if self.orders.send(order).is_err() {
+            // Whoever waits for its reports is told that there are none.
+            let _ = reports.send((index, Report::Ended(Box::new(Err(self.gone())))));
+        }
+    }
+
+    /// Logs out and ends, as far as that goes in a few seconds.
+    pub(crate) async fn close(self) {
+        let Client { orders, mut ended, .. } = self;
+        drop(orders);
+        let _ = reactor::timeout(PATIENCE, ended.recv()).await;
+    }
+
+    async fn ask(&self, order: impl FnOnce(Sender<Result<(), Failure>>) -> Order) -> Result<(), Failure> {
+        let (done, mut answer) = mailbox();
+        let sent = self.orders.send(order(done)).is_ok();
+        let answer = if sent { answer.recv().await } else { None };
+        answer.unwrap_or_else(|| Err(self.gone()))
+    }
+
+    fn gone(&self) -> Failure {
+        Failure::failed(format_args!("{} has ended unexpectedly", self.name))
+    }
+}
+
+/// A target that does not answer a logout is left.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl End {
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The thread.
+fn live(options: &ClientOptions, orders: Receiver<Order>) {
+    match Epoll::shared(EpollOptions { spin: options.spin }) {
+        Ok(world) => reactor::block_on(world, obey(options, orders)),
+        // Its orders are not answered any more, which is an answer.
+        Err(error) => tracing::error!(%error, "a client has no epoll set"),
+    }
+}
+
+async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
+    let mut ways = Ways::none(&options.source);
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Prepare { sessions, done } => {
+                let _ = done.send(ways.prepare(sessions).await);
+            }
+            Order::LookAlive { done } => {
+                let _ = done.send(ways.look_alive().await);
+            }
+            Order::Run { task, index, reports } => {
+                let told = reports.clone();
+                let tell = move |report| drop(told.send((index, report)));
+                let outcome = carry_out(options, &ways, &task, tell).await;
+                let _ = reports.send((index, Report::Ended(Box::new(outcome))));
+            }
+        }
+    }
+    ways.close().await;
+}
+
+async fn carry_out(
+    options: &ClientOptions,
+    ways: &Ways,
+    task: &Task,
+    tell: impl Fn(Report) + Clone + 'static,
+) -> Result<Part, Failure> {
+    let orders = orders(&task.stop, task.start);
+    let counting = task.start + orders.warm_up;
+    let costs = Costs::begin(task.alone, counting, ways, {
+        let tell = tell.clone();
+        move || tell(Report::Counting)
+    });
+    let mut each = |sample: &Sample| {
+        costs.note();
+        tell(Report::Sample(*sample));
+        if task.end.is_asked() { Go::Stop } else { Go::On }
+    };
+    let devices = ways.devices(task.role.sessions);
+    let run = bench::run(devices, &task.role.workload, &orders, &mut each).await;
+    let run = run.map_err(Failure::refused)?;
+    Ok(part(options, &task.role, run, costs.end(ways).await))
+}
+
+fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost) -> Part {
+    let Cost { cpu, statistics } = cost;
+    let tables = statistics.iter().map(ToString::to_string).collect();
+    // Statistics are numbers and names: there is nothing in them that JSON cannot say.
+    let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok()).collect();
+    let run = ClientRun {
+        role: role.name.clone(),
+        client: options.name.clone(),
+        run,
+        cpu,
+        late_us: 0.0,
+        late_error_us: 0.0,
+        sessions,
+    };
+    Part { run, tables }
+}
+
+/// What the loop is told of a stop; the rest of it is decided by whoever hears the samples of all.
+fn orders(stop: &Stop, start: Instant) -> Orders {
+    let (bytes, requests) = match stop.rule {
+        Rule::Bytes { bytes } => (Some(bytes), None),
+        Rule::Requests { requests } => (None, Some(requests)),
+        Rule::Time | Rule::Confidence { .. } => (None, None),
+    };
+    Orders {
+        warm_up: Duration::from_secs_f64(stop.warm_up_s.max(0.0)),
+        max: Duration::from_secs_f64(stop.max_s.max(0.0)),
+        interval: interval(stop),
+        bytes,
+        requests,
+        start: Some(start),
+    }
+}
+
+/// How often a client tells how it goes: some two hundred times in a run, which is what the interval of confidence of an
+/// autocorrelated series needs, but neither so often that telling costs anything nor so seldom that people wait.
+fn interval(stop: &Stop) -> Duration {
+    const SAMPLES: f64 = 200.0;
+    Duration::from_secs_f64((stop.max_s / SAMPLES).clamp(0.05, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_neither_too_many_nor_too_rare() {
+        let after = |seconds| interval(&Stop::after(seconds)).as_secs_f64();
+        assert_eq!([0.5, 20.0, 3600.0].map(after), [0.05, 0.1, 1.0]);
+    }
+}

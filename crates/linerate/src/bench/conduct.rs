@@ -1,0 +1,171 @@
+//! Carrying out a suite: one run after the other, each kept as soon as it has ended.
+
+use std::time::Instant;
+
+use bench::Go;
+use bench::plan::{Access, Align, Cell, Data, Percent, Role, Rule, Span, Stop, Workload};
+use bench::record::{CellRun, ClientRun};
+use bench::schedule::{Schedule, Work};
+
+use super::client::Part;
+use super::crew::{Crew, Progress};
+use super::extent::Extent;
+use super::keeper::Keeper;
+use super::stop::Judge;
+use super::view::{Doing, View};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// What a measurement needs beside its suite.
+pub(super) struct Conductor<'a, C> {
+    pub(super) crew: &'a mut C,
+    pub(super) keeper: &'a mut Keeper,
+    pub(super) view: &'a mut dyn View,
+    pub(super) interrupt: &'a Interrupt,
+    /// What sessions told of themselves in the last run, as people read it.
+    pub(super) tables: Vec<String>,
+}
+
+/// How it came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There is nothing left to do.
+    Complete,
+    /// Somebody asked for an end.
+    Interrupted,
+}
+
+impl<C: Crew> Conductor<'_, C> {
+    /// Does what is left to be done. What has been measured when it fails is kept.
+    pub(super) async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
+        let suite = self.keeper.record().suite.clone();
+        let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
+        let mut number = self.keeper.record().runs.len() as u64;
+        while let Some(task) = schedule.due() {
+            if self.interrupt.is_asked() {
+                return Ok(Outcome::Interrupted);
+            }
+            let left = schedule.left();
+            let doing = |name, stop, roles| Doing { name, number: number + 1, roles, stop, left };
+            match task.work {
+                Work::Purge => {
+                    self.view.begins(&doing("purge", Stop::after(0.0), Vec::new()));
+                    self.purge(whole(&suite)).await?;
+                    schedule.prepared(task.step);
+                }
+                Work::Fill { block_bytes, depth, passes } => {
+                    let (cell, stop) = fill(whole(&suite), self.bytes(), block_bytes, depth, passes);
+                    self.view.begins(&doing("fill", stop, names(&cell)));
+                    self.run(&cell, stop, 0).await?;
+                    schedule.prepared(task.step);
+                }
+                Work::Measure { cell, stop } => {
+                    self.view.begins(&doing(&cell.name, stop, names(&cell)));
+                    let run = self.run(&cell, stop, task.round).await?;
+                    number += 1;
+                    schedule.done(&run);
+                    self.keep(run).await?;
+                }
+            }
+        }
+        Ok(Outcome::Complete)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.keeper.record().subject.bytes
+    }
+
+    async fn purge(&mut self, span: Span) -> Result<(), Failure> {
+        let (view, interrupt) = (&mut *self.view, self.interrupt);
+        let progress = &mut |purged| {
+            view.purged(purged);
+            go(interrupt)
+        };
+        self.crew.purge(span, progress).await
+    }
+
+    async fn run(&mut self, cell: &Cell, stop: Stop, round: u32) -> Result<CellRun, Failure> {
+        let mut judge = Judge::new(stop, cell.roles.len());
+        let mut counting = Instant::now();
+        let (view, interrupt) = (&mut *self.view, self.interrupt);
+        let progress = &mut |progress: Progress<'_>| {
+            let enough = match progress {
+                Progress::Counting => {
+                    counting = Instant::now();
+                    view.counting();
+                    Go::On
+                }
+                Progress::Sample { role, sample } => {
+                    view.sample(role, sample);
+                    judge.heard(role, sample)
+                }
+            };
+            if interrupt.is_asked() { Go::Stop } else { enough }
+        };
+        let parts = self.crew.run(cell, stop, progress).await?;
+        self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
+        let clients: Vec<ClientRun> = parts.into_iter().map(|Part { run, .. }| run).collect();
+        let ended = judge.ended(clients.iter().map(|client| &client.run), self.interrupt.is_asked());
+        let begun_s = self.keeper.seconds_at(counting);
+        Ok(CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu: None })
+    }
+
+    /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target that has
+    /// gone is not asked for hours.
+    async fn keep(&mut self, run: CellRun) -> Result<(), Failure> {
+        let failed = run.clients.iter().any(|client| client.run.errors > 0);
+        self.view.ended(&run);
+        if let Some(sentence) = self.keeper.keep(run) {
+            self.view.note(&sentence);
+        }
+        if failed && !self.interrupt.is_asked() { self.crew.look_alive().await } else { Ok(()) }
+    }
+}
+
+fn go(interrupt: &Interrupt) -> Go {
+    if interrupt.is_asked() { Go::Stop } else { Go::On }
+}
+
+fn names(cell: &Cell) -> Vec<String> {
+    cell.roles.iter().map(|role| role.name.clone()).collect()
+}
+
+/// All that any cell of the suite uses.
+fn whole(suite: &bench::plan::Suite) -> Span {
+    let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
+    // Suites are cut to the device before they are run, so that every span has an end.
+    let extents = workloads.map(|span| Extent::of(span, u64::MAX));
+    extents.reduce(Extent::around).map_or_else(Span::default, Extent::span)
+}
+
+/// A cell that writes the span so many times from its start to its end, for as long as that takes.
+fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32) -> (Cell, Stop) {
+    let bytes = span.bytes.unwrap_or(device_bytes).saturating_mul(u64::from(passes));
+    let access = Access {
+        block_bytes,
+        share: Percent::ALL,
+        read: Percent::NONE,
+        random: Percent::NONE,
+        align: Align::Natural,
+        burst: 1,
+        delay_ms: 0,
+    };
+    let workload = Workload {
+        accesses: vec![access],
+        span,
+        data: Data::Random,
+        ..Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE)
+    };
+    let role = Role {
+        name: "fill".to_owned(),
+        client: 0,
+        sessions: 1,
+        read_ahead_bytes: None,
+        apart: false,
+        workload,
+    };
+    let cell = Cell { name: "fill".to_owned(), series: "fill".to_owned(), roles: vec![role], stop: None };
+    // A day: whoever fills more than that in one go knows, and a device that hangs is given up before.
+    const DAY_S: f64 = 86_400.0;
+    (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })
+}

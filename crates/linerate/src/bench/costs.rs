@@ -1,0 +1,93 @@
+//! What a run costs its client, from the moment that requests are counted to the last sample: CPU time, and what its
+//! sessions did.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use bench::record::Cpu;
+use host::{cputime, threads};
+use initiator::Statistics;
+use reactor::JoinHandle;
+
+use super::ways::{Ways, told};
+
+/// Under way.
+pub(super) struct Costs {
+    alone: bool,
+    /// What was known when counting began.
+    before: JoinHandle<Before>,
+    /// The clocks at the last sample: what comes after it (requests that come to their end) is not counted either.
+    last: Cell<Option<Clocks>>,
+}
+
+struct Before {
+    clocks: Clocks,
+    statistics: Vec<Statistics>,
+}
+
+/// What it came to.
+pub(super) struct Cost {
+    pub(super) cpu: Cpu,
+    pub(super) statistics: Vec<Statistics>,
+}
+
+#[derive(Clone, Copy)]
+struct Clocks {
+    thread: Duration,
+    process: Duration,
+}
+
+impl Costs {
+    /// Looks at the clocks when counting begins, and says so.
+    pub(super) fn begin(alone: bool, counting: Instant, ways: &Ways, say: impl FnOnce() + 'static) -> Costs {
+        let targets = ways.targets().to_vec();
+        let before = reactor::spawn(async move {
+            reactor::sleep_until(counting).await;
+            say();
+            let clocks = Clocks::now();
+            Before { clocks, statistics: told(&targets).await }
+        });
+        Costs { alone, before, last: Cell::new(None) }
+    }
+
+    /// A sample has ended.
+    pub(super) fn note(&self) {
+        self.last.set(Some(Clocks::now()));
+    }
+
+    /// All of it. Nothing, if it ended before anything was counted.
+    pub(super) async fn end(self, ways: &Ways) -> Cost {
+        let after = self.last.get().unwrap_or_else(Clocks::now);
+        if !self.before.is_finished() {
+            self.before.abort();
+            return Cost { cpu: Cpu { cpus: cpus(), ..Cpu::default() }, statistics: Vec::new() };
+        }
+        let statistics = told(ways.targets()).await;
+        let before = self.before.await;
+        let since = statistics.iter().zip(&before.statistics);
+        let statistics = since.map(|(after, before)| after.since(before)).collect();
+        Cost { cpu: after.since(&before.clocks, self.alone), statistics }
+    }
+}
+
+impl Clocks {
+    fn now() -> Clocks {
+        Clocks { thread: cputime::thread(), process: cputime::process() }
+    }
+
+    fn since(&self, before: &Clocks, alone: bool) -> Cpu {
+        let thread = self.thread.saturating_sub(before.thread).as_secs_f64();
+        let process = self.process.saturating_sub(before.process).as_secs_f64();
+        Cpu {
+            seconds: if alone { process } else { thread },
+            busiest_thread_s: thread,
+            machine_s: None,
+            cpus: cpus(),
+        }
+    }
+}
+
+/// CPUs that this process may use.
+fn cpus() -> u32 {
+    u32::try_from(threads::available().get()).unwrap_or(u32::MAX)
+}

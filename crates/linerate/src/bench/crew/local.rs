@@ -1,0 +1,141 @@
+//! Clients that are threads of this process.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use bench::Go;
+use bench::plan::{Cell, Span, Stop};
+use reactor::{Receiver, mailbox};
+
+use super::{Crew, Progress, Purged};
+use crate::bench::client::{Client, ClientOptions, End, Part, Report, Task};
+use crate::bench::purge::purge;
+use crate::bench::ways::{Source, Ways};
+use crate::failure::Failure;
+
+/// A thread for each role; those of earlier cells stay for later ones.
+pub(crate) struct LocalCrew {
+    source: Source,
+    spin: Duration,
+    /// By the number of the client and, where one has several roles at once, which of them it is.
+    clients: BTreeMap<(u16, usize), Client>,
+}
+
+impl LocalCrew {
+    /// Nobody yet: clients come with the roles.
+    pub(crate) fn new(source: Source, spin: Duration) -> LocalCrew {
+        LocalCrew { source, spin, clients: BTreeMap::new() }
+    }
+
+    /// Sees to it that everybody is there and has what he needs.
+    async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
+        for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
+            let client = match self.clients.entry(key) {
+                Entry::Occupied(client) => client.into_mut(),
+                Entry::Vacant(place) => place.insert(Client::start(ClientOptions {
+                    name: format!("client {}", u32::from(role.client) + 1),
+                    source: self.source.clone(),
+                    spin: self.spin,
+                })?),
+            };
+            client.prepare(role.sessions).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Which client has which role.
+fn keys(cell: &Cell) -> Vec<(u16, usize)> {
+    let before = |at: usize, client| cell.roles[..at].iter().filter(|role| role.client == client).count();
+    cell.roles.iter().enumerate().map(|(at, role)| (role.client, before(at, role.client))).collect()
+}
+
+/// Enough for all to have heard of it.
+const BEFORE_THE_START: Duration = Duration::from_millis(5);
+
+impl Crew for LocalCrew {
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Vec<Part>, Failure> {
+        self.prepare(cell).await?;
+        let (end, (tell, reports)) = (End::default(), mailbox());
+        let start = Instant::now() + BEFORE_THE_START;
+        let alone = cell.roles.len() == 1;
+        for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
+            let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
+            if let Some(client) = self.clients.get(key) {
+                client.begin(task, index, &tell);
+            }
+        }
+        drop(tell);
+        gather(cell.roles.len(), reports, &end, progress).await
+    }
+
+    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
+        let mut ways = Ways::none(&self.source);
+        ways.prepare(1).await?;
+        let outcome = match ways.devices(1).first() {
+            Some(device) => purge(&**device, span, progress).await,
+            None => Ok(()),
+        };
+        ways.close().await;
+        outcome
+    }
+
+    async fn look_alive(&mut self) -> Result<(), Failure> {
+        for client in self.clients.values() {
+            client.look_alive().await?;
+        }
+        Ok(())
+    }
+
+    async fn close(self) {
+        for client in self.clients.into_values() {
+            client.close().await;
+        }
+    }
+}
+
+/// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the end.
+async fn gather(
+    roles: usize,
+    mut reports: Receiver<(usize, Report)>,
+    end: &End,
+    progress: &mut dyn FnMut(Progress<'_>) -> Go,
+) -> Result<Vec<Part>, Failure> {
+    let mut parts: Vec<Option<Part>> = (0..roles).map(|_| None).collect();
+    let (mut counting, mut failed) = (false, None);
+    while let Some((role, report)) = reports.recv().await {
+        let go = match report {
+            Report::Counting if !counting => {
+                counting = true;
+                progress(Progress::Counting)
+            }
+            Report::Counting => Go::On,
+            Report::Sample(sample) => progress(Progress::Sample { role, sample: &sample }),
+            Report::Ended(outcome) => match *outcome {
+                Ok(part) => {
+                    parts[role] = Some(part);
+                    Go::On
+                }
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                    Go::Stop
+                }
+            },
+        };
+        if let Go::Stop = go {
+            end.ask();
+        }
+    }
+    let parts: Option<Vec<Part>> = parts.into_iter().collect();
+    match (failed, parts) {
+        (None, Some(parts)) => Ok(parts),
+        (Some(failure), _) => Err(failure),
+        (None, None) => Err(Failure::failed("a client has ended unexpectedly")),
+    }
+}

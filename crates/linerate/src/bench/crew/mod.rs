@@ -1,0 +1,56 @@
+//! Those who carry out a cell together: threads of this process, or agents on other machines.
+
+mod local;
+
+use bench::Go;
+use bench::plan::{Cell, Span, Stop};
+use bench::record::Sample;
+
+pub(crate) use local::LocalCrew;
+
+use super::client::Part;
+use crate::failure::Failure;
+
+/// Clients that begin and end together.
+pub(crate) trait Crew {
+    /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress` does. Gives
+    /// what came of each role, in their order.
+    ///
+    /// Fails if the cell could not be begun, or a client was lost. Requests that fail are no failure of this.
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Vec<Part>, Failure>;
+
+    /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client does.
+    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
+
+    /// Whether all clients can still reach the storage; what their initiators do to get there again has its time.
+    async fn look_alive(&mut self) -> Result<(), Failure>;
+
+    /// Says good-bye to the storage.
+    async fn close(self);
+}
+
+/// How a cell goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Progress<'a> {
+    /// The warm-up is over: requests are counted from now on.
+    Counting,
+    /// What one client did in a short time.
+    Sample {
+        /// Which role of the cell it has.
+        role: usize,
+        /// What it did.
+        sample: &'a Sample,
+    },
+}
+
+/// How far a purge is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purged {
+    pub(crate) done_bytes: u64,
+    pub(crate) of_bytes: u64,
+}

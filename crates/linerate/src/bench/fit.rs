@@ -1,0 +1,224 @@
+//! Cutting a suite to the storage, and to what may be written: what cannot or may not be measured is left out, and named.
+
+use bench::plan::{Cell, Order, Step, Suite};
+
+use super::extent::Extent;
+use crate::failure::Failure;
+
+/// What there is, and what is allowed.
+pub(super) struct Limits {
+    pub(super) device_bytes: u64,
+    pub(super) block_bytes: u32,
+    /// Whether anything may be written.
+    pub(super) writes: bool,
+    /// Nothing goes beyond this.
+    pub(super) part: Extent,
+}
+
+/// A suite that fits.
+pub(super) struct Fitted {
+    pub(super) suite: Suite,
+    /// What was left out or cut, in sentences.
+    pub(super) notes: Vec<String>,
+}
+
+/// Cuts `suite`. Fails if nothing is left of it.
+pub(super) fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
+    if limits.part.exceeds(limits.device_bytes) {
+        let bytes = limits.device_bytes;
+        return Err(Failure::refused(format!(
+            "{} reaches beyond the end of the storage, which has {bytes} bytes",
+            limits.part
+        )));
+    }
+    let mut notes = Vec::new();
+    if !limits.writes && suite.writes() {
+        let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| role.workload.writes()));
+        suite.steps.retain(|step| matches!(step, Step::Measure { .. }));
+        if suite.cells().next().is_none() {
+            let why = "writing destroys what is on the storage; say --allow-write if that is meant";
+            return Err(Failure::refused(why));
+        }
+        notes.push(format!("{}, since writing was not allowed (--allow-write)", named(&left_out)));
+    }
+    let (block, ragged) = (limits.block_bytes, |cell: &Cell| {
+        let accesses = cell.roles.iter().flat_map(|role| &role.workload.accesses);
+        accesses.into_iter().any(|access| !access.block_bytes.is_multiple_of(limits.block_bytes))
+    });
+    let left_out = leave_out(&mut suite, ragged);
+    if suite.cells().next().is_none() {
+        let sentence =
+            format!("no request of this is a multiple of the storage's block, which has {block} bytes");
+        return Err(Failure::refused(sentence));
+    }
+    if !left_out.is_empty() {
+        notes.push(format!("{}, since the storage has blocks of {block} bytes", named(&left_out)));
+    }
+    if cut(&mut suite, limits)? {
+        let bytes = limits.device_bytes;
+        notes.push(format!(
+            "the suite uses more than the {bytes} bytes that the storage has: all of it was used"
+        ));
+    }
+    Ok(Fitted { suite, notes })
+}
+
+/// Takes cells out, and gives their names. A step whose end depends on a cell that is taken out has no end, and goes too.
+fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for step in &mut suite.steps {
+        let Step::Measure { order, cells, .. } = step else { continue };
+        let tracked = match order {
+            Order::SteadyRounds { tracked, .. } => cells.iter().find(|cell| cell.name == *tracked),
+            Order::Once | Order::Interleaved { .. } => None,
+        };
+        let endless = tracked.is_some_and(&is_out);
+        cells.retain(|cell| {
+            let stays = !endless && !is_out(cell);
+            if !stays {
+                left_out.push(cell.name.clone());
+            }
+            stays
+        });
+    }
+    suite.steps.retain(|step| !matches!(step, Step::Measure { cells, .. } if cells.is_empty()));
+    left_out
+}
+
+/// Cuts every workload's span to the part. Whether one was longer than the device.
+fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
+    let mut is_longer = false;
+    for step in &mut suite.steps {
+        let Step::Measure { cells, .. } = step else { continue };
+        for workload in cells.iter_mut().flat_map(|cell| &mut cell.roles).map(|role| &mut role.workload) {
+            let wanted = Extent::of(workload.span, limits.device_bytes);
+            is_longer |= wanted.exceeds(limits.device_bytes);
+            let device = Extent::of(bench::plan::Span::default(), limits.device_bytes);
+            let left = wanted.within(device).and_then(|extent| extent.within(limits.part));
+            let left = left.ok_or_else(|| {
+                Failure::refused(format!(
+                    "a workload of this uses {wanted}, and {} is all it may use",
+                    limits.part
+                ))
+            })?;
+            workload.span = left.span();
+        }
+        cells.iter_mut().for_each(|cell| cell.divide(limits.device_bytes));
+    }
+    Ok(is_longer)
+}
+
+/// "read-4KiB, read-8KiB and 14 more were left out".
+fn named(names: &[String]) -> String {
+    const NAMED: usize = 4;
+    match names {
+        [] => "steps that prepare the storage were left out".to_owned(),
+        [name] => format!("{name} was left out"),
+        names if names.len() <= NAMED => {
+            let (last, before) = names.split_last().expect("at least two");
+            format!("{} and {last} were left out", before.join(", "))
+        }
+        names => {
+            format!("{} and {} more were left out", names[..NAMED - 1].join(", "), names.len() - NAMED + 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::plan::{Percent, Role, Span, Stop, Workload};
+
+    use super::*;
+
+    fn cell(name: &str, block_bytes: u32, read: Percent) -> Cell {
+        let workload = Workload::simple(block_bytes, 1, read, Percent::ALL);
+        let role = Role {
+            name: "client".to_owned(),
+            client: 0,
+            sessions: 1,
+            read_ahead_bytes: None,
+            apart: false,
+            workload,
+        };
+        Cell { name: name.to_owned(), series: "s".to_owned(), roles: vec![role], stop: None }
+    }
+
+    fn suite(order: Order, cells: Vec<Cell>) -> Suite {
+        let steps = vec![Step::Purge, Step::Measure { stop: Stop::after(1.0), order, cells }];
+        let (name, title, about) = ("x".to_owned(), String::new(), String::new());
+        Suite { name, title, about, document: None, assumed: Vec::new(), steps }
+    }
+
+    fn limits(writes: bool) -> Limits {
+        Limits { device_bytes: 1 << 20, block_bytes: 4096, writes, part: Extent::ALL }
+    }
+
+    fn why(outcome: Result<Fitted, Failure>) -> String {
+        outcome.err().expect("a refusal").to_string()
+    }
+
+    #[test]
+    fn a_suite_of_writes_only_is_refused_where_nothing_may_be_written() {
+        let writes = suite(Order::Once, vec![cell("write", 4096, Percent::NONE)]);
+        assert!(why(fit(writes, &limits(false))).contains("--allow-write"));
+    }
+
+    #[test]
+    fn cells_that_write_are_left_out_and_named() {
+        let both = vec![cell("read", 4096, Percent::ALL), cell("write", 4096, Percent::NONE)];
+        let fitted = fit(suite(Order::Once, both), &limits(false)).expect("a read is left");
+        assert_eq!(fitted.suite.cells().map(|cell| cell.name.as_str()).collect::<Vec<_>>(), ["read"]);
+        assert!(!fitted.suite.writes());
+        assert_eq!(fitted.notes, ["write was left out, since writing was not allowed (--allow-write)"]);
+    }
+
+    #[test]
+    fn rounds_without_the_cell_that_ends_them_are_left_out() {
+        let order = Order::SteadyRounds { tracked: "write".to_owned(), rounds_max: 25 };
+        let both = vec![cell("read", 4096, Percent::ALL), cell("write", 4096, Percent::NONE)];
+        assert!(fit(suite(order, both), &limits(false)).is_err());
+    }
+
+    #[test]
+    fn requests_that_are_no_whole_blocks_are_left_out() {
+        let both = vec![cell("512B", 512, Percent::ALL), cell("4KiB", 4096, Percent::ALL)];
+        let fitted = fit(suite(Order::Once, both), &limits(true)).expect("one is left");
+        assert_eq!(fitted.notes, ["512B was left out, since the storage has blocks of 4096 bytes"]);
+    }
+
+    #[test]
+    fn nothing_goes_beyond_the_part_that_may_be_used() {
+        let mut small = cell("read", 4096, Percent::ALL);
+        small.roles[0].workload.span = Span { start_bytes: 0, bytes: Some(1 << 19) };
+        let part = "256KiB..768KiB".parse().expect("a part");
+        let limits = Limits { part, ..limits(true) };
+        let cells = vec![small, cell("all", 4096, Percent::ALL)];
+        let fitted = fit(suite(Order::Once, cells), &limits).expect("it fits");
+        let spans: Vec<_> = fitted.suite.cells().map(|cell| cell.roles[0].workload.span).collect();
+        let span = |start_bytes, bytes| Span { start_bytes, bytes: Some(bytes) };
+        assert_eq!(spans, [span(256 << 10, 256 << 10), span(256 << 10, 512 << 10)]);
+    }
+
+    #[test]
+    fn a_part_beyond_the_end_is_refused_and_a_suite_that_wants_more_is_cut() {
+        let part = "2MiB".parse().expect("a part");
+        let beyond =
+            fit(suite(Order::Once, vec![cell("read", 4096, Percent::ALL)]), &Limits { part, ..limits(true) });
+        assert!(why(beyond).contains("1048576 bytes"));
+        let mut large = cell("read", 4096, Percent::ALL);
+        large.roles[0].workload.span.bytes = Some(5 << 30);
+        let fitted = fit(suite(Order::Once, vec![large]), &limits(true)).expect("it is cut");
+        assert_eq!(
+            fitted.suite.cells().next().and_then(|cell| cell.roles[0].workload.span.bytes),
+            Some(1 << 20)
+        );
+        assert_eq!(fitted.notes.len(), 1);
+    }
+
+    #[test]
+    fn many_names_are_counted() {
+        let names: Vec<_> = (1..=20).map(|number| format!("c{number}")).collect();
+        assert_eq!(named(&names), "c1, c2, c3 and 17 more were left out");
+        assert_eq!(named(&names[..2]), "c1 and c2 were left out");
+    }
+}

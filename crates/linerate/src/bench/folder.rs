@@ -1,0 +1,104 @@
+//! The directory of a result: `result.json` is rewritten whole after each run, so that whatever ends the program, what is
+//! there is the state after one run or the next, and can be gone on with.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bench::record::{FORMAT, Record};
+
+use crate::failure::{Failure, Kind};
+
+const RESULT: &str = "result.json";
+/// More than any result that this program writes; what is larger is not one.
+const RESULT_BYTES_MAX: u64 = 2 << 30;
+
+/// A directory that results are kept in.
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes it. One that holds a result is left alone.
+    pub(crate) fn create(path: &Path) -> Result<Folder, Failure> {
+        let folder = Folder { path: path.to_owned() };
+        if folder.file(RESULT).exists() {
+            return Err(Failure::refused(format!(
+                "{} holds a result; name another directory, or go on with it (--resume)",
+                path.display()
+            )));
+        }
+        fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;
+        Ok(folder)
+    }
+
+    /// One that holds a result.
+    pub(crate) fn open(path: &Path) -> Folder {
+        Folder { path: path.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Reads the result.
+    pub(crate) fn load(&self) -> Result<Record, Failure> {
+        let path = self.file(RESULT);
+        let shown = path.display();
+        let unread = |error: io::Error| Failure::refused(format!("cannot read {shown}: {error}"));
+        let mut text = String::new();
+        let file = File::open(&path).map_err(unread)?;
+        file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+        // The version first: a later format may have lost a field of this one.
+        let version: Version = parsed(&text, &path)?;
+        if version.format != FORMAT {
+            let sentence =
+                format!("{shown} is of format {}, and this program reads {FORMAT}", version.format);
+            return Err(Failure::refused(sentence));
+        }
+        parsed(&text, &path)
+    }
+
+    /// Writes the result, whole or not at all.
+    pub(crate) fn save(&self, record: &Record) -> Result<(), Failure> {
+        let text = serde_json::to_vec(record).map_err(Failure::failed)?;
+        self.write(RESULT, &text)
+    }
+
+    /// Writes a file of the directory, whole or not at all.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<(), Failure> {
+        let (path, temporary) = (self.file(name), self.file(&format!(".{name}.new")));
+        let written = File::create(&temporary)
+            .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&temporary, &path))
+            .and_then(|()| File::open(&self.path)?.sync_all());
+        written.map_err(|error| {
+            // What is half written only takes the space that is missing.
+            let _ = fs::remove_file(&temporary);
+            self.failed(&error)
+        })
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        let kind = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Kind::NoSpace,
+            _ => Kind::Failed,
+        };
+        Failure::new(kind, format_args!("cannot write to {}: {error}", self.path.display()))
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Version {
+    format: u32,
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::refused(format!("{} is not a result of linerate bench: {error}", path.display()))
+    })
+}

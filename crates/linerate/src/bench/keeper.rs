@@ -1,0 +1,84 @@
+//! The record of a measurement while it grows, and the directory it is kept in, if there is one.
+
+use std::time::{Duration, Instant};
+
+use bench::record::{CellRun, Record};
+
+use super::folder::Folder;
+use super::timestamp;
+use crate::failure::Failure;
+
+/// A record, and where it goes.
+pub(super) struct Keeper {
+    record: Record,
+    folder: Option<Folder>,
+    /// When the record began, on this machine's clock: one that is gone on with began earlier than this program.
+    begun: Instant,
+    before: Duration,
+    /// Why the directory does not have all of it.
+    lost: Option<Failure>,
+}
+
+impl Keeper {
+    /// Writes what is there already, so that a directory that cannot be written to is known before anything is measured.
+    pub(super) fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
+        if let Some(folder) = &folder {
+            folder.save(&record)?;
+        }
+        let last = record.runs.iter().map(|run| run.begun_s + longest(run)).fold(0.0, f64::max);
+        Ok(Keeper {
+            record,
+            folder,
+            begun: Instant::now(),
+            before: Duration::from_secs_f64(last),
+            lost: None,
+        })
+    }
+
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Seconds since the record began.
+    pub(super) fn seconds_at(&self, instant: Instant) -> f64 {
+        (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
+    }
+
+    /// Adds a run. What it gives is to be told to people: that it could not be written down.
+    pub(super) fn keep(&mut self, run: CellRun) -> Option<String> {
+        self.record.runs.push(run);
+        self.save()
+    }
+
+    /// Adds something that a reader of the record should know.
+    pub(super) fn note(&mut self, sentence: String) {
+        self.record.notes.push(sentence);
+    }
+
+    /// All has been measured.
+    pub(super) fn complete(&mut self) {
+        self.record.ended = Some(timestamp::now());
+    }
+
+    /// Writes the record. Says so the first time that this fails; space may come back.
+    pub(super) fn save(&mut self) -> Option<String> {
+        let saved = self.folder.as_ref()?.save(&self.record);
+        let Err(failure) = saved else {
+            self.lost = None;
+            return None;
+        };
+        let sentence = self.lost.is_none().then(|| failure.to_string());
+        self.lost = Some(failure);
+        sentence
+    }
+
+    /// The record, and why the directory does not have all of it, if so.
+    pub(super) fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
+        self.save();
+        (self.record, self.folder, self.lost)
+    }
+}
+
+fn longest(run: &CellRun) -> f64 {
+    run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
+}

@@ -1,0 +1,163 @@
+//! One run in the numbers that people and programs ask for first. The names and units of the JSON are promised
+//! (`docs/bench.md`).
+
+use bench::plan::Cell;
+use bench::record::{CellRun, Histogram, Record};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::figures::{grouped, significant};
+use crate::spec::Bytes;
+
+/// What a run came to, all its clients together.
+#[derive(Serialize)]
+pub(super) struct Measured<'a> {
+    /// Which of several things was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u32>,
+    iops: f64,
+    mb_per_s: f64,
+    latency_us: Latency,
+    client_cpu_us_per_io: Option<f64>,
+    ios: u64,
+    reads: u64,
+    errors: u64,
+    mismatches: u64,
+    first_failure: Option<&'a str>,
+    seconds: f64,
+    /// `null` where no network is involved.
+    congestion: Option<&'a str>,
+    device_bytes: u64,
+    /// During the run, of each session; if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<Vec<&'a serde_json::Value>>,
+}
+
+/// How long requests took, in microseconds: from when they were meant to be made, in an open loop.
+#[derive(Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    mean: f64,
+    max: f64,
+}
+
+/// What is shown beside the run.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub(super) record: &'a Record,
+    /// The congestion control of our sockets, if there are any.
+    pub(super) congestion: Option<&'a str>,
+    pub(super) statistics: bool,
+}
+
+impl<'a> Measured<'a> {
+    pub(super) fn of(run: &'a CellRun, beside: Beside<'a>) -> Measured<'a> {
+        let runs = || run.clients.iter().map(|client| &client.run);
+        let ios: u64 = runs().map(|run| run.ios()).sum();
+        let cpu_s: f64 = run.clients.iter().map(|client| client.cpu.seconds).sum();
+        let is_only = beside.record.suite.cells().count() == 1;
+        let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
+        Measured {
+            cell: (!is_only).then_some(run.cell.as_str()),
+            round: (!is_only).then_some(run.round),
+            iops: runs().map(|run| run.iops()).sum(),
+            mb_per_s: runs().map(|run| run.bytes_per_s()).sum::<f64>() / 1e6,
+            latency_us: Latency::of(run),
+            client_cpu_us_per_io: (ios > 0).then(|| cpu_s * 1e6 / ios as f64),
+            ios,
+            reads: runs().map(|run| run.reads.ios).sum(),
+            errors: runs().map(|run| run.errors).sum(),
+            mismatches: runs().map(|run| run.mismatches).sum(),
+            first_failure: runs().find_map(|run| run.first_failure.as_deref()),
+            seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
+            congestion: beside.congestion,
+            device_bytes: beside.record.subject.bytes,
+            sessions: beside.statistics.then(sessions),
+        }
+    }
+
+    /// A line of JSON.
+    pub(super) fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map(|line| line + "\n").map_err(Failure::failed)
+    }
+
+    /// A few lines for people, of the only cell of a record.
+    pub(super) fn text(&self, cell: &Cell, record: &Record) -> String {
+        let us = |time: f64| format!("{} µs", significant(time));
+        let network = self.congestion.map(|name| format!(", congestion control {name}"));
+        let Latency { p50, p99, p999, mean, max } = self.latency_us;
+        format!(
+            "{}: {}{}\n{}\n\n  {} IOPS   {} MB/s\n  latency   p50 {}   p99 {}   p99.9 {}   mean {}   longest {}\n  \
+             CPU       {} per request on this side\n  requests  {} in {:.1} s, {}\n",
+            record.subject.place,
+            Bytes(self.device_bytes),
+            network.unwrap_or_default(),
+            asked(cell),
+            grouped(self.iops.round() as u64),
+            significant(self.mb_per_s),
+            us(p50),
+            us(p99),
+            us(p999),
+            us(mean),
+            us(max),
+            self.client_cpu_us_per_io.map_or_else(|| "-".to_owned(), us),
+            grouped(self.ios),
+            self.seconds,
+            self.failures(),
+        )
+    }
+
+    fn failures(&self) -> String {
+        match (self.first_failure, self.errors + self.mismatches) {
+            (None, _) => "none failed".to_owned(),
+            (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
+        }
+    }
+}
+
+impl Latency {
+    fn of(run: &CellRun) -> Latency {
+        let flows = run.clients.iter().flat_map(|client| [&client.run.reads, &client.run.writes]);
+        let seen = flows.map(|flow| if flow.response.is_empty() { &flow.service } else { &flow.response });
+        let all = seen.fold(Histogram::default(), |all, one| all.merged(one));
+        let us = |share| all.quantile_ns(share) as f64 / 1e3;
+        Latency {
+            p50: us(0.5),
+            p99: us(0.99),
+            p999: us(0.999),
+            mean: all.mean_ns() / 1e3,
+            max: all.max_ns() as f64 / 1e3,
+        }
+    }
+}
+
+/// "requests of 4KiB, 32 at once in each of 2 sessions, 100 % reads, 100 % random".
+fn asked(cell: &Cell) -> String {
+    let Some((role, others)) = cell.roles.split_first() else { return cell.name.clone() };
+    let workload = &role.workload;
+    let lengths = workload.accesses.iter().map(|access| {
+        let share =
+            if workload.accesses.len() > 1 { format!(" ({} %)", access.share.get()) } else { String::new() };
+        format!("{}{share}", Bytes(u64::from(access.block_bytes)))
+    });
+    let lengths: Vec<_> = lengths.collect();
+    let clients =
+        if others.is_empty() { String::new() } else { format!(" by each of {} clients", cell.roles.len()) };
+    let sessions =
+        if role.sessions == 1 { String::new() } else { format!(" in each of {} sessions", role.sessions) };
+    let pace = match workload.pace.per_second() {
+        Some(rate) => format!("{rate} a second, at most {} at once", workload.depth),
+        None => format!("{} at once", workload.depth),
+    };
+    // Options give all lines of a mix the same shares.
+    let (read, random) =
+        workload.accesses.first().map_or((100, 100), |access| (access.read.get(), access.random.get()));
+    format!(
+        "requests of {}, {pace}{sessions}{clients}, {read} % reads, {random} % random",
+        lengths.join(", ")
+    )
+}

@@ -1,0 +1,374 @@
+//! A workload by options, and what lists in them make: a sweep.
+
+use bench::plan::{
+    Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
+    Workload,
+};
+
+use super::values::{AlignValue, Blocks, BlocksList, DistributionValue, Rate};
+use crate::failure::Failure;
+
+/// One workload, or as many as there are combinations of what the lists hold.
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "A workload of your own")]
+pub(super) struct WorkloadOptions {
+    /// Lengths of requests: one, a list (4KiB,64KiB) to measure one after the other, or a mix with percentages
+    /// (4KiB:70,64KiB:30) [default: 4KiB]
+    #[arg(long, value_name = "SIZES")]
+    block: Option<BlocksList>,
+    /// Requests under way at once, in each session; may be a list [default: 32]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: Vec<u32>,
+    /// How many of the requests are reads; may be a list [default: 100]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    read: Vec<Percent>,
+    /// How many of the requests go to random places; the others follow the one before them; may be a list [default: 100]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    random: Vec<Percent>,
+    /// How random places are spread: uniform, zipf:THETA, pareto:H or hot:REQUESTS/SPAN in percent, such as hot:90/10
+    #[arg(long, value_name = "HOW")]
+    distribution: Option<DistributionValue>,
+    /// Where requests may start: natural (at multiples of their length), block, or at multiples of a size
+    #[arg(long, value_name = "SIZE")]
+    align: Option<AlignValue>,
+    /// Clients, each a thread with sessions of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    clients: Option<u16>,
+    /// Sessions of each client, each with its own requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    sessions: Option<u16>,
+    /// Make so many requests a second in each client, whether others have ended or not (open loop); may be a list
+    #[arg(long, value_name = "N[/s]", value_delimiter = ',')]
+    rate: Vec<Rate>,
+    /// At random distances with that rate on average, as independent users would, instead of equal ones
+    #[arg(long, requires = "rate")]
+    poisson: bool,
+    /// How long to measure [default: 5, or at most 60 with --stop-at]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// How long to make requests before they are counted
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    warm_up: Option<f64>,
+    /// Stop as soon as the rate is known to so many percent (half of its 95 % confidence interval)
+    #[arg(long, value_name = "PERCENT", value_parser = confidence)]
+    stop_at: Option<f64>,
+    /// Measure all of a sweep so often, in changing order; the results are medians
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: Option<u32>,
+    /// What is written: random numbers, or zeros
+    #[arg(long, value_name = "DATA", value_parser = ["random", "zeros"])]
+    data: Option<String>,
+    /// Write data that can be recognised, and check it in reads
+    #[arg(long, conflicts_with = "data")]
+    verify: bool,
+    /// Where random places and data come from [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// How long something takes, in seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let fits = (0.001..=86_400.0).contains(&seconds);
+    if fits { Ok(seconds) } else { Err("a run takes from 0.001 to 86400 seconds".to_owned()) }
+}
+
+fn percent(text: &str) -> Result<Percent, String> {
+    let number = text.trim_end_matches('%').parse().ok().and_then(Percent::new);
+    number.ok_or_else(|| format!("{text:?} is not a share; write a whole number from 0 to 100"))
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim_end_matches('%').parse().ok();
+    let fits = number.filter(|percent| (0.1..=50.0).contains(percent));
+    fits.ok_or_else(|| "write how well the rate is to be known, from 0.1 to 50 percent".to_owned())
+}
+
+/// What differs from one cell of a sweep to the next.
+#[derive(Clone)]
+struct Point {
+    blocks: Blocks,
+    depth: u32,
+    read: Percent,
+    random: Percent,
+    rate: Option<Rate>,
+}
+
+impl WorkloadOptions {
+    /// Whether nothing was said.
+    pub(super) fn is_empty(&self) -> bool {
+        let lists =
+            [self.depth.is_empty(), self.read.is_empty(), self.random.is_empty(), self.rate.is_empty()];
+        let values = [
+            self.block.is_none(),
+            self.distribution.is_none(),
+            self.align.is_none(),
+            self.clients.is_none(),
+            self.sessions.is_none(),
+            self.seconds.is_none(),
+            self.warm_up.is_none(),
+            self.stop_at.is_none(),
+            self.repeats.is_none(),
+            self.data.is_none(),
+            self.seed.is_none(),
+        ];
+        lists.into_iter().chain(values).all(|is_absent| is_absent) && !self.verify
+    }
+
+    /// What is to be measured.
+    pub(super) fn suite(&self) -> Result<Suite, Failure> {
+        let points = self.points();
+        if points.len() > CELLS_MAX {
+            let sentence =
+                format!("these lists make {} combinations; {CELLS_MAX} are the most", points.len());
+            return Err(Failure::refused(sentence));
+        }
+        let cells = points.iter().map(|point| self.cell(point)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Suite {
+            name: "custom".to_owned(),
+            title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),
+            about: "A workload by options of the command line.".to_owned(),
+            document: None,
+            assumed: Vec::new(),
+            steps: vec![Step::Measure { stop: self.stop(), order: self.order(), cells }],
+        })
+    }
+
+    /// All combinations: what is varied last changes first.
+    fn points(&self) -> Vec<Point> {
+        let usual = BlocksList::default();
+        let mut points = Vec::new();
+        for &read in or(&self.read, &[Percent::ALL]) {
+            for &random in or(&self.random, &[Percent::ALL]) {
+                for blocks in &self.block.as_ref().unwrap_or(&usual).0 {
+                    for &depth in or(&self.depth, &[DEPTH]) {
+                        let rates: Vec<_> = self.rate.iter().copied().map(Some).collect();
+                        for &rate in or(&rates, &[None]) {
+                            points.push(Point { blocks: blocks.clone(), depth, read, random, rate });
+                        }
+                    }
+                }
+            }
+        }
+        points
+    }
+
+    fn stop(&self) -> Stop {
+        let warm_up_s = self.warm_up.unwrap_or(0.0);
+        match self.stop_at {
+            None => Stop { warm_up_s, ..Stop::after(self.seconds.unwrap_or(SECONDS)) },
+            Some(percent) => {
+                let max_s = self.seconds.unwrap_or(SECONDS_TO_KNOW);
+                Stop { warm_up_s, min_s: max_s.min(1.0), max_s, rule: Rule::Confidence { percent } }
+            }
+        }
+    }
+
+    fn order(&self) -> Order {
+        match self.repeats {
+            None | Some(1) => Order::Once,
+            Some(repeats) => Order::Interleaved { repeats_min: repeats, repeats_max: repeats },
+        }
+    }
+
+    fn cell(&self, point: &Point) -> Result<Cell, Failure> {
+        let clients = self.clients.unwrap_or(1);
+        let role = |client: u16| -> Result<Role, Failure> {
+            let name = if clients == 1 { "client".to_owned() } else { format!("client {}", client + 1) };
+            let workload = self.workload(point, client)?;
+            // Clients that follow each other through the same places would measure a cache.
+            let apart = clients > 1 && point.random < Percent::ALL;
+            Ok(Role {
+                name,
+                client,
+                sessions: self.sessions.unwrap_or(1),
+                read_ahead_bytes: None,
+                apart,
+                workload,
+            })
+        };
+        Ok(Cell {
+            name: point.name(),
+            series: point.series(),
+            roles: (0..clients).map(role).collect::<Result<_, _>>()?,
+            stop: None,
+        })
+    }
+
+    /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.
+    fn workload(&self, point: &Point, client: u16) -> Result<Workload, Failure> {
+        let align = self.align.unwrap_or(AlignValue(Align::Natural)).0;
+        let accesses = point.blocks.0.iter().map(|(block_bytes, share)| Access {
+            block_bytes: *block_bytes,
+            share: *share,
+            read: point.read,
+            random: point.random,
+            align,
+            burst: 1,
+            delay_ms: 0,
+        });
+        Ok(Workload {
+            accesses: accesses.collect(),
+            depth: point.depth,
+            pace: self.pace(point),
+            span: Span::default(),
+            distribution: self.distribution.map_or(Distribution::Uniform, |value| value.0),
+            data: self.data(),
+            drain_after: None,
+            seed: self.seed.unwrap_or(1).wrapping_add(u64::from(client)),
+        })
+    }
+
+    fn pace(&self, point: &Point) -> Pace {
+        match (point.rate, self.poisson) {
+            (None, _) => Pace::Closed,
+            (Some(Rate(per_second)), false) => Pace::Constant { per_second },
+            (Some(Rate(per_second)), true) => Pace::Poisson { per_second },
+        }
+    }
+
+    fn data(&self) -> Data {
+        match self.data.as_deref() {
+            _ if self.verify => Data::Stamped,
+            Some("zeros") => Data::Zeros,
+            _ => Data::Random,
+        }
+    }
+}
+
+/// As `linerate bench` has always done.
+const DEPTH: u32 = 32;
+const SECONDS: f64 = 5.0;
+/// A rate that is not known after a minute is not going to be.
+const SECONDS_TO_KNOW: f64 = 60.0;
+/// More would be a mistake, or a night's work that deserves a file.
+const CELLS_MAX: usize = 1000;
+
+fn or<'a, T>(given: &'a [T], usual: &'a [T]) -> &'a [T] {
+    if given.is_empty() { usual } else { given }
+}
+
+impl Point {
+    /// Unique in the sweep: everything that can vary is in it.
+    fn name(&self) -> String {
+        let rate = self.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
+        format!("{}-{}-depth-{}{rate}", self.kind('-'), self.blocks, self.depth)
+    }
+
+    /// The curve that it is a point of: all but the length and the load.
+    fn series(&self) -> String {
+        self.kind(' ')
+    }
+
+    /// `random-read`, `sequential-write`, `random-read70` or `random40-read70`.
+    fn kind(&self, between: char) -> String {
+        let places = match self.random.get() {
+            0 => "sequential".to_owned(),
+            100 => "random".to_owned(),
+            share => format!("random{share}"),
+        };
+        let direction = match self.read.get() {
+            0 => "write".to_owned(),
+            100 => "read".to_owned(),
+            share => format!("read{share}"),
+        };
+        format!("{places}{between}{direction}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        workload: WorkloadOptions,
+    }
+
+    fn parsed(arguments: &str) -> Result<WorkloadOptions, clap::Error> {
+        let arguments = std::iter::once("bench").chain(arguments.split_whitespace());
+        Program::try_parse_from(arguments).map(|program| program.workload)
+    }
+
+    fn suite(arguments: &str) -> Suite {
+        let options = parsed(arguments).unwrap_or_else(|error| panic!("{arguments}: {error}"));
+        options.suite().unwrap_or_else(|failure| panic!("{arguments}: {failure}"))
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        for arguments in [
+            "--poisson",
+            "--verify --data zeros",
+            "--stop-at 0",
+            "--depth 0",
+            "--read 101",
+            "--rate 0",
+            "--block 4KiB:70,8KiB:40",
+            "--block 4KiB:70,8KiB",
+            "--block 0",
+            "--distribution zipf:1",
+            "--seconds 0",
+        ] {
+            assert!(parsed(arguments).is_err(), "{arguments}");
+        }
+        let lists = (1..=1001).map(|depth| depth.to_string()).collect::<Vec<_>>().join(",");
+        let many = parsed(&format!("--depth {lists}")).expect("a list");
+        assert!(many.suite().is_err_and(|failure| failure.to_string().contains("1001 combinations")));
+    }
+
+    #[test]
+    fn nothing_said_is_told_from_the_usual_said() {
+        assert!(parsed("").expect("nothing").is_empty());
+        assert!(!parsed("--depth 32").expect("a depth").is_empty());
+        assert!(!parsed("--verify").expect("a flag").is_empty());
+    }
+
+    #[test]
+    fn lists_make_a_sweep_of_all_combinations() {
+        let suite = suite("--block 4KiB,8KiB --depth 1,8,32 --read 100,0");
+        let names: Vec<_> = suite.cells().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), 12);
+        assert_eq!(names[..2], ["random-read-4KiB-depth-1", "random-read-4KiB-depth-8"]);
+        assert_eq!(names[11], "random-write-8KiB-depth-32");
+    }
+
+    #[test]
+    fn a_mix_is_one_workload_of_several_lengths() {
+        let suite = suite("--block 4KiB:70,64KiB:30 --read 65 --random 60");
+        let cell = suite.cells().next().expect("a cell");
+        let lengths: Vec<_> = cell.roles[0]
+            .workload
+            .accesses
+            .iter()
+            .map(|access| (access.block_bytes, access.share.get()))
+            .collect();
+        assert_eq!(lengths, [(4096, 70), (65536, 30)]);
+        assert_eq!(cell.name, "random60-read65-4KiB:70,64KiB:30-depth-32");
+    }
+
+    #[test]
+    fn clients_are_roles_with_seeds_of_their_own() {
+        let suite = suite("--clients 3 --sessions 2 --seed 7");
+        let cell = suite.cells().next().expect("a cell");
+        let seeds: Vec<_> =
+            cell.roles.iter().map(|role| (role.client, role.sessions, role.workload.seed)).collect();
+        assert_eq!(seeds, [(0, 2, 7), (1, 2, 8), (2, 2, 9)]);
+    }
+
+    #[test]
+    fn a_rate_makes_an_open_loop() {
+        let pace = |arguments| suite(arguments).cells().next().expect("a cell").roles[0].workload.pace;
+        assert_eq!(pace("--rate 1000/s"), Pace::Constant { per_second: 1000.0 });
+        assert_eq!(pace("--rate 1000 --poisson"), Pace::Poisson { per_second: 1000.0 });
+    }
+
+    #[test]
+    fn a_confidence_has_a_longest_time() {
+        let Step::Measure { stop, .. } = &suite("--stop-at 2%").steps[0] else { panic!("no measurement") };
+        assert_eq!((stop.min_s, stop.max_s, stop.rule), (1.0, 60.0, Rule::Confidence { percent: 2.0 }));
+    }
+}

@@ -1,0 +1,142 @@
+//! What is measured: opened, looked at, and named for the record.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bench::record::Subject;
+use block::{BlockDevice, BlockSize};
+use host::{FileDevice, FileOptions, OpenError};
+use initiator::RemoteLun;
+
+use super::ways::Source;
+use crate::failure::Failure;
+use crate::place::{self, Opened, Place};
+use crate::spec::{Bytes, Layer, Spec};
+
+/// The storage, before anything is asked of it.
+pub(super) struct Storage {
+    pub(super) subject: Subject,
+    /// How clients reach it.
+    pub(super) source: Source,
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) lun: Option<Arc<RemoteLun>>,
+    /// Whether something is on it that its owner may want to keep: not on memory, nor in a file just made.
+    pub(super) keeps: bool,
+    /// A file that this command has made: holes, all of it.
+    pub(super) is_new: bool,
+    /// What a reader of the result should know of how it was opened.
+    pub(super) notes: Vec<String>,
+}
+
+impl Storage {
+    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size.
+    pub(super) async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+        let mut notes = Vec::new();
+        let is_new = matches!(place, Place::Path(path) if size.is_some() && !path.exists());
+        let writable = writes || is_new || is_fleeting(place);
+        let (opened, source) = match place {
+            Place::Path(path) => {
+                let opened = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
+                let source = Source::Local(Arc::clone(&opened.device));
+                (opened, source)
+            }
+            Place::Volume(_) => {
+                let opened = place.open(!writable).await?;
+                let source = Source::Local(Arc::clone(&opened.device));
+                (opened, source)
+            }
+            Place::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),
+        };
+        let lun = opened.lun();
+        let geometry = opened.device.geometry();
+        let subject = Subject {
+            place: place.to_string(),
+            kind: kind(place).to_owned(),
+            bytes: geometry.bytes(),
+            block_bytes: geometry.block_size.bytes(),
+            product: None,
+            identity: opened.identity.clone(),
+        };
+        let keeps = !is_new && !is_fleeting(place);
+        Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
+    }
+
+    /// Says good-bye: clients have sessions of their own.
+    pub(super) async fn close(self) {
+        if let Some(lun) = self.lun {
+            lun.target().close().await;
+        }
+    }
+}
+
+/// Whether whatever is on it ends with this process.
+pub(super) fn is_fleeting(place: &Place) -> bool {
+    match place {
+        Place::Volume(spec) => place::volume_identity(spec).is_none(),
+        Place::Lun(_) | Place::Path(_) => false,
+    }
+}
+
+/// What kind of storage it is, in a word or two.
+fn kind(place: &Place) -> &'static str {
+    match place {
+        Place::Lun(_) => "iscsi",
+        Place::Path(path) => path_kind(path),
+        Place::Volume(spec) => volume_kind(spec),
+    }
+}
+
+fn path_kind(path: &Path) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device { "block device" } else { "file" }
+}
+
+fn volume_kind(spec: &Spec) -> &'static str {
+    match (&spec.layer, spec.inner()) {
+        (Layer::Ram { .. }, _) => "ram",
+        (Layer::Null { .. }, _) => "null",
+        (Layer::File { path, .. }, _) => path_kind(path),
+        (_, inner) => inner.map_or("volume", volume_kind),
+    }
+}
+
+/// A path is measured around the page cache where that is possible: through it, it is memory that answers.
+fn path_opened(
+    path: &Path,
+    read_only: bool,
+    size: Option<Bytes>,
+    notes: &mut Vec<String>,
+) -> Result<Opened, Failure> {
+    let bytes = size.map(|size| size.0);
+    let through_the_cache = FileOptions { read_only, bytes, ..FileOptions::new(path) };
+    let direct = FileOptions { direct: true, ..through_the_cache.clone() };
+    let large = FileOptions { block_size: BlockSize::B4096, ..direct.clone() };
+    let identity = || place::file_identity(path);
+    let opened = match FileDevice::open(direct) {
+        Err(OpenError::DirectNeedsLargerBlocks { .. }) => FileDevice::open(large),
+        opened => opened,
+    };
+    let opened = match opened {
+        Err(OpenError::NoDirect { .. }) => {
+            let shown = path.display();
+            notes.push(format!(
+                "{shown} is read and written through the page cache: its file system has no direct I/O"
+            ));
+            FileDevice::open(through_the_cache)
+        }
+        opened => opened,
+    };
+    let device = opened.map_err(|error| unopened(path, read_only, error))?;
+    Ok(Opened::local(Arc::new(device), identity()))
+}
+
+fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
+    let shown = path.display();
+    match error {
+        OpenError::NotFound { .. } if read_only => {
+            Failure::refused(format!("{shown} does not exist; say --size to make a file of so many bytes"))
+        }
+        error => Failure::refused(error),
+    }
+}

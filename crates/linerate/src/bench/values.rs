@@ -1,0 +1,176 @@
+//! Values of options: what people write for lengths, rates, distributions and alignments.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bench::plan::{Align, Distribution, Percent};
+
+use crate::spec::Bytes;
+
+/// What is measured one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BlocksList(pub(super) Vec<Blocks>);
+
+/// The lengths of one workload's requests, with their shares of the requests; they make 100 %.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Blocks(pub(super) Vec<(u32, Percent)>);
+
+/// Requests a second; above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rate(pub(super) f64);
+
+/// A distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct DistributionValue(pub(super) Distribution);
+
+/// An alignment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct AlignValue(pub(super) Align);
+
+impl Default for BlocksList {
+    /// 4 KiB: the page of databases and file systems.
+    fn default() -> BlocksList {
+        BlocksList(vec![Blocks(vec![(4096, Percent::ALL)])])
+    }
+}
+
+impl FromStr for BlocksList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BlocksList, String> {
+        let parts: Vec<&str> = text.split(',').collect();
+        match parts.iter().filter(|part| part.contains(':')).count() {
+            0 => {
+                let alone = |part: &&str| length(part).map(|bytes| Blocks(vec![(bytes, Percent::ALL)]));
+                parts.iter().map(alone).collect::<Result<_, _>>().map(BlocksList)
+            }
+            shares if shares == parts.len() => mix(&parts).map(|mix| BlocksList(vec![mix])),
+            _ => Err("a mix has a percentage behind each length, as in 4KiB:70,64KiB:30".to_owned()),
+        }
+    }
+}
+
+fn mix(parts: &[&str]) -> Result<Blocks, String> {
+    let mut mix = Vec::new();
+    for part in parts {
+        let (bytes, share) = part.split_once(':').unwrap_or((part, ""));
+        let share = share.trim_end_matches('%').parse().ok().and_then(Percent::new);
+        let share = share.ok_or_else(|| format!("`{part}` has no share from 0 to 100"))?;
+        mix.push((length(bytes)?, share));
+    }
+    let sum: u32 = mix.iter().map(|(_, share)| u32::from(share.get())).sum();
+    if sum == 100 {
+        Ok(Blocks(mix))
+    } else {
+        Err(format!("the shares of a mix make 100 %, and these {sum} %"))
+    }
+}
+
+/// Longer requests would only be cut: no SCSI transfer length nor anybody's memory takes them.
+const LENGTH_MAX: u64 = 1 << 30;
+
+fn length(text: &str) -> Result<u32, String> {
+    let bytes = text.parse::<Bytes>().map_err(|why| why.to_string())?;
+    let fits = Some(bytes.0).filter(|bytes| (1..=LENGTH_MAX).contains(bytes));
+    fits.and_then(|bytes| u32::try_from(bytes).ok())
+        .ok_or_else(|| "a request has from 1 byte to 1GiB".to_owned())
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [(bytes, _)] = self.0[..] {
+            return Bytes(u64::from(bytes)).fmt(f);
+        }
+        for (index, (bytes, share)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}:{}", Bytes(u64::from(*bytes)), share.get())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let number: Option<f64> = text.strip_suffix("/s").unwrap_or(text).parse().ok();
+        // Ten million a second is more than a thread can ask for.
+        let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
+        fits.map(Rate)
+            .ok_or_else(|| format!("`{text}` is not a rate; write from 0.01 to 10000000 requests a second"))
+    }
+}
+
+impl FromStr for DistributionValue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DistributionValue, String> {
+        let (kind, value) = text.split_once(':').unwrap_or((text, ""));
+        let number: Option<f64> = value.parse().ok();
+        let distribution = match kind {
+            "uniform" if value.is_empty() => Some(Distribution::Uniform),
+            "zipf" => number
+                .filter(|theta| (0.01..=5.0).contains(theta) && *theta != 1.0)
+                .map(|theta| Distribution::Zipf { theta }),
+            "pareto" => number.filter(|h| *h > 0.0 && *h < 1.0).map(|h| Distribution::Pareto { h }),
+            "hot" => hot(value),
+            _ => None,
+        };
+        distribution.map(DistributionValue).ok_or_else(|| {
+            format!(
+                "`{text}` is not a distribution; write uniform, zipf:1.2 (above 0, at most 5, not 1), pareto:0.2 \
+                 (between 0 and 1) or hot:90/10 (percent of the requests / of the span)"
+            )
+        })
+    }
+}
+
+fn hot(value: &str) -> Option<Distribution> {
+    let (requests, span) = value.split_once('/')?;
+    let percent = |text: &str| text.parse().ok().and_then(Percent::new);
+    let (requests, span) = (percent(requests)?, percent(span)?);
+    (span > Percent::NONE).then_some(Distribution::Hot { requests, span })
+}
+
+impl FromStr for AlignValue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AlignValue, String> {
+        match text {
+            "natural" => Ok(AlignValue(Align::Natural)),
+            "block" => Ok(AlignValue(Align::Block)),
+            _ => length(text).map(|bytes| AlignValue(Align::Bytes(bytes))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_told_with_its_remedy() {
+        let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
+        assert_eq!(why("4KiB:70,64KiB:40"), "the shares of a mix make 100 %, and these 110 %");
+        assert!(why("4K").contains("4KiB"));
+        assert!("zipf:1".parse::<DistributionValue>().is_err_and(|why| why.contains("not 1")));
+        assert!("hot:90/0".parse::<DistributionValue>().is_err());
+        assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
+    }
+
+    #[test]
+    fn lengths_are_a_list_or_a_mix() {
+        let list: BlocksList = "4KiB,1MiB".parse().expect("a list");
+        assert_eq!(list.0.iter().map(ToString::to_string).collect::<Vec<_>>(), ["4KiB", "1MiB"]);
+        let mix: BlocksList = "4KiB:70,64KiB:30%".parse().expect("a mix");
+        assert_eq!(mix.0.iter().map(ToString::to_string).collect::<Vec<_>>(), ["4KiB:70,64KiB:30"]);
+    }
+
+    #[test]
+    fn distributions_and_alignments_have_names() {
+        let distribution = |text: &str| text.parse::<DistributionValue>().expect(text).0;
+        assert_eq!(distribution("zipf:0.99"), Distribution::Zipf { theta: 0.99 });
+        assert_eq!(distribution("hot:90/10"), hot("90/10").expect("two shares"));
+        assert_eq!("4KiB".parse(), Ok(AlignValue(Align::Bytes(4096))));
+    }
+}

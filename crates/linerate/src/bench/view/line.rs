@@ -1,0 +1,80 @@
+//! One line at the bottom of the terminal.
+
+use std::time::Duration;
+
+use bench::record::{CellRun, Sample};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Doing, Now, View};
+use crate::bench::crew::Purged;
+use crate::figures::{grouped, significant};
+
+/// A progress line on standard error.
+pub(in crate::bench) struct Line {
+    bar: ProgressBar,
+    /// `[3/24] read-4KiB`.
+    what: String,
+    now: Now,
+}
+
+/// The bar counts milliseconds, or a purge's bytes.
+const PER_SECOND: f64 = 1000.0;
+
+impl Line {
+    pub(in crate::bench) fn new() -> Line {
+        let bar = ProgressBar::new(1);
+        let style =
+            ProgressStyle::with_template("{msg} {wide_bar} {prefix}").expect("a template with known keys");
+        bar.set_style(style);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Line { bar, what: String::new(), now: Now::default() }
+    }
+
+    fn show(&self) {
+        let rates = self.now.all();
+        self.bar.set_message(format!(
+            "{}  {} IOPS  {} MB/s  p99 {} µs",
+            self.what,
+            grouped(rates.iops.round() as u64),
+            significant(rates.bytes_per_s / 1e6),
+            significant(rates.p99_us),
+        ));
+    }
+}
+
+impl View for Line {
+    fn begins(&mut self, doing: &Doing<'_>) {
+        self.what = format!("[{}/{}] {}", doing.number, doing.of(), doing.name);
+        self.now = Now::of(doing.roles.len());
+        self.bar.set_length(((doing.stop.warm_up_s + doing.stop.max_s) * PER_SECOND) as u64);
+        self.bar.set_position(0);
+        self.bar.set_prefix(doing.time_left());
+        self.bar.set_message(self.what.clone());
+    }
+
+    fn sample(&mut self, role: usize, sample: &Sample) {
+        self.now.add(role, sample);
+        if role == 0 {
+            self.bar.set_position((sample.at_s * PER_SECOND) as u64);
+            self.show();
+        }
+    }
+
+    fn purged(&mut self, purged: Purged) {
+        self.bar.set_length(purged.of_bytes);
+        self.bar.set_position(purged.done_bytes);
+    }
+
+    fn ended(&mut self, _: &CellRun) {}
+
+    fn note(&mut self, sentence: &str) {
+        self.bar.suspend(|| eprintln!("{sentence}"));
+    }
+}
+
+/// What is to be seen afterwards is the result.
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

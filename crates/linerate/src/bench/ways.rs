@@ -1,0 +1,84 @@
+//! The ways of one client to the storage: sessions of its own with a LUN, or a device that all clients here share.
+
+use std::sync::Arc;
+
+use block::{BlockDevice, Buffer, Extent};
+use initiator::{RemoteTarget, Statistics, Url};
+
+use crate::failure::Failure;
+use crate::remote;
+
+/// What is measured, as each client opens it.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// A LUN: every session logs in by itself.
+    Lun(Box<Url>),
+    /// A device of this machine, open once.
+    Local(Arc<dyn BlockDevice>),
+}
+
+/// Ways that are open. They live on the thread that opened them.
+pub(crate) struct Ways {
+    source: Source,
+    devices: Vec<Arc<dyn BlockDevice>>,
+    targets: Vec<Arc<RemoteTarget>>,
+}
+
+impl Ways {
+    /// None yet.
+    pub(crate) fn none(source: &Source) -> Ways {
+        Ways { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
+    }
+
+    /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need them.
+    pub(crate) async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
+        while self.devices.len() < usize::from(count) {
+            let device = match &self.source {
+                Source::Local(device) => Arc::clone(device),
+                Source::Lun(url) => {
+                    let lun = remote::open(url).await?;
+                    self.targets.push(Arc::clone(lun.target()));
+                    Arc::new(lun)
+                }
+            };
+            self.devices.push(device);
+        }
+        Ok(())
+    }
+
+    /// The first `count` of them.
+    pub(crate) fn devices(&self, count: u16) -> &[Arc<dyn BlockDevice>] {
+        &self.devices[..usize::from(count).min(self.devices.len())]
+    }
+
+    /// Reads a block by each.
+    pub(crate) async fn look_alive(&self) -> Result<(), Failure> {
+        for device in &self.devices {
+            let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
+            let read = device.read(Extent::new(0, 1), buffer).await;
+            read.map_err(|error| Failure::device("cannot read block 0", error))?;
+        }
+        Ok(())
+    }
+
+    /// Its sessions, if there are any.
+    pub(crate) fn targets(&self) -> &[Arc<RemoteTarget>] {
+        &self.targets
+    }
+
+    /// Says good-bye, so that the target need not find out by itself.
+    pub(crate) async fn close(self) {
+        for target in self.targets {
+            target.close().await;
+        }
+    }
+}
+
+/// What sessions tell of themselves.
+pub(crate) async fn told(targets: &[Arc<RemoteTarget>]) -> Vec<Statistics> {
+    let mut told = Vec::new();
+    for target in targets {
+        told.extend(target.statistics().await);
+    }
+    told
+}
