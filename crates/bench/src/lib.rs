@@ -18,6 +18,7 @@ pub mod plan;
 pub mod published;
 mod random;
 pub mod record;
+pub mod report;
 mod round_trip;
 mod run;
 pub mod schedule;

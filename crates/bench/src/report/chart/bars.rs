@@ -1,0 +1,114 @@
+//! Bars in groups, one below the other.
+
+use super::super::markup::{Markup, Px};
+use super::lettering::{LINE, fitted, stride, width};
+use super::plot::{label, line};
+use super::{Axis, COLOURS, WIDTH};
+
+/// Bars in groups, from one axis to the right.
+#[derive(Clone, Debug)]
+pub(crate) struct Bars {
+    /// What a person who cannot see it is told.
+    pub(crate) title: String,
+    /// To the right, from 0.
+    pub(crate) axis: Axis,
+    /// From the top.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Bars that belong together.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    /// What they have in common; a heading above them, unless it is empty.
+    pub(crate) name: String,
+    /// From the top.
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// A bar.
+#[derive(Clone, Debug)]
+pub(crate) struct Bar {
+    /// To its left.
+    pub(crate) name: String,
+    /// Its length.
+    pub(crate) value: f64,
+    /// To its right.
+    pub(crate) says: String,
+    /// Bars of one colour mean the same.
+    pub(crate) colour: usize,
+}
+
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 46.0;
+const ROW: f64 = 22.0;
+const GAP: f64 = 8.0;
+/// No more of the width than this goes to the names, and to what stands beside the bars.
+const TEXT_MAX: f64 = 220.0;
+
+impl Bars {
+    /// Draws them.
+    pub(crate) fn draw(&self, svg: &mut Markup) {
+        let bottom = TOP + self.groups.iter().map(height).sum::<f64>();
+        let widest = |text: fn(&Bar) -> &str| self.bars().map(|bar| width(text(bar))).fold(0.0, f64::max);
+        let left = 12.0 + widest(|bar| &bar.name).min(TEXT_MAX);
+        let right = WIDTH - 16.0 - widest(|bar| &bar.says).min(TEXT_MAX);
+        let view = format!("0 0 {} {}", Px(WIDTH), Px(bottom + BOTTOM));
+        let x = |value: f64| left + self.axis.scale.at(value) * (right - left);
+        svg.element(
+            "svg",
+            &[("class", &"chart"), ("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)],
+            |svg| {
+                self.draw_axis(svg, bottom, x);
+                let mut top = TOP;
+                for group in &self.groups {
+                    draw_group(group, svg, top, x);
+                    top += height(group);
+                }
+                line(svg, "axis", (left, TOP), (left, bottom));
+            },
+        );
+    }
+
+    fn bars(&self) -> impl Iterator<Item = &Bar> {
+        self.groups.iter().flat_map(|group| &group.bars)
+    }
+
+    fn draw_axis(&self, svg: &mut Markup, bottom: f64, x: impl Fn(f64) -> f64) {
+        let labels: Vec<_> =
+            self.axis.scale.ticks(6).into_iter().map(|tick| (x(tick), (self.axis.tick)(tick))).collect();
+        for (at, text) in labels.iter().step_by(stride(&labels)) {
+            line(svg, "grid", (*at, TOP), (*at, bottom));
+            label(svg, *at, bottom + 17.0, "middle", "tick", text);
+        }
+        let middle = labels.first().zip(labels.last()).map_or(WIDTH / 2.0, |(a, b)| (a.0 + b.0) / 2.0);
+        label(svg, middle, bottom + 38.0, "middle", "title", self.axis.title);
+    }
+}
+
+fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64) {
+    let left = x(0.0);
+    let mut y = top;
+    if !group.name.is_empty() {
+        let name = fitted(&group.name, WIDTH - left - 10.0);
+        label(svg, left + 4.0, y + 13.0, "start", "title", &name);
+        y += LINE + 4.0;
+    }
+    for bar in &group.bars {
+        let end = x(bar.value);
+        let class = format!("bar c{}", bar.colour % COLOURS);
+        svg.element("g", &[("class", &class)], |svg| {
+            label(svg, left - 7.0, y + 14.0, "end", "name", &fitted(&bar.name, TEXT_MAX));
+            let path = format!("M{} {}H{}v{}H{}z", Px(left), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(left));
+            svg.element("path", &[("class", &"mark"), ("d", &path)], |mark| {
+                mark.with_text("title", &[], &format!("{}: {}", bar.name, bar.says));
+            });
+            label(svg, end + 7.0, y + 14.0, "start", "says", &fitted(&bar.says, TEXT_MAX));
+        });
+        y += ROW;
+    }
+}
+
+fn height(group: &Group) -> f64 {
+    let heading = if group.name.is_empty() { 0.0 } else { LINE + 4.0 };
+    heading + group.bars.len() as f64 * ROW + GAP
+}

@@ -1,0 +1,163 @@
+//! What a report says, before it is HTML or Markdown: sections of texts, tables and figures.
+
+use super::chart::{Bars, Plot};
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    /// The suite, and what it was run on.
+    pub(super) title: String,
+    /// When, and by what.
+    pub(super) subtitle: String,
+    /// What is to be read by who reads nothing else.
+    pub(super) verdict: Verdict,
+    /// In the order of reading.
+    pub(super) sections: Vec<Section>,
+}
+
+/// What is to be read by who reads nothing else.
+#[derive(Clone, Debug)]
+pub(super) struct Verdict {
+    /// Whether it can be believed.
+    pub(super) trust: Trust,
+    /// The best of it.
+    pub(super) headlines: Vec<Headline>,
+    /// Why not all of it can be believed, a sentence each, the gravest first.
+    pub(super) reservations: Vec<String>,
+}
+
+/// Whether a result can be believed. The gravest comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trust {
+    /// Every check passed.
+    Sound,
+    /// Something is to be known before it is quoted.
+    Reserved,
+    /// Not all of it was run.
+    Incomplete,
+    /// Data came back wrong: the numbers mean nothing.
+    Wrong,
+}
+
+/// A number in large letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Headline {
+    /// What it is: `read`.
+    pub(super) what: String,
+    /// With its unit.
+    pub(super) value: String,
+    /// Where it was reached, and what it is of the limit.
+    pub(super) note: String,
+}
+
+/// A part with a heading.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    /// Its name in links.
+    pub(super) id: &'static str,
+    /// Its heading.
+    pub(super) title: &'static str,
+    /// What is in it.
+    pub(super) blocks: Vec<Block>,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug)]
+pub(super) enum Block {
+    /// A paragraph.
+    Text(String),
+    /// Sentences, one below the other.
+    List(Vec<String>),
+    /// For a shell.
+    Command(String),
+    /// A table.
+    Table(Table),
+    /// Curves, with a sentence on what to see in them, and their numbers.
+    Plot(Box<Plot>, String, Option<Table>),
+    /// Bars, likewise; the numbers stand beside them.
+    Bars(Bars, String),
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// Above it; empty if the section says it.
+    pub(super) caption: String,
+    /// The columns.
+    pub(super) columns: Vec<Column>,
+    /// The rows, as many cells each as there are columns.
+    pub(super) rows: Vec<Row>,
+    /// Whether it is shown only if it is asked for.
+    pub(super) folded: bool,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    /// With the unit.
+    pub(super) title: String,
+    /// Whether numbers stand in it, which are aligned at their right end.
+    pub(super) numbers: bool,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    /// Its cells.
+    pub(super) cells: Vec<String>,
+    /// Whether it should be seen first: something is not as it should be.
+    pub(super) marked: bool,
+}
+
+impl Table {
+    /// An empty one. Columns whose title begins with `#` hold numbers.
+    pub(super) fn of(caption: &str, columns: &[&str]) -> Table {
+        let column = |title: &&str| match title.strip_prefix('#') {
+            Some(title) => Column { title: title.to_owned(), numbers: true },
+            None => Column { title: (*title).to_owned(), numbers: false },
+        };
+        Table {
+            caption: caption.to_owned(),
+            columns: columns.iter().map(column).collect(),
+            ..Table::default()
+        }
+    }
+
+    /// Adds a row.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(Row { cells: cells.into_iter().collect(), marked: false });
+    }
+
+    /// Adds a row that should be seen first if `marked`.
+    pub(super) fn marked_row(&mut self, marked: bool, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(Row { cells: cells.into_iter().collect(), marked });
+    }
+
+    /// The same, shown only if it is asked for.
+    pub(super) fn folded(mut self, folded: bool) -> Table {
+        self.folded = folded;
+        self
+    }
+}
+
+impl Trust {
+    /// In a few words.
+    pub(super) fn says(self) -> &'static str {
+        match self {
+            Trust::Sound => "every check passed",
+            Trust::Reserved => "to be read with care",
+            Trust::Incomplete => "incomplete",
+            Trust::Wrong => "do not use: data were wrong",
+        }
+    }
+
+    /// In one letter.
+    pub(super) fn sign(self) -> char {
+        match self {
+            Trust::Sound => '✓',
+            Trust::Reserved => '!',
+            Trust::Incomplete => '…',
+            Trust::Wrong => '✗',
+        }
+    }
+}

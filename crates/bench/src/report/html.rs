@@ -1,0 +1,172 @@
+//! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
+
+use super::chart::{Bars, Plot};
+use super::document::{Block, Document, Row, Section, Table, Trust, Verdict};
+use super::markup::Markup;
+
+/// The page.
+pub(super) fn page(document: &Document) -> String {
+    let mut page = Markup::default();
+    page.verbatim("<!DOCTYPE html>\n");
+    page.element("html", &[("lang", &"en")], |page| {
+        page.element("head", &[], |head| self::head(document, head));
+        page.line();
+        page.element("body", &[], |body| {
+            body.element("main", &[], |main| self::main(document, main));
+            body.element("script", &[], |script| script.verbatim(include_str!("script.js")));
+        });
+    });
+    page.line();
+    page.into_string()
+}
+
+fn head(document: &Document, head: &mut Markup) {
+    head.empty("meta", &[("charset", &"utf-8")]);
+    // Whatever slips in by an error of ours can still neither run nor call home.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+    head.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &policy)]);
+    head.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
+    head.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
+    head.with_text("title", &[], &document.title);
+    head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
+}
+
+fn main(document: &Document, main: &mut Markup) {
+    main.element("header", &[], |header| {
+        header.with_text("h1", &[], &document.title);
+        header.with_text("p", &[("class", &"subtitle")], &document.subtitle);
+    });
+    main.line();
+    verdict(&document.verdict, main);
+    contents(&document.sections, main);
+    for section in &document.sections {
+        main.line();
+        main.element("section", &[("id", &section.id)], |inside| {
+            inside.with_text("h2", &[], section.title);
+            section.blocks.iter().for_each(|block| self::block(block, inside));
+        });
+    }
+    main.line();
+}
+
+fn verdict(verdict: &Verdict, main: &mut Markup) {
+    let class = match verdict.trust {
+        Trust::Sound => "verdict sound",
+        Trust::Reserved => "verdict reserved",
+        Trust::Incomplete => "verdict incomplete",
+        Trust::Wrong => "verdict wrong",
+    };
+    main.element("div", &[("class", &class)], |inside| {
+        inside.element("div", &[("class", &"headlines")], |inside| {
+            for headline in &verdict.headlines {
+                inside.element("div", &[("class", &"headline")], |inside| {
+                    inside.with_text("span", &[("class", &"what")], &headline.what);
+                    inside.with_text("span", &[("class", &"value")], &headline.value);
+                    inside.with_text("span", &[("class", &"note")], &headline.note);
+                });
+            }
+        });
+        let says = format!("{} {}", verdict.trust.sign(), verdict.trust.says());
+        inside.with_text("p", &[("class", &"trust")], &says);
+        list(&verdict.reservations, inside);
+    });
+}
+
+fn contents(sections: &[Section], main: &mut Markup) {
+    main.element("nav", &[], |nav| {
+        for section in sections {
+            nav.with_text("a", &[("href", &format!("#{}", section.id))], section.title);
+            nav.line();
+        }
+    });
+}
+
+fn block(block: &Block, out: &mut Markup) {
+    match block {
+        Block::Text(text) => out.with_text("p", &[], text),
+        Block::List(sentences) => list(sentences, out),
+        Block::Command(command) => out.with_text("pre", &[], command),
+        Block::Table(table) => self::table(table, out),
+        Block::Plot(plot, says, numbers) => self::plot(plot, says, numbers.as_ref(), out),
+        Block::Bars(bars, says) => self::bars(bars, says, out),
+    }
+    out.line();
+}
+
+fn list(sentences: &[String], out: &mut Markup) {
+    if !sentences.is_empty() {
+        out.element("ul", &[], |list| {
+            sentences.iter().for_each(|sentence| list.with_text("li", &[], sentence));
+        });
+    }
+}
+
+fn plot(plot: &Plot, says: &str, numbers: Option<&Table>, out: &mut Markup) {
+    out.element("figure", &[], |figure| {
+        figure.element("div", &[("class", &"scroll")], |inside| plot.draw(inside));
+        caption(says, figure);
+    });
+    if let Some(numbers) = numbers {
+        table(numbers, out);
+    }
+}
+
+fn bars(bars: &Bars, says: &str, out: &mut Markup) {
+    out.element("figure", &[], |figure| {
+        figure.element("div", &[("class", &"scroll")], |inside| bars.draw(inside));
+        caption(says, figure);
+    });
+}
+
+fn caption(says: &str, figure: &mut Markup) {
+    if !says.is_empty() {
+        figure.with_text("figcaption", &[], says);
+    }
+}
+
+fn table(table: &Table, out: &mut Markup) {
+    if table.folded {
+        out.element("details", &[], |details| {
+            let title = if table.caption.is_empty() { "All numbers" } else { &table.caption };
+            details.with_text("summary", &[], &format!("{title} ({} rows)", table.rows.len()));
+            plain_table(table, details);
+        });
+        return;
+    }
+    if !table.caption.is_empty() {
+        out.with_text("h3", &[], &table.caption);
+    }
+    plain_table(table, out);
+}
+
+fn plain_table(table: &Table, out: &mut Markup) {
+    out.element("div", &[("class", &"scroll")], |inside| {
+        inside.element("table", &[], |inside| {
+            inside.element("thead", &[], |head| {
+                head.element("tr", &[], |row| {
+                    for column in &table.columns {
+                        let class = if column.numbers { "n" } else { "t" };
+                        row.with_text("th", &[("class", &class)], &column.title);
+                    }
+                });
+            });
+            inside.element("tbody", &[], |body| {
+                table.rows.iter().for_each(|row| self::row(table, row, body));
+            });
+        });
+    });
+}
+
+fn row(table: &Table, row: &Row, body: &mut Markup) {
+    let class: &[(&str, &dyn std::fmt::Display)] = if row.marked { &[("class", &"marked")] } else { &[] };
+    body.element("tr", class, |inside| {
+        for (cell, column) in row.cells.iter().zip(&table.columns) {
+            if column.numbers {
+                inside.with_text("td", &[("class", &"n")], cell);
+            } else {
+                inside.with_text("td", &[], cell);
+            }
+        }
+    });
+    body.line();
+}

@@ -1,0 +1,133 @@
+//! HTML and SVG, written so that no text can become markup.
+//!
+//! Every text and every attribute passes through [`escaped`]; the only way to write anything as it is takes a
+//! `&'static str`, which nobody outside of this program can choose. That is what a template engine would be taken for,
+//! and most of a report is drawn by code, where templates do not help.
+
+use std::fmt::{self, Display, Write};
+
+/// A piece of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Markup(String);
+
+/// An attribute's name and its value.
+pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
+
+impl Markup {
+    /// Text.
+    pub(super) fn text(&mut self, text: &str) {
+        escaped(text, &mut self.0);
+    }
+
+    /// An element and what is in it.
+    pub(super) fn element(
+        &mut self,
+        name: &'static str,
+        attributes: &[Attribute<'_>],
+        inside: impl FnOnce(&mut Markup),
+    ) {
+        self.begin(name, attributes);
+        self.0.push('>');
+        inside(self);
+        // Writing to a String cannot fail.
+        let _ = write!(self.0, "</{name}>");
+    }
+
+    /// An element with nothing but text in it.
+    pub(super) fn with_text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
+        self.element(name, attributes, |inside| inside.text(text));
+    }
+
+    /// An element that has nothing in it.
+    pub(super) fn empty(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.begin(name, attributes);
+        self.0.push_str("/>");
+    }
+
+    /// What is part of this program: style, script, document type.
+    pub(super) fn verbatim(&mut self, text: &'static str) {
+        self.0.push_str(text);
+    }
+
+    /// A line's end, so that the file can be looked at.
+    pub(super) fn line(&mut self) {
+        self.0.push('\n');
+    }
+
+    /// All of it.
+    pub(super) fn into_string(self) -> String {
+        self.0
+    }
+
+    fn begin(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.0.push('<');
+        self.0.push_str(name);
+        for (attribute, value) in attributes {
+            let _ = write!(self.0, " {attribute}=\"");
+            escaped(&value.to_string(), &mut self.0);
+            self.0.push('"');
+        }
+    }
+}
+
+/// A place in a drawing: a tenth of a unit is more than a screen shows, and more digits are most of a file's length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Px(pub(super) f64);
+
+impl Display for Px {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0 * 10.0).round() / 10.0;
+        // Not "-0".
+        write!(f, "{}", if tenths == 0.0 { 0.0 } else { tenths })
+    }
+}
+
+/// Whether a letter changes what is around it instead of being seen: control codes, and the marks that turn the
+/// direction of writing (Unicode UAX #9), with which a target's name could make a line read backwards.
+pub(super) fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str, out: &mut String) {
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(letter),
+            hidden if is_hidden(hidden) => out.push('\u{fffd}'),
+            letter => out.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_attributes_cannot_leave_their_place() {
+        let mut page = Markup::default();
+        let evil = "\"><script>alert('1')</script>&";
+        page.element("p", &[("title", &evil)], |inside| inside.text(evil));
+        let page = page.into_string();
+        assert_eq!(page.matches('<').count(), 2, "{page}");
+        assert_eq!(page.matches('"').count(), 2, "{page}");
+        assert!(!page.contains('\''), "{page}");
+    }
+
+    #[test]
+    fn what_would_turn_the_writing_around_is_shown_as_what_it_is() {
+        let mut page = Markup::default();
+        page.text("a\u{202e}b\u{0}c\u{1b}[31m");
+        assert_eq!(page.into_string(), "a\u{fffd}b\u{fffd}c\u{fffd}[31m");
+    }
+
+    #[test]
+    fn places_have_one_digit_after_the_point() {
+        assert_eq!([1.0, 2.25, -0.01, 33.333].map(|at| Px(at).to_string()), ["1", "2.3", "0", "33.3"]);
+    }
+}

@@ -1,0 +1,87 @@
+//! A record made readable: one HTML file, Markdown, tables, a summary for a terminal, and the formats of other tools.
+//!
+//! ```text
+//!   Record ── summary::of ── Report ──┬── sections ── Document ──┬── html
+//!                                     │                          └── markdown
+//!                                     ├── terminal, csv
+//!                                     └── iometer, fio
+//! ```
+//!
+//! What is said, and in which order, is decided in [`sections`], once for HTML and Markdown. Every number comes from the
+//! summaries or the record; here they are only put into words, units and pictures. All names in a record may be anybody's (a
+//! target says what it is called, a suite is a file from somewhere): each output has one place that makes text harmless.
+
+mod chart;
+mod csv;
+mod document;
+mod figures;
+mod fio;
+mod html;
+mod iometer;
+mod markdown;
+mod markup;
+mod sections;
+mod series;
+mod terminal;
+mod views;
+
+use crate::published::Curve;
+use crate::record::Record;
+use crate::summary::{self, CellSummary};
+
+/// A record, what it comes to, and what it is to be seen beside.
+#[derive(Clone, Debug)]
+pub struct Report<'a> {
+    record: &'a Record,
+    summaries: Vec<CellSummary>,
+    beside: Vec<Curve>,
+}
+
+impl<'a> Report<'a> {
+    /// The report of a record.
+    pub fn new(record: &'a Record) -> Report<'a> {
+        Report { record, summaries: summary::of(record), beside: Vec::new() }
+    }
+
+    /// The same, with published curves laid over its own.
+    #[must_use]
+    pub fn beside(mut self, curves: Vec<Curve>) -> Report<'a> {
+        self.beside = curves;
+        self
+    }
+
+    /// One HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        html::page(&sections::document(self))
+    }
+
+    /// The same as Markdown, with numbers in place of figures.
+    pub fn markdown(&self) -> String {
+        markdown::page(&sections::document(self))
+    }
+
+    /// At most 25 lines for a terminal of so many columns; no more than 100 of them are used.
+    pub fn terminal(&self, width: usize) -> String {
+        terminal::summary(self, width)
+    }
+
+    /// A line for each cell.
+    pub fn cells_csv(&self) -> String {
+        csv::cells(self)
+    }
+
+    /// A line for each sample.
+    pub fn samples_csv(&self) -> String {
+        csv::samples(self)
+    }
+
+    /// Iometer's result file.
+    pub fn iometer_csv(&self) -> String {
+        iometer::results(self.record)
+    }
+
+    /// fio's `--output-format=json+`.
+    pub fn fio_json(&self) -> String {
+        fio::results(self.record)
+    }
+}
