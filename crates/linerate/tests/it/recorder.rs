@@ -60,11 +60,25 @@ pub(crate) fn look_at(file: &Path) {
     if !installed(&["tshark"]) || file.metadata().is_ok_and(|file| file.len() == 0) {
         return;
     }
-    assert_eq!(not_decoded(file), [""; 0], "packets that are no iSCSI");
+    let strange = not_decoded(file);
+    assert_eq!(
+        strange,
+        [""; 0],
+        "packets that are no iSCSI, and what is around them:\n{}",
+        around(file, &strange)
+    );
     // Data whose command is no longer kept are of an exchange that nobody can know.
     let faults: Vec<String> =
         faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
     assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+}
+
+/// What tshark says of the first of these packets and of those before and behind it.
+fn around(file: &Path, packets: &[String]) -> String {
+    let first: u64 = packets.iter().find_map(|number| number.parse().ok()).unwrap_or_default();
+    let filter = format!("frame.number >= {} && frame.number <= {}", first.saturating_sub(3), first + 3);
+    tell(file, ANY_PORT, &["-Y", &filter])
+        + &tell(file, ANY_PORT, &["-Y", &format!("frame.number == {first}"), "-V"])
 }
 
 /// The numbers of packets with a PDU that tshark does not take for one.

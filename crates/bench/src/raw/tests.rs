@@ -1,0 +1,163 @@
+//! Scenes: both halves over a stream in memory that takes and gives a few bytes at a time.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use reactor::{Detached, InSlice, OutSlice, Stream, block_on};
+
+use super::*;
+use crate::test_disk::Virtual;
+
+/// One direction of a stream.
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    closed: bool,
+    wakers: Vec<Waker>,
+}
+
+/// One end of a stream, which moves at most `at_once` bytes a call.
+struct End {
+    incoming: Rc<RefCell<Pipe>>,
+    outgoing: Rc<RefCell<Pipe>>,
+    at_once: usize,
+}
+
+const ROOM_BYTES: usize = 1_000;
+
+fn pair(at_once: usize) -> (End, End) {
+    let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
+    let one = End { incoming: Rc::clone(&back), outgoing: Rc::clone(&there), at_once };
+    (one, End { incoming: there, outgoing: back, at_once })
+}
+
+impl Pipe {
+    fn wake(&mut self) {
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Stream for End {
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        let mut pipe = self.incoming.borrow_mut();
+        let Some(InSlice::Bytes(into)) =
+            into.iter_mut().find(|slice| matches!(slice, InSlice::Bytes(b) if !b.is_empty()))
+        else {
+            return Ok(0);
+        };
+        let bytes = into.len().min(self.at_once).min(pipe.bytes.len());
+        if bytes == 0 {
+            return if pipe.closed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        }
+        into.iter_mut().zip(pipe.bytes.drain(..bytes)).for_each(|(into, byte)| *into = byte);
+        pipe.wake();
+        Ok(bytes)
+    }
+
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        let mut pipe = self.outgoing.borrow_mut();
+        let Some(OutSlice::Bytes(from)) = from.first() else { return Ok(0) };
+        let bytes = from.len().min(self.at_once).min(ROOM_BYTES - pipe.bytes.len());
+        if bytes == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        pipe.bytes.extend(&from[..bytes]);
+        pipe.wake();
+        Ok(bytes)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut pipe = self.incoming.borrow_mut();
+        if pipe.closed || !pipe.bytes.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        pipe.wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut pipe = self.outgoing.borrow_mut();
+        if pipe.bytes.len() < ROOM_BYTES {
+            return Poll::Ready(Ok(()));
+        }
+        pipe.wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn peer(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.peer()
+    }
+
+    fn shutdown(&self) {
+        let mut pipe = self.outgoing.borrow_mut();
+        pipe.closed = true;
+        pipe.wake();
+    }
+
+    fn detach(self: Box<Self>) -> Detached {
+        Box::new(()) as Box<dyn Any + Send>
+    }
+}
+
+#[test]
+fn requests_are_answered_however_the_bytes_are_cut() {
+    for (direction, block_bytes) in
+        [(Direction::Read, 4096), (Direction::Write, 4096), (Direction::Write, 0), (Direction::Read, 512)]
+    {
+        for at_once in [31, 47, 100_000] {
+            let question = Question { direction, block_bytes, depth: 3 };
+            let answered = measured(question, at_once).expect("the server answers");
+            assert!(answered.requests > 10, "{question:?} by {at_once} bytes: {answered:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_sends_something_else_is_told_so() {
+    let refused = block_on(Virtual::world(), async {
+        let (client, server) = pair(1000);
+        client.try_write(&[OutSlice::Bytes(&[7; HEADER_BYTES])]).expect("there is room");
+        serve(&server, &mut [0; 64]).await
+    });
+    assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_question() {
+    let ended = block_on(Virtual::world(), async {
+        let (client, server) = pair(1000);
+        server.shutdown();
+        ask(&client, QUESTION, Duration::from_secs(1)).await
+    });
+    assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+}
+
+#[test]
+fn a_server_that_says_nothing_is_not_waited_for() {
+    let (client, _silent) = pair(1000);
+    let answered =
+        block_on(Virtual::world(), async move { ask(&client, QUESTION, Duration::from_secs(1)).await });
+    assert_eq!(answered.expect("nothing failed").requests, 0);
+}
+
+const QUESTION: Question = Question { direction: Direction::Read, block_bytes: 512, depth: 1 };
+
+fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
+    block_on(Virtual::world(), async move {
+        let (client, server) = pair(at_once);
+        let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
+        let answered = ask(&client, question, Duration::from_micros(400)).await;
+        client.shutdown();
+        serving.await.expect("the client ends the stream in good order");
+        answered
+    })
+}
