@@ -10,6 +10,7 @@
 //! [`summary`] (what it says); [`round_trip`] for data that must come back without being timed.
 
 mod access;
+pub mod compare;
 mod failure;
 mod generations;
 mod latency;

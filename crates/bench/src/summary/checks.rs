@@ -57,14 +57,14 @@ fn rate_times_latency(client: &ClientRun) -> f64 {
     if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
 }
 
-/// A thread that computes nearly all the time cannot do more. The rest of the time is the kernel's ticks.
+/// A thread that computes for so much of the time cannot do more: the rest goes to the kernel's ticks and to others.
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
-    const PERCENT_MAX: f64 = 95.0;
+    const BUSY_PERCENT: f64 = 95.0;
     let busy = |client: &ClientRun| {
         if client.run.seconds > 0.0 { 100.0 * client.cpu.busiest_thread_s / client.run.seconds } else { 0.0 }
     };
     let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
-    (percent >= PERCENT_MAX).then_some(Flag::ClientCpu { percent })
+    (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })
 }
 
 /// In a closed loop every request is followed by the next at once: what is missing is time that the client took, and a tenth

@@ -114,20 +114,3 @@ impl fmt::Display for Flag {
         }
     }
 }
-
-impl Flag {
-    /// Whether the result is wrong, and not only less certain or less telling than it could be.
-    pub fn is_grave(&self) -> bool {
-        match self {
-            Flag::WrongData { .. } | Flag::Failed { .. } | Flag::Little { .. } => true,
-            Flag::DepthNotReached { .. }
-            | Flag::ClientCpu { .. }
-            | Flag::LoopRate { .. }
-            | Flag::Overload { .. }
-            | Flag::NotConfident { .. }
-            | Flag::NotSteady
-            | Flag::Drifts { .. }
-            | Flag::Interrupted => false,
-        }
-    }
-}

@@ -14,6 +14,8 @@ mod scaling;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use crate::plan::Cell;
 use crate::record::{CellRun, Record};
 use crate::statistics::{Interval, median};
@@ -31,6 +33,11 @@ pub fn of(record: &Record) -> Vec<CellSummary> {
     let mut cells: Vec<CellSummary> = counted.iter().map(|cell| summarize(cell, &counted)).collect();
     loop_rate::flag(&mut cells);
     cells
+}
+
+/// The runs that the summary of each cell counts, by its name.
+pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
+    Counted::of(record).into_iter().map(|counted| (counted.cell.name.as_str(), counted.runs)).collect()
 }
 
 fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {

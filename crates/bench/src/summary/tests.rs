@@ -119,7 +119,6 @@ fn wrong_data_is_said_first() {
         run.clients[0].run.mismatches = 1;
     });
     assert_eq!(flags, [Flag::WrongData { mismatches: 1 }, Flag::Failed { errors: 3 }]);
-    assert!(flags.iter().all(Flag::is_grave));
 }
 
 #[test]
