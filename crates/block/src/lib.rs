@@ -9,6 +9,7 @@
 //! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
 
 mod buffer;
+mod buffered;
 mod checked;
 mod delay;
 mod device;
@@ -20,10 +21,12 @@ mod null;
 mod range_lock;
 mod region;
 mod sleeper;
+mod spawner;
 #[cfg(test)]
 mod testing;
 
 pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
+pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};
 pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
@@ -35,3 +38,4 @@ pub use null::Null;
 pub use range_lock::{Exclusive, RangeLocks, Shared};
 pub use region::{Medium, Region};
 pub use sleeper::Sleeper;
+pub use spawner::Spawner;

@@ -54,13 +54,13 @@ impl Sleeper for ManualClock {
 
 /// 512-byte blocks in a vector; each request ends in its first poll.
 pub(crate) struct Memory {
-    state: Mutex<(Vec<u8>, usize)>,
+    state: Mutex<(Vec<u8>, Vec<Extent>)>,
     blocks: u64,
 }
 
 impl Memory {
     pub(crate) fn new(blocks: u64) -> Memory {
-        Memory { state: Mutex::new((vec![0; blocks as usize * 512], 0)), blocks }
+        Memory { state: Mutex::new((vec![0; blocks as usize * 512], Vec::new())), blocks }
     }
 
     pub(crate) fn byte(&self, at: usize) -> u8 {
@@ -73,10 +73,15 @@ impl Memory {
     }
 
     pub(crate) fn requests(&self) -> usize {
-        self.state().1
+        self.state().1.len()
     }
 
-    fn state(&self) -> MutexGuard<'_, (Vec<u8>, usize)> {
+    /// How many blocks each request was about, in their order.
+    pub(crate) fn lengths(&self) -> Vec<u64> {
+        self.state().1.iter().map(|extent| extent.blocks.0).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, (Vec<u8>, Vec<Extent>)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +91,7 @@ impl Memory {
                 return Err(DeviceError::OutOfRange);
             }
             let mut state = self.state();
-            state.1 += 1;
+            state.1.push(extent);
             let start = extent.lba.0 as usize * 512;
             Ok(act(&mut state.0[start..start + extent.blocks.0 as usize * 512]))
         })
@@ -133,6 +138,7 @@ impl BlockDevice for Memory {
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        self.with(extent, move |_| vec![Run { extent, allocation: Allocation::Mapped }])
+        let run = Run { extent, allocation: Allocation::Mapped };
+        self.with(extent, move |_| if extent.is_empty() { Vec::new() } else { vec![run] })
     }
 }

@@ -16,6 +16,7 @@ pub mod limits;
 mod open_error;
 mod path;
 mod ram;
+mod tasks;
 mod tcp;
 pub mod threads;
 
@@ -26,3 +27,4 @@ pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use keep::Keep;
 pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};
+pub use tasks::ReactorTasks;

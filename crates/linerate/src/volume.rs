@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Delay, Fault, FaultControl, Limit, Null};
-use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock};
+use block::{BlockDevice, Buffered, Delay, Fault, FaultControl, Limit, Null, Window};
+use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock, ReactorTasks};
 
 use crate::spec::{Layer, Spec};
 
@@ -40,6 +40,11 @@ pub(crate) fn open_with_faults(
         Layer::Limit { rate, inner } => {
             Arc::new(Limit::new(open_with_faults(inner, faults)?, rate.0, Arc::new(ReactorClock)))
         }
+        Layer::Buffered { window, inner } => Arc::new(Buffered::new(
+            open_with_faults(inner, faults)?,
+            Window::of(window.0),
+            Arc::new(ReactorTasks),
+        )),
         Layer::Fault { inner } => {
             Arc::new(Fault::new(open_with_faults(inner, faults)?, Arc::new(ReactorClock), faults.clone()))
         }

@@ -1,5 +1,7 @@
 //! What layers over a volume mean: how they are written between their name and the brackets, and their options.
 
+use std::ops::RangeInclusive;
+
 use block::{ServiceTime, Stalls, Tail};
 
 use super::Layer;
@@ -7,6 +9,7 @@ use super::error::Problem;
 use super::meaning::{Meant, Options, member, parsed};
 use super::rate::AtMost;
 use super::share::PerMillion;
+use super::size::Bytes;
 use super::syntax::{Node, Word};
 use super::time::Time;
 
@@ -57,6 +60,20 @@ pub(super) fn limit(node: &Node) -> Meant<Layer> {
     let rate: AtMost = before_brackets(&node.argument, "a limit wants a rate", "limit:1000iops:[ram:1GiB]")?;
     Ok(Layer::Limit { rate, inner: member(node)? })
 }
+
+/// `buffered:1MiB:[…]`.
+pub(super) fn buffered(node: &Node) -> Meant<Layer> {
+    let size = "a buffered volume wants the size of its window";
+    let window: Bytes = before_brackets(&node.argument, size, "buffered:1MiB:[ram:1GiB]")?;
+    if !WINDOW_BYTES.contains(&window.0) {
+        let sentence = "a window has 4KiB to 64MiB: what is read ahead and not wanted is read in vain";
+        return Err(Problem::new(node.argument.at.clone(), sentence));
+    }
+    Ok(Layer::Buffered { window, inner: member(node)? })
+}
+
+/// From a page to what 17 of (for so many readers and writers) a small machine has memory for.
+const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// `fault:[…]`.
 pub(super) fn fault(node: &Node) -> Meant<Layer> {

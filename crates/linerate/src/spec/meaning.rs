@@ -34,6 +34,7 @@ fn volume(node: &Node) -> Meant<Spec> {
         Kind::Null => null(node, &options)?,
         Kind::Delay => layers::delay(node, &options)?,
         Kind::Limit => layers::limit(node)?,
+        Kind::Buffered => layers::buffered(node)?,
         Kind::Fault => layers::fault(node)?,
     };
     Ok(Spec { layer, readonly: options.flag("readonly")?, removable: options.flag("removable")? })
@@ -44,7 +45,7 @@ fn known_options(kind: Kind) -> &'static [&'static str] {
         Kind::Ram | Kind::Null => &["block", "physical", "readonly", "removable"],
         Kind::File => &["block", "physical", "readonly", "removable", "size", "direct"],
         Kind::Delay => &["tail", "tail-share", "stall", "stall-every", "seed", "readonly", "removable"],
-        Kind::Limit | Kind::Fault => &["readonly", "removable"],
+        Kind::Limit | Kind::Buffered | Kind::Fault => &["readonly", "removable"],
     }
 }
 

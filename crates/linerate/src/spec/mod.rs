@@ -81,6 +81,13 @@ pub(crate) enum Layer {
         /// The volume that is slowed.
         inner: Box<Spec>,
     },
+    /// Read ahead of, and written behind.
+    Buffered {
+        /// How far.
+        window: Bytes,
+        /// The volume that has no page cache of its own.
+        inner: Box<Spec>,
+    },
     /// Requests hang, fail or are slow when the control socket says so (`linerate fault`).
     Fault {
         /// The volume that is to fail.
@@ -119,7 +126,10 @@ impl Spec {
     pub(crate) fn inner(&self) -> Option<&Spec> {
         match &self.layer {
             Layer::Ram { .. } | Layer::Null { .. } | Layer::File { .. } => None,
-            Layer::Delay { inner, .. } | Layer::Limit { inner, .. } | Layer::Fault { inner } => Some(inner),
+            Layer::Delay { inner, .. }
+            | Layer::Limit { inner, .. }
+            | Layer::Buffered { inner, .. }
+            | Layer::Fault { inner } => Some(inner),
         }
     }
 
@@ -172,6 +182,7 @@ impl fmt::Display for Spec {
                 options.extend(delay_options(times));
             }
             Layer::Limit { rate, inner } => write!(f, "limit:{rate}:[{inner}]")?,
+            Layer::Buffered { window, inner } => write!(f, "buffered:{window}:[{inner}]")?,
             Layer::Fault { inner } => write!(f, "fault:[{inner}]")?,
         }
         options.extend(self.readonly.then(|| "readonly".to_owned()));

@@ -58,6 +58,7 @@ pub(super) enum Kind {
     File,
     Delay,
     Limit,
+    Buffered,
     Fault,
 }
 
@@ -67,6 +68,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("file", Kind::File),
     ("delay", Kind::Delay),
     ("limit", Kind::Limit),
+    ("buffered", Kind::Buffered),
     ("fault", Kind::Fault),
 ];
 

@@ -142,6 +142,14 @@ fn nesting_without_end_is_refused() {
     assert!(sentence.contains("16 deep"), "{sentence}");
 }
 
+#[test]
+fn a_window_has_a_size_that_makes_sense() {
+    let Layer::Buffered { window, .. } = spec("buffered:1MiB:[ram:1GiB]").layer else { panic!("no window") };
+    assert_eq!(window, Bytes(1 << 20));
+    refused("buffered:1KiB:[ram:1GiB]", "1KiB:", "4KiB to 64MiB");
+    refused("buffered:[ram:1GiB]", "", "wants the size of its window");
+}
+
 fn blocks() -> impl Strategy<Value = BlockShape> {
     let size = |shift: u32| BlockSize::new(1 << shift).expect("a power of two in range");
     (prop_oneof![Just(9u32), Just(12)], 0u32..5).prop_map(move |(logical, more)| BlockShape {
@@ -187,6 +195,9 @@ fn any_spec() -> impl Strategy<Value = Spec> {
                 .prop_map(move |(times, inner)| bare(Layer::Delay { times, inner: Box::new(inner) })),
             (rate(), inner.clone())
                 .prop_map(move |(rate, inner)| bare(Layer::Limit { rate, inner: Box::new(inner) })),
+            ((4u64 << 10)..=(64 << 20), inner.clone()).prop_map(move |(window, inner)| {
+                bare(Layer::Buffered { window: Bytes(window), inner: Box::new(inner) })
+            }),
             inner.prop_map(move |inner| bare(Layer::Fault { inner: Box::new(inner) })),
         ]
     });
@@ -204,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "(ram|null|file|delay|limit|fault)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
+    fn no_text_makes_it_panic(text in "(ram|null|file|delay|limit|buffered|fault)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
         if let Err(error) = text.parse::<Spec>() {
             prop_assert!(text.get(error.at()).is_some(), "{error} points between letters");
         }

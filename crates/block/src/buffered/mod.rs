@@ -1,0 +1,247 @@
+//! A page cache for devices that have none: what `dd` and `bonnie++` see when they read and write a file, over a LUN that
+//! is no file.
+//!
+//! ```text
+//!   reads of 8 KiB, one after the other     ──►  128 KiB at a time, a window of 1 MiB ahead
+//!   writes of 8 KiB, answered from memory   ──►  128 KiB at a time, a window of 1 MiB behind
+//!   anything else                           ──►  as it comes
+//! ```
+//!
+//! It reads ahead of who reads sequentially, and gathers what is written until a chunk is full, its room is needed, or a
+//! flush comes. Nothing is written by the clock: what is in memory stays there until then, and is lost with the process,
+//! which the profile says (`volatile_cache`). What was taken and could not be written is told by the next flush, once, as
+//! Linux tells it by `fsync`. Little is kept to be read again: this is a model of how requests change on their way, not
+//! of a machine's memory.
+
+mod cache;
+mod marks;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cache::{Found, Piece, Sizes, Taken};
+use streams::{STREAMS, Streams};
+use traffic::Traffic;
+
+use crate::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice, Spawner,
+};
+
+/// How much a [`Buffered`] device reads ahead and writes behind, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// In all: ahead of each reader, and behind all writers together.
+    pub bytes: u64,
+    /// At once.
+    pub request_bytes: u64,
+}
+
+impl Window {
+    /// So much, in requests of 128 KiB, which is Linux's `read_ahead_kb` and a common `max_sectors_kb`; or in one.
+    pub fn of(bytes: u64) -> Window {
+        Window { bytes, request_bytes: bytes.min(128 << 10) }
+    }
+
+    fn sizes(self, geometry: Geometry) -> Sizes {
+        let shift = geometry.block_size.shift();
+        let blocks = |bytes: u64| usize::try_from(bytes >> shift).unwrap_or(usize::MAX).max(1);
+        let chunk = blocks(self.request_bytes);
+        let window = blocks(self.bytes).max(chunk);
+        // Each reader finds its window again, and the writers theirs.
+        let chunks_kept = window.div_ceil(chunk).saturating_mul(STREAMS + 1);
+        Sizes { block_bytes: geometry.block_size.bytes() as usize, chunk, window, chunks_kept }
+    }
+}
+
+/// A device behind a page cache.
+pub struct Buffered<D> {
+    traffic: Arc<Traffic<D>>,
+    streams: Mutex<Streams>,
+    sizes: Sizes,
+}
+
+impl<D: BlockDevice + 'static> Buffered<D> {
+    /// `inner` behind a window. A request and a window have a block at least. `spawner` carries out what is read ahead and
+    /// written behind.
+    pub fn new(inner: D, window: Window, spawner: Arc<dyn Spawner>) -> Buffered<D> {
+        let sizes = window.sizes(inner.geometry());
+        Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Mutex::default(), sizes }
+    }
+
+    fn check(&self, extent: Extent, length: usize) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let fits = geometry.contains(extent) && geometry.length(extent) == length as u64;
+        if fits { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    fn check_range(&self, extent: Extent) -> Result<(), DeviceError> {
+        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    /// How far to read for the sake of this read: to its end, or a window further if it goes on where an earlier ended.
+    fn far(&self, extent: Extent) -> u64 {
+        let end = extent.lba.0 + extent.blocks.0;
+        let follows = self.streams.lock().unwrap_or_else(PoisonError::into_inner).follow(extent);
+        let ahead = (end + self.sizes.window as u64).next_multiple_of(self.sizes.chunk as u64);
+        if follows { ahead.min(self.geometry().blocks.0) } else { end }
+    }
+
+    async fn read_piece(&self, piece: &Piece, far: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let wanted = self.reaching(piece, far);
+        for later in self.following(piece, far) {
+            self.traffic.read_ahead(&later);
+        }
+        loop {
+            match self.traffic.until(|cache| cache.read(piece, into)).await {
+                Found::All => return Ok(()),
+                Found::Missing => self.traffic.load(&wanted).await?,
+            }
+        }
+    }
+
+    /// The piece and what follows it in its chunk, up to block `far` of the device.
+    fn reaching(&self, piece: &Piece, far: u64) -> Piece {
+        let start = piece.chunk * self.sizes.chunk as u64;
+        // A chunk's blocks are counted in usize.
+        let end = (far - start).min(self.sizes.chunk as u64) as usize;
+        Piece { chunk: piece.chunk, blocks: piece.blocks.start..end.max(piece.blocks.end) }
+    }
+
+    /// The next chunks, as many as a window has, up to block `far` of the device.
+    fn following(&self, piece: &Piece, far: u64) -> impl Iterator<Item = Piece> + use<'_, D> {
+        let chunk = self.sizes.chunk as u64;
+        let chunks = piece.chunk + 1..far.div_ceil(chunk);
+        let whole = move |index| Piece { chunk: index, blocks: 0..(far - index * chunk).min(chunk) as usize };
+        chunks.take(self.sizes.window.div_ceil(self.sizes.chunk)).map(whole)
+    }
+
+    async fn write_piece(&self, piece: &Piece, from: &[u8]) {
+        loop {
+            match self.traffic.until(|cache| cache.write(piece, from)).await {
+                Taken::Yes { passes_on: true } => return self.traffic.pass_on(piece.chunk),
+                Taken::Yes { passes_on: false } => return,
+                Taken::After(chunk) => self.traffic.pass_on(chunk),
+            }
+        }
+    }
+
+    /// Carries out a request that changes the device directly, while nobody uses what is in memory of its blocks.
+    async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
+        let chunks = self.chunks(extent);
+        let _held = self.traffic.hold(chunks.clone()).await;
+        self.traffic.drain(chunks.clone()).await;
+        self.traffic.until(|cache| cache.forget(chunks.clone())).await;
+        request.await
+    }
+
+    /// Makes what was written to these blocks last.
+    async fn settle(&self, chunks: Range<u64>) -> Result<(), DeviceError> {
+        self.traffic.drain(chunks).await;
+        self.traffic.inner.flush().await?;
+        self.traffic.take_lost().map_or(Ok(()), Err)
+    }
+
+    fn chunks(&self, extent: Extent) -> Range<u64> {
+        let chunk = self.sizes.chunk as u64;
+        extent.lba.0 / chunk..(extent.lba.0 + extent.blocks.0).div_ceil(chunk)
+    }
+
+    /// The pieces of a request, with the bytes of it that they are.
+    fn pieces(&self, extent: Extent) -> impl Iterator<Item = (Piece, Range<usize>)> + use<D> {
+        let Sizes { chunk, block_bytes, .. } = self.sizes;
+        let end = extent.lba.0 + extent.blocks.0;
+        self.chunks(extent).map(move |index| {
+            let start = index * chunk as u64;
+            let from = extent.lba.0.max(start);
+            let to = end.min(start + chunk as u64);
+            // Both within a chunk, and within a request that lies in memory.
+            let blocks = (from - start) as usize..(to - start) as usize;
+            let at = (from - extent.lba.0) as usize * block_bytes;
+            let length = blocks.len() * block_bytes;
+            (Piece { chunk: index, blocks }, at..at + length)
+        })
+    }
+}
+
+impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
+    fn geometry(&self) -> Geometry {
+        self.traffic.inner.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        Profile { volatile_cache: true, ..self.traffic.inner.profile() }
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent, buffer.len())?;
+            if extent.is_empty() {
+                return Ok(buffer);
+            }
+            let far = self.far(extent);
+            for (piece, at) in self.pieces(extent) {
+                self.read_piece(&piece, far, &mut buffer[at]).await?;
+            }
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent, data.len())?;
+            if self.profile().read_only {
+                return Err(DeviceError::ReadOnly);
+            }
+            for (piece, at) in self.pieces(extent) {
+                self.write_piece(&piece, &data[at]).await;
+            }
+            match durability {
+                Durability::Cached => Ok(()),
+                Durability::Stable => self.settle(self.chunks(extent)).await,
+            }
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.settle(0..u64::MAX))
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check_range(extent)?;
+            self.alone(extent, self.traffic.inner.unmap(extent)).await
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check_range(extent)?;
+            self.alone(extent, self.traffic.inner.write_zeroes(extent, may_unmap)).await
+        })
+    }
+
+    /// What is in memory only takes space as well, once it has been passed on.
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check_range(extent)?;
+            self.traffic.drain(self.chunks(extent)).await;
+            self.traffic.inner.allocation(extent, runs_max).await
+        })
+    }
+
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.traffic.inner.refresh()
+    }
+
+    /// What was taken of a write that was dropped is passed on like any other, and must be there first.
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.traffic.drain(0..u64::MAX).await;
+            self.traffic.inner.quiesced().await
+        })
+    }
+}
