@@ -155,7 +155,7 @@ fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
     block_on(Virtual::world(), async move {
         let (client, server) = pair(at_once);
         let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
-        let answered = ask(&client, question, Duration::from_micros(400)).await;
+        let answered = ask(&client, question, Duration::from_micros(20)).await;
         client.shutdown();
         serving.await.expect("the client ends the stream in good order");
         answered
