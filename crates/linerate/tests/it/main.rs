@@ -9,6 +9,7 @@
 mod access;
 mod attach;
 mod attach_disk;
+mod bench;
 mod bench_command;
 mod capture;
 mod clients;

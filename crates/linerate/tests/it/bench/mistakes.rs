@@ -1,0 +1,85 @@
+//! What cannot be done is refused before anything is done, in one sentence that says what would be right.
+
+use super::{REFUSED, Scene, bench, expect};
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for (arguments, words) in [
+        (&["--poisson"][..], &["--rate"][..]),
+        (&["--rate", "0"], &["rate"]),
+        (&["--verify", "--data", "zeros"], &["--verify", "--data"]),
+        (&["--read", "101"], &["101"]),
+        (&["--block", "4KiB:70,64KiB:20"], &["100"]),
+        (&["--block", "1000"], &["512"]), // the block of the storage, of which it is no multiple
+        (&["--depth", "0"], &["0"]),
+        (&["--seconds", "0"], &["0"]),
+        (&["--seconds", "NaN"], &["NaN"]),
+        (&["--seconds", "-1"], &["-1"]),
+        (&["--span", "2MiB..1MiB"], &["2MiB..1MiB"]),
+        (&["--distribution", "zipf:1"], &["zipf"]),
+        (&["--distribution", "pareto:1.5"], &["pareto"]),
+        (&["--out", "x", "--resume", "y"], &["--out", "--resume"]),
+    ] {
+        let all = [&["ram:16MiB"], arguments].concat();
+        let said = expect(bench(&all), REFUSED, words);
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn a_span_that_the_storage_has_not_is_refused_with_both_sizes() {
+    expect(bench(&["ram:16MiB", "--span", "1GiB"]), REFUSED, &["1GiB", "16"]);
+    expect(bench(&["ram:16MiB", "--span", "8MiB..17MiB"]), REFUSED, &["17MiB"]);
+    expect(bench(&["ram:64KiB", "--block", "1MiB"]), REFUSED, &["65536"]);
+    let scene = Scene::new();
+    expect(bench(&[&scene.file("empty", "")]), REFUSED, &["empty"]);
+}
+
+#[test]
+fn writing_is_asked_for_where_anything_is_kept() {
+    let scene = Scene::new();
+    let image = scene.image("disk.img", 1);
+    expect(bench(&[&image, "--read", "50"]), REFUSED, &["--allow-write"]);
+    let part = ["--read", "0", "--yes", "--seconds", "0.1", "--allow-write=256KiB..512KiB"];
+    bench(&[&[image.as_str()], &part[..]].concat()).expect_success();
+    let content = std::fs::read(image).expect("it is there");
+    let untouched = |part: &[u8]| part.iter().all(|&byte| byte == 0x5a);
+    assert!(untouched(&content[..256 << 10]) && untouched(&content[512 << 10..]));
+    assert!(!untouched(&content[256 << 10..512 << 10]));
+}
+
+#[test]
+fn a_place_that_is_not_there_is_not_made() {
+    let scene = Scene::new();
+    expect(bench(&[&scene.text("missing.img")]), REFUSED, &["missing.img"]);
+    expect(bench(&[&scene.text("missing.img"), "--allow-write"]), REFUSED, &["missing.img"]);
+    assert!(!scene.path("missing.img").exists());
+    expect(
+        bench(&[&scene.folder.path().display().to_string()]),
+        REFUSED,
+        &["neither a regular file nor a block device"],
+    );
+}
+
+#[test]
+fn a_record_that_is_none_is_not_resumed_nor_overwritten() {
+    let scene = Scene::new();
+    let folder = scene.path("out");
+    std::fs::create_dir(&folder).expect("a folder");
+    let out = scene.text("out");
+    let resume = || bench(&["ram:16MiB", "--resume", &out]);
+    expect(resume(), REFUSED, &["result.json"]);
+    for (content, words) in [
+        ("", "result"),
+        ("{", "result"),
+        ("[1, 2]", "result"),
+        ("{\"format\": 99}", "99"),
+        ("{\"format\": 1}", "result"),
+        ("{\"format\": 1e400}", "result"),
+    ] {
+        std::fs::write(folder.join("result.json"), content).expect("a file");
+        expect(resume(), REFUSED, &[words]);
+        expect(bench(&["ram:16MiB", "--seconds", "0.1", "--out", &out]), REFUSED, &["holds a result"]);
+        assert_eq!(std::fs::read_to_string(folder.join("result.json")).expect("it is there"), content);
+    }
+}

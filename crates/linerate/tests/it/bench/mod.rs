@@ -1,0 +1,107 @@
+//! `linerate bench` as a person runs it, with whatever can go wrong: every figure is checked against somebody else who
+//! counts, every mistake is one sentence, and nothing that was measured is lost.
+
+mod figures;
+mod killed;
+mod mistakes;
+mod trouble;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Ended, run_command};
+
+const REFUSED: i32 = 2;
+const NO_SPACE: i32 = 11;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.arg("bench").args(arguments);
+    command
+}
+
+fn bench(arguments: &[&str]) -> Ended {
+    run_command(&mut command(arguments))
+}
+
+/// Begins one, and leaves it to itself.
+fn begun(arguments: &[&str]) -> Child {
+    let mut command = command(arguments);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the linerate binary")
+}
+
+/// One sentence, this exit code, and all of these words in the sentence.
+fn expect(ended: Ended, code: i32, words: &[&str]) -> String {
+    let Ended { status, said } = ended;
+    assert_eq!(status.code(), Some(code), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    let sentences =
+        said.lines().filter(|line| line.starts_with("linerate: ") || line.starts_with("error: ")).count();
+    assert_eq!(sentences, 1, "{said}");
+    said
+}
+
+/// A folder with files to measure, and room for results.
+struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { folder: TempDir::new().expect("a temporary folder") }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// A file of so many MiB, all of it written.
+    fn image(&self, name: &str, mib: usize) -> String {
+        fs::write(self.path(name), vec![0x5a; mib << 20]).expect("a temporary file");
+        self.text(name)
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        fs::write(self.path(name), content).expect("a temporary file");
+        self.text(name)
+    }
+}
+
+/// What `--out` keeps.
+fn record(folder: &Path) -> Value {
+    let path = folder.join("result.json");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn runs(record: &Value) -> &[Value] {
+    record["runs"].as_array().expect("a list of runs")
+}
+
+/// The cells that were run, each with its round, in that order.
+fn cells_run(record: &Value) -> Vec<(String, u64)> {
+    let named = |run: &Value| {
+        let (cell, round) = (run["cell"].as_str(), run["round"].as_u64());
+        (cell.expect("a name").to_owned(), round.expect("a number"))
+    };
+    runs(record).iter().map(named).collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
