@@ -14,8 +14,15 @@ use crate::spec::Bytes;
 pub(crate) struct BenchArguments {
     /// What to measure: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as ram:1GiB, or the path
     /// of a file or block device
-    #[arg(value_name = "PLACE")]
-    place: String,
+    #[arg(value_name = "PLACE", required_unless_present = "list")]
+    place: Option<String>,
+    /// A suite of tests by its name (--list), or in a file NAME.toml or, as Iometer writes it, NAME.icf; may be given
+    /// several times [default: quick, if there is no workload either]
+    #[arg(long, value_name = "SUITE")]
+    pub(super) suite: Vec<String>,
+    /// List the suites
+    #[arg(long)]
+    pub(super) list: bool,
     #[command(flatten)]
     pub(super) workload: WorkloadOptions,
     #[command(flatten)]
@@ -84,7 +91,7 @@ pub(super) struct OutputOptions {
 impl BenchArguments {
     /// What is measured, with its secrets.
     pub(super) fn place(&self) -> Result<Place, Failure> {
-        let place = Place::parse(&self.place)?;
+        let place = Place::parse(self.place.as_deref().unwrap_or_default())?;
         let Place::Lun(mut url) = place else {
             return match (self.session.connections, &self.session.congestion) {
                 (None, None) => Ok(place),

@@ -13,6 +13,7 @@ use super::extent::Extent;
 use super::keeper::Keeper;
 use super::stop::Judge;
 use super::view::{Doing, View};
+use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
@@ -22,6 +23,8 @@ pub(super) struct Conductor<'a, C> {
     pub(super) keeper: &'a mut Keeper,
     pub(super) view: &'a mut dyn View,
     pub(super) interrupt: &'a Interrupt,
+    /// Who serves the storage, if it is somebody here.
+    pub(super) server: Option<Server>,
     /// What sessions told of themselves in the last run, as people read it.
     pub(super) tables: Vec<String>,
 }
@@ -87,11 +90,14 @@ impl<C: Crew> Conductor<'_, C> {
     async fn run(&mut self, cell: &Cell, stop: Stop, round: u32) -> Result<CellRun, Failure> {
         let mut judge = Judge::new(stop, cell.roles.len());
         let mut counting = Instant::now();
+        let server = self.server.clone();
+        let mut clocks = None;
         let (view, interrupt) = (&mut *self.view, self.interrupt);
         let progress = &mut |progress: Progress<'_>| {
             let enough = match progress {
                 Progress::Counting => {
                     counting = Instant::now();
+                    clocks = server.as_ref().and_then(|server| server.clocks().ok());
                     view.counting();
                     Go::On
                 }
@@ -103,11 +109,12 @@ impl<C: Crew> Conductor<'_, C> {
             if interrupt.is_asked() { Go::Stop } else { enough }
         };
         let parts = self.crew.run(cell, stop, progress).await?;
+        let server_cpu = server.zip(clocks).and_then(|(server, clocks)| server.cpu_since(&clocks));
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
         let clients: Vec<ClientRun> = parts.into_iter().map(|Part { run, .. }| run).collect();
         let ended = judge.ended(clients.iter().map(|client| &client.run), self.interrupt.is_asked());
         let begun_s = self.keeper.seconds_at(counting);
-        Ok(CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu: None })
+        Ok(CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu })
     }
 
     /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target that has

@@ -35,6 +35,7 @@ pub(super) struct Cost {
 struct Clocks {
     thread: Duration,
     process: Duration,
+    machine: Option<Duration>,
 }
 
 impl Costs {
@@ -72,16 +73,17 @@ impl Costs {
 
 impl Clocks {
     fn now() -> Clocks {
-        Clocks { thread: cputime::thread(), process: cputime::process() }
+        Clocks { thread: cputime::thread(), process: cputime::process(), machine: cputime::machine().ok() }
     }
 
     fn since(&self, before: &Clocks, alone: bool) -> Cpu {
         let thread = self.thread.saturating_sub(before.thread).as_secs_f64();
         let process = self.process.saturating_sub(before.process).as_secs_f64();
+        let machine = self.machine.zip(before.machine).map(|(after, before)| after.saturating_sub(before));
         Cpu {
             seconds: if alone { process } else { thread },
             busiest_thread_s: thread,
-            machine_s: None,
+            machine_s: machine.map(|machine| machine.as_secs_f64()),
             cpus: cpus(),
         }
     }

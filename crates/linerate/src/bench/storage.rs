@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bench::record::Subject;
+use bench::record::{Facts, Subject};
 use block::{BlockDevice, BlockSize};
 use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
 
 use super::ways::Source;
+use crate::environment::{self, server::Server};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
 use crate::spec::{Bytes, Layer, Spec};
@@ -59,6 +60,20 @@ impl Storage {
         };
         let keeps = !is_new && !is_fleeting(place);
         Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
+    }
+
+    /// What is known of it, of this machine and of the way between.
+    pub(super) async fn facts(&self, place: &Place) -> Facts {
+        let unit = self.lun.as_ref().map(|lun| lun.unit());
+        environment::facts(place, &*self.device, unit.as_ref()).await
+    }
+
+    /// Who serves it, if it is a process of this machine.
+    pub(super) async fn server(&self) -> Option<Server> {
+        match &self.lun {
+            Some(lun) => Server::of(lun.target()).await,
+            None => None,
+        }
     }
 
     /// Says good-bye: clients have sessions of their own.

@@ -67,15 +67,23 @@ impl Doing<'_> {
     }
 }
 
-/// Nobody looks.
-pub(super) struct Nobody;
+/// Nobody looks, but notes may be read later.
+pub(super) struct Nobody {
+    /// Notes are not wanted either.
+    pub(super) quiet: bool,
+}
 
 impl View for Nobody {
     fn begins(&mut self, _: &Doing<'_>) {}
     fn sample(&mut self, _: usize, _: &Sample) {}
     fn purged(&mut self, _: Purged) {}
     fn ended(&mut self, _: &CellRun) {}
-    fn note(&mut self, _: &str) {}
+
+    fn note(&mut self, sentence: &str) {
+        if !self.quiet {
+            eprintln!("{sentence}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,133 @@
+//! From what was asked for to what will be measured. Everything that can be refused is refused here, before anything is
+//! measured.
+
+use bench::plan::{Step, Suite};
+use bench::record::Record;
+
+use super::arguments::BenchArguments;
+use super::fit::{self, Limits};
+use super::folder::Folder;
+use super::keeper::Keeper;
+use super::storage::Storage;
+use super::ways::Source;
+use super::{begin, resume, safety, suites};
+use crate::environment::server::Server;
+use crate::failure::Failure;
+use crate::place::Place;
+
+/// What is to be measured.
+pub(super) enum Plan {
+    New(Suite, Option<Folder>),
+    /// What is left of one that was interrupted.
+    Resumed(Box<Record>, Folder),
+}
+
+/// A measurement that may begin.
+pub(super) struct Prepared {
+    pub(super) keeper: Keeper,
+    pub(super) source: Source,
+    /// Who serves the storage, if it is somebody here.
+    pub(super) server: Option<Server>,
+}
+
+impl Plan {
+    /// One after the other.
+    pub(super) fn all(arguments: &BenchArguments) -> Result<Vec<Plan>, Failure> {
+        let (suites, workload) = (&arguments.suite, &arguments.workload);
+        if let Some(path) = &arguments.output.resume {
+            if !suites.is_empty() || !workload.is_empty() {
+                let why = "--resume goes on with what is in its record: leave out suites and workloads";
+                return Err(Failure::refused(why));
+            }
+            let folder = Folder::open(path);
+            return Ok(vec![Plan::Resumed(Box::new(folder.load()?), folder)]);
+        }
+        let out = arguments.output.out.as_deref();
+        match (suites.as_slice(), workload.is_empty()) {
+            ([], true) => Plan::new(suites::suite("quick")?, out).map(|plan| vec![plan]),
+            ([], false) => Plan::new(workload.suite()?, out).map(|plan| vec![plan]),
+            ([name], true) => Plan::new(suites::suite(name)?, out).map(|plan| vec![plan]),
+            (names, true) => {
+                let suites: Vec<Suite> =
+                    names.iter().map(|name| suites::suite(name)).collect::<Result<_, _>>()?;
+                let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
+                suites.into_iter().map(|suite| Plan::new(suite.clone(), within(&suite).as_deref())).collect()
+            }
+            (_, false) => {
+                let why =
+                    "a suite says what its workloads are: leave out --suite, or the options of a workload";
+                Err(Failure::refused(why))
+            }
+        }
+    }
+
+    fn new(suite: Suite, out: Option<&std::path::Path>) -> Result<Plan, Failure> {
+        Ok(Plan::New(suite, out.map(Folder::create).transpose()?))
+    }
+
+    fn writes(&self) -> bool {
+        match self {
+            Plan::New(suite, _) => suite.writes(),
+            Plan::Resumed(record, _) => record.suite.writes(),
+        }
+    }
+
+    /// Opens the storage, looks at it, and cuts what is to be measured to it. `made` tells that an earlier measurement of
+    /// this command has made the file.
+    pub(super) async fn prepare(
+        self,
+        arguments: &BenchArguments,
+        place: &Place,
+        made: &mut bool,
+    ) -> Result<Prepared, Failure> {
+        let may_write = arguments.safety.allow_write.is_some() || *made;
+        let storage = Storage::open(place, may_write && self.writes(), arguments.safety.size).await?;
+        let prepared = self.on(arguments, place, &storage, *made).await;
+        *made |= storage.is_new;
+        storage.close().await;
+        prepared
+    }
+
+    async fn on(
+        self,
+        arguments: &BenchArguments,
+        place: &Place,
+        storage: &Storage,
+        made: bool,
+    ) -> Result<Prepared, Failure> {
+        let is_ours = made || !storage.keeps;
+        let limits = Limits {
+            device_bytes: storage.subject.bytes,
+            block_bytes: storage.subject.block_bytes,
+            writes: arguments.safety.allow_write.is_some() || is_ours,
+            part: arguments.safety.part()?,
+        };
+        let environment = storage.facts(place).await;
+        let (record, folder) = match self {
+            Plan::New(suite, folder) => {
+                let mut fitted = fit::fit(suite, &limits)?;
+                if storage.is_new {
+                    fitted.suite.steps.insert(0, FILL);
+                }
+                let notes = storage.notes.iter().cloned().chain(fitted.notes).collect();
+                (begin::record(storage.subject.clone(), fitted.suite, environment, notes), folder)
+            }
+            Plan::Resumed(record, folder) => {
+                let record = resume::resumed(*record, &storage.subject)?;
+                if fit::fit(record.suite.clone(), &limits)?.suite != record.suite {
+                    let why = "this was begun with leave to use and write more than now; say the same again";
+                    return Err(Failure::refused(why));
+                }
+                (record, Some(folder))
+            }
+        };
+        if record.suite.writes() && !is_ours {
+            safety::consent(storage, &limits, arguments.safety.yes).await?;
+        }
+        let (source, server) = (storage.source.clone(), storage.server().await);
+        Ok(Prepared { keeper: Keeper::new(record, folder)?, source, server })
+    }
+}
+
+/// What a file that was made for the measurement gets: reading holes would measure nothing.
+const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };

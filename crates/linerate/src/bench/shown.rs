@@ -1,0 +1,109 @@
+//! What is told at the end: the result on standard output, the files of its directory, and how it ended.
+
+use std::process::ExitCode;
+
+use bench::record::Record;
+use bench::report::Report;
+
+use super::arguments::OutputOptions;
+use super::conduct::Outcome;
+use super::folder::Folder;
+use super::measured::{Beside, Measured};
+use crate::failure::{Failure, Kind};
+use crate::output::say;
+use crate::place::Place;
+
+/// What was measured, on standard output. `tables` are what sessions told of the last run.
+pub(super) fn print(
+    options: &OutputOptions,
+    place: &Place,
+    record: &Record,
+    tables: &[String],
+) -> Result<(), Failure> {
+    let congestion = congestion(place);
+    let beside = Beside { record, congestion: congestion.as_deref(), statistics: options.statistics };
+    if options.json {
+        let mut runs = record.runs.iter();
+        return runs.try_for_each(|run| Measured::of(run, beside).json().map(|line| say(&line)));
+    }
+    if options.quiet || record.runs.is_empty() {
+        return Ok(());
+    }
+    let mut cells = record.suite.cells();
+    match (cells.next(), cells.next(), record.runs.as_slice()) {
+        (Some(only), None, [run]) => say(&Measured::of(run, beside).text(only, record)),
+        _ => say(&Report::new(record).terminal(width())),
+    }
+    if options.statistics {
+        tables.iter().for_each(|table| say(&format!("\n{table}")));
+    }
+    Ok(())
+}
+
+/// Columns of standard output; as many as are used at most, where it is a file.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    size.filter(|size| size.ws_col > 0).map_or(100, |size| usize::from(size.ws_col))
+}
+
+/// The congestion control of our own sockets, if there are any: it is writes that it slows down, reads are up to the
+/// target's.
+fn congestion(place: &Place) -> Option<String> {
+    match place {
+        Place::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
+        Place::Volume(_) | Place::Path(_) => None,
+    }
+}
+
+/// The system's choice for sockets that make none.
+pub(crate) fn system_congestion() -> String {
+    let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// Writes what people and other programs read beside the record.
+pub(super) fn write(folder: &Folder, record: &Record) -> Result<(), Failure> {
+    let report = Report::new(record);
+    folder.write("cells.csv", report.cells_csv().as_bytes())?;
+    folder.write("samples.csv", report.samples_csv().as_bytes())?;
+    folder.write("report.md", report.markdown().as_bytes())?;
+    folder.write("report.html", report.html().as_bytes())
+}
+
+/// The exit code: of what ended it, else of what was lost, else of requests that failed.
+pub(super) fn verdict(
+    record: &Record,
+    outcome: Result<Outcome, Failure>,
+    folder: Option<&Folder>,
+    lost: Option<Failure>,
+) -> Result<ExitCode, Failure> {
+    let done = match record.runs.len() {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    };
+    // A disk that is full is told by its own sentence.
+    let kept = folder.filter(|_| lost.is_none());
+    let then = kept.map(|folder| {
+        let whose = record.subject.identity.as_ref().map(|_| &record.subject.place);
+        let directory = folder.path().display();
+        match whose {
+            Some(place) => format!("linerate bench {place} --resume {directory} goes on"),
+            None => format!("they are in {directory}"),
+        }
+    });
+    match outcome {
+        Err(failure) => Err(match then {
+            Some(then) if !record.runs.is_empty() => failure.and(format_args!("{done} before that; {then}")),
+            _ => failure,
+        }),
+        Ok(Outcome::Interrupted) => {
+            let then = then.map(|then| format!("; {then}")).unwrap_or_default();
+            Err(Failure::new(Kind::Interrupted, format_args!("interrupted after {done}{then}")))
+        }
+        Ok(Outcome::Complete) => {
+            let mut clients = record.runs.iter().flat_map(|run| &run.clients);
+            let failed = clients.any(|client| client.run.first_failure.is_some());
+            lost.map_or(Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }), Err)
+        }
+    }
+}

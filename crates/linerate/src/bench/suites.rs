@@ -1,0 +1,84 @@
+//! The suites that were asked for: by name, or in files.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use bench::plan::Suite;
+use bench::suite;
+
+use crate::failure::Failure;
+use crate::nearest::hint;
+
+/// A longer file is not a suite: the longest preset has some thousand bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The suite of this name, or in this file.
+pub(super) fn suite(name: &str) -> Result<Suite, Failure> {
+    let path = Path::new(name);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => {
+            let text = text(path)?;
+            suite::parse(&text).map_err(|error| Failure::refused(format!("{name}: {error}")))
+        }
+        _ => suite::named(name).ok_or_else(|| unknown(name)),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let names: Vec<_> = suite::names().collect();
+    Failure::refused(format!("unknown suite `{name}`{}", hint(name, &names)))
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    let unread = |why: String| Failure::refused(format!("cannot read {}: {why}", path.display()));
+    let file = File::open(path).map_err(|error| unread(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unread(error.to_string()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(unread(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))
+}
+
+/// For `--list`.
+pub(super) fn listed() -> String {
+    let line = |suite: &Suite| {
+        let writes = if suite.writes() { " (writes, if allowed)" } else { "" };
+        format!("{:<16} {}{writes}\n", suite.name, suite.title)
+    };
+    suite::presets().iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(name: &str) -> String {
+        suite(name).expect_err(name).to_string()
+    }
+
+    #[test]
+    fn an_unknown_suite_is_answered_with_those_there_are() {
+        assert_eq!(why("vmware"), "unknown suite `vmware`; did you mean `vmware4`?");
+        assert!(why("zzzzzzzz").contains("known are `quick`"), "{}", why("zzzzzzzz"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_suite_is_named_with_the_place_of_the_mistake() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("mine.toml");
+        let name = path.to_str().expect("text");
+        assert!(why(name).contains("cannot read"));
+        std::fs::write(&path, "name = \"mine\"\nsteps = 5\n").expect("a file");
+        assert!(why(name).contains("mine.toml: line "), "{}", why(name));
+        std::fs::write(&path, vec![b' '; 2 << 20]).expect("a file");
+        assert!(why(name).contains("longer"), "{}", why(name));
+    }
+
+    #[test]
+    fn every_preset_is_listed() {
+        let listed = listed();
+        assert!(suite::names().all(|name| listed.contains(&format!("{name} "))));
+    }
+}
