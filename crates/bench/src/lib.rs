@@ -13,6 +13,7 @@ mod access;
 pub mod compare;
 mod failure;
 mod generations;
+pub mod icf;
 mod latency;
 pub mod link;
 pub mod pattern;

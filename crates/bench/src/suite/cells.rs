@@ -26,7 +26,10 @@ const LISTS: [(&str, &str); 6] = [
 ];
 
 /// More are a mistake: the largest preset has 69.
-const CELLS_MAX: usize = 4096;
+pub(super) const CELLS_MAX: usize = 4096;
+
+/// In all cells of a suite: this bounds the memory that a file can ask for.
+pub(super) const ROLES_MAX: usize = 16_384;
 
 /// Memory for the requests of a cell.
 const MEMORY_MAX: u64 = 4 << 30;

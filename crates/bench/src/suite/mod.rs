@@ -49,7 +49,7 @@ const SUITE: &[&str] = &["name", "title", "about", "document", "assumed", "each"
 /// A suite is a page of text; longer ones are something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-const STEPS_MAX: usize = 100;
+const STEPS_MAX: usize = 32;
 
 /// Reads a suite.
 pub fn parse(text: &str) -> Result<Suite, SuiteError> {

@@ -1,6 +1,6 @@
 //! Steps, and when and how often what is in them is run.
 
-use super::cells::{self, CELL, Placed, ROLE};
+use super::cells::{self, CELL, CELLS_MAX, Placed, ROLE, ROLES_MAX};
 use super::error::Mistake;
 use super::keys::{Keys, list};
 use super::workload::WORKLOAD;
@@ -43,6 +43,12 @@ fn measure(step: &Keys<'_>, each: &Keys<'_>, tables: &[Keys<'_>]) -> Result<(Ste
     let mut placed = Vec::new();
     for table in tables {
         placed.extend(cells::read(&table.clone().within(each))?);
+        let roles: usize = placed.iter().map(|placed| placed.cell.roles.len()).sum();
+        if placed.len() > CELLS_MAX || roles > ROLES_MAX {
+            let why =
+                format!("a step has at most {CELLS_MAX} cells, with at most {ROLES_MAX} roles together");
+            return Err(table.mistake(why));
+        }
     }
     let order = order(step, &placed)?;
     let cells = placed.iter().map(|placed| placed.cell.clone()).collect();

@@ -28,6 +28,9 @@ pub(super) const WORKLOAD: &[&str] = &[
 
 const MIX: &[&str] = &["share", "block", "read", "random", "align", "burst", "delay"];
 
+/// One for each percent.
+const MIX_MAX: usize = 100;
+
 /// The longest request: 64 MiB is four times what any initiator here sends as one command.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
@@ -50,6 +53,9 @@ fn accesses(keys: &Keys<'_>) -> Result<Vec<Access>, Mistake> {
     let mix = keys.tables("mix", "this line of the mix", &[MIX])?;
     if mix.is_empty() {
         return Ok(vec![access(keys, Percent::ALL)?]);
+    }
+    if mix.len() > MIX_MAX {
+        return Err(keys.mistake(format!("a mix has at most {MIX_MAX} lines")));
     }
     let line = |line: Keys<'_>| {
         let share = line.percent("share")?;
