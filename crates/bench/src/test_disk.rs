@@ -150,12 +150,21 @@ impl BlockDevice for Disk {
     }
 }
 
-/// A world where only time passes: a microsecond a turn, or straight to the next timer.
-pub(crate) struct Virtual(Cell<Instant>);
+/// A world where only time passes: a little with every turn, or straight to the next timer.
+pub(crate) struct Virtual {
+    now: Cell<Instant>,
+    turn: Duration,
+}
 
 impl Virtual {
+    /// A turn takes a microsecond, so that even a device that never waits comes to an end.
     pub(crate) fn world() -> SharedWorld {
-        Rc::new(Virtual(Cell::new(Instant::now())))
+        Rc::new(Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
+    }
+
+    /// A turn takes no time: what is measured is the device, to the nanosecond. It has to take some itself.
+    pub(crate) fn exact() -> SharedWorld {
+        Rc::new(Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
     }
 }
 
@@ -167,7 +176,7 @@ impl Unpark for NeverAsleep {
 
 impl World for Virtual {
     fn now(&self) -> Instant {
-        self.0.get()
+        self.now.get()
     }
 
     fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
@@ -185,9 +194,9 @@ impl World for Virtual {
     fn turn(&self, park: Park) {
         let time = match park {
             Park::For(time) => time,
-            Park::No | Park::Forever => Duration::from_micros(1),
+            Park::No | Park::Forever => self.turn,
         };
-        self.0.set(self.0.get() + time);
+        self.now.set(self.now.get() + time);
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {

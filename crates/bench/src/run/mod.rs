@@ -14,6 +14,8 @@
 //! is also when the next one begins.
 
 mod arrivals;
+#[cfg(test)]
+mod known_devices;
 mod payload;
 mod session;
 mod signal;
