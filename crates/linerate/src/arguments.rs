@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::agent::{self, AgentArguments};
 use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
 use crate::bench::{self, BenchArguments};
 use crate::completions::{self, CompletionsArguments};
@@ -49,6 +50,7 @@ enum Command {
     Sessions(SessionsArguments),
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
+    Agent(AgentArguments),
     Prove(ProveArguments),
     Published(PublishedArguments),
     Discover(DiscoverArguments),
@@ -123,6 +125,7 @@ impl Arguments {
             Command::Sessions(arguments) => sessions::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench::run(&arguments),
+            Command::Agent(arguments) => agent::run(&arguments)?,
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,

@@ -5,6 +5,7 @@ use clap::{CommandFactory, Parser};
 use crate::arguments::Arguments;
 use crate::config::Config;
 
+const AGENTS: &str = include_str!("../../../docs/agents.md");
 const SERVE: &str = include_str!("../../../docs/serve.md");
 const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
@@ -31,7 +32,7 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [SERVE, OPERATE, INITIATOR, COPY, RECORDER, PUBLISHED, README];
+    let documents = [AGENTS, SERVE, OPERATE, INITIATOR, COPY, RECORDER, PUBLISHED, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -44,6 +45,14 @@ fn every_example_of_a_command_line_is_understood() {
         let words = command.split_whitespace().map(|word| word.trim_matches('\''));
         let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
         line.unwrap_or_else(|error| panic!("linerate {command}\n{error}"));
+    }
+}
+
+#[test]
+fn every_option_of_agents_is_in_their_document() {
+    let command = Arguments::command();
+    for option in options(&command, "agent").chain(["agents", "agent-secret-file"]) {
+        assert!(AGENTS.contains(&format!("--{option}")), "--{option} is not in docs/agents.md");
     }
 }
 

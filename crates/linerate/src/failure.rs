@@ -54,6 +54,11 @@ impl Kind {
         Kind::Interrupted,
     ];
 
+    /// The kind with this exit code; a code that is not known is a failure like others.
+    pub(crate) fn of_code(code: u8) -> Kind {
+        Kind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(Kind::Failed)
+    }
+
     /// The exit code, and what it means.
     const fn code(self) -> (u8, &'static str) {
         match self {
@@ -107,6 +112,11 @@ impl Failure {
         self
     }
 
+    /// The exit code that says what kind it is.
+    pub(crate) fn code(&self) -> u8 {
+        self.kind.code().0
+    }
+
     /// Whether it is worth trying another way to the same target.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.kind == Kind::Unreachable
@@ -121,7 +131,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         let lines: Vec<String> = self.sentence.lines().map(printable).collect();
         eprintln!("linerate: {}", lines.join("\n"));
-        ExitCode::from(self.kind.code().0)
+        ExitCode::from(self.code())
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`state`] (what there is), [`serve`], the commands that ask a running server; [`remote`] and the commands that
 //! use a target, [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
+mod agent;
 mod arguments;
 mod attach;
 mod bench;

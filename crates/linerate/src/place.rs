@@ -47,6 +47,27 @@ impl Place {
         Ok(Place::Path(PathBuf::from(text)))
     }
 
+    /// The same, with so many connections a session and this congestion control of our sockets, if it is a LUN.
+    pub(crate) fn reached_by(
+        self,
+        connections: Option<u16>,
+        congestion: Option<&str>,
+    ) -> Result<Place, Failure> {
+        match self {
+            Place::Lun(mut url) => {
+                let settings = &mut url.settings;
+                settings.connections = connections.unwrap_or(settings.connections);
+                settings.stream.congestion =
+                    congestion.map(str::to_owned).or(settings.stream.congestion.take());
+                Ok(Place::Lun(url))
+            }
+            place if connections.is_none() && congestion.is_none() => Ok(place),
+            _ => Err(Failure::refused(
+                "--connections and --congestion are for a URL: there is no network here",
+            )),
+        }
+    }
+
     /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
     pub(crate) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         match self {

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::agents::{AgentName, Agents};
 use super::extent::Extent;
 use super::options::WorkloadOptions;
+use crate::agent::secret;
+use crate::agent::wire::message::Open;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::spec::Bytes;
@@ -30,7 +33,22 @@ pub(crate) struct BenchArguments {
     #[command(flatten)]
     pub(super) session: SessionOptions,
     #[command(flatten)]
+    pub(super) agents: AgentOptions,
+    #[command(flatten)]
     pub(super) output: OutputOptions,
+}
+
+/// Who measures, if it is not this machine.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Several machines")]
+pub(super) struct AgentOptions {
+    /// Measure by these machines, where `linerate agent` listens, all at the same time
+    #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',')]
+    pub(super) agents: Vec<AgentName>,
+    /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
+    /// environment variable LINERATE_AGENT_SECRET, or a question]
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    agent_secret_file: Option<PathBuf>,
 }
 
 /// What may be written, and where.
@@ -91,19 +109,36 @@ pub(super) struct OutputOptions {
 impl BenchArguments {
     /// What is measured, with its secrets.
     pub(super) fn place(&self) -> Result<Place, Failure> {
-        let place = Place::parse(self.place.as_deref().unwrap_or_default())?;
-        let Place::Lun(mut url) = place else {
-            return match (self.session.connections, &self.session.congestion) {
-                (None, None) => Ok(place),
-                _ => Err(Failure::refused(
-                    "--connections and --congestion are for a URL: there is no network here",
-                )),
-            };
-        };
-        let settings = &mut url.settings;
-        settings.connections = self.session.connections.unwrap_or(settings.connections);
-        settings.stream.congestion = self.session.congestion.clone().or(settings.stream.congestion.take());
-        Ok(Place::Lun(url))
+        let session = &self.session;
+        Place::parse(self.place.as_deref().unwrap_or_default())?
+            .reached_by(session.connections, session.congestion.as_deref())
+    }
+
+    /// What agents are to open.
+    pub(super) fn order_to_open(&self, write: bool) -> Open {
+        Open {
+            place: self.place.clone().unwrap_or_default(),
+            write,
+            connections: self.session.connections,
+            congestion: self.session.congestion.clone(),
+            poll_us: self.session.poll_us,
+        }
+    }
+}
+
+impl AgentOptions {
+    /// Nothing if nobody is named. Asks for the secret if it has to.
+    pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
+        let names = &self.agents;
+        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            let sentence = format!("agent {} is named twice, and works for one at a time", twice.1);
+            return Err(Failure::refused(sentence));
+        }
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let secret = secret::find(self.agent_secret_file.as_deref(), "--agent-secret-file")?;
+        Ok(Some(Agents { names: names.clone(), secret }))
     }
 }
 

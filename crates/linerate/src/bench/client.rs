@@ -68,6 +68,8 @@ pub(crate) struct Part {
     pub(crate) run: ClientRun,
     /// What its sessions told of themselves, as people read it.
     pub(crate) tables: Vec<String>,
+    /// When it really began.
+    pub(crate) started: Instant,
 }
 
 enum Order {
@@ -182,6 +184,7 @@ async fn carry_out(
 ) -> Result<Part, Failure> {
     let orders = orders(&task.stop, task.start);
     let counting = task.start + orders.warm_up;
+    let began = reactor::spawn(began(task.start));
     let costs = Costs::begin(task.alone, counting, ways, {
         let tell = tell.clone();
         move || tell(Report::Counting)
@@ -194,24 +197,24 @@ async fn carry_out(
     let devices = ways.devices(task.role.sessions);
     let run = bench::run(devices, &task.role.workload, &orders, &mut each).await;
     let run = run.map_err(Failure::refused)?;
-    Ok(part(options, &task.role, run, costs.end(ways).await))
+    let cost = costs.end(ways).await;
+    Ok(part(options, &task.role, run, cost, began.await))
 }
 
-fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost) -> Part {
+/// This thread wakes a little later than it was to: so does the run, in the same turn of its reactor.
+async fn began(start: Instant) -> Instant {
+    reactor::sleep_until(start).await;
+    Instant::now()
+}
+
+fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Instant) -> Part {
     let Cost { cpu, statistics } = cost;
     let tables = statistics.iter().map(ToString::to_string).collect();
     // Statistics are numbers and names: there is nothing in them that JSON cannot say.
     let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok()).collect();
-    let run = ClientRun {
-        role: role.name.clone(),
-        client: options.name.clone(),
-        run,
-        cpu,
-        late_us: 0.0,
-        late_error_us: 0.0,
-        sessions,
-    };
-    Part { run, tables }
+    let (role, client) = (role.name.clone(), options.name.clone());
+    let run = ClientRun { role, client, run, cpu, late_us: 0.0, late_error_us: 0.0, sessions };
+    Part { run, tables, started }
 }
 
 /// What the loop is told of a stop; the rest of it is decided by whoever hears the samples of all.

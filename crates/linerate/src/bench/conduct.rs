@@ -8,7 +8,7 @@ use bench::record::{CellRun, ClientRun};
 use bench::schedule::{Schedule, Work};
 
 use super::client::Part;
-use super::crew::{Crew, Progress};
+use super::crew::{Carried, Crew, Progress};
 use super::extent::Extent;
 use super::keeper::Keeper;
 use super::stop::Judge;
@@ -59,15 +59,16 @@ impl<C: Crew> Conductor<'_, C> {
                 Work::Fill { block_bytes, depth, passes } => {
                     let (cell, stop) = fill(whole(&suite), self.bytes(), block_bytes, depth, passes);
                     self.view.begins(&doing("fill", stop, names(&cell)));
-                    self.run(&cell, stop, 0).await?;
+                    let (_, lost) = self.run(&cell, stop, 0).await?;
+                    lost.map_or(Ok(()), Err)?;
                     schedule.prepared(task.step);
                 }
                 Work::Measure { cell, stop } => {
                     self.view.begins(&doing(&cell.name, stop, names(&cell)));
-                    let run = self.run(&cell, stop, task.round).await?;
+                    let (run, lost) = self.run(&cell, stop, task.round).await?;
                     number += 1;
                     schedule.done(&run);
-                    self.keep(run).await?;
+                    self.keep(run, lost).await?;
                 }
             }
         }
@@ -87,7 +88,13 @@ impl<C: Crew> Conductor<'_, C> {
         self.crew.purge(span, progress).await
     }
 
-    async fn run(&mut self, cell: &Cell, stop: Stop, round: u32) -> Result<CellRun, Failure> {
+    /// What came of a cell, and why it is the last one, if a client was lost.
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        round: u32,
+    ) -> Result<(CellRun, Option<Failure>), Failure> {
         let mut judge = Judge::new(stop, cell.roles.len());
         let mut counting = Instant::now();
         let server = self.server.clone();
@@ -108,24 +115,30 @@ impl<C: Crew> Conductor<'_, C> {
             };
             if interrupt.is_asked() { Go::Stop } else { enough }
         };
-        let parts = self.crew.run(cell, stop, progress).await?;
+        let Carried { parts, lost } = self.crew.run(cell, stop, progress).await?;
         let server_cpu = server.zip(clocks).and_then(|(server, clocks)| server.cpu_since(&clocks));
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
         let clients: Vec<ClientRun> = parts.into_iter().map(|Part { run, .. }| run).collect();
-        let ended = judge.ended(clients.iter().map(|client| &client.run), self.interrupt.is_asked());
+        let is_cut = lost.is_some() || self.interrupt.is_asked();
+        let ended = judge.ended(clients.iter().map(|client| &client.run), is_cut);
         let begun_s = self.keeper.seconds_at(counting);
-        Ok(CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu })
+        let run = CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu };
+        Ok((run, lost))
     }
 
     /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target that has
     /// gone is not asked for hours.
-    async fn keep(&mut self, run: CellRun) -> Result<(), Failure> {
+    async fn keep(&mut self, run: CellRun, lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
         self.view.ended(&run);
         if let Some(sentence) = self.keeper.keep(run) {
             self.view.note(&sentence);
         }
-        if failed && !self.interrupt.is_asked() { self.crew.look_alive().await } else { Ok(()) }
+        match lost {
+            Some(failure) => Err(failure),
+            None if failed && !self.interrupt.is_asked() => self.crew.look_alive().await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cutting a suite to the storage, and to what may be written: what cannot or may not be measured is left out, and named.
 
-use bench::plan::{Cell, Order, Step, Suite};
+use bench::plan::{Cell, Order, Role, Step, Suite};
 
 use super::extent::Extent;
 use crate::failure::Failure;
@@ -13,6 +13,8 @@ pub(super) struct Limits {
     pub(super) writes: bool,
     /// Nothing goes beyond this.
     pub(super) part: Extent,
+    /// Machines that there are; as many as are wanted if `None`.
+    pub(super) clients: Option<usize>,
 }
 
 /// A suite that fits.
@@ -40,6 +42,18 @@ pub(super) fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> 
             return Err(Failure::refused(why));
         }
         notes.push(format!("{}, since writing was not allowed (--allow-write)", named(&left_out)));
+    }
+    if let Some(clients) = limits.clients {
+        let wanted = |role: &Role| usize::from(role.client) + 1;
+        let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| wanted(role) > clients));
+        if suite.cells().next().is_none() {
+            return Err(Failure::refused(format!(
+                "this takes more machines than the {clients} that are named by --agents"
+            )));
+        }
+        if !left_out.is_empty() {
+            notes.push(format!("{}, since there are no more than {clients} agents", named(&left_out)));
+        }
     }
     let (block, ragged) = (limits.block_bytes, |cell: &Cell| {
         let accesses = cell.roles.iter().flat_map(|role| &role.workload.accesses);
@@ -150,7 +164,7 @@ mod tests {
     }
 
     fn limits(writes: bool) -> Limits {
-        Limits { device_bytes: 1 << 20, block_bytes: 4096, writes, part: Extent::ALL }
+        Limits { device_bytes: 1 << 20, block_bytes: 4096, writes, part: Extent::ALL, clients: None }
     }
 
     fn why(outcome: Result<Fitted, Failure>) -> String {
@@ -184,6 +198,17 @@ mod tests {
         let both = vec![cell("512B", 512, Percent::ALL), cell("4KiB", 4096, Percent::ALL)];
         let fitted = fit(suite(Order::Once, both), &limits(true)).expect("one is left");
         assert_eq!(fitted.notes, ["512B was left out, since the storage has blocks of 4096 bytes"]);
+    }
+
+    #[test]
+    fn what_takes_more_machines_than_there_are_is_left_out() {
+        let mut two = cell("two", 4096, Percent::ALL);
+        two.roles.push(Role { client: 1, ..two.roles[0].clone() });
+        let both = suite(Order::Once, vec![cell("one", 4096, Percent::ALL), two.clone()]);
+        let limits = Limits { clients: Some(1), ..limits(true) };
+        let fitted = fit(both, &limits).expect("one is left");
+        assert_eq!(fitted.notes, ["two was left out, since there are no more than 1 agents"]);
+        assert!(why(fit(suite(Order::Once, vec![two]), &limits)).contains("more machines than the 1"));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! (what may be done); `client`, `ways`, `costs`, `crew` (who does it); `conduct`, `stop`, `keeper`, `folder` (the
 //! measurement); `view`, `measured` (what is seen of it).
 
+mod agents;
 mod arguments;
 mod begin;
 pub(crate) mod client;
@@ -30,7 +31,7 @@ mod resume;
 mod safety;
 mod shown;
 mod stop;
-mod storage;
+pub(crate) mod storage;
 mod suites;
 mod timestamp;
 mod values;
@@ -45,11 +46,13 @@ use bench::record::Record;
 use conduct::{Conductor, Outcome};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
+use keeper::Keeper;
 pub(crate) use options::seconds;
-use plan::{Plan, Prepared};
+use plan::{Hands, Plan, Prepared};
 pub(crate) use shown::system_congestion;
 use view::{Line, Nobody, View};
 
+use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
@@ -64,11 +67,12 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     }
     let place = arguments.place()?;
     let plans = Plan::all(arguments)?;
+    let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
         let one = remote::run(async {
-            let prepared = plan.prepare(arguments, &place, &mut made).await?;
+            let prepared = plan.prepare(arguments, &place, agents.as_ref(), &mut made).await?;
             measure(arguments, &place, prepared, &interrupt).await
         })?;
         if one != ExitCode::SUCCESS {
@@ -84,22 +88,17 @@ async fn measure(
     prepared: Prepared,
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
-    let Prepared { mut keeper, source, server } = prepared;
-    let mut crew = LocalCrew::new(source, arguments.session.spin());
+    let Prepared { mut keeper, hands, server } = prepared;
     let mut view = view(arguments);
     keeper.record().notes.iter().for_each(|note| view.note(note));
-    let mut conductor = Conductor {
-        crew: &mut crew,
-        keeper: &mut keeper,
-        view: &mut *view,
-        interrupt,
-        server,
-        tables: Vec::new(),
+    let (outcome, tables) = match hands {
+        Hands::Agents(crew) => conduct(crew, &mut keeper, &mut *view, server, interrupt).await,
+        Hands::Here(source) => {
+            let crew = LocalCrew::new(source, arguments.session.spin());
+            conduct(crew, &mut keeper, &mut *view, server, interrupt).await
+        }
     };
-    let outcome = conductor.conduct(SEED).await;
-    let tables = conductor.tables;
     drop(view);
-    crew.close().await;
     match &outcome {
         Ok(Outcome::Complete) => keeper.complete(),
         Ok(Outcome::Interrupted) => {}
@@ -112,6 +111,21 @@ async fn measure(
         _ => lost,
     };
     shown::verdict(&record, outcome, folder.as_ref(), lost)
+}
+
+/// Has the crew do what is left to be done. Gives how it ended, and what sessions told in the last run.
+async fn conduct(
+    mut crew: impl Crew,
+    keeper: &mut Keeper,
+    view: &mut dyn View,
+    server: Option<Server>,
+    interrupt: &Interrupt,
+) -> (Result<Outcome, Failure>, Vec<String>) {
+    let mut conductor = Conductor { crew: &mut crew, keeper, view, interrupt, server, tables: Vec::new() };
+    let outcome = conductor.conduct(SEED).await;
+    let tables = conductor.tables;
+    crew.close().await;
+    (outcome, tables)
 }
 
 /// The order in which cells are repeated is the same whenever a suite is.

@@ -4,6 +4,7 @@
 use bench::plan::{Step, Suite};
 use bench::record::Record;
 
+use super::agents::{AgentCrew, Agents, spread};
 use super::arguments::BenchArguments;
 use super::fit::{self, Limits};
 use super::folder::Folder;
@@ -25,9 +26,17 @@ pub(super) enum Plan {
 /// A measurement that may begin.
 pub(super) struct Prepared {
     pub(super) keeper: Keeper,
-    pub(super) source: Source,
+    pub(super) hands: Hands,
     /// Who serves the storage, if it is somebody here.
     pub(super) server: Option<Server>,
+}
+
+/// Who measures.
+pub(super) enum Hands {
+    /// This machine.
+    Here(Source),
+    /// Others.
+    Agents(AgentCrew),
 }
 
 impl Plan {
@@ -78,11 +87,12 @@ impl Plan {
         self,
         arguments: &BenchArguments,
         place: &Place,
+        agents: Option<&Agents>,
         made: &mut bool,
     ) -> Result<Prepared, Failure> {
         let may_write = arguments.safety.allow_write.is_some() || *made;
         let storage = Storage::open(place, may_write && self.writes(), arguments.safety.size).await?;
-        let prepared = self.on(arguments, place, &storage, *made).await;
+        let prepared = self.on(arguments, place, agents, &storage, *made).await;
         *made |= storage.is_new;
         storage.close().await;
         prepared
@@ -92,6 +102,7 @@ impl Plan {
         self,
         arguments: &BenchArguments,
         place: &Place,
+        agents: Option<&Agents>,
         storage: &Storage,
         made: bool,
     ) -> Result<Prepared, Failure> {
@@ -101,11 +112,12 @@ impl Plan {
             block_bytes: storage.subject.block_bytes,
             writes: arguments.safety.allow_write.is_some() || is_ours,
             part: arguments.safety.part()?,
+            clients: agents.map(Agents::count),
         };
         let environment = storage.facts(place).await;
-        let (record, folder) = match self {
+        let (mut record, folder) = match self {
             Plan::New(suite, folder) => {
-                let mut fitted = fit::fit(suite, &limits)?;
+                let mut fitted = fit::fit(spread(suite, agents.map_or(1, Agents::count)), &limits)?;
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
@@ -115,7 +127,8 @@ impl Plan {
             Plan::Resumed(record, folder) => {
                 let record = resume::resumed(*record, &storage.subject)?;
                 if fit::fit(record.suite.clone(), &limits)?.suite != record.suite {
-                    let why = "this was begun with leave to use and write more than now; say the same again";
+                    let why = "this was begun with more agents, or with leave to use and write more than now; say the \
+                               same again";
                     return Err(Failure::refused(why));
                 }
                 (record, Some(folder))
@@ -124,8 +137,17 @@ impl Plan {
         if record.suite.writes() && !is_ours {
             safety::consent(storage, &limits, arguments.safety.yes).await?;
         }
-        let (source, server) = (storage.source.clone(), storage.server().await);
-        Ok(Prepared { keeper: Keeper::new(record, folder)?, source, server })
+        // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
+        let hands = match agents {
+            None => Hands::Here(storage.source.clone()),
+            Some(agents) => {
+                let open = arguments.order_to_open(record.suite.writes());
+                let crew = AgentCrew::assemble(agents, &open, &record.subject).await?;
+                record.environment.0.extend(crew.facts().0.iter().cloned());
+                Hands::Agents(crew)
+            }
+        };
+        Ok(Prepared { keeper: Keeper::new(record, folder)?, hands, server: storage.server().await })
     }
 }
 

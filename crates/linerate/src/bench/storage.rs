@@ -15,10 +15,10 @@ use crate::place::{self, Opened, Place};
 use crate::spec::{Bytes, Layer, Spec};
 
 /// The storage, before anything is asked of it.
-pub(super) struct Storage {
-    pub(super) subject: Subject,
+pub(crate) struct Storage {
+    pub(crate) subject: Subject,
     /// How clients reach it.
-    pub(super) source: Source,
+    pub(crate) source: Source,
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) lun: Option<Arc<RemoteLun>>,
     /// Whether something is on it that its owner may want to keep: not on memory, nor in a file just made.
@@ -31,7 +31,7 @@ pub(super) struct Storage {
 
 impl Storage {
     /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size.
-    pub(super) async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+    pub(crate) async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let is_new = matches!(place, Place::Path(path) if size.is_some() && !path.exists());
         let writable = writes || is_new || is_fleeting(place);
@@ -62,8 +62,8 @@ impl Storage {
         Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
     }
 
-    /// What is known of it, of this machine and of the way between.
-    pub(super) async fn facts(&self, place: &Place) -> Facts {
+    /// What there is to know of this machine, the way to the storage, and the storage.
+    pub(crate) async fn facts(&self, place: &Place) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await
     }
@@ -77,7 +77,7 @@ impl Storage {
     }
 
     /// Says good-bye: clients have sessions of their own.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         if let Some(lun) = self.lun {
             lun.target().close().await;
         }

@@ -7,6 +7,7 @@
 //! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to tell a fault of the test from one of ours.
 
 mod access;
+mod agents;
 mod attach;
 mod attach_disk;
 mod bench;

@@ -8,7 +8,7 @@ use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use reactor::{Receiver, mailbox};
 
-use super::{Crew, Progress, Purged};
+use super::{Carried, Crew, Progress, Purged};
 use crate::bench::client::{Client, ClientOptions, End, Part, Report, Task};
 use crate::bench::purge::purge;
 use crate::bench::ways::{Source, Ways};
@@ -29,7 +29,7 @@ impl LocalCrew {
     }
 
     /// Sees to it that everybody is there and has what he needs.
-    async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
+    pub(crate) async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
         for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
             let client = match self.clients.entry(key) {
                 Entry::Occupied(client) => client.into_mut(),
@@ -42,6 +42,32 @@ impl LocalCrew {
             client.prepare(role.sessions).await?;
         }
         Ok(())
+    }
+
+    /// Carries out a cell that everybody has been prepared for, from this moment on.
+    pub(crate) async fn run_at(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        start: Instant,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Vec<Part>, Failure> {
+        let (end, (tell, reports)) = (End::default(), mailbox());
+        let alone = cell.roles.len() == 1;
+        for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
+            let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
+            if let Some(client) = self.clients.get(key) {
+                client.begin(task, index, &tell);
+            }
+        }
+        drop(tell);
+        let mut parts = gather(cell.roles.len(), reports, &end, progress).await?;
+        let first = parts.iter().map(|part| part.started).min();
+        for part in &mut parts {
+            let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
+            part.run.late_us = late.as_secs_f64() * 1e6;
+        }
+        Ok(parts)
     }
 }
 
@@ -60,19 +86,10 @@ impl Crew for LocalCrew {
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Vec<Part>, Failure> {
+    ) -> Result<Carried, Failure> {
         self.prepare(cell).await?;
-        let (end, (tell, reports)) = (End::default(), mailbox());
-        let start = Instant::now() + BEFORE_THE_START;
-        let alone = cell.roles.len() == 1;
-        for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
-            let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
-            if let Some(client) = self.clients.get(key) {
-                client.begin(task, index, &tell);
-            }
-        }
-        drop(tell);
-        gather(cell.roles.len(), reports, &end, progress).await
+        let parts = self.run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress).await?;
+        Ok(Carried { parts, lost: None })
     }
 
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {

@@ -16,13 +16,14 @@ pub(crate) trait Crew {
     /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress` does. Gives
     /// what came of each role, in their order.
     ///
-    /// Fails if the cell could not be begun, or a client was lost. Requests that fail are no failure of this.
+    /// Fails if the cell could not be begun. Requests that fail are no failure of this, and neither is a client that is
+    /// lost in the middle.
     async fn run(
         &mut self,
         cell: &Cell,
         stop: Stop,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
-    ) -> Result<Vec<Part>, Failure>;
+    ) -> Result<Carried, Failure>;
 
     /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client does.
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
@@ -32,6 +33,15 @@ pub(crate) trait Crew {
 
     /// Says good-bye to the storage.
     async fn close(self);
+}
+
+/// What came of a cell.
+pub(crate) struct Carried {
+    /// Of each role.
+    pub(crate) parts: Vec<Part>,
+    /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with it, and no
+    /// other can be begun.
+    pub(crate) lost: Option<Failure>,
 }
 
 /// How a cell goes.

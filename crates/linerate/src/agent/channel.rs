@@ -1,0 +1,251 @@
+//! A connection between a coordinator and an agent: frames over a stream of the reactor, sealed once both have proved that
+//! they know the secret. Nothing waits for ever: a handshake has [`HANDSHAKE`], and whoever is silent for
+//! [`message::PATIENCE`] is gone, which is why each side says at least that it is alive.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::{InSlice, JoinHandle, OutSlice, Receiver, Sender, Stream, StreamOptions, mailbox};
+
+use super::wire::frame::{Frames, TooLong, framed};
+use super::wire::handshake::{Greeted, Greeting, Keys, Nonce, Refusal};
+use super::wire::message::{self, BREATH};
+use super::wire::seal::{Forged, Seal};
+use super::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
+use crate::remote;
+
+/// How long two sides may take to get to know each other, connecting included.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Why there is no connection, or no longer.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The other side has closed it.
+    Closed,
+    /// The other side has said nothing for longer than it may.
+    Silent,
+    /// The network says so.
+    Io(io::Error),
+    /// A message was too long.
+    TooLong(TooLong),
+    /// A message was not the other side's.
+    Forged(Forged),
+    /// A message made no sense.
+    Unintelligible(message::Unintelligible),
+    /// A message came when none like it was due.
+    OutOfTurn,
+    /// It came to no understanding.
+    Refused(Refusal),
+}
+
+/// Both ends of a connection whose other side knows the secret.
+pub(crate) struct Channel {
+    pub(crate) ear: Ear,
+    pub(crate) mouth: Mouth,
+}
+
+/// What the other side says.
+pub(crate) struct Ear {
+    frames: Incoming,
+    seal: Seal,
+}
+
+/// What is said to the other side: in order, by a task that also says that we are alive. The connection ends with it.
+pub(crate) struct Mouth {
+    messages: Sender<Vec<u8>>,
+    task: JoinHandle<()>,
+    stream: Rc<dyn Stream>,
+}
+
+impl Channel {
+    /// Connects, and gets to know the agent there. `alive` is what is said when there is nothing else.
+    pub(crate) async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
+        let known = reactor::timeout(HANDSHAKE, async {
+            let stream = connect(to).await.map_err(Broken::Io)?;
+            let mut frames = Incoming::new(Rc::clone(&stream));
+            let keys = greet(&mut frames, secret).await?;
+            Ok(Channel::new(frames, keys, alive))
+        });
+        known.await.unwrap_or(Err(Broken::Silent))
+    }
+
+    /// Gets to know who has connected.
+    pub(crate) async fn accept(
+        stream: Box<dyn Stream>,
+        secret: &Secret,
+        alive: Vec<u8>,
+    ) -> Result<Channel, Broken> {
+        let mut frames = Incoming::new(stream.into());
+        let known = reactor::timeout(HANDSHAKE, async {
+            let keys = welcome(&mut frames, secret).await?;
+            Ok(Channel::new(frames, keys, alive))
+        });
+        known.await.unwrap_or(Err(Broken::Silent))
+    }
+
+    fn new(mut frames: Incoming, keys: Keys, alive: Vec<u8>) -> Channel {
+        frames.frames.set_limit(FRAME_BYTES_MAX);
+        let (messages, said) = mailbox();
+        let stream = Rc::clone(&frames.stream);
+        let task = reactor::spawn(speak(Rc::clone(&stream), said, keys.ours, alive));
+        Channel { ear: Ear { frames, seal: keys.theirs }, mouth: Mouth { messages, task, stream } }
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.mouth.stream.peer()
+    }
+}
+
+impl Ear {
+    /// The next message.
+    pub(crate) async fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+        let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
+        let frame = frame.unwrap_or(Err(Broken::Silent))?;
+        self.seal.open(&frame).map(<[u8]>::to_vec).map_err(Broken::Forged)
+    }
+}
+
+impl Mouth {
+    /// Says something, as soon as what was said before is on its way. That it does not arrive, the ear hears.
+    pub(crate) fn say(&self, message: Vec<u8>) {
+        // The task ends early only with the connection.
+        let _ = self.messages.send(message);
+    }
+
+    /// Says what is still to be said, and hangs up.
+    pub(crate) async fn close(self) {
+        let Mouth { messages, task, stream } = self;
+        drop(messages);
+        let _ = reactor::timeout(HANDSHAKE, task).await;
+        stream.shutdown();
+    }
+}
+
+/// A connection that nobody looks after ends.
+struct Incoming {
+    stream: Rc<dyn Stream>,
+    frames: Frames,
+}
+
+impl Incoming {
+    fn new(stream: Rc<dyn Stream>) -> Incoming {
+        Incoming { stream, frames: Frames::new(STRANGER_BYTES_MAX) }
+    }
+
+    async fn next(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            if let Some(frame) = self.frames.next().map_err(Broken::TooLong)? {
+                return Ok(frame);
+            }
+            match read(&*self.stream, &mut piece).await.map_err(Broken::Io)? {
+                0 => return Err(Broken::Closed),
+                bytes => self.frames.push(&piece[..bytes]),
+            }
+        }
+    }
+}
+
+/// Read at once. A stranger cannot make us hold more than this and one of his frames.
+const PIECE: usize = 16 * 1024;
+
+async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
+    let greeting = Greeting::new(&nonce());
+    send(&*frames.stream, greeting.message()).await?;
+    let hello = frames.next().await?;
+    let (proof, proved) = greeting.answered(&hello, secret).map_err(Broken::Refused)?;
+    send(&*frames.stream, &proof).await?;
+    proved.answered(&frames.next().await?).map_err(Broken::Refused)
+}
+
+/// A stranger is told no more than that this is an agent, and of which version; and whether his secret is right.
+async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
+    let (hello, greeted) = Greeted::by(&frames.next().await?, &nonce(), secret);
+    if !matches!(greeted, Err(Refusal::NotOurs)) {
+        send(&*frames.stream, &hello).await?;
+    }
+    let (answer, keys) = greeted.map_err(Broken::Refused)?.answered(&frames.next().await?);
+    send(&*frames.stream, &answer).await?;
+    keys.map_err(Broken::Refused)
+}
+
+fn nonce() -> Nonce {
+    let mut nonce = Nonce::default();
+    remote::random(&mut nonce);
+    nonce
+}
+
+async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal: Seal, alive: Vec<u8>) {
+    loop {
+        let message = match reactor::timeout(BREATH, messages.recv()).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return,
+            Err(reactor::Elapsed) => alive.clone(),
+        };
+        let Ok(frame) = seal.close(&message) else { break };
+        let sent = reactor::timeout(message::PATIENCE, write(&*stream, &frame)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            break;
+        }
+    }
+    // Whoever listens hears that this is the end.
+    stream.shutdown();
+}
+
+async fn connect(to: SocketAddr) -> io::Result<Rc<dyn Stream>> {
+    let stream = reactor::world().connect(to, &StreamOptions::default())?;
+    poll_fn(|cx| stream.poll_writable(cx)).await?;
+    // An attempt that failed makes the stream writable too; the first write, of nothing yet, tells.
+    match stream.try_write(&[]) {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(stream.into()),
+    }
+}
+
+async fn send(stream: &dyn Stream, message: &[u8]) -> Result<(), Broken> {
+    let frame = framed(&[message]).map_err(Broken::TooLong)?;
+    write(stream, &frame).await.map_err(Broken::Io)
+}
+
+async fn read(stream: &dyn Stream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.try_read(&mut [InSlice::Bytes(into)]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_readable(cx)).await?;
+            }
+            read => return read,
+        }
+    }
+}
+
+async fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(&[OutSlice::Bytes(bytes)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_writable(cx)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Closed => f.write_str("it hung up"),
+            Broken::Silent => f.write_str("it does not answer"),
+            Broken::Io(error) => error.fmt(f),
+            Broken::TooLong(why) => why.fmt(f),
+            Broken::Forged(why) => why.fmt(f),
+            Broken::Unintelligible(why) => write!(f, "it says what makes no sense ({why})"),
+            Broken::OutOfTurn => f.write_str("it speaks out of turn"),
+            Broken::Refused(why) => why.fmt(f),
+        }
+    }
+}

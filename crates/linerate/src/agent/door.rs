@@ -1,0 +1,91 @@
+//! Who may come in: whoever proves that he knows the secret, one at a time.
+//!
+//! Strangers are few (the oldest goes when one more comes: a coordinator is through in a few milliseconds), have a few
+//! seconds, and may say a kilobyte. A second coordinator is told for whom the agent works, and has to come again.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::{JoinHandle, Listener, Stream};
+
+use super::channel::{Broken, Channel};
+use super::wire::Secret;
+use super::wire::handshake::Refusal;
+use super::wire::message::News;
+use super::work;
+use crate::failure::Failure;
+use crate::output::say;
+
+/// Connections whose other side has not proved anything yet.
+const STRANGERS_MAX: usize = 8;
+
+/// Before a connection is accepted again, if that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What all who come in have to do with.
+struct House {
+    secret: Secret,
+    allow_write: bool,
+    coordinator: Cell<Option<SocketAddr>>,
+}
+
+/// Lets in whoever comes, for ever.
+pub(super) async fn keep(listener: &dyn Listener, secret: Secret, allow_write: bool) -> Result<(), Failure> {
+    let house = Rc::new(House { secret, allow_write, coordinator: Cell::new(None) });
+    let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
+    loop {
+        let stream = match accept(listener).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // No file descriptors or no memory: there may be some later.
+                tracing::warn!(%error, "cannot accept a connection");
+                reactor::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        strangers.retain(|stranger| !stranger.is_finished());
+        if strangers.len() >= STRANGERS_MAX {
+            strangers.pop_front().into_iter().for_each(JoinHandle::abort);
+        }
+        strangers.push_back(reactor::spawn(open(Rc::clone(&house), stream)));
+    }
+}
+
+async fn accept(listener: &dyn Listener) -> io::Result<Box<dyn Stream>> {
+    loop {
+        match listener.try_accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| listener.poll_acceptable(cx)).await?;
+            }
+            accepted => return accepted,
+        }
+    }
+}
+
+async fn open(house: Rc<House>, stream: Box<dyn Stream>) {
+    let peer = stream.peer();
+    match Channel::accept(stream, &house.secret, News::Alive.text()).await {
+        Ok(channel) => drop(reactor::spawn(let_in(house, channel))),
+        Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was not let in: {why}"),
+        Err(why) => tracing::debug!("{peer} was not let in: {why}"),
+    }
+}
+
+/// One who knows the secret. He is a stranger no more, and not in the way of others who come.
+async fn let_in(house: Rc<House>, channel: Channel) {
+    let peer = channel.peer();
+    if let Some(coordinator) = house.coordinator.get() {
+        channel.mouth.say(News::Busy { coordinator: coordinator.to_string() }.text());
+        return channel.mouth.close().await;
+    }
+    house.coordinator.set(Some(peer));
+    say(&format!("{peer} coordinates\n"));
+    let why = work::obey(channel, house.allow_write).await;
+    say(&format!("{peer} is gone: {why}\n"));
+    house.coordinator.set(None);
+}

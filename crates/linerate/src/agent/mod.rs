@@ -1,0 +1,86 @@
+//! `linerate agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
+//! machines measure the same storage at the same time.
+//!
+//! Reading order: [`wire`] (what is said, without I/O), [`channel`] (over a connection), [`secret`], [`door`] (who may
+//! come in), [`work`] (what is done for whom). The coordinator's side is `bench::agents`.
+
+pub(crate) mod channel;
+mod door;
+pub(crate) mod secret;
+pub(crate) mod wire;
+mod work;
+
+#[cfg(test)]
+mod strangers;
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use host::{Epoll, EpollOptions};
+use reactor::ListenOptions;
+
+use crate::failure::Failure;
+use crate::output::say;
+
+/// Where agents listen if nobody says otherwise. Not assigned by IANA.
+pub(crate) const PORT: u16 = 9860;
+
+/// Measures for a coordinator on another machine (`linerate bench --agents`)
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArguments {
+    /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
+    listen: SocketAddr,
+    /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
+    /// environment variable LINERATE_AGENT_SECRET, or a question]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Let coordinators write, which destroys what is on the storage that they name
+    #[arg(long)]
+    allow_write: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{PORT}");
+    text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, PORT))).map_err(wrong)
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(arguments: &AgentArguments) -> Result<(), Failure> {
+    let secret = secret::find(arguments.secret_file.as_deref(), "--secret-file")?;
+    let at = arguments.listen;
+    // A coordinator may name a place that wants a secret: nobody is asked for it then, in the middle of a run.
+    let nobody = File::open("/dev/null").map_err(Failure::failed)?;
+    rustix::stdio::dup2_stdin(nobody).map_err(Failure::failed)?;
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = reactor::world().listen(at, &ListenOptions::default());
+        let listener =
+            listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
+        let may =
+            if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
+        say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));
+        door::keep(&*listener, secret, arguments.allow_write).await
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_come_without_a_port() {
+        for (text, expected) in [
+            ("0.0.0.0", Some("0.0.0.0:9860")),
+            ("10.0.0.7:7000", Some("10.0.0.7:7000")),
+            ("::", Some("[::]:9860")),
+            ("[::]", Some("[::]:9860")),
+            ("[::1]:7000", Some("[::1]:7000")),
+            ("client1", None),
+        ] {
+            assert_eq!(address(text).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Tests of the door and of the channel behind it, over real connections within one world.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reactor::ListenOptions;
+
+use super::channel::{Broken, Channel};
+use super::door;
+use super::wire::Secret;
+use super::wire::handshake::Refusal;
+use super::wire::message::{News, Order};
+use crate::failure::Failure;
+use crate::remote;
+
+fn secret(text: &str) -> Secret {
+    Secret::new(text.as_bytes()).expect("a long one")
+}
+
+/// Runs a scene beside an agent that knows "correct horse battery".
+fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
+    let outcome = remote::run(async {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let listener = reactor::world().listen(any, &ListenOptions::default()).map_err(Failure::failed)?;
+        let at = listener.local();
+        reactor::spawn(async move { door::keep(&*listener, secret("correct horse battery"), false).await });
+        Ok(scene(at).await)
+    });
+    outcome.expect("a world")
+}
+
+async fn come(to: SocketAddr, with: &str) -> Result<Channel, Broken> {
+    Channel::connect(to, &secret(with), Order::Alive.text()).await
+}
+
+async fn hear(channel: &mut Channel) -> Option<News> {
+    let message = channel.ear.hear().await.ok()?;
+    Some(News::parse(&message).expect("news"))
+}
+
+/// What an agent says to these bytes, until it hangs up or `patience` is over.
+fn said_to(bytes: &'static [u8]) -> Vec<u8> {
+    use std::io::{Read as _, Write as _};
+    beside_an_agent(async move |at| {
+        let (told, mut heard) = reactor::mailbox();
+        std::thread::spawn(move || {
+            let mut stream = std::net::TcpStream::connect(at).expect("an agent");
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+            stream.write_all(bytes).expect("a few bytes");
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer); // it may be reset
+            told.send(answer)
+        });
+        heard.recv().await.expect("an answer")
+    })
+}
+
+#[test]
+fn a_stranger_who_talks_nonsense_hears_nothing() {
+    assert_eq!(said_to(b"GET / HTTP/1.1\r\nHost: agent\r\n\r\n"), b"", "a length of 1.2 GB");
+    assert_eq!(said_to(b"\0\0\0\x02{}"), b"");
+    assert_eq!(said_to(&[0, 0, 4, 1]), b"", "more than a stranger may say");
+}
+
+#[test]
+fn a_wrong_secret_is_not_let_in_and_the_right_one_is_right_after_it() {
+    let outcome = beside_an_agent(async |at| {
+        let wrong = come(at, "incorrect horse battery").await.err();
+        (wrong, come(at, "correct horse battery").await.is_ok())
+    });
+    assert!(matches!(outcome, (Some(Broken::Refused(Refusal::WrongSecret)), true)), "{outcome:?}");
+}
+
+#[test]
+fn strangers_who_say_nothing_keep_nobody_out() {
+    let came = beside_an_agent(async |at| {
+        let silent: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(at).expect("an agent")).collect();
+        let came = come(at, "correct horse battery").await;
+        drop(silent);
+        came.is_ok()
+    });
+    assert!(came);
+}
+
+#[test]
+fn a_second_coordinator_is_told_of_the_first_and_let_in_when_it_is_gone() {
+    beside_an_agent(async |at| {
+        let mut first = come(at, "correct horse battery").await.expect("the first");
+        first.mouth.say(Order::Time.text());
+        assert!(matches!(hear(&mut first).await, Some(News::Time { .. })));
+        let mut second = come(at, "correct horse battery").await.expect("the second");
+        let here = second.ear.hear().await.expect("news");
+        assert!(
+            matches!(News::parse(&here), Ok(News::Busy { coordinator }) if coordinator.starts_with("127.0.0.1:"))
+        );
+        assert!(matches!(second.ear.hear().await, Err(Broken::Closed)));
+        drop(first);
+        let mut third = come(at, "correct horse battery").await.expect("the third");
+        third.mouth.say(Order::Time.text());
+        while !matches!(hear(&mut third).await, Some(News::Time { .. })) {
+            third = come(at, "correct horse battery").await.expect("the third, again");
+            third.mouth.say(Order::Time.text());
+        }
+    });
+}
+
+#[test]
+fn a_peer_with_the_secret_who_talks_nonsense_is_left() {
+    let heard = beside_an_agent(async |at| {
+        let mut coordinator = come(at, "correct horse battery").await.expect("a coordinator");
+        coordinator.mouth.say(b"{\"reboot\":null}".to_vec());
+        hear(&mut coordinator).await
+    });
+    assert_eq!(heard, None);
+}

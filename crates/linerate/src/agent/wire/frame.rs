@@ -1,0 +1,107 @@
+//! Frames: a length of four bytes, the most significant first, and so many bytes.
+
+use std::fmt;
+
+/// What has come of a stream of frames.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+/// A frame says that it is longer than any that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    /// As it says.
+    pub(crate) bytes: usize,
+}
+
+const LENGTH: usize = 4;
+
+impl Frames {
+    /// Nothing yet, and nothing longer than `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Frames {
+        Frames { bytes: Vec::new(), limit }
+    }
+
+    /// From the next frame on.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Takes in what has come. Whoever takes out what is there before he takes in more never holds more than one frame
+    /// and what came with its end: the length that a frame claims is not believed, but waited for.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame, once all of it is there.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > self.limit {
+            return Err(TooLong { bytes: length });
+        }
+        if self.bytes.len() < LENGTH + length {
+            return Ok(None);
+        }
+        let rest = self.bytes.split_off(LENGTH + length);
+        let mut frame = std::mem::replace(&mut self.bytes, rest);
+        frame.drain(..LENGTH);
+        Ok(Some(frame))
+    }
+}
+
+/// The parts, one after the other, as one frame.
+pub(crate) fn framed(parts: &[&[u8]]) -> Result<Vec<u8>, TooLong> {
+    let bytes = parts.iter().map(|part| part.len()).sum();
+    let length = u32::try_from(bytes).map_err(|_| TooLong { bytes })?;
+    Ok([&length.to_be_bytes()]
+        .into_iter()
+        .map(|length| length.as_slice())
+        .chain(parts.iter().copied())
+        .flatten()
+        .copied()
+        .collect())
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a message of {} bytes is longer than any that is expected", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_claims_too_much_is_refused_before_it_comes() {
+        let mut frames = Frames::new(8);
+        frames.push(&[0, 0, 0, 9]);
+        assert_eq!(frames.next(), Err(TooLong { bytes: 9 }));
+        let mut frames = Frames::new(usize::MAX);
+        frames.push(&[0xff; 4]);
+        assert_eq!(frames.next(), Ok(None), "it is waited for, and no memory taken");
+        assert!(frames.bytes.capacity() < 1024);
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in_however_the_bytes_arrive() {
+        let sent: Vec<u8> = [&b"one"[..], b"", b"three"]
+            .iter()
+            .flat_map(|frame| framed(&[frame]).expect("a frame"))
+            .collect();
+        for piece in 1..sent.len() {
+            let (mut frames, mut came) = (Frames::new(8), Vec::new());
+            for bytes in sent.chunks(piece) {
+                frames.push(bytes);
+                while let Some(frame) = frames.next().expect("short frames") {
+                    came.push(frame);
+                }
+            }
+            assert_eq!(came, [&b"one"[..], b"", b"three"]);
+            assert!(frames.bytes.is_empty());
+        }
+    }
+}

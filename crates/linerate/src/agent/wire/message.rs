@@ -1,0 +1,201 @@
+//! What is said once both sides know each other: orders of the coordinator, and news of the agent.
+//!
+//! An order is answered by the news that stand beside it, or by [`News::Failed`]; the next is given when the answer has
+//! come, save for [`Order::Stop`] and [`Order::Alive`], which are for anytime. While an agent works, it sends news of its
+//! own accord. Whoever says nothing for [`PATIENCE`] is gone.
+
+use std::time::Duration;
+
+use bench::plan::{Cell, Span, Stop};
+use bench::record::{ClientRun, Facts, Sample};
+use serde::{Deserialize, Serialize};
+
+/// Each side says something at least so often.
+pub(crate) const BREATH: Duration = Duration::from_secs(1);
+
+/// Whoever has said nothing for so long is gone: ten breaths, since the network may be busy with what is measured.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What an agent is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Order {
+    /// Open the storage that is to be measured: [`News::Opened`]. The first order.
+    Open(Open),
+    /// Say what time it is: [`News::Time`].
+    Time,
+    /// Get ready for these roles (log in): [`News::Done`].
+    Prepare {
+        /// The cell, with the roles that are this agent's.
+        cell: Cell,
+    },
+    /// Carry them out: [`News::Counting`] and [`News::Sample`]s, then [`News::Ended`].
+    Run(Run),
+    /// End the run, which is then answered as if its time were over.
+    Stop,
+    /// Give the blocks of a part of the storage back: [`News::Purged`], then [`News::Done`].
+    Purge {
+        /// Which part.
+        span: Span,
+    },
+    /// See whether the storage can still be reached: [`News::Done`].
+    LookAlive,
+    /// Nothing: the coordinator is there.
+    Alive,
+}
+
+/// What is to be opened, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Open {
+    /// As on the command line of `linerate bench`, without secrets: an agent has its own.
+    pub(crate) place: String,
+    /// Whether anything will be written.
+    pub(crate) write: bool,
+    /// Connections of each session, instead of what the URL says.
+    pub(crate) connections: Option<u16>,
+    /// Congestion control of its sockets, instead of what the URL says.
+    pub(crate) congestion: Option<String>,
+    /// How long a thread looks for answers before it sleeps, in microseconds.
+    pub(crate) poll_us: u64,
+}
+
+/// A run of the roles that were prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Run {
+    /// When it ends.
+    pub(crate) stop: Stop,
+    /// When the first request is made, by the agent's clock ([`News::Time`]).
+    pub(crate) start_ns: u64,
+}
+
+/// What an agent tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum News {
+    /// It works for somebody else. Nothing follows.
+    Busy {
+        /// For whom: an address.
+        coordinator: String,
+    },
+    /// The storage is open.
+    Opened(Opened),
+    /// What time it is.
+    Time {
+        /// Since the agent met this coordinator, in nanoseconds.
+        ns: u64,
+    },
+    /// The warm-up is over.
+    Counting,
+    /// What one role did in a short time.
+    Sample {
+        /// Which of the roles in the order.
+        role: usize,
+        /// What it did.
+        sample: Sample,
+    },
+    /// The run is over.
+    Ended {
+        /// What came of the roles, in their order.
+        parts: Vec<Part>,
+    },
+    /// How far a purge is.
+    Purged {
+        /// Bytes.
+        done_bytes: u64,
+        /// Of so many.
+        of_bytes: u64,
+    },
+    /// It is done.
+    Done,
+    /// It could not be done.
+    Failed {
+        /// The exit code that says what kind of failure it is.
+        code: u8,
+        /// Why.
+        sentence: String,
+    },
+    /// Nothing: the agent is there.
+    Alive,
+}
+
+/// The storage, as the agent sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Opened {
+    /// Its capacity.
+    pub(crate) bytes: u64,
+    /// Its logical block.
+    pub(crate) block_bytes: u32,
+    /// What tells it from other places; nothing if it is the agent's alone.
+    pub(crate) identity: Option<String>,
+    /// What there is to know of the agent's machine, and of its way to the storage.
+    pub(crate) facts: Facts,
+}
+
+/// What came of a role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    pub(crate) run: ClientRun,
+    /// What its sessions told, as people read it.
+    pub(crate) tables: Vec<String>,
+    /// When it really began, by the agent's clock.
+    pub(crate) started_ns: u64,
+}
+
+/// What came is no message that is known.
+pub(crate) type Unintelligible = serde_json::Error;
+
+impl Order {
+    pub(crate) fn parse(message: &[u8]) -> Result<Order, Unintelligible> {
+        serde_json::from_slice(message)
+    }
+
+    pub(crate) fn text(&self) -> Vec<u8> {
+        json(self)
+    }
+}
+
+impl News {
+    /// Whether it only tells how something goes.
+    pub(crate) fn is_progress(&self) -> bool {
+        matches!(self, News::Counting | News::Sample { .. } | News::Purged { .. })
+    }
+
+    pub(crate) fn parse(message: &[u8]) -> Result<News, Unintelligible> {
+        serde_json::from_slice(message)
+    }
+
+    pub(crate) fn text(&self) -> Vec<u8> {
+        json(self)
+    }
+}
+
+fn json(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("the names of all fields are texts, as JSON wants it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_not_passed_over() {
+        for text in
+            [r#"{"reboot":null}"#, r#"{"purge":{"span":{"start_bytes":0},"twice":true}}"#, "", "[]", "7"]
+        {
+            assert!(Order::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn orders_and_news_come_back_as_they_were() {
+        for order in [Order::Time, Order::Stop, Order::Purge { span: Span::default() }] {
+            assert_eq!(Order::parse(&order.text()).expect("an order"), order);
+        }
+        let news = News::Sample { role: 3, sample: Sample { at_s: 0.1, p50_us: 17.3, ..Sample::default() } };
+        assert_eq!(News::parse(&news.text()).expect("news"), news);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a coordinator (`linerate bench --agents`) and its agents say to each other, as values and machines without I/O.
+//!
+//! ```text
+//!   coordinator                                    agent
+//!   Hello  protocol, program, nonce   ──────────▶            at most 1 KiB each way, and a few seconds,
+//!                                     ◀──────────  Hello     before the secret has been proved
+//!   Proof  HMAC(secret, ...)          ──────────▶            a stranger proves nothing and learns nothing more
+//!                                     ◀──────────  Proof, or why not
+//!   ═══════ from here on each frame: HMAC(key of this direction, number of the frame, message), message ═══════
+//!   Order                             ──────────▶
+//!                                     ◀──────────  News
+//! ```
+//!
+//! Every message is JSON in a [`frame`]: its length, then so many bytes. [`handshake`] proves on both sides that one
+//! knows the secret, and makes keys that hold for this connection only; [`seal`] puts a code in front of every later
+//! message that nobody else can make; [`message`] is what is said then.
+//!
+//! What this gives: nobody who does not know the secret can have anything done, pass for an agent, or change, repeat,
+//! leave out or turn round a message without being noticed. What it does not give: secrecy. Whoever sees the packets
+//! reads the place, the workload and the results (secrets of storage never pass here), and may try secrets against a
+//! proof that he has seen, which is why a short one is refused.
+
+pub(crate) mod frame;
+pub(crate) mod handshake;
+pub(crate) mod message;
+pub(crate) mod seal;
+
+use zeroize::Zeroizing;
+
+/// The version of all of this. Coordinator and agents must have the same; they must be the same program too, since a
+/// workload that one side understands otherwise would be measured wrongly.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// Frames before the secret is proved are no longer than this.
+pub(crate) const STRANGER_BYTES_MAX: usize = 1024;
+
+/// Frames after that are no longer than this: a result with a day's samples and all of its latencies takes 20 MB.
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// What coordinator and agents know, and nobody else.
+#[derive(Clone)]
+pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// A shorter one could be guessed by whoever has seen a proof.
+    pub(crate) const BYTES_MIN: usize = 16;
+
+    /// `None` if it is too short.
+    pub(crate) fn new(bytes: &[u8]) -> Option<Secret> {
+        (bytes.len() >= Secret::BYTES_MIN).then(|| Secret(Zeroizing::new(bytes.to_vec())))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}

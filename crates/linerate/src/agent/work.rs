@@ -1,0 +1,239 @@
+//! What an agent does for the coordinator that it has let in.
+//!
+//! One task hears: what time it is, is told at once, and an end is wished for at once, whatever is under way. The other
+//! works through the orders one by one. When the coordinator is gone, the run ends as if it had asked for that.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bench::Go;
+use bench::plan::{self, Span, Stop};
+use reactor::{Receiver, Sender, bounded_mailbox};
+
+use super::channel::{Broken, Channel, Ear, Mouth};
+use super::wire::message::{News, Open, Opened, Order, Part, Run};
+use crate::bench::client;
+use crate::bench::crew::{Crew as _, LocalCrew, Progress};
+use crate::bench::storage::Storage;
+use crate::failure::Failure;
+use crate::output::{printable, say};
+use crate::place::Place;
+
+/// Works for the coordinator until it is gone; says why it is.
+pub(super) async fn obey(channel: Channel, allow_write: bool) -> Broken {
+    let Channel { ear, mouth } = channel;
+    let (zero, wishes, mouth) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(mouth));
+    let (orders, to_do) = bounded_mailbox(ORDERS_MAX);
+    let hearing = reactor::spawn(hear(ear, zero, orders, Rc::clone(&wishes), Rc::clone(&mouth)));
+    let desk = Desk { allow_write, zero, wishes, mouth, crew: None, cell: None };
+    desk.work(to_do).await;
+    hearing.await
+}
+
+/// A coordinator that gives more orders before it has heard what became of the last one is out of order.
+const ORDERS_MAX: usize = 4;
+
+/// What the coordinator wants of a run that is under way.
+#[derive(Default)]
+struct Wishes {
+    end: Cell<bool>,
+    gone: Cell<bool>,
+}
+
+impl Wishes {
+    fn go(&self) -> Go {
+        if self.end.get() || self.gone.get() { Go::Stop } else { Go::On }
+    }
+}
+
+async fn hear(
+    mut ear: Ear,
+    zero: Instant,
+    orders: Sender<Order>,
+    wishes: Rc<Wishes>,
+    mouth: Rc<Mouth>,
+) -> Broken {
+    let why = loop {
+        let order = match ear.hear().await.map(|message| Order::parse(&message)) {
+            Ok(Ok(order)) => order,
+            Ok(Err(error)) => break Broken::Unintelligible(error),
+            Err(why) => break why,
+        };
+        match order {
+            Order::Alive => {}
+            Order::Time => mouth.say(News::Time { ns: nanoseconds(zero.elapsed()) }.text()),
+            Order::Stop => wishes.end.set(true),
+            order => {
+                // What was wished for was meant for the run before.
+                wishes.end.set(false);
+                if orders.try_send(order).is_err() {
+                    break Broken::OutOfTurn;
+                }
+            }
+        }
+    };
+    wishes.gone.set(true);
+    why
+}
+
+/// Where the orders are carried out.
+struct Desk {
+    allow_write: bool,
+    /// When the agent's clock was zero.
+    zero: Instant,
+    wishes: Rc<Wishes>,
+    mouth: Rc<Mouth>,
+    /// Clients on the storage, once it is open, and whether it was opened for writing.
+    crew: Option<(LocalCrew, bool)>,
+    /// What they have been prepared for.
+    cell: Option<plan::Cell>,
+}
+
+impl Desk {
+    async fn work(mut self, mut orders: Receiver<Order>) {
+        while let Some(order) = orders.recv().await {
+            let news = self.carry_out(order).await;
+            self.mouth.say(news.unwrap_or_else(|failure| failed(&failure)).text());
+        }
+        self.leave().await;
+    }
+
+    async fn carry_out(&mut self, order: Order) -> Result<News, Failure> {
+        match order {
+            Order::Open(open) => self.open(open).await,
+            Order::Prepare { cell } => self.prepare(cell).await,
+            Order::Run(run) => self.run(run).await,
+            Order::Purge { span } => self.purge(span).await,
+            Order::LookAlive => {
+                self.crew()?.look_alive().await?;
+                Ok(News::Done)
+            }
+            // These do not come so far.
+            Order::Time | Order::Stop | Order::Alive => Ok(News::Alive),
+        }
+    }
+
+    async fn open(&mut self, open: Open) -> Result<News, Failure> {
+        if open.write && !self.allow_write {
+            return Err(Failure::refused("it was started without --allow-write"));
+        }
+        self.leave().await;
+        let place = Place::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
+        let storage = Storage::open(&place, open.write, None).await?;
+        say(&format!("measures {}\n", printable(&place.to_string())));
+        let opened = Opened {
+            bytes: storage.subject.bytes,
+            block_bytes: storage.subject.block_bytes,
+            identity: storage.subject.identity.clone(),
+            facts: storage.facts(&place).await,
+        };
+        let crew = LocalCrew::new(storage.source.clone(), Duration::from_micros(open.poll_us));
+        storage.close().await;
+        self.crew = Some((crew, open.write));
+        Ok(News::Opened(opened))
+    }
+
+    async fn prepare(&mut self, cell: plan::Cell) -> Result<News, Failure> {
+        check(&cell)?;
+        if cell.roles.iter().any(|role| role.workload.writes()) {
+            self.writable()?;
+        }
+        self.crew()?.prepare(&cell).await?;
+        self.cell = Some(cell);
+        Ok(News::Done)
+    }
+
+    async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<News, Failure> {
+        let start = self.start(&stop, start_ns)?;
+        let cell = self.cell.take().ok_or_else(|| Failure::refused("nothing has been prepared"))?;
+        say(&format!("  {}\n", printable(&cell.name)));
+        let (mouth, wishes, zero) = (Rc::clone(&self.mouth), Rc::clone(&self.wishes), self.zero);
+        let progress = &mut |progress: Progress<'_>| {
+            mouth.say(match progress {
+                Progress::Counting => News::Counting.text(),
+                Progress::Sample { role, sample } => News::Sample { role, sample: *sample }.text(),
+            });
+            wishes.go()
+        };
+        let carried = self.crew()?.run_at(&cell, stop, start, progress).await?;
+        let told = |part: client::Part| Part {
+            run: part.run,
+            tables: part.tables,
+            started_ns: nanoseconds(part.started.saturating_duration_since(zero)),
+        };
+        Ok(News::Ended { parts: carried.into_iter().map(told).collect() })
+    }
+
+    /// When to begin: soon, and for so long that a clock can count it.
+    fn start(&self, stop: &Stop, start_ns: u64) -> Result<Instant, Failure> {
+        let times = [stop.warm_up_s, stop.min_s, stop.max_s];
+        let start = self.zero.checked_add(Duration::from_nanos(start_ns));
+        let soon = start.filter(|start| start.saturating_duration_since(Instant::now()) < START_MAX);
+        match soon {
+            Some(start) if times.iter().all(|time| (0.0..=RUN_S_MAX).contains(time)) => Ok(start),
+            _ => {
+                Err(Failure::refused("a run is to begin within a minute, and to take no longer than a week"))
+            }
+        }
+    }
+
+    async fn purge(&mut self, span: Span) -> Result<News, Failure> {
+        self.writable()?;
+        let (mouth, wishes) = (Rc::clone(&self.mouth), Rc::clone(&self.wishes));
+        let progress = &mut |purged: crate::bench::crew::Purged| {
+            mouth.say(News::Purged { done_bytes: purged.done_bytes, of_bytes: purged.of_bytes }.text());
+            wishes.go()
+        };
+        self.crew()?.purge(span, progress).await?;
+        Ok(News::Done)
+    }
+
+    fn crew(&mut self) -> Result<&mut LocalCrew, Failure> {
+        let crew = self.crew.as_mut().map(|(crew, _)| crew);
+        crew.ok_or_else(|| Failure::refused("no storage has been opened"))
+    }
+
+    /// Both sides must have said so: whoever started the agent, and the coordinator when it opened the storage.
+    fn writable(&self) -> Result<(), Failure> {
+        match self.crew {
+            Some((_, true)) if self.allow_write => Ok(()),
+            _ => Err(Failure::refused("writing was not allowed when the storage was opened")),
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let Some((crew, _)) = self.crew.take() {
+            crew.close().await;
+        }
+    }
+}
+
+/// Further away than any coordinator plans.
+const START_MAX: Duration = Duration::from_secs(60);
+/// A week.
+const RUN_S_MAX: f64 = 604_800.0;
+/// As many as the command line allows, so that no order takes more memory than somebody here could ask for.
+const ROLES_MAX: usize = 256;
+const SESSIONS_MAX: u16 = 1024;
+const DEPTH_MAX: u32 = 65_536;
+
+/// What the workloads themselves do not look at before they are run.
+fn check(cell: &plan::Cell) -> Result<(), Failure> {
+    let roles = 1..=ROLES_MAX;
+    let fits =
+        |role: &plan::Role| (1..=SESSIONS_MAX).contains(&role.sessions) && role.workload.depth <= DEPTH_MAX;
+    match roles.contains(&cell.roles.len()) && cell.roles.iter().all(fits) {
+        true => Ok(()),
+        false => Err(Failure::refused("more roles, sessions or requests at once than an agent does")),
+    }
+}
+
+fn failed(failure: &Failure) -> News {
+    News::Failed { code: failure.code(), sentence: failure.to_string() }
+}
+
+/// 584 years are enough.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

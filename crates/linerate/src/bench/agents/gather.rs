@@ -1,0 +1,228 @@
+//! A run by agents, heard to its end.
+
+use std::time::{Duration, Instant};
+
+use bench::Go;
+use bench::plan::{Cell, Stop};
+use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
+
+use super::clock::Clock;
+use super::post::Post;
+use crate::agent::wire::message::{self, News, Order};
+use crate::bench::client::Part;
+use crate::bench::crew::{Carried, Progress};
+use crate::failure::{Failure, Kind};
+
+/// What has been heard of a run so far.
+pub(super) struct Gathering<'a> {
+    post: &'a mut Post,
+    shares: Vec<Share>,
+    stop: Stop,
+    roles: Vec<Told>,
+    counting: bool,
+    /// Whether all have been asked to end.
+    ending: bool,
+    /// What went wrong first.
+    failed: Option<Failure>,
+    lost: Option<Failure>,
+}
+
+/// An agent's share of a run.
+struct Share {
+    agent: usize,
+    clock: Clock,
+    /// Its roles, by their places in the cell.
+    roles: Vec<usize>,
+    ended: bool,
+}
+
+/// What was told of one role.
+struct Told {
+    name: String,
+    agent: usize,
+    samples: Vec<Sample>,
+    part: Option<Part>,
+    /// Of the clock that its moments are told by.
+    clock_error: Duration,
+}
+
+/// Beyond its longest time, a run may take what requests that hang are given, and some for the way.
+const GRACE: Duration = Duration::from_secs(60);
+
+impl<'a> Gathering<'a> {
+    /// A run that these agents have been told to begin.
+    pub(super) fn new(
+        post: &'a mut Post,
+        cell: &Cell,
+        clocks: Vec<(usize, Clock)>,
+        stop: Stop,
+    ) -> Gathering<'a> {
+        let share = |(agent, clock): (usize, Clock)| {
+            let of_agent = |at: &usize| usize::from(cell.roles[*at].client) == agent;
+            Share { agent, clock, roles: (0..cell.roles.len()).filter(of_agent).collect(), ended: false }
+        };
+        let told = |role: &bench::plan::Role| Told {
+            name: role.name.clone(),
+            agent: usize::from(role.client),
+            samples: Vec::new(),
+            part: None,
+            clock_error: Duration::ZERO,
+        };
+        Gathering {
+            shares: clocks.into_iter().map(share).collect(),
+            roles: cell.roles.iter().map(told).collect(),
+            post,
+            stop,
+            counting: false,
+            ending: false,
+            failed: None,
+            lost: None,
+        }
+    }
+
+    /// Hears all of them to the end.
+    pub(super) async fn gather(
+        mut self,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Carried, Failure> {
+        // The agents have seen to it that this is a time.
+        let deadline =
+            Instant::now() + Duration::from_secs_f64(self.stop.warm_up_s + self.stop.max_s) + GRACE;
+        while self.shares.iter().any(|share| !share.ended) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let go = match self.post.hear(left).await {
+                Some((agent, Ok(news))) => self.hear(agent, news, progress),
+                Some((agent, Err(failure))) => self.fail(agent, failure),
+                None => self.give_up(),
+            };
+            if go == Go::Stop {
+                self.end();
+            }
+        }
+        self.carried()
+    }
+
+    fn hear(&mut self, agent: usize, news: News, progress: &mut dyn FnMut(Progress<'_>) -> Go) -> Go {
+        let Some(at) = self.shares.iter().position(|share| share.agent == agent && !share.ended) else {
+            return Go::On;
+        };
+        match news {
+            News::Counting if self.counting => Go::On,
+            News::Counting => {
+                self.counting = true;
+                progress(Progress::Counting)
+            }
+            News::Sample { role, sample } => match self.shares[at].roles.get(role) {
+                Some(&role) => {
+                    self.roles[role].samples.push(sample);
+                    progress(Progress::Sample { role, sample: &sample })
+                }
+                None => self.fail_astray(agent),
+            },
+            News::Ended { parts } if parts.len() == self.shares[at].roles.len() => self.keep(at, parts),
+            _ => self.fail_astray(agent),
+        }
+    }
+
+    fn keep(&mut self, at: usize, parts: Vec<message::Part>) -> Go {
+        let share = &mut self.shares[at];
+        share.ended = true;
+        let agent = self.post.name(share.agent);
+        for (&role, part) in share.roles.iter().zip(parts) {
+            let Some(started) = share.clock.here(Duration::from_nanos(part.started_ns)) else { continue };
+            let run = ClientRun { client: agent.clone(), ..part.run };
+            self.roles[role].part = Some(Part { run, tables: part.tables, started });
+            self.roles[role].clock_error = share.clock.error;
+        }
+        Go::On
+    }
+
+    fn fail_astray(&mut self, agent: usize) -> Go {
+        let failure = self.post.astray(agent);
+        self.fail(agent, failure)
+    }
+
+    /// An agent that could not carry out its share, or is lost: the others are to end.
+    fn fail(&mut self, agent: usize, failure: Failure) -> Go {
+        self.shares.iter_mut().filter(|share| share.agent == agent).for_each(|share| share.ended = true);
+        let place = if self.post.is_lost(agent) { &mut self.lost } else { &mut self.failed };
+        place.get_or_insert(failure);
+        Go::Stop
+    }
+
+    fn give_up(&mut self) -> Go {
+        let late = self.shares.iter_mut().filter(|share| !share.ended);
+        let names: Vec<String> = late
+            .map(|share| {
+                share.ended = true;
+                self.post.name(share.agent)
+            })
+            .collect();
+        let sentence = format!("agent {} does not come to its end", names.join(", "));
+        self.lost.get_or_insert(Failure::new(Kind::Unreachable, sentence));
+        Go::Stop
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.ending, true) {
+            for share in self.shares.iter().filter(|share| !share.ended) {
+                self.post.say(share.agent, &Order::Stop);
+            }
+        }
+    }
+
+    /// What came of each role: of those that were lost, what they had told.
+    fn carried(self) -> Result<Carried, Failure> {
+        if let Some(failure) = self.failed {
+            return Err(failure);
+        }
+        let begun = |told: &Told| told.part.as_ref().map(|part| (part.started, told.agent, told.clock_error));
+        let first = self.roles.iter().filter_map(begun).min();
+        let post = self.post;
+        let parts = self.roles.into_iter().map(|told| {
+            let Told { name, agent, samples, part, clock_error } = told;
+            let Some(mut part) = part else { return fragment(name, post.name(agent), samples) };
+            if let Some((first, first_agent, first_error)) = first {
+                part.run.late_us = us(part.started.saturating_duration_since(first));
+                // Two moments by the same clock need no comparison.
+                let error = if agent == first_agent { Duration::ZERO } else { clock_error + first_error };
+                part.run.late_error_us = us(error);
+            }
+            part
+        });
+        Ok(Carried { parts: parts.collect(), lost: self.lost })
+    }
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// What is known of a role whose agent was lost: its samples, but neither latencies nor CPU time.
+fn fragment(role: String, client: String, samples: Vec<Sample>) -> Part {
+    let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).sum();
+    let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };
+    let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
+    let under_way: f64 = samples.iter().map(|sample| sample.under_way * sample.seconds).sum();
+    let run = Run {
+        seconds,
+        under_way_mean: if seconds > 0.0 { under_way / seconds } else { 0.0 },
+        reads: flow(sum(|sample| sample.reads), sum(|sample| sample.read_bytes)),
+        writes: flow(sum(|sample| sample.writes), sum(|sample| sample.written_bytes)),
+        backlog_max: 0,
+        errors: 0,
+        mismatches: 0,
+        first_failure: Some(format!("agent {client} was lost: only its samples are known")),
+        samples,
+    };
+    let run = ClientRun {
+        role,
+        client,
+        run,
+        cpu: Cpu::default(),
+        late_us: 0.0,
+        late_error_us: 0.0,
+        sessions: Vec::new(),
+    };
+    Part { run, tables: Vec::new(), started: Instant::now() }
+}

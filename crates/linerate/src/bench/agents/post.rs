@@ -1,0 +1,211 @@
+//! What goes to and fro between the coordinator and all of its agents: orders go out at once, and a task for each agent
+//! hears what it says, however busy the coordinator is, and notes when.
+
+use std::time::{Duration, Instant};
+
+use bench::Go;
+use reactor::{JoinHandle, Receiver, Sender, mailbox};
+
+use super::clock::{Clock, Trip};
+use super::name::AgentName;
+use crate::agent::channel::{Broken, Channel, Ear, Mouth};
+use crate::agent::wire::Secret;
+use crate::agent::wire::message::{News, Order};
+use crate::failure::{Failure, Kind};
+use crate::output::printable;
+
+/// Connections to all agents.
+pub(super) struct Post {
+    agents: Vec<Agent>,
+    heard: Receiver<Heard>,
+}
+
+/// One agent, as far as it can be spoken to.
+struct Agent {
+    name: AgentName,
+    mouth: Mouth,
+    hearing: JoinHandle<()>,
+    /// Why it cannot any more.
+    lost: Option<Broken>,
+}
+
+/// Something that an agent said.
+struct Heard {
+    agent: usize,
+    at: Instant,
+    news: Result<News, Broken>,
+}
+
+/// How long an agent may take to open the storage and to log in, while it says that it is alive: an initiator gives up
+/// before.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Round trips to compare clocks by. On a quiet network one would do.
+const TRIPS: usize = 16;
+
+impl Post {
+    /// Connects to all of them, one after the other.
+    pub(super) async fn connect(names: &[AgentName], secret: &Secret) -> Result<Post, Failure> {
+        let (tell, heard) = mailbox();
+        let mut agents = Vec::new();
+        for name in names {
+            let Channel { ear, mouth } = connect(name, secret).await?;
+            let hearing = reactor::spawn(hear(agents.len(), ear, tell.clone()));
+            agents.push(Agent { name: name.clone(), mouth, hearing, lost: None });
+        }
+        Ok(Post { agents, heard })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.agents.len()
+    }
+
+    pub(super) fn name(&self, agent: usize) -> String {
+        self.agents[agent].name.to_string()
+    }
+
+    pub(super) fn say(&self, agent: usize, order: &Order) {
+        self.agents[agent].mouth.say(order.text());
+    }
+
+    /// What any of them says next, within this time. `None` when it is over.
+    pub(super) async fn hear(&mut self, patience: Duration) -> Option<(usize, Result<News, Failure>)> {
+        let Heard { agent, news, .. } = self.next(patience).await?;
+        Some((agent, self.judged(agent, news)))
+    }
+
+    /// Gives each of these agents an order, and waits for what becomes of all of them. What they say meanwhile goes to
+    /// `each`, which may wish for an end.
+    pub(super) async fn ask(
+        &mut self,
+        orders: Vec<(usize, Order)>,
+        each: &mut dyn FnMut(&News) -> Go,
+    ) -> Result<Vec<News>, Failure> {
+        let mut answers: Vec<(usize, Option<News>)> =
+            orders.iter().map(|(agent, _)| (*agent, None)).collect();
+        for (agent, order) in &orders {
+            self.check(*agent)?;
+            self.say(*agent, order);
+        }
+        while answers.iter().any(|(_, answer)| answer.is_none()) {
+            let Some((agent, news)) = self.hear(PATIENCE).await else {
+                let late = answers.iter().find(|(_, answer)| answer.is_none());
+                let name = late.map_or_else(String::new, |(agent, _)| self.name(*agent));
+                return Err(Failure::new(Kind::Unreachable, format_args!("agent {name} takes too long")));
+            };
+            match news? {
+                news if news.is_progress() => {
+                    if each(&news) == Go::Stop {
+                        self.say(agent, &Order::Stop);
+                    }
+                }
+                news => {
+                    let due = answers.iter_mut().find(|(due, answer)| *due == agent && answer.is_none());
+                    due.into_iter().for_each(|(_, answer)| *answer = Some(news.clone()));
+                }
+            }
+        }
+        Ok(answers.into_iter().filter_map(|(_, answer)| answer).collect())
+    }
+
+    /// Compares an agent's clock with ours.
+    pub(super) async fn compare_clocks(&mut self, agent: usize) -> Result<Clock, Failure> {
+        self.check(agent)?;
+        let mut trips = Vec::with_capacity(TRIPS);
+        while trips.len() < TRIPS {
+            let sent = Instant::now();
+            self.say(agent, &Order::Time);
+            let Some(Heard { agent: who, at, news }) = self.next(PATIENCE).await else { break };
+            match self.judged(who, news)? {
+                News::Time { ns } if who == agent => {
+                    trips.push(Trip { sent, theirs: Duration::from_nanos(ns), heard: at });
+                }
+                _ => return Err(self.astray(who)),
+            }
+        }
+        Clock::compared(&trips).ok_or_else(|| self.astray(agent))
+    }
+
+    /// Fails if the agent has been lost before.
+    fn check(&self, agent: usize) -> Result<(), Failure> {
+        let agent = &self.agents[agent];
+        agent.lost.as_ref().map_or(Ok(()), |why| Err(lost(&agent.name, why)))
+    }
+
+    /// What an agent said cannot be what it was asked for.
+    pub(super) fn astray(&self, agent: usize) -> Failure {
+        Failure::failed(format_args!("agent {} says what it was not asked for", self.name(agent)))
+    }
+
+    async fn next(&mut self, patience: Duration) -> Option<Heard> {
+        reactor::timeout(patience, self.heard.recv()).await.ok().flatten()
+    }
+
+    /// The news, unless they are that there are none: an agent that failed, is busy, or is lost.
+    fn judged(&mut self, agent: usize, news: Result<News, Broken>) -> Result<News, Failure> {
+        let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
+        match news {
+            Ok(News::Failed { code, sentence }) => {
+                Err(Failure::new(Kind::of_code(code), format_args!("agent {name}: {}", printable(&sentence))))
+            }
+            Ok(News::Busy { coordinator }) => Err(Failure::failed(format_args!(
+                "agent {name} works for another coordinator, {}; one at a time",
+                printable(&coordinator)
+            ))),
+            Ok(news) => Ok(news),
+            Err(why) => {
+                let failure = lost(name, &why);
+                *is_lost = Some(why);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Whether an agent cannot be spoken to any more.
+    pub(super) fn is_lost(&self, agent: usize) -> bool {
+        self.agents[agent].lost.is_some()
+    }
+
+    /// Lets all of them go.
+    pub(super) async fn close(self) {
+        for Agent { mouth, hearing, .. } in self.agents {
+            mouth.close().await;
+            hearing.abort();
+        }
+    }
+}
+
+async fn connect(name: &AgentName, secret: &Secret) -> Result<Channel, Failure> {
+    let channel = Channel::connect(name.address()?, secret, Order::Alive.text()).await;
+    channel.map_err(|why| {
+        let sentence = format!("cannot work with agent {name}: {why}");
+        match &why {
+            Broken::Refused(refusal) if refusal.is_about_secrets() => {
+                Failure::new(Kind::Authentication, sentence)
+            }
+            Broken::Refused(_) => Failure::refused(sentence),
+            _ => Failure::new(Kind::Unreachable, sentence),
+        }
+    })
+}
+
+fn lost(name: &AgentName, why: &Broken) -> Failure {
+    Failure::new(Kind::Unreachable, format_args!("agent {name} was lost: {why}"))
+}
+
+/// Hears until there is nothing more to hear, or nobody who wants to.
+async fn hear(agent: usize, mut ear: Ear, tell: Sender<Heard>) {
+    loop {
+        let message = ear.hear().await;
+        let at = Instant::now();
+        let news = message.and_then(|message| News::parse(&message).map_err(Broken::Unintelligible));
+        let is_last = news.is_err();
+        if matches!(news, Ok(News::Alive)) {
+            continue;
+        }
+        if tell.send(Heard { agent, at, news }).is_err() || is_last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `linerate agent` and `linerate bench --agents`: several machines that measure together. Here they are processes of the
+//! loopback, and once, where root may make them, three network namespaces with a target in a fourth.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Ended, ended_within, run_command, signal};
+use crate::server::{Server, free_port};
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+const SECRET: &str = "correct horse battery staple";
+
+/// A running agent.
+struct Agent {
+    child: Child,
+    address: String,
+}
+
+impl Agent {
+    /// On a port of the loopback.
+    fn start(secret: &Path, more: &[&str]) -> Agent {
+        Agent::start_by(Command::new(LINERATE), "127.0.0.1:0", secret, more)
+    }
+
+    /// By this command, which has its own arguments yet to come.
+    fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
+        command.args(["agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("an agent");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        let first =
+            lines.by_ref().find(|line| line.starts_with("listens on ")).expect("an agent that listens");
+        let address = first["listens on ".len()..].split(';').next().expect("an address").to_owned();
+        std::thread::spawn(move || lines.for_each(drop)); // so that it never waits for us
+        Agent { child, address }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory with a secret in it.
+fn folder() -> (TempDir, PathBuf) {
+    let folder = TempDir::new().expect("a temporary folder");
+    let secret = written(&folder, "secret", SECRET);
+    (folder, secret)
+}
+
+fn written(folder: &TempDir, name: &str, secret: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, secret).expect("a temporary file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file");
+    path
+}
+
+/// `linerate bench` by these agents.
+fn bench(mut command: Command, place: &str, agents: &[&str], secret: &Path, more: &[&str]) -> Command {
+    command
+        .args(["bench", place, "--agents", &agents.join(","), "--agent-secret-file"])
+        .arg(secret)
+        .args(more);
+    command
+}
+
+fn benched(place: &str, agents: &[&str], secret: &Path, more: &[&str]) -> Ended {
+    run_command(&mut bench(Command::new(LINERATE), place, agents, secret, more))
+}
+
+fn record(folder: &Path) -> Value {
+    let text = fs::read_to_string(folder.join("result.json")).expect("a record");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Each client of the only run.
+fn clients(record: &Value) -> Vec<&Value> {
+    record["runs"][0]["clients"].as_array().expect("clients").iter().collect()
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
+}
+
+/// A coordinator that was refused: one sentence, and this exit code.
+fn refused(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
+    let sentences: Vec<&str> = ended.said.lines().filter(|line| line.starts_with("linerate: ")).collect();
+    let [sentence] = sentences[..] else { panic!("not one sentence: {}", ended.said) };
+    words.iter().for_each(|word| assert!(sentence.contains(word), "{word}: {sentence}"));
+}
+
+#[test]
+fn a_wrong_secret_is_refused_on_both_sides() {
+    let (folder, secret) = folder();
+    let agent = Agent::start(&secret, &[]);
+    let other = written(&folder, "other", "incorrect horse battery");
+    refused(&benched("ram:1MiB", &[&agent.address], &other, &[]), 5, &[&agent.address, "secret"]);
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_named() {
+    let (_folder, secret) = folder();
+    let nobody = format!("127.0.0.1:{}", free_port());
+    refused(&benched("ram:1MiB", &[&nobody], &secret, &[]), 3, &[&nobody, "refused"]);
+}
+
+#[test]
+fn an_agent_of_another_version_is_named() {
+    let (_folder, secret) = folder();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let agent = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a coordinator");
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).expect("a hello");
+        let nonce = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+        let hello = format!(r#"{{"linerate_bench":1,"program":"linerate 0.0.9","nonce":"{nonce}"}}"#);
+        stream
+            .write_all(&[&(hello.len() as u32).to_be_bytes(), hello.as_bytes()].concat())
+            .expect("our hello");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    refused(&benched("ram:1MiB", &[&address], &secret, &[]), 2, &[&address, "linerate 0.0.9", "the same"]);
+    agent.join().expect("an agent");
+}
+
+#[test]
+fn what_is_no_agent_is_said_to_be_none() {
+    let (_folder, secret) = folder();
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    // An iSCSI target hangs up on what is no login.
+    refused(&benched("ram:1MiB", &[&server.portal()], &secret, &[]), 3, &[&server.portal()]);
+}
+
+#[test]
+fn nothing_is_written_by_an_agent_that_was_not_allowed_to() {
+    let (_folder, secret) = folder();
+    let agent = Agent::start(&secret, &[]);
+    let options = ["--read", "0", "--allow-write", "--seconds", "0.2"];
+    refused(
+        &benched("ram:1MiB", &[&agent.address], &secret, &options),
+        2,
+        &[&agent.address, "--allow-write"],
+    );
+}
+
+#[test]
+fn an_agent_works_for_one_coordinator_at_a_time() {
+    let (_folder, secret) = folder();
+    let agent = Agent::start(&secret, &[]);
+    let mut first =
+        bench(Command::new(LINERATE), "ram:1MiB", &[&agent.address], &secret, &["--seconds", "60"]);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a coordinator");
+    let second = (0..100).find_map(|_| {
+        let ended = benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.05"]);
+        (!ended.status.success()).then_some(ended)
+    });
+    refused(&second.expect("a refusal"), 1, &[&agent.address, "another coordinator, 127.0.0.1:"]);
+    // When it goes, however rudely, the agent is free again.
+    first.kill().and_then(|()| first.wait()).expect("our own child");
+    let free = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+        benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.05"]).status.success()
+    });
+    assert!(free);
+}
+
+#[test]
+fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
+    let (folder, secret) = folder();
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let mut agents: Vec<Agent> = (0..2).map(|_| Agent::start(&secret, &[])).collect();
+    let out = folder.path().join("out");
+    let addresses: Vec<String> = agents.iter().map(|agent| agent.address.clone()).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let options = ["--seconds", "60", "--out", out.to_str().expect("a path")];
+    let mut coordinator = bench(Command::new(LINERATE), &server.url("disk"), &addresses, &secret, &options);
+    let said = tempfile::NamedTempFile::new().expect("a temporary file");
+    let errors = said.reopen().expect("the same file");
+    let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
+    wait_for_sessions(&server, 2);
+    std::thread::sleep(Duration::from_secs(1)); // so that there is something to lose
+    agents[1].child.kill().and_then(|()| agents[1].child.wait()).expect("our own child");
+    let status = ended_within(&mut coordinator, Duration::from_secs(30)).expect("an end");
+    let said = fs::read_to_string(said.path()).expect("a text");
+    assert_eq!(status.code(), Some(3), "{said}");
+    assert!(said.contains(&format!("agent {} was lost", addresses[1])), "{said}");
+    let record = record(&out);
+    assert_eq!(record["runs"][0]["ended"], "interrupted");
+    for client in clients(&record) {
+        assert!(number(client, "/run/reads/ios") > 0, "{client}");
+    }
+    assert!(clients(&record)[1]["run"]["first_failure"].as_str().is_some_and(|why| why.contains("lost")));
+    assert!(record["ended"].is_null(), "it can be gone on with");
+}
+
+/// Until so many of the agents' sessions are busy.
+fn wait_for_sessions(server: &Server, count: usize) {
+    let busy = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+        let mut command = Command::new(LINERATE);
+        let said = run_command(
+            command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
+        );
+        let sessions: Value = serde_json::from_str(&said.expect_success()).expect("JSON");
+        let sessions = sessions.as_array().expect("a list").iter();
+        sessions.filter(|session| number(session, "/commands") > 100).count() >= count
+    });
+    assert!(busy, "{count} busy sessions");
+}
+
+#[test]
+fn an_agent_that_loses_its_coordinator_ends_its_requests() {
+    let (_folder, secret) = folder();
+    let server = Server::serving(&["disk=ram:16MiB"]);
+    let agent = Agent::start(&secret, &[]);
+    let options = ["--seconds", "60"];
+    let mut first = bench(Command::new(LINERATE), &server.url("disk"), &[&agent.address], &secret, &options);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a coordinator");
+    wait_for_sessions(&server, 1);
+    signal(&first, "KILL");
+    let _ = first.wait();
+    let idle = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+        let mut command = Command::new(LINERATE);
+        let said = run_command(
+            command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
+        );
+        said.expect_success().trim() == "[]"
+    });
+    assert!(idle, "the agent logs out");
+}
+
+#[test]
+fn a_stranger_gets_nothing_and_keeps_nobody_out() {
+    let (_folder, secret) = folder();
+    let agent = Agent::start(&secret, &[]);
+    let mut strangers: Vec<TcpStream> =
+        (0..40).map(|_| TcpStream::connect(&agent.address).expect("a connection")).collect();
+    strangers[39].write_all(b"GET / HTTP/1.1\r\n\r\n").expect("a few bytes");
+    let mut said = Vec::new();
+    strangers[39].set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    let _ = strangers[39].read_to_end(&mut said); // it may be reset
+    assert_eq!(said, b"");
+    benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.1"]).expect_success();
+}
