@@ -54,11 +54,16 @@ impl fmt::Display for Failure {
             Failure::WrongBlock { lba, found } => {
                 write!(f, "block {} came back with the data of block {}", lba.0, found.0)
             }
-            Failure::WrongGeneration { lba, expected, found } => write!(
-                f,
-                "block {} came back in generation {found}; generation {expected} was written last",
-                lba.0
-            ),
+            Failure::WrongGeneration { lba, expected, found } => {
+                // The upper half tells runs from each other, and means nothing to people.
+                let (expected_in, found_in) = (expected >> 32, found >> 32);
+                let other = if found_in == expected_in { "" } else { " of another run" };
+                let (lba, expected, found) = (lba.0, *expected as u32, *found as u32);
+                write!(
+                    f,
+                    "block {lba} came back in generation {found}{other}; generation {expected} was written last"
+                )
+            }
         }
     }
 }

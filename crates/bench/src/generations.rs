@@ -17,6 +17,11 @@ pub(crate) struct Granules {
 }
 
 impl Granules {
+    /// Each of them.
+    pub(crate) fn each(self) -> std::ops::Range<u64> {
+        self.first..self.first + self.count
+    }
+
     fn range(self) -> std::ops::Range<usize> {
         self.first as usize..(self.first + self.count) as usize
     }
@@ -26,6 +31,12 @@ impl Generations {
     pub(crate) fn new(granules: u64) -> Generations {
         let granules = usize::try_from(granules).unwrap_or(usize::MAX);
         Generations { of: vec![UNKNOWN; granules], busy: vec![false; granules] }
+    }
+
+    /// As far as they are known.
+    pub(crate) fn known(known: impl Iterator<Item = Option<u32>>) -> Generations {
+        let of: Vec<u32> = known.map(|generation| generation.unwrap_or(UNKNOWN)).collect();
+        Generations { busy: vec![false; of.len()], of }
     }
 
     /// Takes the granules that are wanted, or the next free ones that start at a multiple of `align`.

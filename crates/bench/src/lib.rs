@@ -7,13 +7,15 @@
 //! the reactor's.
 //!
 //! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went),
-//! [`summary`] (what it says); [`round_trip`] for data that must come back without being timed.
+//! [`summary`] (what it says); [`round_trip`] for data that must come back without being timed,
+//! and [`journal`] for data that must be there after a crash.
 
 mod access;
 pub mod compare;
 mod failure;
 mod generations;
 pub mod icf;
+pub mod journal;
 mod latency;
 pub mod link;
 pub mod pattern;
@@ -38,4 +40,4 @@ mod test_record;
 pub use access::WorkloadError;
 pub use failure::Failure;
 pub use round_trip::{RoundTrip, read_back, round_trip};
-pub use run::{FAILURES_MAX, Go, Orders, run};
+pub use run::{FAILURES_MAX, Go, Orders, run, run_with_journal};

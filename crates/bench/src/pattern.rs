@@ -4,7 +4,7 @@
 //! ```text
 //!   byte  0  "linerate" in ASCII
 //!         8  LBA, little endian
-//!        16  generation, little endian
+//!        16  generation, little endian: what it counts in the lower half, which run it is of in the upper
 //!        24  checksum of everything else in the block, little endian
 //!        32  numbers that follow from LBA and generation, and that nothing can compress
 //! ```
@@ -36,6 +36,20 @@ pub fn check(data: &[u8], lba: Lba, block_bytes: usize, generation: u64) -> Resu
         .try_for_each(|(block, lba)| check_block(block, Lba(lba), generation))
 }
 
+/// The generation that a logical block, read from `lba`, says it is; fails if it is not whole, or not of this place.
+pub fn generation(block: &[u8], lba: Lba) -> Result<u64, Failure> {
+    if word(block, 0) != MAGIC {
+        return Err(Failure::NotOurs { lba });
+    }
+    if word(block, 3) != checksum(block) {
+        return Err(Failure::Damaged { lba });
+    }
+    if word(block, 1) != lba.0 {
+        return Err(Failure::WrongBlock { lba, found: Lba(word(block, 1)) });
+    }
+    Ok(word(block, 2))
+}
+
 fn stamp_block(block: &mut [u8], lba: u64, generation: u64) {
     let mut number = mix(lba ^ mix(generation));
     for word in block[HEADER_BYTES..].chunks_exact_mut(8) {
@@ -50,19 +64,10 @@ fn stamp_block(block: &mut [u8], lba: u64, generation: u64) {
 }
 
 fn check_block(block: &[u8], lba: Lba, generation: u64) -> Result<(), Failure> {
-    if word(block, 0) != MAGIC {
-        return Err(Failure::NotOurs { lba });
+    match self::generation(block, lba)? {
+        found if found == generation => Ok(()),
+        found => Err(Failure::WrongGeneration { lba, expected: generation, found }),
     }
-    if word(block, 3) != checksum(block) {
-        return Err(Failure::Damaged { lba });
-    }
-    if word(block, 1) != lba.0 {
-        return Err(Failure::WrongBlock { lba, found: Lba(word(block, 1)) });
-    }
-    if word(block, 2) != generation {
-        return Err(Failure::WrongGeneration { lba, expected: generation, found: word(block, 2) });
-    }
-    Ok(())
 }
 
 /// Of all words but the checksum's own. Each word is multiplied into the sum, so order and place count; it finds

@@ -21,6 +21,8 @@ pub(crate) struct Disk {
     fault: Fault,
     read_only: bool,
     writes: AtomicU64,
+    /// What a crash leaves, where writes go to a cache.
+    medium: Mutex<Vec<u8>>,
     /// When it was asked first.
     begun: OnceLock<Instant>,
     /// When one that takes requests one by one has done all that it has.
@@ -32,6 +34,8 @@ pub(crate) enum Fault {
     None,
     /// No request begins before the one before it has ended.
     IsOneByOne,
+    /// Flushing and stable writes do nothing, and say that they have.
+    LiesAboutItsCache,
     /// What it is asked in its second second ends after it.
     StallsInItsSecondSecond,
     Hangs,
@@ -46,6 +50,7 @@ impl Disk {
     pub(crate) fn new() -> Disk {
         let bytes = Mutex::new(vec![0; Disk::BLOCKS as usize * 512]);
         Disk {
+            medium: Mutex::new(vec![0; Disk::BLOCKS as usize * 512]),
             bytes,
             fault: Fault::None,
             read_only: false,
@@ -61,6 +66,24 @@ impl Disk {
 
     pub(crate) fn read_only() -> Disk {
         Disk { read_only: true, ..Disk::new() }
+    }
+
+    /// Writes that have ended.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Relaxed)
+    }
+
+    /// Forgets what it has not brought to its medium.
+    pub(crate) fn crash(&self) {
+        self.bytes.lock().expect("no panic").clone_from(&self.medium.lock().expect("no panic"));
+    }
+
+    /// Brings a part to the medium.
+    fn keep(&self, range: Range<usize>) {
+        if self.fault != Fault::LiesAboutItsCache {
+            let bytes = self.bytes.lock().expect("no panic");
+            self.medium.lock().expect("no panic")[range.clone()].copy_from_slice(&bytes[range]);
+        }
     }
 
     fn range(&self, extent: Extent) -> Range<usize> {
@@ -90,7 +113,7 @@ impl Disk {
             Fault::Hangs => std::future::pending().await,
             Fault::Fails => Err(DeviceError::NotReady),
             Fault::IsInstant => Ok(()),
-            Fault::None | Fault::LosesEveryTenthWrite => {
+            Fault::None | Fault::LosesEveryTenthWrite | Fault::LiesAboutItsCache => {
                 reactor::sleep(time).await;
                 Ok(())
             }
@@ -122,19 +145,25 @@ impl BlockDevice for Disk {
         })
     }
 
-    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
         Box::pin(async move {
             self.take_time().await?;
             let number = self.writes.fetch_add(1, Relaxed);
             if self.fault != Fault::LosesEveryTenthWrite || number % 10 != 9 {
                 self.bytes.lock().expect("no panic")[self.range(extent)].copy_from_slice(&data);
             }
+            if durability == Durability::Stable {
+                self.keep(self.range(extent));
+            }
             Ok(())
         })
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async move {
+            self.keep(0..Disk::BLOCKS as usize * 512);
+            Ok(())
+        })
     }
 
     fn unmap(&self, _: Extent) -> Pending<'_, ()> {

@@ -80,6 +80,10 @@ pub enum WorkloadError {
     },
     /// Writes were asked for, and the device takes none.
     ReadOnly,
+    /// A journal is to be kept of data that say nothing of themselves.
+    NothingToNote,
+    /// The journal is of another workload or another device.
+    AnotherJournal,
 }
 
 impl fmt::Display for WorkloadError {
@@ -137,6 +141,13 @@ impl fmt::Display for WorkloadError {
                  span or larger requests"
             ),
             WorkloadError::ReadOnly => write!(f, "the device is read-only"),
+            WorkloadError::NothingToNote => write!(f, "a log of writes needs data that are verified"),
+            WorkloadError::AnotherJournal => {
+                write!(
+                    f,
+                    "the log of writes is of another span, other lengths of requests, or another device"
+                )
+            }
         }
     }
 }

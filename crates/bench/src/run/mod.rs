@@ -37,6 +37,7 @@ use self::session::sessions;
 use self::signal::{Signal, before};
 use self::tally::{Tally, Window};
 use crate::access::WorkloadError;
+use crate::journal::Journal;
 use crate::plan::Workload;
 use crate::record::{Run, Sample};
 
@@ -98,7 +99,30 @@ pub async fn run(
     orders: &Orders,
     each: &mut dyn FnMut(&Sample) -> Go,
 ) -> Result<Run, WorkloadError> {
-    let sessions = sessions(devices, workload)?;
+    run_with(devices, workload, orders, None, each).await
+}
+
+/// The same for a workload that verifies its data, and notes in a journal what the devices have promised, so that it can
+/// be checked after a crash. For that, every 64 writes are followed by a flush, and one of eight goes to stable storage by
+/// itself.
+pub async fn run_with_journal(
+    devices: &[Arc<dyn BlockDevice>],
+    workload: &Workload,
+    orders: &Orders,
+    journal: &Rc<Journal>,
+    each: &mut dyn FnMut(&Sample) -> Go,
+) -> Result<Run, WorkloadError> {
+    run_with(devices, workload, orders, Some(journal), each).await
+}
+
+async fn run_with(
+    devices: &[Arc<dyn BlockDevice>],
+    workload: &Workload,
+    orders: &Orders,
+    journal: Option<&Rc<Journal>>,
+    each: &mut dyn FnMut(&Sample) -> Go,
+) -> Result<Run, WorkloadError> {
+    let sessions = sessions(devices, workload, journal)?;
     let base = orders.start.unwrap_or_else(reactor::now).max(reactor::now());
     reactor::sleep_until(base).await;
     let shared = Rc::new(Shared {
@@ -108,15 +132,24 @@ pub async fn run(
         arrivals: Arrivals::new(workload.pace, workload.seed).map(Into::into),
     });
     // Slot by slot, not session by session: those of an open loop take their turns over all of them.
-    let slots: Vec<JoinHandle<()>> = (0..workload.depth)
+    let slots = (0..workload.depth)
         .flat_map(|number| sessions.iter().map(move |session| (number, Rc::clone(session))))
-        .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)))
-        .collect();
+        .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)));
+    let slots = Slots(slots.collect());
     shared.watch(each).await;
     shared.drain().await;
-    slots.into_iter().for_each(JoinHandle::abort);
+    drop(slots);
     let backlog_max = shared.arrivals.as_ref().map_or(0, |arrivals| arrivals.borrow().backlog_max());
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
+}
+
+/// The slots' tasks, which end with the run: also if whoever waits for it goes away.
+struct Slots(Vec<JoinHandle<()>>);
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(JoinHandle::abort);
+    }
 }
 
 /// What all slots of a run share.

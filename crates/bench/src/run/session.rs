@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, Extent};
+use block::{BlockDevice, Buffer, Durability, Extent, Slice};
 
 use super::payload::Payload;
 use super::signal::Signal;
 use super::turn::Turnstile;
 use crate::access::{AccessStream, Ask, Layout, WorkloadError};
 use crate::generations::{Generations, Granules};
+use crate::journal::Journal;
 use crate::plan::{Data, Workload};
 use crate::random::mix;
 use crate::{Failure, pattern};
@@ -39,6 +40,8 @@ struct Verified {
     granule_bytes: u64,
     /// The upper half of every generation: data of a run with another seed are not taken for this one's.
     epoch: u64,
+    /// Where what was promised is noted, if it is to be checked after a crash.
+    journal: Option<Rc<Journal>>,
 }
 
 /// One request on its way.
@@ -52,9 +55,13 @@ pub(super) struct Request {
 pub(super) fn sessions(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
+    journal: Option<&Rc<Journal>>,
 ) -> Result<Vec<Rc<Session>>, WorkloadError> {
     if devices.is_empty() {
         return Err(WorkloadError::NoDevice);
+    }
+    if journal.is_some() && workload.data != Data::Stamped {
+        return Err(WorkloadError::NothingToNote);
     }
     let mut generations = None;
     let session = |(number, device): (usize, &Arc<dyn BlockDevice>)| {
@@ -62,13 +69,12 @@ pub(super) fn sessions(
         if workload.writes() && device.profile().read_only {
             return Err(WorkloadError::ReadOnly);
         }
-        let granule_bytes = layout.granule_bytes();
-        let verified = (workload.data == Data::Stamped).then(|| Verified {
-            generations: Rc::clone(generations.get_or_insert_with(|| {
-                Rc::new(RefCell::new(Generations::new(layout.span_bytes / granule_bytes)))
-            })),
-            granule_bytes,
-            epoch: mix(workload.seed) >> 32 << 32,
+        if journal.is_some_and(|journal| !journal.fits(&layout, device.geometry())) {
+            return Err(WorkloadError::AnotherJournal);
+        }
+        let verified = (workload.data == Data::Stamped).then(|| {
+            let generations = generations.get_or_insert_with(|| Verified::generations(&layout, journal));
+            Verified::new(workload, &layout, Rc::clone(generations), journal)
         });
         let paced = workload.drain_after.is_some() || layout.pauses();
         Ok(Rc::new(Session {
@@ -138,26 +144,74 @@ impl Session {
         }
     }
 
-    /// Data that say where they belong and which generation they are, and that generation; `None` where any will do.
-    pub(super) fn stamp(&self, request: &Request, payload: &mut Payload) -> Option<(Buffer, u32)> {
+    /// Data that say where they belong and which generation they are; `None` where any will do.
+    pub(super) fn stamp(&self, request: &Request, payload: &mut Payload) -> Option<Stamped> {
         let (verified, held) = (self.verified.as_ref()?, request.held?);
-        let generation = verified.generations.borrow().next(held);
+        let generation = match &verified.journal {
+            Some(journal) => journal.issue(held),
+            None => verified.generations.borrow().next(held),
+        };
+        let stable = verified.journal.as_ref().is_some_and(|journal| journal.next_is_stable());
         let mut data = payload.stamping(request.ask.bytes as usize);
         let stamp = verified.epoch | u64::from(generation);
         pattern::stamp(&mut data, request.extent.lba, self.layout.block_bytes as usize, stamp);
-        Some((data, generation))
+        let durability = if stable { Durability::Stable } else { Durability::Cached };
+        Some(Stamped { data: data.share(), generation, durability })
     }
 
     /// A stamped write has ended.
-    pub(super) fn wrote(&self, request: &Request, generation: u32, well: bool) {
-        if let (Some(verified), Some(held)) = (&self.verified, request.held) {
-            let mut generations = verified.generations.borrow_mut();
-            if well { generations.wrote(held, generation) } else { generations.forget(held) }
+    pub(super) fn wrote(&self, request: &Request, stamped: &Stamped, well: bool) {
+        let (Some(verified), Some(held)) = (&self.verified, request.held) else { return };
+        let mut generations = verified.generations.borrow_mut();
+        if !well {
+            return generations.forget(held);
+        }
+        generations.wrote(held, stamped.generation);
+        if let Some(journal) = &verified.journal {
+            journal.acknowledge(held, stamped.generation, stamped.durability == Durability::Stable);
+        }
+    }
+
+    /// Whether what was promised is noted.
+    pub(super) fn keeps_journal(&self) -> bool {
+        self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
+    }
+
+    /// Flushes the device, if a journal has to know that what was written is durable.
+    pub(super) async fn flush_if_due(&self) -> Result<(), Failure> {
+        match self.verified.as_ref().and_then(|verified| verified.journal.as_ref()) {
+            Some(journal) => journal.flush_if_due(&*self.device).await.map_err(Failure::Device),
+            None => Ok(()),
         }
     }
 }
 
+/// Data of a write that can be recognised.
+pub(super) struct Stamped {
+    pub(super) data: Slice,
+    generation: u32,
+    pub(super) durability: Durability,
+}
+
 impl Verified {
+    fn new(
+        workload: &Workload,
+        layout: &Layout,
+        generations: Rc<RefCell<Generations>>,
+        journal: Option<&Rc<Journal>>,
+    ) -> Verified {
+        let epoch = journal.map_or(mix(workload.seed) >> 32 << 32, |journal| journal.epoch());
+        Verified { generations, granule_bytes: layout.granule_bytes(), epoch, journal: journal.cloned() }
+    }
+
+    fn generations(layout: &Layout, journal: Option<&Rc<Journal>>) -> Rc<RefCell<Generations>> {
+        let generations = match journal {
+            Some(journal) => Generations::known(journal.known()),
+            None => Generations::new(layout.span_bytes / layout.granule_bytes()),
+        };
+        Rc::new(RefCell::new(generations))
+    }
+
     fn take(&self, ask: &mut Ask) -> Granules {
         let granule = self.granule_bytes;
         let wanted = Granules { first: ask.offset / granule, count: ask.bytes / granule };

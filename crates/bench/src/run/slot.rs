@@ -29,6 +29,12 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
             time = None;
         }
         time = Some(carry_out(&shared, &session, request, &mut payload, due, time).await);
+        if session.keeps_journal() {
+            time = None;
+            if let Err(failure) = session.flush_if_due().await {
+                shared.tally.borrow_mut().failed(shared.now(), failure);
+            }
+        }
         since_yield += 1;
         if since_yield == REQUESTS_WITHOUT_YIELD {
             since_yield = 0;
@@ -141,18 +147,18 @@ async fn write(
     payload: &mut Payload,
     time: Option<u64>,
 ) -> Ended {
-    let (extent, cached) = (request.extent, Durability::Cached);
+    let extent = request.extent;
     let (handed, returned, written) = match session.stamp(request, payload) {
         None => {
             let data = payload.writing(request.ask.bytes as usize);
-            timed(shared, time, session.device.write(extent, data, cached)).await
+            timed(shared, time, session.device.write(extent, data, Durability::Cached)).await
         }
-        Some((data, generation)) => {
-            let data = data.share();
-            payload.is_written(data.clone());
+        Some(stamped) => {
+            let data = stamped.data.clone();
             // Stamping has taken time that is not the device's.
-            let ended = timed(shared, None, session.device.write(extent, data, cached)).await;
-            session.wrote(request, generation, ended.2.is_ok());
+            let ended = timed(shared, None, session.device.write(extent, data, stamped.durability)).await;
+            session.wrote(request, &stamped, ended.2.is_ok());
+            payload.is_written(stamped.data);
             ended
         }
     };

@@ -232,6 +232,21 @@ fn several_begin_together_at_a_time_that_was_agreed_on() {
 }
 
 #[test]
+fn a_run_that_nobody_waits_for_any_more_asks_nothing() {
+    let disk = Arc::new(Disk::new());
+    let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&disk) as Arc<dyn BlockDevice>];
+    let (workload, orders) = (verified(0), Orders::for_time(Duration::from_secs(60)));
+    block_on(Virtual::world(), async {
+        let mut each = |_: &Sample| Go::On;
+        let run = run(&devices, &workload, &orders, &mut each);
+        reactor::timeout(Duration::from_millis(100), run).await.expect_err("it is dropped");
+        let before = disk.writes();
+        reactor::sleep(Duration::from_secs(1)).await;
+        assert!(before > 0 && disk.writes() == before, "{before} writes, then {}", disk.writes());
+    });
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     let pace = Pace::Poisson { per_second: 2000.0 };
     for pace in [Pace::Closed, pace] {

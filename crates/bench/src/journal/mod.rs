@@ -1,0 +1,285 @@
+//! What storage has promised, remembered beyond a crash: for checking after it that every promise was kept.
+//!
+//! A journal lies in memory that is handed in, which outlives the program if it is a file that is mapped: what was noted
+//! before a SIGKILL is there after it, and no note costs a system call. (It does not outlive the machine.)
+//!
+//! ```text
+//!   16 words    "linerate", version, epoch, where the span is, its granules, the device
+//!   3 words     for each granule, the generation of the last write that was
+//!               issued          handed to the device
+//!               acknowledged    returned as good
+//!               durable         returned as good, and a flush after that too; or itself to stable storage (FUA)
+//! ```
+//!
+//! After a crash of the client, each block must be of a generation from the acknowledged to the issued one. After a crash
+//! of the storage it may have lost what was not durable, and nothing else.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use block::{BlockDevice, DeviceError, Geometry};
+
+pub use check::{CheckError, Checked, Crash};
+
+use crate::access::{Layout, WorkloadError};
+use crate::generations::Granules;
+use crate::plan::Workload;
+
+/// Memory for a journal: a mapped file, or for tests a vector.
+pub type Words = Rc<dyn AsRef<[AtomicU32]>>;
+
+/// The journal of a run that verifies its data, or of one that was killed.
+pub struct Journal {
+    words: Words,
+    ground: Ground,
+    /// What was acknowledged since the last flush.
+    dirty: RefCell<Vec<(Granules, u32)>>,
+    flushing: Cell<bool>,
+    writes: Cell<u64>,
+}
+
+/// What a journal is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ground {
+    epoch: u32,
+    start_bytes: u64,
+    span_bytes: u64,
+    granule_bytes: u64,
+    device_bytes: u64,
+    block_bytes: u32,
+}
+
+/// Why a journal cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalError {
+    /// It is something else, or damaged.
+    NotAJournal,
+    /// Another version of this program wrote it.
+    Version(u32),
+    /// Its end is missing.
+    CutOff,
+    /// It is of a device of another size.
+    AnotherDevice {
+        /// The size of the journal's device, in bytes.
+        bytes: u64,
+        /// The length of its logical block, in bytes.
+        block_bytes: u32,
+    },
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::NotAJournal => write!(f, "this is no log of verified writes"),
+            JournalError::Version(version) => {
+                write!(f, "the log is of version {version}; this program knows version {VERSION}")
+            }
+            JournalError::CutOff => write!(f, "the end of the log is missing"),
+            JournalError::AnotherDevice { bytes, block_bytes } => write!(
+                f,
+                "the log is of another device, which has {bytes} bytes in logical blocks of {block_bytes}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+const VERSION: u32 = 1;
+const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"line"), u32::from_le_bytes(*b"rate")];
+/// A multiple of a cache line.
+const HEADER_WORDS: usize = 16;
+const WORDS_PER_GRANULE: usize = 3;
+/// Acknowledged writes before the next flush: often enough that a crash finds some on either side of one.
+const WRITES_PER_FLUSH: usize = 64;
+/// One write of so many goes to stable storage by itself (FUA).
+const WRITES_PER_STABLE_ONE: u64 = 8;
+
+impl Journal {
+    /// How many words a journal of this workload on such a device takes.
+    pub fn words(workload: &Workload, geometry: Geometry) -> Result<usize, WorkloadError> {
+        let granules = Ground::new(workload, geometry, 0)?.granules();
+        Ok(HEADER_WORDS + WORDS_PER_GRANULE * granules as usize) // Layout limits their number
+    }
+
+    /// Begins a journal in memory that is all zero and as long as [`Journal::words`] says. The epoch tells its data from
+    /// those of all other runs: a random number.
+    pub fn begin(
+        words: Words,
+        workload: &Workload,
+        geometry: Geometry,
+        epoch: u32,
+    ) -> Result<Journal, WorkloadError> {
+        let ground = Ground::new(workload, geometry, epoch)?;
+        ground.write((*words).as_ref());
+        Ok(Journal::of(words, ground))
+    }
+
+    /// Opens the journal of an earlier run.
+    pub fn open(words: Words) -> Result<Journal, JournalError> {
+        let ground = Ground::read((*words).as_ref())?;
+        Ok(Journal::of(words, ground))
+    }
+
+    fn of(words: Words, ground: Ground) -> Journal {
+        let dirty = RefCell::new(Vec::with_capacity(WRITES_PER_FLUSH));
+        Journal { words, ground, dirty, flushing: Cell::new(false), writes: Cell::new(0) }
+    }
+
+    /// Whether it is of this workload on such a device, so that a run may go on with it.
+    pub(crate) fn fits(&self, layout: &Layout, geometry: Geometry) -> bool {
+        self.ground == Ground::of(layout, geometry, self.ground.epoch)
+    }
+
+    /// The upper half of every generation.
+    pub(crate) fn epoch(&self) -> u64 {
+        u64::from(self.ground.epoch) << 32
+    }
+
+    /// What reads must return, as far as it is exactly known.
+    pub(crate) fn known(&self) -> impl Iterator<Item = Option<u32>> {
+        (0..self.ground.granules()).map(|granule| {
+            let acknowledged = self.word(granule, Word::Acknowledged);
+            (acknowledged > 0 && acknowledged == self.word(granule, Word::Issued)).then_some(acknowledged)
+        })
+    }
+
+    /// Notes that a write is about to be made, and gives its generation: one that none before it had.
+    pub(crate) fn issue(&self, granules: Granules) -> u32 {
+        let latest = granules.each().map(|granule| self.word(granule, Word::Issued)).max();
+        let generation = latest.unwrap_or(0).saturating_add(1);
+        granules.each().for_each(|granule| self.set(granule, Word::Issued, generation));
+        generation
+    }
+
+    /// Whether the next write is one that goes to stable storage by itself.
+    pub(crate) fn next_is_stable(&self) -> bool {
+        self.writes.set(self.writes.get() + 1);
+        self.writes.get().is_multiple_of(WRITES_PER_STABLE_ONE)
+    }
+
+    /// Notes that a write returned as good.
+    pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, stable: bool) {
+        granules.each().for_each(|granule| self.set(granule, Word::Acknowledged, generation));
+        if stable {
+            self.is_durable(granules, generation);
+        } else {
+            self.dirty.borrow_mut().push((granules, generation));
+        }
+    }
+
+    /// Flushes the device, if that is due and nobody is at it, and notes what that has made durable.
+    pub(crate) async fn flush_if_due(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+        if self.flushing.get() || self.dirty.borrow().len() < WRITES_PER_FLUSH {
+            return Ok(());
+        }
+        self.flushing.set(true);
+        // Those that are acknowledged from now on may miss the flush, and wait for the next.
+        let dirty = self.dirty.take();
+        let flushed = device.flush().await;
+        self.flushing.set(false);
+        if flushed.is_ok() {
+            dirty.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
+        }
+        flushed
+    }
+
+    fn is_durable(&self, granules: Granules, generation: u32) {
+        for granule in granules.each() {
+            let before = self.word(granule, Word::Durable);
+            self.set(granule, Word::Durable, generation.max(before));
+        }
+    }
+
+    fn word(&self, granule: u64, word: Word) -> u32 {
+        self.at(granule, word).load(Ordering::Acquire)
+    }
+
+    /// In order: whoever finds a note in memory after a kill finds all before it.
+    fn set(&self, granule: u64, word: Word, generation: u32) {
+        self.at(granule, word).store(generation, Ordering::Release);
+    }
+
+    fn at(&self, granule: u64, word: Word) -> &AtomicU32 {
+        let index = HEADER_WORDS + WORDS_PER_GRANULE * granule as usize + word as usize;
+        &(*self.words).as_ref()[index]
+    }
+}
+
+/// What is noted of each granule.
+#[derive(Clone, Copy)]
+enum Word {
+    Issued = 0,
+    Acknowledged = 1,
+    Durable = 2,
+}
+
+impl Ground {
+    fn new(workload: &Workload, geometry: Geometry, epoch: u32) -> Result<Ground, WorkloadError> {
+        Ok(Ground::of(&Layout::new(workload, geometry, 1)?, geometry, epoch))
+    }
+
+    fn of(layout: &Layout, geometry: Geometry, epoch: u32) -> Ground {
+        Ground {
+            epoch,
+            start_bytes: layout.start_bytes,
+            span_bytes: layout.span_bytes,
+            granule_bytes: layout.granule_bytes(),
+            device_bytes: geometry.bytes(),
+            block_bytes: layout.block_bytes,
+        }
+    }
+
+    fn granules(&self) -> u64 {
+        self.span_bytes / self.granule_bytes
+    }
+
+    fn write(&self, words: &[AtomicU32]) {
+        let long = [self.start_bytes, self.span_bytes, self.granule_bytes, self.device_bytes];
+        let long = long.into_iter().flat_map(|value| [value as u32, (value >> 32) as u32]);
+        let header = MAGIC.into_iter().chain([VERSION, self.epoch]).chain(long).chain([self.block_bytes]);
+        words.iter().zip(header).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    }
+
+    fn read(words: &[AtomicU32]) -> Result<Ground, JournalError> {
+        let word = |index: usize| words.get(index).map(|word| word.load(Ordering::Relaxed));
+        let word = |index| word(index).ok_or(JournalError::NotAJournal);
+        let long = |index| Ok(u64::from(word(index)?) | u64::from(word(index + 1)?) << 32);
+        if [word(0)?, word(1)?] != MAGIC {
+            return Err(JournalError::NotAJournal);
+        }
+        if word(2)? != VERSION {
+            return Err(JournalError::Version(word(2)?));
+        }
+        let ground = Ground {
+            epoch: word(3)?,
+            start_bytes: long(4)?,
+            span_bytes: long(6)?,
+            granule_bytes: long(8)?,
+            device_bytes: long(10)?,
+            block_bytes: word(12)?,
+        };
+        ground.is_possible().then_some(()).ok_or(JournalError::NotAJournal)?;
+        let there = (words.len().saturating_sub(HEADER_WORDS) / WORDS_PER_GRANULE) as u64;
+        if there < ground.granules() { Err(JournalError::CutOff) } else { Ok(ground) }
+    }
+
+    /// Whether a run can have been of this: a file may say anything.
+    fn is_possible(&self) -> bool {
+        let block = u64::from(self.block_bytes);
+        let end = self.start_bytes.checked_add(self.span_bytes);
+        self.block_bytes >= 512
+            && self.granule_bytes > 0
+            && self.granule_bytes <= u64::from(u32::MAX)
+            && [self.start_bytes, self.granule_bytes, self.device_bytes]
+                .iter()
+                .all(|at| at.is_multiple_of(block))
+            && end.is_some_and(|end| end <= self.device_bytes)
+    }
+}

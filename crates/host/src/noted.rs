@@ -1,0 +1,116 @@
+//! Words that outlive the process: a file whose pages are this program's memory.
+//!
+//! A store into it costs no system call, and after a SIGKILL the kernel has every store that was made before it. The
+//! machine's own crash it does not survive: nothing is synced.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU32;
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A file as words in native byte order, which one process at a time has open.
+pub struct NotedWords {
+    start: NonNull<c_void>,
+    words: usize,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl NotedWords {
+    /// A file of so many words, all zero; what was there is gone. Its space is taken at once: a disk that is full says
+    /// so here, and not by a signal in the middle. A file that another process has open is
+    /// [`io::ErrorKind::WouldBlock`].
+    pub fn create(path: &Path, words: usize) -> io::Result<NotedWords> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let bytes = words.checked_mul(size_of::<AtomicU32>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        file.set_len(0)?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        NotedWords::map(file, words)
+    }
+
+    /// A file that is there, as long as it is.
+    pub fn open(path: &Path) -> io::Result<NotedWords> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        let bytes = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        NotedWords::map(file, bytes / size_of::<AtomicU32>())
+    }
+
+    fn map(file: File, words: usize) -> io::Result<NotedWords> {
+        if words == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+        }
+        let (length, protection) = (words * size_of::<AtomicU32>(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: the kernel chooses the place, so no existing memory is touched.
+        let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file, 0) }?;
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(NotedWords { start, words, _file: file })
+    }
+}
+
+impl AsRef<[AtomicU32]> for NotedWords {
+    fn as_ref(&self) -> &[AtomicU32] {
+        // SAFETY: page-aligned and mapped for so many words as long as `self` lives; every pattern of bits is a word,
+        // and atomics may be changed by others, such as another mapping of the file. The lock keeps well-behaved
+        // programs from shortening the file; if one does, an access is a SIGBUS, which ends this process and does
+        // nothing undefined.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.words) }
+    }
+}
+
+impl Drop for NotedWords {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping's only owner, and slices of it do not outlive it.
+        let unmapped = unsafe { munmap(self.start.as_ptr(), self.words * size_of::<AtomicU32>()) };
+        debug_assert!(unmapped.is_ok(), "a mapping of our own");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn what_was_noted_is_there_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("words");
+        let words = NotedWords::create(&path, 1000).expect("room for them");
+        words.as_ref()[999].store(7, Relaxed);
+        assert_eq!(NotedWords::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        drop(words);
+        let again = NotedWords::open(&path).expect("they are there");
+        assert_eq!((again.as_ref().len(), again.as_ref()[999].load(Relaxed)), (1000, 7));
+        drop(again);
+        let anew = NotedWords::create(&path, 2).expect("room for them");
+        assert!(anew.as_ref().iter().all(|word| word.load(Relaxed) == 0));
+    }
+
+    #[test]
+    fn more_than_there_is_room_for_is_refused_and_not_a_signal() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(NotedWords::create(&directory.path().join("words"), usize::MAX / 8).is_err());
+    }
+
+    #[test]
+    fn an_empty_file_and_a_directory_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("empty");
+        File::create(&path).expect("a file");
+        assert!(NotedWords::open(&path).is_err());
+        assert!(NotedWords::open(directory.path()).is_err());
+    }
+}
