@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::agent::{self, AgentArguments};
 use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
 use crate::bench::{self, BenchArguments};
+use crate::compare::{self, CompareArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
 use crate::copy::{self, CopyArguments};
@@ -51,6 +52,7 @@ enum Command {
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
     Agent(AgentArguments),
+    Compare(CompareArguments),
     Prove(ProveArguments),
     Published(PublishedArguments),
     Discover(DiscoverArguments),
@@ -76,6 +78,7 @@ impl Command {
                 | Command::Published(_)
                 | Command::Detach(_)
                 | Command::Attachments(_)
+                | Command::Compare(_)
                 | Command::Completions(_)
                 | Command::Man(_)
         )
@@ -126,6 +129,7 @@ impl Arguments {
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench::run(&arguments),
             Command::Agent(arguments) => agent::run(&arguments)?,
+            Command::Compare(arguments) => return compare::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,

@@ -10,6 +10,7 @@ const SERVE: &str = include_str!("../../../docs/serve.md");
 const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
+const COMPARE: &str = include_str!("../../../docs/compare.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const README: &str = include_str!("../../../README.md");
@@ -32,7 +33,7 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [AGENTS, SERVE, OPERATE, INITIATOR, COPY, RECORDER, PUBLISHED, README];
+    let documents = [AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, RECORDER, PUBLISHED, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();

@@ -35,11 +35,12 @@ pub(crate) enum Kind {
     Device,
     Mismatch,
     NoSpace,
+    Worse,
     Interrupted,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
         Kind::Failed,
         Kind::Refused,
         Kind::Unreachable,
@@ -51,6 +52,7 @@ impl Kind {
         Kind::Device,
         Kind::Mismatch,
         Kind::NoSpace,
+        Kind::Worse,
         Kind::Interrupted,
     ];
 
@@ -73,6 +75,7 @@ impl Kind {
             Kind::Device => (9, "the medium or the device failed"),
             Kind::Mismatch => (10, "data are not what they should be"),
             Kind::NoSpace => (11, "no space left"),
+            Kind::Worse => (12, "a comparison found something worse, and not by chance"),
             // As a shell reports a command that SIGINT ended: 128 and the signal's number.
             Kind::Interrupted => (130, "interrupted"),
         }

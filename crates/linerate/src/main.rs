@@ -8,6 +8,7 @@ mod arguments;
 mod attach;
 mod bench;
 mod bytewise;
+mod compare;
 mod completions;
 mod config;
 mod contents;

@@ -51,6 +51,14 @@ impl Figure {
         }
     }
 
+    /// A difference of this size for the worse.
+    pub(super) fn worse_by(self, size: f64) -> f64 {
+        match self {
+            Figure::Iops => -size,
+            Figure::ResponseUs => size,
+        }
+    }
+
     fn of_run(self, run: &CellRun) -> f64 {
         match self {
             Figure::Iops => run.iops(),

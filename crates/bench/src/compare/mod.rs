@@ -13,7 +13,7 @@
 mod environment;
 mod figure;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::plan::{Cell, Role, Workload};
 use crate::record::Record;
@@ -66,8 +66,9 @@ pub struct Side {
     pub runs: usize,
     /// Requests that failed or returned wrong data.
     pub faults: u64,
-    /// What is to be thought of it, in sentences.
-    pub flags: Vec<String>,
+    /// What is to be thought of it; for programs in sentences.
+    #[serde(serialize_with = "sentences")]
+    pub flags: Vec<Flag>,
 }
 
 /// What came of comparing a cell.
@@ -78,7 +79,7 @@ pub enum Judgement {
     Better(Change),
     /// B is worse, and not by chance.
     Worse(Change),
-    /// No difference was found. There may be one below [`Change::detectable_percent`].
+    /// No difference was found. There may be one that is less than [`Change::detectable_percent`].
     Undecided(Change),
     /// The cells have one name and different workloads.
     OtherWorkload,
@@ -99,7 +100,8 @@ pub struct Change {
     pub p: f64,
     /// What `p` was held against: 0.05, made smaller for the number of cells.
     pub alpha: f64,
-    /// The smallest difference, in percent of A, that would have been found in four of five such comparisons.
+    /// The smallest change for the worse, in percent of A, that would have been found in four of five such comparisons:
+    /// negative for a rate, positive for a time.
     pub detectable_percent: f64,
     /// What the errors were estimated from.
     pub basis: Basis,
@@ -216,7 +218,7 @@ impl<'a> Pair<'a> {
             high_percent: percent(high),
             p: test.p(),
             alpha,
-            detectable_percent: percent(test.detectable(alpha)),
+            detectable_percent: percent(self.figure.worse_by(test.detectable(alpha))),
             basis: if single { Basis::Samples } else { Basis::Runs },
         };
         match (test.p() <= alpha, self.figure.is_better(test.difference)) {
@@ -241,8 +243,12 @@ fn side(summary: &CellSummary, measured: &Option<Measured>) -> Side {
         p99_us: summary.response.as_ref().unwrap_or(&summary.service).p99_us,
         runs: summary.runs,
         faults: summary.errors.saturating_add(summary.mismatches),
-        flags: summary.flags.iter().map(Flag::to_string).collect(),
+        flags: summary.flags.clone(),
     }
+}
+
+fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(flags.iter().map(Flag::to_string))
 }
 
 /// Whether two cells ask the same of the storage, whatever numbers and names they use for it.

@@ -47,20 +47,7 @@ impl Folder {
 
     /// Reads the result.
     pub(crate) fn load(&self) -> Result<Record, Failure> {
-        let path = self.file(RESULT);
-        let shown = path.display();
-        let unread = |error: io::Error| Failure::refused(format!("cannot read {shown}: {error}"));
-        let mut text = String::new();
-        let file = File::open(&path).map_err(unread)?;
-        file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
-        // The version first: a later format may have lost a field of this one.
-        let version: Version = parsed(&text, &path)?;
-        if version.format != FORMAT {
-            let sentence =
-                format!("{shown} is of format {}, and this program reads {FORMAT}", version.format);
-            return Err(Failure::refused(sentence));
-        }
-        parsed(&text, &path)
+        read_result(&self.path)
     }
 
     /// Writes the result, whole or not at all.
@@ -90,6 +77,23 @@ impl Folder {
         };
         Failure::new(kind, format_args!("cannot write to {}: {error}", self.path.display()))
     }
+}
+
+/// Reads a result: of its directory, or of a file by itself, whatever it is called.
+pub(crate) fn read_result(path: &Path) -> Result<Record, Failure> {
+    let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
+    let shown = path.display();
+    let unread = |error: io::Error| Failure::refused(format!("cannot read {shown}: {error}"));
+    let mut text = String::new();
+    let file = File::open(&path).map_err(unread)?;
+    file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
+    // The version first: a later format may have lost a field of this one.
+    let version: Version = parsed(&text, &path)?;
+    if version.format != FORMAT {
+        let sentence = format!("{shown} is of format {}, and this program reads {FORMAT}", version.format);
+        return Err(Failure::refused(sentence));
+    }
+    parsed(&text, &path)
 }
 
 #[derive(serde::Deserialize)]

@@ -47,6 +47,7 @@ use bench::record::Record;
 use conduct::{Conductor, Outcome};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
+pub(crate) use folder::read_result;
 use keeper::Keeper;
 pub(crate) use options::seconds;
 use plan::{Hands, Plan, Prepared};

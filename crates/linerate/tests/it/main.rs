@@ -14,6 +14,7 @@ mod bench;
 mod bench_command;
 mod capture;
 mod clients;
+mod compare_command;
 mod copy;
 mod crash;
 mod discover_command;
