@@ -7,6 +7,7 @@
 //!
 //! One process has a volume at a time, held by a lock on the open file.
 
+mod cached;
 mod failure;
 mod open;
 mod space;

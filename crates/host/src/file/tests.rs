@@ -232,3 +232,23 @@ fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
     });
     losetup(&["--detach".as_ref(), device.as_ref()]).expect("detached");
 }
+
+#[test]
+fn a_volume_past_the_page_cache_can_be_used_through_it_too() {
+    let (_directory, options) = scratch();
+    with_both_engines(|| async {
+        let device = match FileDevice::open(FileOptions { direct: true, ..options.clone() }) {
+            Ok(device) => device,
+            Err(OpenError::NoDirect { .. } | OpenError::DirectNeedsLargerBlocks { .. }) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let cached = device.through_page_cache().expect("the same file");
+        let extent = Extent::new(8, 8);
+        cached.write(extent, filled(4096, 7), Durability::Cached).await.expect("writable");
+        cached.flush().await.expect("flushed");
+        cached.forget_cached().expect("forgotten");
+        assert!(reads_as(&device, extent, 7).await && reads_as(&cached, extent, 7).await);
+        let again = FileDevice::open(FileOptions { direct: true, ..options.clone() });
+        assert!(matches!(again, Err(OpenError::AlreadyInUse { .. })), "the lock is held");
+    });
+}

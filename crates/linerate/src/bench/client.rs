@@ -16,7 +16,7 @@ use host::{Epoll, EpollOptions};
 use reactor::{Receiver, Sender, mailbox};
 
 use super::costs::{Cost, Costs};
-use super::ways::{Source, Ways};
+use super::ways::{Source, Ways, settle};
 use crate::failure::Failure;
 
 /// A client, seen from the outside. It logs out and ends when this is dropped.
@@ -182,6 +182,7 @@ async fn carry_out(
     task: &Task,
     tell: impl Fn(Report) + Clone + 'static,
 ) -> Result<Part, Failure> {
+    let devices = ways.devices(&task.role).await?;
     let orders = orders(&task.stop, task.start);
     let counting = task.start + orders.warm_up;
     let began = reactor::spawn(began(task.start));
@@ -194,10 +195,14 @@ async fn carry_out(
         tell(Report::Sample(*sample));
         if task.end.is_asked() { Go::Stop } else { Go::On }
     };
-    let devices = ways.devices(task.role.sessions);
-    let run = bench::run(devices, &task.role.workload, &orders, &mut each).await;
+    let run = bench::run(&devices, &task.role.workload, &orders, &mut each).await;
     let run = run.map_err(Failure::refused)?;
     let cost = costs.end(ways).await;
+    if task.role.read_ahead_bytes.is_some() && run.errors == 0 {
+        for device in &devices {
+            settle(&**device).await?;
+        }
+    }
     Ok(part(options, &task.role, run, cost, began.await))
 }
 

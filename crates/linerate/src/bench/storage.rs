@@ -37,13 +37,15 @@ impl Storage {
         let writable = writes || is_new || is_fleeting(place);
         let (opened, source) = match place {
             Place::Path(path) => {
-                let opened = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
-                let source = Source::Local(Arc::clone(&opened.device));
-                (opened, source)
+                let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
+                let device = Arc::new(device);
+                let cached = device.through_page_cache().map_err(Failure::refused)?;
+                let source = Source::Local { device: device.clone(), cached: Some(Arc::new(cached)) };
+                (Opened::local(device, place::file_identity(path)), source)
             }
             Place::Volume(_) => {
                 let opened = place.open(!writable).await?;
-                let source = Source::Local(Arc::clone(&opened.device));
+                let source = Source::Local { device: Arc::clone(&opened.device), cached: None };
                 (opened, source)
             }
             Place::Lun(url) => (place.open(!writable).await?, Source::Lun(url.clone())),
@@ -122,12 +124,11 @@ fn path_opened(
     read_only: bool,
     size: Option<Bytes>,
     notes: &mut Vec<String>,
-) -> Result<Opened, Failure> {
+) -> Result<FileDevice, Failure> {
     let bytes = size.map(|size| size.0);
     let through_the_cache = FileOptions { read_only, bytes, ..FileOptions::new(path) };
     let direct = FileOptions { direct: true, ..through_the_cache.clone() };
     let large = FileOptions { block_size: BlockSize::B4096, ..direct.clone() };
-    let identity = || place::file_identity(path);
     let opened = match FileDevice::open(direct) {
         Err(OpenError::DirectNeedsLargerBlocks { .. }) => FileDevice::open(large),
         opened => opened,
@@ -142,8 +143,7 @@ fn path_opened(
         }
         opened => opened,
     };
-    let device = opened.map_err(|error| unopened(path, read_only, error))?;
-    Ok(Opened::local(Arc::new(device), identity()))
+    opened.map_err(|error| unopened(path, read_only, error))
 }
 
 fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {

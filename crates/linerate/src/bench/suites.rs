@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use bench::plan::Suite;
-use bench::suite;
+use bench::{icf, suite};
 
 use crate::failure::Failure;
 use crate::nearest::hint;
@@ -20,6 +20,11 @@ pub(super) fn suite(name: &str) -> Result<Suite, Failure> {
         Some("toml") => {
             let text = text(path)?;
             suite::parse(&text).map_err(|error| Failure::refused(format!("{name}: {error}")))
+        }
+        Some("icf") => {
+            let setup = icf::parse(&text(path)?).map_err(|error| Failure::refused(format!("{name}: {error}")))?;
+            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            Ok(setup.suite(&stem.unwrap_or_default()))
         }
         _ => suite::named(name).ok_or_else(|| unknown(name)),
     }
@@ -74,6 +79,10 @@ mod tests {
         assert!(why(name).contains("mine.toml: line "), "{}", why(name));
         std::fs::write(&path, vec![b' '; 2 << 20]).expect("a file");
         assert!(why(name).contains("longer"), "{}", why(name));
+        let path = folder.path().join("mine.icf");
+        std::fs::write(&path, "Version 1.1.0 \n'TEST SETUP ====\n'Run Time\n\tsoon\n").expect("a file");
+        let said = why(path.to_str().expect("text"));
+        assert!(said.contains("mine.icf: line 4, column "), "{said}");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, Extent};
+use bench::plan::Role;
+use block::{BlockDevice, Buffer, Buffered, Extent, Window};
+use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
 use crate::failure::Failure;
@@ -14,7 +16,11 @@ pub(crate) enum Source {
     /// A LUN: every session logs in by itself.
     Lun(Box<Url>),
     /// A device of this machine, open once.
-    Local(Arc<dyn BlockDevice>),
+    Local {
+        device: Arc<dyn BlockDevice>,
+        /// The same through the page cache, if it is a file or a block device that was opened past it.
+        cached: Option<Arc<FileDevice>>,
+    },
 }
 
 /// Ways that are open. They live on the thread that opened them.
@@ -34,7 +40,7 @@ impl Ways {
     pub(crate) async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
         while self.devices.len() < usize::from(count) {
             let device = match &self.source {
-                Source::Local(device) => Arc::clone(device),
+                Source::Local { device, .. } => Arc::clone(device),
                 Source::Lun(url) => {
                     let lun = remote::open(url).await?;
                     self.targets.push(Arc::clone(lun.target()));
@@ -46,9 +52,25 @@ impl Ways {
         Ok(())
     }
 
-    /// The first `count` of them.
-    pub(crate) fn devices(&self, count: u16) -> &[Arc<dyn BlockDevice>] {
-        &self.devices[..usize::from(count).min(self.devices.len())]
+    /// The first of them.
+    pub(crate) fn first(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.devices.first()
+    }
+
+    /// Those of a role: straight to the storage, or through a cache that has forgotten everything.
+    pub(crate) async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+        let count = usize::from(role.sessions).min(self.devices.len());
+        let straight = self.devices[..count].iter().map(Arc::clone);
+        let Some(bytes) = role.read_ahead_bytes else { return Ok(straight.collect()) };
+        if let Source::Local { cached: Some(cached), .. } = &self.source {
+            settle(&**cached).await?;
+            cached.forget_cached().map_err(Failure::failed)?;
+            return Ok(straight.map(|_| Arc::clone(cached) as Arc<dyn BlockDevice>).collect());
+        }
+        let window = Window::of(u64::from(bytes));
+        let behind =
+            |device| Arc::new(Buffered::new(device, window, Arc::new(ReactorTasks))) as Arc<dyn BlockDevice>;
+        Ok(straight.map(behind).collect())
     }
 
     /// Reads a block by each.
@@ -72,6 +94,11 @@ impl Ways {
             target.close().await;
         }
     }
+}
+
+/// Brings what a cache has taken to the storage: it would be written in the middle of what is measured next.
+pub(crate) async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
+    device.flush().await.map_err(|error| Failure::device("cannot flush what was written", error))
 }
 
 /// What sessions tell of themselves.

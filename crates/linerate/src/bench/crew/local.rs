@@ -95,7 +95,7 @@ impl Crew for LocalCrew {
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
         let mut ways = Ways::none(&self.source);
         ways.prepare(1).await?;
-        let outcome = match ways.devices(1).first() {
+        let outcome = match ways.first() {
             Some(device) => purge(&**device, span, progress).await,
             None => Ok(()),
         };

@@ -1,0 +1,36 @@
+//! A volume that is open past the page cache, through it: for who measures what programs see that use files.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{Advice, fadvise};
+
+use super::{FileDevice, FileOptions, Kind};
+use crate::OpenError;
+use crate::files::AsyncFile;
+
+impl FileDevice {
+    /// The same volume through the page cache. It has no lock of its own: it is to be used as long as this one is open.
+    pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
+        let options = FileOptions { direct: false, ..self.options.clone() };
+        // Whether a file is read past the cache is a matter of the open file description (open(2)): this makes another.
+        let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
+        let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
+        let file = opened.map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
+        Ok(FileDevice {
+            file: AsyncFile::new(file),
+            options,
+            blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
+            kind: Kind { buffer_alignment: 1, ..self.kind },
+            flush_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets the page cache forget what it has of the volume, as a remount does. What is not on the medium stays: flush
+    /// first. Blocks its thread for as long as that takes.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        Ok(fadvise(self.file.file(), 0, None, Advice::DontNeed)?)
+    }
+}
