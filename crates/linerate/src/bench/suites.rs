@@ -22,7 +22,8 @@ pub(super) fn suite(name: &str) -> Result<Suite, Failure> {
             suite::parse(&text).map_err(|error| Failure::refused(format!("{name}: {error}")))
         }
         Some("icf") => {
-            let setup = icf::parse(&text(path)?).map_err(|error| Failure::refused(format!("{name}: {error}")))?;
+            let setup =
+                icf::parse(&text(path)?).map_err(|error| Failure::refused(format!("{name}: {error}")))?;
             let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
             Ok(setup.suite(&stem.unwrap_or_default()))
         }
