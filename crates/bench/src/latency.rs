@@ -4,13 +4,16 @@
 //! 1024 steps for each doubling, so that a latency is known to one part in a thousand up to 100 s. Its 28,000 counters
 //! take 225 kB; requests of one device touch a few hundred of them.
 
+use std::ops::Range;
+
 use crate::record;
 
 /// Counters of latencies in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     counters: Vec<u64>,
-    count: u64,
+    /// The part of them that is not zero lies within this one: samples are closed often, and are narrow.
+    used: Range<usize>,
 }
 
 /// Counters of one doubling. Below twice as many nanoseconds each has a counter of its own.
@@ -21,39 +24,44 @@ const NS_MAX: u64 = 100_000_000_000;
 
 impl Latencies {
     pub(crate) fn new() -> Latencies {
-        Latencies { counters: vec![0; index(NS_MAX) + 1], count: 0 }
+        Latencies { counters: vec![0; index(NS_MAX) + 1], used: NOTHING }
     }
 
     pub(crate) fn record(&mut self, ns: u64) {
-        self.counters[index(ns.min(NS_MAX))] += 1;
-        self.count += 1;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+        let index = index(ns.min(NS_MAX));
+        self.counters[index] += 1;
+        self.used = self.used.start.min(index)..self.used.end.max(index + 1);
     }
 
     pub(crate) fn add(&mut self, other: &Latencies) {
-        if other.is_empty() {
-            return;
+        let used = other.used.clone();
+        if !used.is_empty() {
+            let pairs = self.counters[used.clone()].iter_mut().zip(&other.counters[used.clone()]);
+            pairs.for_each(|(all, more)| *all += more);
+            self.used = self.used.start.min(used.start)..self.used.end.max(used.end);
         }
-        self.counters.iter_mut().zip(&other.counters).for_each(|(all, more)| *all += more);
-        self.count += other.count;
     }
 
     pub(crate) fn clear(&mut self) {
-        if !self.is_empty() {
-            self.counters.fill(0);
-            self.count = 0;
+        if !self.used.is_empty() {
+            self.counters[self.used.clone()].fill(0);
+            self.used = NOTHING;
         }
     }
 
     /// As it is kept in a record: what was seen, in rising order.
     pub(crate) fn histogram(&self) -> record::Histogram {
-        let seen = self.counters.iter().enumerate().filter(|(_, times)| **times > 0);
+        if self.used.is_empty() {
+            return record::Histogram::default();
+        }
+        let counters = self.used.clone().zip(&self.counters[self.used.clone()]);
+        let seen = counters.filter(|(_, times)| **times > 0);
         record::Histogram(seen.map(|(index, times)| (highest(index), *times)).collect())
     }
 }
+
+/// Before every counter and behind every one: what is added to it is all of it.
+const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 /// The counter of a latency.
 fn index(ns: u64) -> usize {

@@ -291,9 +291,7 @@ impl Counts {
 
     /// What these counters say of a time; `counting_from` is when the first sample began.
     fn sample(&self, time: std::ops::Range<u64>, counting_from: u64, open: bool) -> Sample {
-        let mut latencies = self.reads.seen(open).clone();
-        latencies.add(self.writes.seen(open));
-        let latencies = latencies.histogram();
+        let latencies = self.reads.seen(open).histogram().merged(&self.writes.seen(open).histogram());
         let us = |ns: u64| ns as f64 / 1e3;
         let seconds = (time.end - time.start) as f64 / 1e9;
         Sample {
