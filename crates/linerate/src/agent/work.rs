@@ -15,7 +15,7 @@ use super::channel::{Broken, Channel, Ear, Mouth};
 use super::wire::message::{News, Open, Opened, Order, Part, Run};
 use crate::bench::client;
 use crate::bench::crew::{Crew as _, LocalCrew, Progress};
-use crate::bench::storage::Storage;
+use crate::bench::storage::{Storage, is_fleeting};
 use crate::failure::Failure;
 use crate::output::{printable, say};
 use crate::place::Place;
@@ -115,11 +115,12 @@ impl Desk {
     }
 
     async fn open(&mut self, open: Open) -> Result<News, Failure> {
-        if open.write && !self.allow_write {
-            return Err(Failure::refused("it was started without --allow-write"));
-        }
         self.leave().await;
         let place = Place::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
+        // Memory that is made for the measurement and ends with it is nobody's loss.
+        if open.write && !self.allow_write && !is_fleeting(&place) {
+            return Err(Failure::refused("it was started without --allow-write"));
+        }
         let storage = Storage::open(&place, open.write, None).await?;
         say(&format!("measures {}\n", printable(&place.to_string())));
         let opened = Opened {
@@ -194,10 +195,10 @@ impl Desk {
         crew.ok_or_else(|| Failure::refused("no storage has been opened"))
     }
 
-    /// Both sides must have said so: whoever started the agent, and the coordinator when it opened the storage.
+    /// Both sides have said so: whoever started the agent, and the coordinator when it opened the storage.
     fn writable(&self) -> Result<(), Failure> {
         match self.crew {
-            Some((_, true)) if self.allow_write => Ok(()),
+            Some((_, true)) => Ok(()),
             _ => Err(Failure::refused("writing was not allowed when the storage was opened")),
         }
     }

@@ -2,7 +2,8 @@
 //! (`docs/bench.md`).
 
 use bench::plan::Cell;
-use bench::record::{CellRun, Histogram, Record};
+use bench::record::{CellRun, ClientRun, Histogram, Record};
+use bench::statistics::jain;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -30,9 +31,24 @@ pub(super) struct Measured<'a> {
     /// `null` where no network is involved.
     congestion: Option<&'a str>,
     device_bytes: u64,
+    /// Each one's part, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clients: Vec<Share<'a>>,
     /// During the run, of each session; if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<Vec<&'a serde_json::Value>>,
+}
+
+/// One client's part in a run.
+#[derive(Serialize)]
+struct Share<'a> {
+    /// Its role in the cell.
+    role: &'a str,
+    /// A thread of this program, or an agent.
+    client: &'a str,
+    iops: f64,
+    mb_per_s: f64,
+    ios: u64,
 }
 
 /// How long requests took, in microseconds: from when they were meant to be made, in an open loop.
@@ -76,6 +92,7 @@ impl<'a> Measured<'a> {
             seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
             congestion: beside.congestion,
             device_bytes: beside.record.subject.bytes,
+            clients: Share::all(run),
             sessions: beside.statistics.then(sessions),
         }
     }
@@ -92,7 +109,7 @@ impl<'a> Measured<'a> {
         let Latency { p50, p99, p999, mean, max } = self.latency_us;
         format!(
             "{}: {}{}\n{}\n\n  {} IOPS   {} MB/s\n  latency   p50 {}   p99 {}   p99.9 {}   mean {}   longest {}\n  \
-             CPU       {} per request on this side\n  requests  {} in {:.1} s, {}\n",
+             CPU       {} per request on this side\n  requests  {} in {:.1} s, {}\n{}",
             record.subject.place,
             Bytes(self.device_bytes),
             network.unwrap_or_default(),
@@ -108,7 +125,25 @@ impl<'a> Measured<'a> {
             grouped(self.ios),
             self.seconds,
             self.failures(),
+            self.parts(),
         )
+    }
+
+    /// A line for each client, and how evenly they shared.
+    fn parts(&self) -> String {
+        let Some(longest) = self.clients.iter().map(|share| share.client.len()).max() else {
+            return String::new();
+        };
+        let lines = self.clients.iter().zip(std::iter::once("clients").chain(std::iter::repeat(""))).map(
+            |(Share { client, iops, mb_per_s, .. }, label)| {
+                let (iops, mb_per_s) = (grouped(iops.round() as u64), significant(*mb_per_s));
+                format!("  {label:<8}  {client:longest$}   {iops:>9} IOPS   {mb_per_s:>6} MB/s\n")
+            },
+        );
+        let rates: Vec<f64> = self.clients.iter().map(|share| share.mb_per_s).collect();
+        let fairness =
+            jain(&rates).map(|index| format!("  fairness  {index:.3} (Jain's index; 1 is even)\n"));
+        lines.chain(fairness).collect()
     }
 
     fn failures(&self) -> String {
@@ -116,6 +151,20 @@ impl<'a> Measured<'a> {
             (None, _) => "none failed".to_owned(),
             (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
         }
+    }
+}
+
+impl<'a> Share<'a> {
+    /// None where there is only one: it is all.
+    fn all(run: &'a CellRun) -> Vec<Share<'a>> {
+        let share = |one: &'a ClientRun| Share {
+            role: &one.role,
+            client: &one.client,
+            iops: one.run.iops(),
+            mb_per_s: one.run.bytes_per_s() / 1e6,
+            ios: one.run.ios(),
+        };
+        if run.clients.len() > 1 { run.clients.iter().map(share).collect() } else { Vec::new() }
     }
 }
 

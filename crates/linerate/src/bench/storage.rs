@@ -87,7 +87,7 @@ impl Storage {
 }
 
 /// Whether whatever is on it ends with this process.
-pub(super) fn is_fleeting(place: &Place) -> bool {
+pub(crate) fn is_fleeting(place: &Place) -> bool {
     match place {
         Place::Volume(spec) => place::volume_identity(spec).is_none(),
         Place::Lun(_) | Place::Path(_) => false,

@@ -1,5 +1,5 @@
-//! `linerate agent` and `linerate bench --agents`: several machines that measure together. Here they are processes of the
-//! loopback, and once, where root may make them, three network namespaces with a target in a fourth.
+//! `linerate agent` and `linerate bench --agents`: several machines that measure together. Here they are processes that meet
+//! on the loopback; in `agents_lan` they have a network each.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -20,9 +20,9 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const SECRET: &str = "correct horse battery staple";
 
 /// A running agent.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Agent {
@@ -32,7 +32,7 @@ impl Agent {
     }
 
     /// By this command, which has its own arguments yet to come.
-    fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
+    pub(crate) fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
         command.args(["agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("an agent");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -52,7 +52,7 @@ impl Drop for Agent {
 }
 
 /// A directory with a secret in it.
-fn folder() -> (TempDir, PathBuf) {
+pub(crate) fn folder() -> (TempDir, PathBuf) {
     let folder = TempDir::new().expect("a temporary folder");
     let secret = written(&folder, "secret", SECRET);
     (folder, secret)
@@ -66,7 +66,13 @@ fn written(folder: &TempDir, name: &str, secret: &str) -> PathBuf {
 }
 
 /// `linerate bench` by these agents.
-fn bench(mut command: Command, place: &str, agents: &[&str], secret: &Path, more: &[&str]) -> Command {
+pub(crate) fn bench(
+    mut command: Command,
+    place: &str,
+    agents: &[&str],
+    secret: &Path,
+    more: &[&str],
+) -> Command {
     command
         .args(["bench", place, "--agents", &agents.join(","), "--agent-secret-file"])
         .arg(secret)
@@ -78,17 +84,17 @@ fn benched(place: &str, agents: &[&str], secret: &Path, more: &[&str]) -> Ended 
     run_command(&mut bench(Command::new(LINERATE), place, agents, secret, more))
 }
 
-fn record(folder: &Path) -> Value {
+pub(crate) fn record(folder: &Path) -> Value {
     let text = fs::read_to_string(folder.join("result.json")).expect("a record");
     serde_json::from_str(&text).expect("JSON")
 }
 
 /// Each client of the only run.
-fn clients(record: &Value) -> Vec<&Value> {
+pub(crate) fn clients(record: &Value) -> Vec<&Value> {
     record["runs"][0]["clients"].as_array().expect("clients").iter().collect()
 }
 
-fn number(value: &Value, path: &str) -> u64 {
+pub(crate) fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
 }
 
@@ -146,13 +152,11 @@ fn what_is_no_agent_is_said_to_be_none() {
 #[test]
 fn nothing_is_written_by_an_agent_that_was_not_allowed_to() {
     let (_folder, secret) = folder();
+    let server = Server::serving(&["disk=ram:1MiB"]);
     let agent = Agent::start(&secret, &[]);
-    let options = ["--read", "0", "--allow-write", "--seconds", "0.2"];
-    refused(
-        &benched("ram:1MiB", &[&agent.address], &secret, &options),
-        2,
-        &[&agent.address, "--allow-write"],
-    );
+    let options = ["--read", "0", "--allow-write", "--yes", "--seconds", "0.2"];
+    let ended = benched(&server.url("disk"), &[&agent.address], &secret, &options);
+    refused(&ended, 2, &[&agent.address, "--allow-write"]);
 }
 
 #[test]

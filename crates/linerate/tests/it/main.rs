@@ -8,6 +8,7 @@
 
 mod access;
 mod agents;
+mod agents_lan;
 mod attach;
 mod attach_disk;
 mod bench;
