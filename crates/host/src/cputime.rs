@@ -64,10 +64,14 @@ impl Threads {
         Ok(Threads(times))
     }
 
+    /// Of one thread; nothing, if it did not live.
+    pub fn of_thread(&self, thread: u32) -> Duration {
+        self.0.get(&thread).copied().unwrap_or_default()
+    }
+
     /// What the thread that was busiest since `earlier` has used in that time.
     pub fn busiest_since(&self, earlier: &Threads) -> Duration {
-        let before = |thread| earlier.0.get(thread).copied().unwrap_or_default();
-        let used = self.0.iter().map(|(thread, time)| time.saturating_sub(before(thread)));
+        let used = self.0.iter().map(|(thread, time)| time.saturating_sub(earlier.of_thread(*thread)));
         used.max().unwrap_or_default()
     }
 }

@@ -23,17 +23,6 @@ pub(crate) fn significant(number: f64) -> String {
     }
 }
 
-/// A bar of at most `width` letters, in eighths of a letter, for a share from 0 to 1.
-pub(crate) fn bar(share: f64, width: usize) -> String {
-    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-    let mut bar = "█".repeat(eighths / 8);
-    if !eighths.is_multiple_of(8) {
-        bar.push(EIGHTHS[eighths % 8]);
-    }
-    bar
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,13 +36,5 @@ mod tests {
     fn digits_that_mean_nothing_are_left_out() {
         let numbers = [0.0, 0.0401, 2.306, 76.24, 99.96, 412_345.4];
         assert_eq!(numbers.map(significant), ["0.000", "0.040", "2.31", "76.2", "100", "412,345"]);
-    }
-
-    #[test]
-    fn a_bar_ends_where_its_share_does() {
-        assert_eq!(bar(1.0, 3), "███");
-        assert_eq!(bar(0.5, 3), "█▌");
-        assert_eq!(bar(0.0, 3), "");
-        assert_eq!(bar(7.0, 2), "██");
     }
 }

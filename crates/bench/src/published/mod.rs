@@ -5,6 +5,7 @@
 //! prefix ([`Row::si`], whose reasons are in [`megabyte`]) and given out: [`rows`], [`tables`] laid out as in the
 //! documents, [`curves`] to be laid over others.
 
+mod best;
 mod csv;
 mod curve;
 mod document;
@@ -13,6 +14,7 @@ mod table;
 
 use std::sync::LazyLock;
 
+pub use best::best;
 pub use csv::CsvError;
 pub use curve::Curve;
 pub use document::{DOCUMENTS, Document, Megabyte, megabyte};

@@ -28,6 +28,12 @@ impl Folder {
                 path.display()
             )));
         }
+        Folder::replace(path)
+    }
+
+    /// Makes it, or takes one whose result nobody misses.
+    pub(crate) fn replace(path: &Path) -> Result<Folder, Failure> {
+        let folder = Folder { path: path.to_owned() };
         fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;
         Ok(folder)
     }

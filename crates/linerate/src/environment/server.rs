@@ -18,11 +18,13 @@ use initiator::RemoteTarget;
 use super::system::System;
 use crate::output::printable;
 
-/// A process that serves.
+/// A process that serves, or a thread of our own that does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     name: String,
     pid: u32,
+    /// All of them, if `None`.
+    thread: Option<u32>,
 }
 
 /// Its CPU time so far.
@@ -41,21 +43,36 @@ impl Server {
         let inode = server_socket(&System::this(), first.local, first.peer)?;
         let pid = holder(Path::new("/proc"), inode)?;
         let name = System::this().text(format!("proc/{pid}/comm")).unwrap_or_default();
-        (pid != std::process::id()).then(|| Server { name: printable(&name), pid })
+        (pid != std::process::id()).then(|| Server { name: printable(&name), pid, thread: None })
+    }
+
+    /// A thread of this process, by its number in the kernel.
+    pub(crate) fn here(name: &str, thread: u32) -> Server {
+        Server { name: name.to_owned(), pid: std::process::id(), thread: Some(thread) }
     }
 
     /// What it has used by now; an error if it has ended.
     pub(crate) fn clocks(&self) -> io::Result<ServerClocks> {
-        Ok(ServerClocks { process: cputime::of_process(self.pid)?, threads: Threads::of(self.pid)? })
+        let threads = Threads::of(self.pid)?;
+        let process = match self.thread {
+            None => cputime::of_process(self.pid)?,
+            Some(thread) => threads.of_thread(thread),
+        };
+        Ok(ServerClocks { process, threads })
     }
 
     /// What it has used since `earlier`, for the record; `None` if it has ended.
     pub(crate) fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
         let now = self.clocks().ok()?;
+        let used = now.process.saturating_sub(earlier.process);
+        let (of, busiest) = match self.thread {
+            None => (format!("process {}", self.pid), now.threads.busiest_since(&earlier.threads)),
+            Some(_) => ("a thread of this process".to_owned(), used),
+        };
         Some(ServerCpu {
-            of: format!("{} (process {})", self.name, self.pid),
-            seconds: now.process.saturating_sub(earlier.process).as_secs_f64(),
-            busiest_thread_s: Some(now.threads.busiest_since(&earlier.threads).as_secs_f64()),
+            of: format!("{} ({of})", self.name),
+            seconds: used.as_secs_f64(),
+            busiest_thread_s: Some(busiest.as_secs_f64()),
         })
     }
 }
@@ -169,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_server_that_has_ended_has_no_cpu_time() {
-        let server = Server { name: "tgtd".to_owned(), pid: 1 << 23 };
+        let server = Server { name: "tgtd".to_owned(), pid: 1 << 23, thread: None };
         assert!(server.clocks().is_err());
-        let here = Server { name: "test".to_owned(), pid: std::process::id() };
+        let here = Server { name: "test".to_owned(), pid: std::process::id(), thread: None };
         let before = here.clocks().expect("we are there");
         let cpu = here.cpu_since(&before).expect("we are there still");
         assert_eq!(cpu.of, format!("test (process {})", std::process::id()));

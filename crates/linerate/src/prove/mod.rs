@@ -2,31 +2,42 @@
 //!
 //! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
 //! own initiator, writes data that can be recognised in every way iSCSI has of sending it, reads it back, and then
-//! measures one block size after the other. Nothing outside this process is needed, and nothing is left behind.
+//! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
+//! beside what was published. Nothing outside this process is needed, and nothing but the report is left behind.
 
 mod attached;
+mod ceiling;
 mod integrity;
-mod ladder;
 mod server;
+mod table;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bench::plan::{Step, Stop, Suite};
+use bench::record::Record;
 use host::{Epoll, EpollOptions, threads};
 use initiator::Url;
+use reactor::StreamOptions;
 
 use self::server::Server;
-use crate::bench::system_congestion;
+use crate::bench::{OwnStorage, system_congestion};
+use crate::environment;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::recording;
 
 /// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
-    /// How long to measure each block size in each direction
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.6, value_parser = crate::bench::seconds)]
+    /// How long to measure each cell of the suite in each of three rounds, at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     seconds: f64,
+    /// Where the report goes; a report of an earlier proof is replaced
+    #[arg(long, value_name = "DIR", default_value = "linerate-prove")]
+    out: PathBuf,
     /// Congestion control of both ends [default: cubic, as others pace what needs no pacing on loopback]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -43,7 +54,7 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let server = Server::start(options, congestion.as_deref())?;
     let world = Epoll::shared(options).map_err(Failure::failed)?;
     heading(&server, congestion.as_deref());
-    let proved = reactor::block_on(world, prove(args, &server, congestion))?;
+    let proved = reactor::block_on(world, prove(args, &server, options, congestion))?;
     server.stop()?;
     closing(proved, begun.elapsed());
     Ok(if proved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -55,6 +66,17 @@ impl ProveArguments {
         let alone = threads::available().get() == 1;
         self.poll_us.unwrap_or(if alone { 0 } else { 50 })
     }
+
+    /// The quick look, in the time that a proof has.
+    fn suite(&self) -> Suite {
+        let mut suite = bench::suite::named("quick").expect("it is built in, and tested");
+        for step in &mut suite.steps {
+            if let Step::Measure { stop, .. } = step {
+                *stop = Stop { max_s: self.seconds, min_s: stop.min_s.min(self.seconds), ..*stop };
+            }
+        }
+        suite
+    }
 }
 
 /// cubic, where the kernel has it: bbr, the default on some systems, halves what loopback carries
@@ -64,13 +86,37 @@ fn usual_congestion() -> Option<String> {
     there.split_whitespace().find(|name| *name == "cubic").map(str::to_owned)
 }
 
-async fn prove(args: &ProveArguments, server: &Server, congestion: Option<String>) -> Result<bool, Failure> {
+async fn prove(
+    args: &ProveArguments,
+    server: &Server,
+    options: EpollOptions,
+    congestion: Option<String>,
+) -> Result<bool, Failure> {
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
     recording::keep(&url.settings);
     let sound = integrity::check(&url).await?;
-    let measured = ladder::climb(&url, Duration::from_secs_f64(args.seconds)).await?;
-    Ok(sound && measured)
+    let suite = args.suite();
+    say("\nHow fast: medians of three rounds, while both ends share this machine\n");
+    let stream =
+        StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
+    let limits = ceiling::measure(&suite, options, &stream).await?;
+    let interrupt = Interrupt::listen()?;
+    let server = environment::server::Server::here("linerate", server.thread);
+    let storage = OwnStorage { url, spin: options.spin, out: &args.out, limits, server };
+    let record = storage.measure(suite, &interrupt).await?;
+    say(&table::table(&bench::summary::of(&record), &record.limits));
+    say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
+    Ok(sound && went_well(&record))
+}
+
+/// Whether every request was answered, and with the right data.
+fn went_well(record: &Record) -> bool {
+    let runs = record.runs.iter().flat_map(|run| &run.clients);
+    let mut failures = runs.filter_map(|client| client.run.first_failure.as_deref()).peekable();
+    let well = failures.peek().is_none();
+    failures.for_each(|failure| say(&format!("  ✗ a request failed: {failure}\n")));
+    well
 }
 
 fn heading(server: &Server, congestion: Option<&str>) {

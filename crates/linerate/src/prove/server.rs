@@ -25,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// A target that serves until it is told to stop.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
+    /// The thread that serves, as the kernel numbers it.
+    pub(super) thread: u32,
     server: Arc<target::Server>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
 }
@@ -33,9 +35,12 @@ impl Server {
     pub(super) fn start(options: EpollOptions, congestion: Option<&str>) -> Result<Server, Failure> {
         let (server, cores) = target::Server::new(config(unit()?, congestion));
         let (report, bound) = mpsc::channel();
+        let (number, numbered) = mpsc::channel();
         let threads = cores.into_iter().map(|core| {
-            let report = report.clone();
+            let (report, number) = (report.clone(), number.clone());
             let main = move || {
+                // Whoever waits for it has given up, then.
+                let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
                 let world = Epoll::shared(options).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));
                 Ok(())
@@ -47,8 +52,9 @@ impl Server {
         let addresses =
             addresses.map_err(|error| Failure::failed(format!("cannot listen on loopback: {error}")))?;
         let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
+        let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
-        Ok(Server { address: *address, server, threads })
+        Ok(Server { address: *address, thread, server, threads })
     }
 
     pub(super) fn url(&self) -> String {

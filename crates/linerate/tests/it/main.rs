@@ -33,6 +33,7 @@ mod lifecycle;
 mod peer;
 mod pipes;
 mod program;
+mod prove;
 mod proxy;
 mod qemu;
 mod recorder;

@@ -18,6 +18,8 @@ use crate::failure::Failure;
 pub(crate) struct LocalCrew {
     source: Source,
     spin: Duration,
+    /// Whether nobody else works in this process.
+    alone: bool,
     /// By the number of the client and, where one has several roles at once, which of them it is.
     clients: BTreeMap<(u16, usize), Client>,
 }
@@ -25,7 +27,12 @@ pub(crate) struct LocalCrew {
 impl LocalCrew {
     /// Nobody yet: clients come with the roles.
     pub(crate) fn new(source: Source, spin: Duration) -> LocalCrew {
-        LocalCrew { source, spin, clients: BTreeMap::new() }
+        LocalCrew { source, spin, alone: true, clients: BTreeMap::new() }
+    }
+
+    /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread alone.
+    pub(crate) fn beside_its_server(self) -> LocalCrew {
+        LocalCrew { alone: false, ..self }
     }
 
     /// Sees to it that everybody is there and has what he needs.
@@ -53,7 +60,7 @@ impl LocalCrew {
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<Vec<Part>, Failure> {
         let (end, (tell, reports)) = (End::default(), mailbox());
-        let alone = cell.roles.len() == 1;
+        let alone = self.alone && cell.roles.len() == 1;
         for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
             let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
             if let Some(client) = self.clients.get(key) {

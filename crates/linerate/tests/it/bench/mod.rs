@@ -4,7 +4,6 @@
 mod figures;
 mod killed;
 mod mistakes;
-mod suite_files;
 mod trouble;
 
 use std::fs;

@@ -1,0 +1,149 @@
+//! What TCP on this machine carries at most, asked and answered like the cells of a suite, but without a protocol and
+//! without storage: the limit that a target on it is measured by.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use bench::plan::{Cell, Percent, Suite};
+use bench::raw::{Direction, Question, ask, serve};
+use bench::record::Limit;
+use host::{Epoll, EpollOptions};
+use reactor::{ListenOptions, StreamOptions};
+
+use super::server::VOLUME_BYTES;
+use crate::failure::Failure;
+
+/// How long each is asked: the rate is steady from the first milliseconds on.
+const TIME: Duration = Duration::from_millis(250);
+
+/// The ceilings for all cells that read or write and do not mix, measured now, one after the other.
+pub(super) async fn measure(
+    suite: &Suite,
+    options: EpollOptions,
+    stream: &StreamOptions,
+) -> Result<Vec<Limit>, Failure> {
+    let mut questions: Vec<Question> = suite.cells().filter_map(question).collect();
+    questions.sort_by_key(|question| (question.direction as u8, question.depth, question.block_bytes));
+    questions.dedup();
+    let address = start(options, stream, questions.len()).map_err(|error| failed(&error))?;
+    let mut limits: Vec<Limit> = Vec::new();
+    for question in questions {
+        let per_second = answered(address, stream, question).await.map_err(|error| failed(&error))?;
+        let point = (question.block_bytes, per_second * f64::from(question.block_bytes));
+        let limit = limit(question);
+        match limits
+            .last_mut()
+            .filter(|last| (&last.direction, last.depth) == (&limit.direction, limit.depth))
+        {
+            Some(curve) => curve.points.push(point),
+            None => limits.push(Limit { points: vec![point], ..limit }),
+        }
+    }
+    Ok(limits)
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::failed(format_args!("cannot measure what TCP on this machine carries: {error}"))
+}
+
+pub(super) fn limit(question: Question) -> Limit {
+    let direction = match question.direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    };
+    Limit {
+        name: "TCP on this machine".to_owned(),
+        direction: direction.to_owned(),
+        depth: Some(question.depth),
+        points: Vec::new(),
+    }
+}
+
+/// What a cell asks, if that is one thing.
+pub(super) fn question(cell: &Cell) -> Option<Question> {
+    let [role] = &cell.roles[..] else { return None };
+    let [access] = &role.workload.accesses[..] else { return None };
+    let direction = match access.read {
+        Percent::ALL => Direction::Read,
+        Percent::NONE => Direction::Write,
+        _ => return None,
+    };
+    Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
+}
+
+/// A thread that serves so many connections, one after the other.
+fn start(options: EpollOptions, stream: &StreamOptions, connections: usize) -> io::Result<SocketAddr> {
+    let (tell, bound) = mpsc::channel();
+    let stream = stream.clone();
+    thread::Builder::new().name("raw".to_owned()).spawn(move || match Epoll::shared(options) {
+        Ok(world) => reactor::block_on(world, answer(stream, connections, tell)),
+        Err(error) => drop(tell.send(Err(error))),
+    })?;
+    bound.recv().unwrap_or_else(|_| Err(io::Error::other("its server did not start")))
+}
+
+async fn answer(stream: StreamOptions, connections: usize, tell: mpsc::Sender<io::Result<SocketAddr>>) {
+    let options = ListenOptions { stream };
+    let listener = match reactor::world().listen((Ipv4Addr::LOCALHOST, 0).into(), &options) {
+        Ok(listener) => listener,
+        Err(error) => return drop(tell.send(Err(error))),
+    };
+    // As large as the volume, so that the caches of the CPU help no more than there.
+    let mut memory = vec![0x5a; VOLUME_BYTES as usize];
+    if tell.send(Ok(listener.local())).is_err() {
+        return;
+    }
+    let mut served = 0;
+    while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
+        // Nobody may be there after all.
+        let Ok(stream) = listener.try_accept() else { continue };
+        // A client that has heard enough goes away in the middle, which is no failure.
+        let _ = serve(&*stream, &mut memory).await;
+        served += 1;
+    }
+}
+
+async fn answered(address: SocketAddr, options: &StreamOptions, question: Question) -> io::Result<f64> {
+    let stream = reactor::world().connect(address, options)?;
+    poll_fn(|cx| stream.poll_writable(cx)).await?;
+    let answered = ask(&*stream, question, TIME).await?;
+    stream.shutdown();
+    Ok(answered.per_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::plan::{Role, Workload};
+
+    #[test]
+    fn every_cell_of_one_direction_has_a_ceiling_of_its_own() {
+        let suite = bench::suite::named("quick").expect("it is built in");
+        let options = EpollOptions { spin: Duration::ZERO };
+        let world = Epoll::shared(options).expect("an epoll set");
+        let limits = reactor::block_on(world, measure(&suite, options, &StreamOptions::default()));
+        let limits = limits.expect("loopback carries bytes");
+        for question in suite.cells().filter_map(question) {
+            let wanted = limit(question);
+            let curve = limits
+                .iter()
+                .find(|limit| (&limit.direction, limit.depth) == (&wanted.direction, wanted.depth));
+            let point =
+                curve.and_then(|curve| curve.points.iter().find(|(block, _)| *block == question.block_bytes));
+            assert!(point.is_some_and(|(_, rate)| *rate > 0.0), "{question:?}: {limits:?}");
+        }
+    }
+
+    #[test]
+    fn a_mixture_has_no_ceiling() {
+        let half = Percent::new(50).expect("a share");
+        let role = Role::new("mixed", 0, Workload::simple(4096, 1, half, Percent::ALL));
+        let cell =
+            Cell { name: "mixed".to_owned(), series: "mixed".to_owned(), roles: vec![role], stop: None };
+        assert_eq!(question(&cell), None);
+    }
+}

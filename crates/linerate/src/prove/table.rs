@@ -1,0 +1,121 @@
+//! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
+
+use bench::plan::{Cell, Percent};
+use bench::published::{self, Row};
+use bench::raw::{self, Question};
+use bench::record::Limit;
+use bench::summary::{CellSummary, CpuCost};
+
+use super::ceiling::question;
+use crate::figures::{grouped, significant};
+use crate::spec::Bytes;
+
+const HEADING: &str = "
+                                                    p50       CPU µs     of what   published at best,
+                              MB/s       IOPS        µs   we + target   TCP does   in MB/s
+";
+
+/// The table, with its heading.
+pub(super) fn table(summaries: &[CellSummary], limits: &[Limit]) -> String {
+    let lines = summaries.iter().map(|summary| line(summary, limits) + "\n");
+    HEADING.to_owned() + &lines.collect::<String>()
+}
+
+fn line(summary: &CellSummary, limits: &[Limit]) -> String {
+    let rate = summary.bytes_per_s.median;
+    let asked = question(&summary.cell);
+    let share = asked.and_then(|asked| ceiling(asked, limits)).map(|ceiling| rate / ceiling);
+    let best = asked.and_then(|asked| published::best(direction(asked), asked.block_bytes));
+    let us = |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
+    let line = format!(
+        "  {:<23} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}   {}",
+        label(&summary.cell),
+        significant(rate / 1e6),
+        grouped(summary.iops.median.round() as u64),
+        significant(summary.service.p50_us),
+        format!("{} + {}", us(summary.client_cpu), us(summary.server_cpu)),
+        share.map_or_else(String::new, |share| format!("{:.1} %", share * 100.0)),
+        best.and_then(|row| beside(rate, row)).unwrap_or_default()
+    );
+    line.trim_end().to_owned()
+}
+
+/// With two digits where they fit: `1.9`, `27`.
+fn short(number: f64) -> String {
+    if number < 9.95 { format!("{number:.1}") } else { format!("{number:.0}") }
+}
+
+/// The ceiling of a question, in bytes a second.
+fn ceiling(asked: Question, limits: &[Limit]) -> Option<f64> {
+    let wanted = super::ceiling::limit(asked);
+    let curve =
+        limits.iter().find(|limit| (&limit.direction, limit.depth) == (&wanted.direction, wanted.depth))?;
+    let point = curve.points.iter().find(|(block_bytes, _)| *block_bytes == asked.block_bytes)?;
+    Some(point.1).filter(|rate| *rate > 0.0)
+}
+
+/// `74.2 (000), ×12`: what was published, where, and how many times that was measured.
+fn beside(rate: f64, row: &Row) -> Option<String> {
+    let best = row.bytes_per_s().filter(|best| *best > 0.0)?;
+    Some(format!("{:>4} ({}), ×{}", significant(best / 1e6), row.document, short(rate / best)))
+}
+
+fn direction(asked: Question) -> published::Direction {
+    match asked.direction {
+        raw::Direction::Read => published::Direction::Read,
+        raw::Direction::Write => published::Direction::Write,
+    }
+}
+
+/// `rnd read 4KiB ×16`: order, direction, length and depth.
+fn label(cell: &Cell) -> String {
+    let Some(role) = cell.roles.first() else { return cell.name.clone() };
+    let Some(access) = role.workload.accesses.first() else { return cell.name.clone() };
+    let direction = match access.read {
+        Percent::ALL => "read".to_owned(),
+        Percent::NONE => "write".to_owned(),
+        share => format!("{} % read", share.get()),
+    };
+    let order = if access.random == Percent::NONE { "" } else { "rnd " };
+    format!("{order}{direction} {} ×{}", Bytes(u64::from(access.block_bytes)), role.workload.depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::plan::{Role, Workload};
+
+    fn cell(read: Percent, random: Percent) -> Cell {
+        let role = Role::new("reader", 0, Workload::simple(65_536, 8, read, random));
+        Cell { name: "cell".to_owned(), series: "cell".to_owned(), roles: vec![role], stop: None }
+    }
+
+    #[test]
+    fn a_cell_is_called_by_what_it_does() {
+        assert_eq!(label(&cell(Percent::ALL, Percent::NONE)), "read 64KiB ×8");
+        let mixed = Percent::new(70).expect("a share");
+        assert_eq!(label(&cell(mixed, Percent::ALL)), "rnd 70 % read 64KiB ×8");
+    }
+
+    #[test]
+    fn the_ceiling_is_that_of_the_same_direction_depth_and_length() {
+        let limit = |direction: &str, depth, rate| Limit {
+            name: String::new(),
+            direction: direction.to_owned(),
+            depth: Some(depth),
+            points: vec![(4096, 1.0), (65_536, rate)],
+        };
+        let limits = [limit("write", 8, 1e9), limit("read", 1, 2e9), limit("read", 8, 3e9)];
+        let asked = question(&cell(Percent::ALL, Percent::NONE)).expect("it reads");
+        assert_eq!(ceiling(asked, &limits), Some(3e9));
+        assert_eq!(ceiling(Question { depth: 2, ..asked }, &limits), None);
+    }
+
+    #[test]
+    fn what_was_published_is_named_with_its_document() {
+        let row = published::best(published::Direction::Write, 65_536).expect("several have it");
+        let rate = row.bytes_per_s().expect("a rate");
+        let text = beside(10.0 * rate, row).expect("a rate");
+        assert!(text.contains(&row.document) && text.contains("×10"), "{text}");
+    }
+}

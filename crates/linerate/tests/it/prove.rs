@@ -1,0 +1,26 @@
+//! The proof, as somebody runs it who has just built the program.
+
+use crate::program::run;
+
+#[test]
+fn the_proof_verifies_measures_and_leaves_a_report() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("proof");
+    std::fs::create_dir(&out).expect("a folder");
+    std::fs::write(out.join("result.json"), "{}").expect("a report of an earlier proof");
+    let arguments = ["prove", "--seconds", "0.02", "--out", &out.display().to_string()];
+    let told = run(env!("CARGO_BIN_EXE_linerate"), &arguments).expect_success();
+    assert_eq!(told.matches('✓').count(), 11, "{told}");
+    assert!(told.contains("Proved: every block"), "{told}");
+    let cells: Vec<&str> = told.lines().filter(|line| line.contains("iB ×")).collect();
+    assert_eq!(cells.len(), 15, "{told}");
+    let compared = cells.iter().filter(|line| line.contains(" %   ") && line.contains("(00")).count();
+    assert_eq!(compared, 14, "all cells but the mixed one: {told}");
+    let record = std::fs::read_to_string(out.join("result.json")).expect("a record");
+    let record: bench::record::Record = serde_json::from_str(&record).expect("a record of this format");
+    assert_eq!(record.runs.len(), 45);
+    assert!(record.ended.is_some() && !record.limits.is_empty());
+    assert!(record.runs.iter().all(|run| run.server_cpu.is_some()));
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(page.contains("TCP on this machine"), "the ceiling is drawn");
+}
