@@ -4,6 +4,10 @@
 //! the parsers and into the machines behind them; or it is raw bytes. Every choice takes a byte, and a script that
 //! has run out chooses zero.
 
+mod edits;
+
+pub use edits::{assert_in_text, edited};
+
 use iscsi::keys;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 

@@ -1,0 +1,68 @@
+//! A suite is whatever somebody's file says: it is measured as it says, or the mistake has a place in the file.
+#![no_main]
+
+use bench::plan::Step;
+use bench::suite;
+use libfuzzer_sys::fuzz_target;
+use script::{Script, assert_in_text, edited};
+
+const GOOD: &str = concat!(
+    include_str!("../../crates/bench/suites/iometer-sweep.toml"),
+    "[[step]]\nfill = { block = \"128KiB\", depth = 32, passes = 2 }\n",
+    "[[step]]\nstop = { requests = 10, most = \"1min\" }\nsteady = \"all\"\nrounds = 25\n",
+    "[[step.cell]]\nname = \"all\"\nmix = [{ share = 70, block = \"4KiB\" }, { share = 30, block = \"64KiB\" }]\n",
+    "read = 100\nrandom = 50\nrate = 1000\npoisson = true\nspan = { start = \"1MiB\", length = \"1GiB\" }\n",
+    "distribution = { hot = [90, 10] }\ndata = \"stamped\"\nclients = 2\nsessions = 3\nread-ahead = \"1MiB\"\n",
+);
+
+const WORDS: &[&str] = &[
+    "0",
+    "1",
+    "100",
+    "101",
+    "-1",
+    "1e400",
+    "nan",
+    "18446744073709551616",
+    "\"4KiB\"",
+    "\"9999999TiB\"",
+    "\"64MiB\"",
+    "\"10s\"",
+    "[1, 2, 3]",
+    "[[]]",
+    "{ zipf = 1.1 }",
+    "{ pareto = 0.2 }",
+    "{block}",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\n",
+    "true",
+    "clients = [1, 2, 256]",
+    "drain-after = 500",
+    "é",
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    let text = &edited(GOOD, &mut Script(bytes), WORDS);
+    let suite = match suite::parse(text) {
+        Ok(suite) => suite,
+        Err(error) => {
+            assert_in_text(text, error.line, error.column);
+            return;
+        }
+    };
+    let mut names: Vec<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells are called the same: {names:?}");
+    for cell in suite.cells() {
+        assert!(!cell.roles.is_empty() && cell.roles.iter().all(|role| role.workload.depth > 0));
+        for accesses in cell.roles.iter().map(|role| &role.workload.accesses) {
+            assert_eq!(accesses.iter().map(|access| u32::from(access.share.get())).sum::<u32>(), 100);
+        }
+    }
+    assert!(suite.steps.iter().any(|step| matches!(step, Step::Measure { .. })));
+    assert!(suite.longest_s().is_finite());
+});
