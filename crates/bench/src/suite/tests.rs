@@ -198,6 +198,27 @@ fn every_document_with_storage_tests_has_its_suites() {
     }
 }
 
+#[test]
+fn every_example_in_the_document_is_a_suite() {
+    let page = include_str!("../../../../docs/suites.md");
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        // The second is a cell to be put behind a step's heading.
+        let text = match example.starts_with("name") {
+            true => example.to_owned(),
+            false => format!("{HEAD}{STEP}{example}"),
+        };
+        parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    }
+    let of_the_module = include_str!("mod.rs").lines().take_while(|line| line.starts_with("//!"));
+    let fenced = of_the_module.map(|line| line.trim_start_matches("//!").trim_start());
+    let example: Vec<&str> = fenced.skip_while(|line| *line != "```toml").skip(1).collect();
+    let end = example.iter().position(|line| *line == "```").expect("its end");
+    parse(&example[..end].join("\n")).expect("the module's example");
+}
+
 /// docs/suites.md is made of the presets; `LINERATE_WRITE_DOCS=1 cargo test -p linerate-bench suite` makes it again.
 #[test]
 fn the_document_lists_what_the_presets_are() {

@@ -21,13 +21,26 @@ pub(super) fn suite(name: &str) -> Result<Suite, Failure> {
             let text = text(path)?;
             suite::parse(&text).map_err(|error| Failure::refused(format!("{name}: {error}")))
         }
-        Some("icf") => {
-            let setup =
-                icf::parse(&text(path)?).map_err(|error| Failure::refused(format!("{name}: {error}")))?;
-            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-            Ok(setup.suite(&stem.unwrap_or_default()))
+        Some(extension) if extension.eq_ignore_ascii_case("icf") => {
+            let setup = icf::parse(&text(path)?);
+            let setup = setup.map_err(|error| Failure::refused(format!("{name}: {error}")))?;
+            Ok(setup.suite(&named_after(path)))
         }
         _ => suite::named(name).ok_or_else(|| unknown(name)),
+    }
+}
+
+/// The name of a suite that comes of a file without one: the file's, as names of suites are.
+fn named_after(path: &Path) -> String {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_lowercase();
+    let dashed: String = stem
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+        .take(40)
+        .collect();
+    match dashed.trim_matches('-') {
+        "" => "imported".to_owned(),
+        name => name.to_owned(),
     }
 }
 
@@ -84,6 +97,20 @@ mod tests {
         std::fs::write(&path, "Version 1.1.0 \n'TEST SETUP ====\n'Run Time\n\tsoon\n").expect("a file");
         let said = why(path.to_str().expect("text"));
         assert!(said.contains("mine.icf: line 4, column "), "{said}");
+    }
+
+    #[test]
+    fn iometers_file_is_a_suite_of_its_name_or_has_a_place_where_it_is_wrong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("The Four (2009).ICF");
+        let name = path.to_str().expect("text");
+        let good = include_str!("../../../bench/tests/data/vmware4.icf");
+        std::fs::write(&path, good).expect("a file");
+        let suite = suite(name).expect("a suite");
+        assert_eq!((suite.name.as_str(), suite.cells().count()), ("the-four--2009", 4));
+        std::fs::write(&path, good.replace("8192,100,65", "8192,100,650")).expect("a file");
+        let wrong = "line 42, column 11: % reads: expected a whole number from 0 to 100, found `650`";
+        assert!(why(name).ends_with(wrong), "{}", why(name));
     }
 
     #[test]
