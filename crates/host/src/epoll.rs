@@ -5,12 +5,16 @@
 //! edge-triggered too and so never read, ends the sleep for other threads and for io_uring's completions.
 //!
 //! Before sleeping the thread looks for events for as long as [`Spin`] finds that this pays.
+//!
+//! `epoll_wait` counts in milliseconds, which is long for a request: what is left of a wait after whole ones is spent in
+//! `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, and is refused by older kernels and containers.)
 
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -20,8 +24,9 @@ use std::time::{Duration, Instant};
 use reactor::{
     Detached, ListenOptions, Listener, Park, SharedWorld, Spin, Stream, StreamOptions, Unpark, World,
 };
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
+use rustix::thread::set_current_timer_slack;
 
 use crate::files::{IoEngine, ring::Ring};
 use crate::tcp;
@@ -80,6 +85,9 @@ impl Epoll {
             IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
             IoEngine::Auto => Ring::open(unpark.0.as_fd()).ok(),
         };
+        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. Where it cannot be asked for
+        // better, it is not better.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
         Ok(Epoll {
             ring,
             poller,
@@ -108,11 +116,24 @@ impl Epoll {
             looked = start.elapsed();
         }
         let left = limit.map(|limit| limit.saturating_sub(looked));
-        match self.take_events(left) {
+        match self.sleep(left) {
             true => spin.slept(looked, start.elapsed().saturating_sub(looked)),
             false => spin.idle(),
         }
         self.spin.set(spin);
+    }
+
+    /// Waits for events at most for `limit`, to the microsecond, and wakes whom they are for; whether there were any.
+    fn sleep(&self, limit: Option<Duration>) -> bool {
+        let Some(limit) = limit else { return self.take_events(None) };
+        let (start, milliseconds) = (Instant::now(), whole_milliseconds(limit));
+        if milliseconds > 0 && self.take_events(Some(Duration::from_millis(milliseconds))) {
+            return true;
+        }
+        let rest = timespec(limit.saturating_sub(start.elapsed()));
+        // If it is interrupted, whoever waits will find that it is early, and wait again.
+        let _ = poll(&mut [PollFd::new(&self.poller.epoll, PollFlags::IN)], Some(&rest));
+        self.take_events(Some(Duration::ZERO))
     }
 
     /// Gives file operations to the kernel and takes finished ones; whether there were any.
@@ -155,6 +176,10 @@ impl Epoll {
         }
         !events.is_empty()
     }
+}
+
+fn whole_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn timespec(duration: Duration) -> Timespec {

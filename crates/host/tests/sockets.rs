@@ -314,3 +314,33 @@ fn a_stream_tells_of_its_path() {
         }
     });
 }
+
+#[test]
+fn a_short_sleep_is_not_rounded_to_milliseconds() {
+    let shortest = run(async {
+        let mut shortest = Duration::MAX;
+        for _ in 0..100 {
+            let start = reactor::now();
+            reactor::sleep(Duration::from_micros(100)).await;
+            shortest = shortest.min(reactor::now() - start);
+        }
+        shortest
+    });
+    // Any of them may come late on a busy machine; not all.
+    assert!(shortest >= Duration::from_micros(100) && shortest < Duration::from_micros(900), "{shortest:?}");
+}
+
+#[test]
+fn a_sleep_of_milliseconds_and_a_bit_ends_after_the_bit() {
+    let time = Duration::from_micros(2_300);
+    let shortest = run(async {
+        let mut shortest = Duration::MAX;
+        for _ in 0..30 {
+            let start = reactor::now();
+            reactor::sleep(time).await;
+            shortest = shortest.min(reactor::now() - start);
+        }
+        shortest
+    });
+    assert!(shortest >= time && shortest < Duration::from_micros(2_900), "{shortest:?}");
+}

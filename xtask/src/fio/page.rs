@@ -14,22 +14,13 @@ use crate::measuring::figures::middle;
 /// What two programs may differ by before there must be a reason, in percent.
 const TOLERANCE_PERCENT: f64 = 3.0;
 
-/// A cell's medians by both.
-struct Pair {
-    ours: Measured,
-    fio: Measured,
+/// By how much our rate is above fio's, in percent.
+fn above_percent(ours: &Measured, fio: &Measured) -> f64 {
+    (ours.iops / fio.iops - 1.0) * 100.0
 }
 
-impl Pair {
-    fn of(kind: Kind, cell: &Cell, results: &Results) -> Option<Pair> {
-        let median = |tool| results.measured.get(&(kind, cell.name, tool)).and_then(|rounds| median(rounds));
-        Some(Pair { ours: median(Tool::Linerate)?, fio: median(Tool::Fio)? })
-    }
-
-    /// By how much our rate is above fio's, in percent.
-    fn above_percent(&self) -> f64 {
-        (self.ours.iops / self.fio.iops - 1.0) * 100.0
-    }
+fn of(kind: Kind, cell: &Cell, tool: Tool, results: &Results) -> Option<Measured> {
+    results.measured.get(&(kind, cell.name, tool)).and_then(|rounds| median(rounds))
 }
 
 fn median(rounds: &[Measured]) -> Option<Measured> {
@@ -52,8 +43,11 @@ fn spread(rounds: &[Measured]) -> String {
 /// Whether no rate of ours is lower than fio's by more than the tolerance. Being faster where the program is the limit
 /// is no fault; where the device is, the rates are equal.
 pub(super) fn all_agree(cells: &[&'static Cell], results: &Results) -> bool {
-    let pairs = Kind::ALL.iter().flat_map(|kind| cells.iter().map(|cell| Pair::of(*kind, cell, results)));
-    pairs.flatten().all(|pair| pair.above_percent() >= -TOLERANCE_PERCENT)
+    let agrees = |kind: Kind, cell: &Cell| {
+        let (ours, fio) = (of(kind, cell, Tool::Linerate, results), of(kind, cell, Tool::Fio, results));
+        ours.zip(fio).is_none_or(|(ours, fio)| above_percent(&ours, &fio) >= -TOLERANCE_PERCENT)
+    };
+    Kind::ALL.into_iter().all(|kind| cells.iter().all(|cell| agrees(kind, cell)))
 }
 
 /// A table for each kind of storage, a row for each cell.
@@ -65,29 +59,25 @@ pub(super) fn tables(cells: &[&'static Cell], results: &Results) -> String {
 fn table(kind: Kind, cells: &[&'static Cell], results: &Results) -> String {
     let mut text = format!("{}:\n\n", kind.in_words());
     text.push_str(
-        "| cell | linerate IOPS | fio IOPS | difference | p50 µs: linerate, fio | p99 µs: linerate, fio | \
-         CPU µs/IO: linerate, fio | spread: linerate | fio |\n|---|---:|---:|---:|---:|---:|---:|---|---|\n",
+        "| cell | program | IOPS | MB/s | to fio | p50 µs | p99 µs | mean µs | CPU µs/IO | spread |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
-    for cell in cells {
-        let Some(pair) = Pair::of(kind, cell, results) else { continue };
-        let Pair { ours, fio } = &pair;
-        let spread =
-            |tool| results.measured.get(&(kind, cell.name, tool)).map_or_else(String::new, |all| spread(all));
+    for (cell, tool) in cells.iter().flat_map(|cell| Tool::ALL.map(|tool| (cell, tool))) {
+        let Some(measured) = of(kind, cell, tool, results) else { continue };
+        let fio = of(kind, cell, Tool::Fio, results).filter(|_| tool != Tool::Fio);
         let _ = writeln!(
             text,
-            "| {} | {:.0} | {:.0} | {:+.1} % | {:.1}, {:.1} | {:.1}, {:.1} | {:.2}, {:.2} | {} | {} |",
+            "| {} | {} | {:.0} | {:.0} | {} | {:.1} | {:.1} | {:.1} | {:.2} | {} |",
             cell.name,
-            ours.iops,
-            fio.iops,
-            pair.above_percent(),
-            ours.p50_us,
-            fio.p50_us,
-            ours.p99_us,
-            fio.p99_us,
-            ours.cpu_us_per_io,
-            fio.cpu_us_per_io,
-            spread(Tool::Linerate),
-            spread(Tool::Fio),
+            tool.in_words(),
+            measured.iops,
+            measured.iops * cell.block_bytes as f64 / 1e6,
+            fio.map_or_else(String::new, |fio| format!("{:+.1} %", above_percent(&measured, &fio))),
+            measured.p50_us,
+            measured.p99_us,
+            measured.mean_us,
+            measured.cpu_us_per_io,
+            results.measured.get(&(kind, cell.name, tool)).map_or_else(String::new, |all| spread(all)),
         );
     }
     text + "\n"
@@ -129,8 +119,7 @@ mod tests {
 
     #[test]
     fn the_difference_is_in_percent_of_fio() {
-        let pair = Pair { ours: measured(97.0), fio: measured(100.0) };
-        assert!((pair.above_percent() + 3.0).abs() < 1e-9);
+        assert!((above_percent(&measured(97.0), &measured(100.0)) + 3.0).abs() < 1e-9);
     }
 
     #[test]

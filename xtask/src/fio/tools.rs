@@ -14,7 +14,10 @@ use crate::process;
 /// Who measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum Tool {
+    /// As anybody calls it: it looks for answers for up to 100 µs before it sleeps.
     Linerate,
+    /// With `--poll-us 0`: it sleeps at once, as fio does.
+    LinerateAsleep,
     Fio,
 }
 
@@ -30,7 +33,16 @@ pub(super) struct Measured {
 }
 
 impl Tool {
-    pub(super) const ALL: [Tool; 2] = [Tool::Linerate, Tool::Fio];
+    pub(super) const ALL: [Tool; 3] = [Tool::Linerate, Tool::LinerateAsleep, Tool::Fio];
+
+    /// For the table.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Tool::Linerate => "linerate",
+            Tool::LinerateAsleep => "linerate, `--poll-us 0`",
+            Tool::Fio => "fio",
+        }
+    }
 
     /// Measures a cell for about so long.
     pub(super) fn measure(
@@ -43,13 +55,17 @@ impl Tool {
         let mut command = storage.client().command(program);
         match self {
             Tool::Linerate => ask_linerate(&mut command, cell, storage, seconds),
+            Tool::LinerateAsleep => {
+                ask_linerate(&mut command, cell, storage, seconds);
+                command.args(["--poll-us", "0"]);
+            }
             Tool::Fio => ask_fio(&mut command, cell, storage, seconds),
         }
         let before = cpu::of_ended_children()?;
         let said = process::capture(command)?;
         let cpu_s = cpu::of_ended_children()? - before;
         let said = match self {
-            Tool::Linerate => linerate_said(&said),
+            Tool::Linerate | Tool::LinerateAsleep => linerate_said(&said),
             Tool::Fio => fio_said(&said, cell),
         };
         let (measured, ios) = said?;

@@ -30,6 +30,7 @@ mod plan;
 mod purge;
 mod resume;
 mod safety;
+mod shorter;
 mod shown;
 mod stop;
 pub(crate) mod storage;

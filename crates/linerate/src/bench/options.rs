@@ -5,6 +5,7 @@ use bench::plan::{
     Workload,
 };
 
+use super::shorter::Shorter;
 use super::values::{AlignValue, Blocks, BlocksList, DistributionValue, Rate};
 use crate::failure::Failure;
 
@@ -43,7 +44,8 @@ pub(super) struct WorkloadOptions {
     /// At random distances with that rate on average, as independent users would, instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
-    /// How long to measure [default: 5, or at most 60 with --stop-at]
+    /// How long to measure [default: 5, or at most 60 with --stop-at]; with a suite, the longest time for each of its
+    /// runs
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
     /// How long to make requests before they are counted
@@ -52,7 +54,7 @@ pub(super) struct WorkloadOptions {
     /// Stop as soon as the rate is known to so many percent (half of its 95 % confidence interval)
     #[arg(long, value_name = "PERCENT", value_parser = confidence)]
     stop_at: Option<f64>,
-    /// Measure all of a sweep so often, in changing order; the results are medians
+    /// Measure all of a sweep so often, in changing order; the results are medians. With a suite, the most rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
     /// What is written: random numbers, or zeros
@@ -97,6 +99,11 @@ struct Point {
 impl WorkloadOptions {
     /// Whether nothing was said.
     pub(super) fn is_empty(&self) -> bool {
+        self.shortens_at_most() && self.seconds.is_none() && self.repeats.is_none()
+    }
+
+    /// Whether nothing was said but how long and how often, which may be said of a suite too.
+    fn shortens_at_most(&self) -> bool {
         let lists =
             [self.depth.is_empty(), self.read.is_empty(), self.random.is_empty(), self.rate.is_empty()];
         let values = [
@@ -105,14 +112,17 @@ impl WorkloadOptions {
             self.align.is_none(),
             self.clients.is_none(),
             self.sessions.is_none(),
-            self.seconds.is_none(),
             self.warm_up.is_none(),
             self.stop_at.is_none(),
-            self.repeats.is_none(),
             self.data.is_none(),
             self.seed.is_none(),
         ];
         lists.into_iter().chain(values).all(|is_absent| is_absent) && !self.verify
+    }
+
+    /// What was said for a suite; `None` if that is more than a suite takes.
+    pub(super) fn shorter(&self) -> Option<Shorter> {
+        self.shortens_at_most().then_some(Shorter { seconds: self.seconds, rounds: self.repeats })
     }
 
     /// What is to be measured.

@@ -52,20 +52,22 @@ impl Plan {
             return Ok(vec![Plan::Resumed(Box::new(folder.load()?), folder)]);
         }
         let out = arguments.output.out.as_deref();
+        let named = |name: &str| {
+            let shorter = workload.shorter().ok_or_else(|| {
+                let why = "a suite says what its workloads are: leave out --suite, or the options of a workload other \
+                           than --seconds and --repeats";
+                Failure::refused(why)
+            })?;
+            suites::suite(name).map(|suite| shorter.made_of(suite))
+        };
         match (suites.as_slice(), workload.is_empty()) {
-            ([], true) => Plan::new(suites::suite("quick")?, out).map(|plan| vec![plan]),
+            ([], true) => Plan::new(named("quick")?, out).map(|plan| vec![plan]),
             ([], false) => Plan::new(workload.suite()?, out).map(|plan| vec![plan]),
-            ([name], true) => Plan::new(suites::suite(name)?, out).map(|plan| vec![plan]),
-            (names, true) => {
-                let suites: Vec<Suite> =
-                    names.iter().map(|name| suites::suite(name)).collect::<Result<_, _>>()?;
+            ([name], _) => Plan::new(named(name)?, out).map(|plan| vec![plan]),
+            (names, _) => {
+                let suites: Vec<Suite> = names.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
                 let within = |suite: &Suite| out.map(|out| out.join(&suite.name));
                 suites.into_iter().map(|suite| Plan::new(suite.clone(), within(&suite).as_deref())).collect()
-            }
-            (_, false) => {
-                let why =
-                    "a suite says what its workloads are: leave out --suite, or the options of a workload";
-                Err(Failure::refused(why))
             }
         }
     }

@@ -4,7 +4,6 @@ use bench::record::{Fact, Group};
 
 use super::fact;
 use super::system::System;
-use crate::spec::Bytes;
 
 /// Kernel, CPUs, memory, clock, and how busy it is already.
 pub(super) fn facts(system: &System) -> Vec<Fact> {
@@ -50,8 +49,7 @@ fn governor(system: &System) -> Option<Fact> {
 fn memory(system: &System) -> Option<Fact> {
     let kib = system.value("proc/meminfo", "MemTotal")?;
     let kib: u64 = kib.strip_suffix(" kB")?.trim().parse().ok()?;
-    // In whole MiB: nobody needs to know it better, and `31.2GiB` reads worse.
-    Some(known("memory", Bytes(kib.saturating_mul(1024) >> 20 << 20).to_string(), None))
+    Some(known("memory", format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)), None))
 }
 
 fn clock_source(system: &System) -> Option<Fact> {

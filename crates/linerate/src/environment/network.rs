@@ -43,6 +43,8 @@ fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Opt
 }
 
 const LOOPBACK: &str = "lo";
+/// The loopback's MTU is a byte more than an IP packet can have.
+const IP_PACKET_MAX: i64 = 65_535;
 
 fn net(interface: &str, file: &str) -> String {
     format!("sys/class/net/{interface}/{file}")
@@ -80,7 +82,7 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     // BBR paces by a model of the path that a loopback does not fit.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
     let congestion = paced.then(|| "cubic (congestion=cubic): bbr slows a loopback down".to_owned());
-    let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < *mtu);
+    let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
     let narrow = narrow.map(|mtu| format!("{mtu}, as the interface has: something on the way is narrower"));
     let lossy = (path.retransmissions > 0).then(|| "0: segments were lost on the way".to_owned());
     vec![
@@ -149,5 +151,7 @@ mod tests {
         assert_eq!(marked("eth0", 9000), ["path MTU"]);
         assert_eq!(marked("eth0", 1500), Vec::<String>::new());
         assert_eq!(marked(LOOPBACK, 1500), ["congestion control"]);
+        let widest = PathInfo { path_mtu_bytes: 65_535, ..PathInfo::default() };
+        assert!(tcp(&widest, Some(LOOPBACK), Some(65_536)).iter().all(|fact| fact.better.is_none()));
     }
 }

@@ -4,6 +4,7 @@
 mod figures;
 mod killed;
 mod mistakes;
+mod suite_files;
 mod trouble;
 
 use std::fs;

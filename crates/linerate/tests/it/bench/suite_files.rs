@@ -1,0 +1,35 @@
+//! Suites by name and in files: what is wrong with one is pointed at.
+
+use super::{REFUSED, Scene, bench, expect, number, record, runs};
+
+#[test]
+fn an_unknown_suite_is_answered_with_the_one_that_was_probably_meant() {
+    expect(bench(&["ram:16MiB", "--suite", "vmware5"]), REFUSED, &["vmware5", "vmware4"]);
+    expect(bench(&["ram:16MiB", "--suite", "bonny"]), REFUSED, &["bonny", "bonnie"]);
+}
+
+#[test]
+fn a_malformed_suite_is_pointed_at() {
+    let scene = Scene::new();
+    for (content, words) in [
+        ("name = \"x\"\ntitle = ", &["2"][..]),
+        ("name = \"x\"\nnonsense = 3\n", &["nonsense", "2"]),
+        ("", &["name"]),
+    ] {
+        let file = scene.file("mine.toml", content);
+        expect(bench(&["ram:16MiB", "--suite", &file]), REFUSED, &[&["mine.toml"], words].concat());
+    }
+    expect(bench(&["ram:16MiB", "--suite", &scene.text("missing.toml")]), REFUSED, &["missing.toml"]);
+}
+
+#[test]
+fn a_suite_takes_no_workload_but_less_time() {
+    expect(bench(&["ram:16MiB", "--suite", "vmware4", "--depth", "4"]), REFUSED, &["--suite", "--seconds"]);
+    let scene = Scene::new();
+    let out = scene.text("out");
+    let short = ["--suite", "quick", "--seconds", "0.05", "--repeats", "1", "--span", "8MiB", "--out", &out];
+    bench(&[&["ram:16MiB"], &short[..]].concat()).expect_success();
+    let record = record(&scene.path("out"));
+    assert!(runs(&record).iter().all(|run| number(&run["clients"][0]["run"]["seconds"]) < 0.2));
+    assert!(record["suite"]["assumed"].to_string().contains("0.05 s"), "{}", record["suite"]["assumed"]);
+}
