@@ -3,6 +3,7 @@
 
 mod figures;
 mod killed;
+mod known;
 mod mistakes;
 mod suite_files;
 mod trouble;
