@@ -59,6 +59,11 @@ pub(crate) const ALL: &[Package] = &[
         program: "strace",
         reason: "shows that a flush reaches the system's sync calls",
     },
+    Package {
+        name: "chromium",
+        program: "chromium",
+        reason: "lays reports out, to see that nothing overlaps",
+    },
     Package { name: "procps", program: "sysctl", reason: "sets the namespace's congestion control" },
 ];
 

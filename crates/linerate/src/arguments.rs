@@ -22,6 +22,7 @@ use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
 use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
+use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
@@ -59,6 +60,7 @@ enum Command {
     Info(InfoArguments),
     Copy(Box<CopyArguments>),
     Read(ReadArguments),
+    Report(ReportArguments),
     Write(WriteArguments),
     Scsi(ScsiArguments),
     Attach(AttachArguments),
@@ -81,6 +83,7 @@ impl Command {
                 | Command::Compare(_)
                 | Command::Completions(_)
                 | Command::Man(_)
+                | Command::Report(_)
         )
     }
 
@@ -136,6 +139,7 @@ impl Arguments {
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
             Command::Read(arguments) => read::run(&arguments)?,
+            Command::Report(arguments) => report::run(&arguments)?,
             Command::Write(arguments) => write::run(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),

@@ -36,6 +36,7 @@ mod queue;
 mod read;
 mod recording;
 mod remote;
+mod report;
 mod scsi;
 mod serve;
 mod sessions;

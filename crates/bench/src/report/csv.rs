@@ -18,7 +18,6 @@ pub(super) fn cells(report: &Report<'_>) -> String {
 
 fn cell(summary: &CellSummary) -> Vec<String> {
     let times = latencies(summary);
-    let number = |value: f64| value.to_string();
     let maybe = |value: Option<f64>| value.map(number).unwrap_or_default();
     let flags: Vec<String> = summary.flags.iter().map(ToString::to_string).collect();
     vec![
@@ -68,14 +67,19 @@ pub(super) fn samples(report: &Report<'_>) -> String {
             let whose = [text(&run.cell), run.round.to_string(), text(&client.role), text(&client.client)];
             for sample in &client.run.samples {
                 let counts = [sample.reads, sample.writes, sample.read_bytes, sample.written_bytes];
-                let times = [sample.p50_us, sample.p99_us, sample.max_us, sample.under_way];
-                let when = [sample.at_s, sample.seconds].map(|number| number.to_string());
-                let numbers = counts.iter().map(u64::to_string).chain(times.iter().map(f64::to_string));
+                let times = [sample.p50_us, sample.p99_us, sample.max_us, sample.under_way].map(number);
+                let when = [sample.at_s, sample.seconds].map(number);
+                let numbers = counts.iter().map(u64::to_string).chain(times);
                 lines += &line(whose.iter().cloned().chain(when).chain(numbers));
             }
         }
     }
     lines
+}
+
+/// A number; nothing if what was computed from a record of nonsense is none.
+fn number(value: f64) -> String {
+    if value.is_finite() { value.to_string() } else { String::new() }
 }
 
 pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {

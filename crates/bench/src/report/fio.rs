@@ -72,7 +72,7 @@ fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
         "latency_target": 0,
         "latency_percentile": 100.0,
         "latency_window": 0,
-        "total_err": runs.iter().map(|run| run.errors).sum::<u64>(),
+        "total_err": total(runs.iter().map(|run| run.errors)),
     }))
 }
 
@@ -135,8 +135,8 @@ fn merged(runs: &[&Run], of: fn(&Flow) -> &Histogram, reads: bool) -> Histogram 
 }
 
 fn direction(runs: &[&Run], seconds: f64, reads: bool) -> Value {
-    let ios: u64 = runs.iter().map(|run| flow(run, reads).ios).sum();
-    let bytes: u64 = runs.iter().map(|run| flow(run, reads).bytes).sum();
+    let ios = total(runs.iter().map(|run| flow(run, reads).ios));
+    let bytes = total(runs.iter().map(|run| flow(run, reads).bytes));
     let service = merged(runs, |flow| &flow.service, reads);
     let response = merged(runs, |flow| &flow.response, reads);
     let samples = || runs.iter().flat_map(|run| &run.samples).filter(|sample| sample.seconds > 0.0);
@@ -208,7 +208,7 @@ fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Va
     let all = histogram.count().max(1) as f64;
     let between = |low: u64, high: u64| {
         let inside = histogram.0.iter().filter(|(ns, _)| *ns >= low && *ns < high);
-        json!(inside.map(|(_, times)| times).sum::<u64>() as f64 / all * 100.0)
+        json!(total(inside.map(|(_, times)| *times)) as f64 / all * 100.0)
     };
     let mut shares = Map::new();
     let mut low = from_ns;
@@ -232,6 +232,11 @@ fn levels(depth: u32) -> Value {
         (name, json!(if level == own { 100.0 } else { 0.0 }))
     };
     LEVELS.iter().map(level).collect::<Map<_, _>>().into()
+}
+
+/// A record may hold any numbers: a sum that has no room is the largest there is.
+fn total(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
 }
 
 /// What samples come to.

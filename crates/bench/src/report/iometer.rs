@@ -128,7 +128,6 @@ fn measured(parts: &[&ClientRun]) -> Vec<String> {
     let ms = [&all, &reads, &writes];
     let mean = ms.map(|histogram| histogram.mean_ns() / 1e6);
     let longest = ms.map(|histogram| histogram.max_ns() as f64 / 1e6);
-    let decimal = |number: f64| format!("{number:.6}");
     let whole = |number: f64| (number as u64).to_string();
     let mut cells: Vec<String> = iops.map(decimal).to_vec();
     cells.extend(bytes_per_s.map(|rate| decimal(rate / f64::from(1 << 20))));
@@ -173,17 +172,23 @@ fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     };
     let iops: f64 = parts.iter().map(|part| part.run.iops()).sum();
     let effectiveness = if percent > 0.0 { iops / percent } else { 0.0 };
-    let mut cells = vec![format!("{percent:.6}")];
+    let mut cells = vec![decimal(percent)];
     cells.extend(std::iter::repeat_n(String::new(), 6));
-    cells.push(format!("{effectiveness:.6}"));
+    cells.push(decimal(effectiveness));
     cells
+}
+
+/// As Iometer writes numbers, which are always some.
+fn decimal(number: f64) -> String {
+    format!("{:.6}", if number.is_finite() { number } else { 0.0 })
 }
 
 fn bins(parts: &[&ClientRun]) -> [u64; 21] {
     let all = merged(parts, |run| &run.reads.service).merged(&merged(parts, |run| &run.writes.service));
-    let mut bins = [0; 21];
+    let mut bins = [0_u64; 21];
     for (ns, times) in &all.0 {
-        bins[BINS_US.partition_point(|end| end * 1000 <= *ns)] += times;
+        let bin = &mut bins[BINS_US.partition_point(|end| end * 1000 <= *ns)];
+        *bin = bin.saturating_add(*times);
     }
     bins
 }

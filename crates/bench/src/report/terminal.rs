@@ -14,7 +14,8 @@ const LINES: usize = 25;
 const WIDTH_MAX: usize = 100;
 /// Less than this no table fits in.
 const WIDTH_MIN: usize = 60;
-const RESERVATIONS_MAX: usize = 4;
+/// For what is to be known beside the numbers.
+const RESERVATION_LINES: usize = 5;
 
 /// The summary, for a terminal of so many columns.
 pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
@@ -44,13 +45,34 @@ fn headlines(verdict: &Verdict, width: usize) -> Vec<String> {
 
 fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
     let mut lines = vec![format!("{} {}", verdict.trust.sign(), verdict.trust.says())];
-    let all = &verdict.reservations;
-    let shown = if all.len() > RESERVATIONS_MAX { RESERVATIONS_MAX - 1 } else { all.len() };
-    lines.extend(all[..shown].iter().map(|sentence| fitted(&format!("  {sentence}"), width)));
-    if shown < all.len() {
-        lines.push(format!("  and {} more, in the report", all.len() - shown));
+    for (index, sentence) in verdict.reservations.iter().enumerate() {
+        let wrapped = wrapped(sentence, width - 2);
+        let left = verdict.reservations.len() - index;
+        // The last line is for what has none.
+        let free = RESERVATION_LINES - (lines.len() - 1);
+        if wrapped.len() > free || (left > 1 && wrapped.len() == free) {
+            lines.push(format!("  and {left} more, in the report"));
+            break;
+        }
+        lines.extend(wrapped.iter().map(|line| format!("  {line}")));
     }
     lines
+}
+
+/// Lines of at most this width; what is longer than two is cut.
+fn wrapped(sentence: &str, width: usize) -> Vec<String> {
+    let sentence = fitted(sentence, usize::MAX);
+    let mut first = String::new();
+    let mut words = sentence.split(' ').peekable();
+    while let Some(word) =
+        words.next_if(|word| first.is_empty() || first.chars().count() + 1 + word.chars().count() <= width)
+    {
+        first += if first.is_empty() { "" } else { " " };
+        first += word;
+    }
+    let rest = words.collect::<Vec<_>>().join(" ");
+    let lines = [fitted(&first, width), fitted(&rest, width)];
+    lines.into_iter().filter(|line| !line.is_empty()).collect()
 }
 
 /// Columns but for the cell's name, with their widths.

@@ -53,7 +53,7 @@ use keeper::Keeper;
 pub(crate) use options::seconds;
 pub(crate) use own::OwnStorage;
 use plan::{Hands, Plan, Prepared};
-pub(crate) use shown::system_congestion;
+pub(crate) use shown::{system_congestion, width};
 use view::{Line, Nobody, View};
 
 use crate::environment::server::Server;

@@ -12,6 +12,7 @@ use super::measured::{Beside, Measured};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 use crate::place::Place;
+use crate::report;
 
 /// What was measured, on standard output. `tables` are what sessions told of the last run.
 pub(super) fn print(
@@ -41,7 +42,7 @@ pub(super) fn print(
 }
 
 /// Columns of standard output; as many as are used at most, where it is a file.
-fn width() -> usize {
+pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     size.filter(|size| size.ws_col > 0).map_or(100, |size| usize::from(size.ws_col))
 }
@@ -63,11 +64,7 @@ pub(crate) fn system_congestion() -> String {
 
 /// Writes what people and other programs read beside the record.
 pub(super) fn write(folder: &Folder, record: &Record) -> Result<(), Failure> {
-    let report = Report::new(record);
-    folder.write("cells.csv", report.cells_csv().as_bytes())?;
-    folder.write("samples.csv", report.samples_csv().as_bytes())?;
-    folder.write("report.md", report.markdown().as_bytes())?;
-    folder.write("report.html", report.html().as_bytes())
+    report::write(folder, &Report::new(record))
 }
 
 /// The exit code: of what ended it, else of what was lost, else of requests that failed.

@@ -39,6 +39,7 @@ mod qemu;
 mod recorder;
 mod refusals;
 mod remote;
+mod report;
 mod scsi_command;
 mod server;
 mod sessions;

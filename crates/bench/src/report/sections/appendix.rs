@@ -52,7 +52,7 @@ fn runs(report: &Report<'_>) -> Table {
     ];
     let mut table = Table::of("Every run", &columns);
     for (run, client) in report.record.runs.iter().flat_map(|run| run.clients.iter().map(move |c| (run, c))) {
-        let marked = client.run.errors + client.run.mismatches > 0 || !is_as_meant(run.ended);
+        let marked = client.run.errors > 0 || client.run.mismatches > 0 || !is_as_meant(run.ended);
         table.marked_row(marked, row(run, client));
     }
     let many = table.rows.len() > 60;

@@ -1,11 +1,12 @@
 //! What each client got, and how the whole grows with their number.
 
+use super::scaling;
 use crate::report::Report;
 use crate::report::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
 use crate::report::figures::{latency, megabytes, short, significant};
 use crate::report::views::{block_bytes, clients, ends, whole};
-use crate::summary::{CellSummary, ClientSummary};
+use crate::summary::{CellSummary, ClientSummary, Over, Scaling};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();
@@ -15,7 +16,8 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let says = "The percentages are of what the same workload gave when it ran alone. Fairness is Jain's index: 1 if all \
                 got the same, 1/n if one got everything.";
     let mut blocks = vec![Block::Bars(bars(&shared), says.to_owned())];
-    blocks.extend(scaling(report));
+    blocks.extend(growth(report));
+    blocks.extend(scaling::sentences(&report.summaries, Over::Clients));
     blocks.push(Block::Table(table(&shared)));
     Some(Section { id: "clients", title: "Clients", blocks })
 }
@@ -59,7 +61,7 @@ fn name(client: &ClientSummary) -> String {
 }
 
 /// All clients together against their number, beside what as many alone would give.
-fn scaling(report: &Report<'_>) -> Option<Block> {
+fn growth(report: &Report<'_>) -> Option<Block> {
     let mut series: Vec<Vec<&CellSummary>> = Vec::new();
     for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
         let same = |other: &&CellSummary| {
@@ -79,6 +81,8 @@ fn scaling(report: &Report<'_>) -> Option<Block> {
     }
     let mut curves: Vec<Curve> = series.iter().enumerate().map(together).collect();
     curves.extend(series.iter().filter_map(|cells| as_many_alone(cells)));
+    let laws = scaling::laws(&report.summaries, Over::Clients);
+    curves.extend(laws.iter().filter_map(|law| fitted(&report.summaries, law)));
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
         title: "Throughput of all clients against their number".to_owned(),
@@ -95,7 +99,8 @@ fn scaling(report: &Report<'_>) -> Option<Block> {
         curves,
         bands: Vec::new(),
     };
-    let says = "All clients together. Dashed: as many times what one gives alone.";
+    let says = "All clients together. Dashed: as many times what one gives alone, and the universal \
+                scalability law where it could be fitted.";
     Some(Block::Plot(Box::new(plot), says.to_owned(), None))
 }
 
@@ -122,6 +127,20 @@ fn as_many_alone(cells: &[&CellSummary]) -> Option<Curve> {
     let most = cells.iter().map(|summary| clients(&summary.cell)).max()? as f64;
     let points = [1.0, most].map(|count| Point::exact(count, alone * count, String::new())).to_vec();
     Some(Curve { name: format!("{}, linear", cells[0].cell.series), look: Look::Limit, colour: 0, points })
+}
+
+/// The universal scalability law, as bytes a second.
+fn fitted(summaries: &[CellSummary], scaling: &Scaling) -> Option<Curve> {
+    /// Points enough for a curve to look like one.
+    const STEPS: u32 = 24;
+    let first = summaries.iter().find(|summary| scaling.cells.first() == Some(&summary.cell.name))?;
+    let most = scaling.points.last()?.0;
+    let point = |step: u32| {
+        let count = 1.0 + (most - 1.0) * f64::from(step) / f64::from(STEPS);
+        Point::exact(count, scaling.law.at(count) * block_bytes(&first.cell) / 1e6, String::new())
+    };
+    let name = format!("{}, law", first.cell.series);
+    Some(Curve { name, look: Look::Limit, colour: 0, points: (0..=STEPS).map(point).collect() })
 }
 
 fn table(shared: &[&CellSummary]) -> Table {

@@ -1,11 +1,12 @@
 //! Latency against load: what more requests at once bring, and what they cost.
 
+use super::scaling;
 use crate::report::Report;
 use crate::report::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
 use crate::report::figures::{latency, latency_tick, megabytes, short, significant};
 use crate::report::views::{Series, asked_rate, latencies, load, over_load, plus_minus};
-use crate::summary::{CellSummary, Latencies};
+use crate::summary::{CellSummary, Latencies, Over};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let all = over_load(&report.summaries);
@@ -16,6 +17,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
         let says = "Each point is a depth; to the right is better, up is worse. Where the p99 climbs and the rate does not, \
                     more requests at once only wait.";
         blocks.push(figure(&closed, "Latency against requests a second, closed loop", says));
+        blocks.extend(scaling::sentences(&report.summaries, Over::Depth));
     }
     if !open.is_empty() {
         let says = "Each point is a rate that was asked for. Latency is response time, from when a request was meant to be \

@@ -8,6 +8,7 @@ mod environment;
 mod load;
 mod percentiles;
 mod results;
+mod scaling;
 mod sizes;
 mod times;
 mod verdict;

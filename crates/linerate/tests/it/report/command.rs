@@ -1,0 +1,75 @@
+//! `linerate report`: a result in every form, and what is no result.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::records;
+use crate::program::run;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// A directory as `linerate bench --out` leaves it.
+fn result() -> TempDir {
+    directory(&serde_json::to_string(&records::sweep()).expect("JSON"))
+}
+
+fn directory(result: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a folder");
+    fs::write(directory.path().join("result.json"), result).expect("a result");
+    directory
+}
+
+fn report(directory: &Path, arguments: &[&str]) -> crate::program::Ended {
+    let directory = directory.to_str().expect("a path");
+    run(LINERATE, &[&["report", directory], arguments].concat())
+}
+
+#[test]
+fn the_files_of_a_report_are_written_again() {
+    let directory = result();
+    let said = report(directory.path(), &["--beside", "000"]).expect_success();
+    assert!(said.contains("read-512") && said.contains("report.html"), "{said}");
+    assert!(said.lines().count() <= 27, "{said}");
+    for name in ["report.html", "report.md", "cells.csv", "samples.csv"] {
+        assert!(fs::metadata(directory.path().join(name)).expect(name).len() > 1000, "{name}");
+    }
+    let page = fs::read_to_string(directory.path().join("report.html")).expect("a page");
+    assert!(page.contains("000: iSCSI to RAM drive"));
+}
+
+#[test]
+fn other_forms_are_printed_and_nothing_is_written() {
+    let directory = result();
+    let print = |format: &str| report(directory.path(), &["--format", format]).expect_success();
+    assert!(print("terminal").starts_with("atto on iscsi://"));
+    assert!(print("html").starts_with("<!DOCTYPE html>"));
+    assert!(print("markdown").starts_with("# atto on "));
+    assert!(print("cells").starts_with("cell,series,"));
+    assert!(print("samples").starts_with("cell,round,"));
+    assert!(print("iometer-csv").starts_with("'Test Type,Test Description\n"));
+    let file: Value = serde_json::from_str(&print("fio-json")).expect("JSON");
+    assert_eq!(file["jobs"].as_array().map(Vec::len), Some(30));
+    assert_eq!(fs::read_dir(directory.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+fn what_is_no_result_is_refused_with_its_place() {
+    let refused = |result: &str| report(directory(result).path(), &[]).expect_failure();
+    assert!(refused("{\n  \"format\": 1,\n  nonsense").contains("line 3 column"));
+    assert!(refused("{\"format\": 99}").contains("is of format 99"));
+    assert!(refused("").contains("is not a result of linerate bench"));
+    let empty = tempfile::tempdir().expect("a folder");
+    assert!(report(empty.path(), &[]).expect_failure().contains("cannot read"));
+    assert!(report(&empty.path().join("not there"), &[]).expect_failure().contains("cannot read"));
+}
+
+#[test]
+fn an_unknown_document_is_refused_before_anything_is_written() {
+    let directory = result();
+    let said = report(directory.path(), &["--beside", "005"]).expect_failure();
+    assert!(said.contains("--beside: there is no document `005`"), "{said}");
+    assert_eq!(fs::read_dir(directory.path()).expect("a folder").count(), 1);
+}

@@ -1,0 +1,188 @@
+//! Reports in a browser: what overlaps, what leaves its frame, what cannot be read.
+//!
+//! Chromium lays each page out, a script that is added to it (`check.js`) looks at the boxes, and what it found is read
+//! from the page. Screenshots and a print stay in the target folder for whoever wants to look, which is worth doing whenever a
+//! chart has changed: a script does not see what is ugly.
+
+mod command;
+#[path = "../../../../bench/tests/report/records.rs"]
+mod records;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bench::published;
+use bench::record::Record;
+use bench::report::Report;
+use serde_json::Value;
+
+use crate::program::{installed, run};
+
+const CHROMIUM: &str = "chromium";
+
+/// Ways in which a page is looked at: a name, arguments, width and height of the window.
+const WAYS: [(&str, &[&str], u32, u32); 3] = [
+    ("light", &["--blink-settings=preferredColorScheme=1"], 1100, 3000),
+    // A tablet upright.
+    ("dark", &["--blink-settings=preferredColorScheme=0"], 700, 3000),
+    // Where charts and tables are scrolled.
+    ("telephone", &["--blink-settings=preferredColorScheme=1"], 500, 3000),
+];
+
+#[test]
+fn nothing_overlaps_or_leaves_its_frame_or_is_hard_to_read() {
+    let Some(browser) = Browser::open("layout") else { return };
+    for (name, page) in pages() {
+        for (way, arguments, width, height) in WAYS {
+            let seen = browser.look(&format!("{name}-{way}"), &page, arguments, width, height);
+            assert_eq!(seen["wrong"], Value::Array(Vec::new()), "{name}, {way}");
+            let dark = seen["paper"][0].as_f64().expect("a colour") < 128.0;
+            assert_eq!(dark, arguments[0].ends_with('0'), "{name}, {way}: the paper is {}", seen["paper"]);
+        }
+    }
+}
+
+#[test]
+fn a_print_is_laid_out_for_paper() {
+    let Some(browser) = Browser::open("print") else { return };
+    // The width of A4 without margins, in the browser's pixels. What holds for print holds here for everything.
+    let (width, height) = (688, 970);
+    for (name, page) in pages() {
+        let on_paper = page.replace("@media print", "@media all");
+        assert_ne!(on_paper, page, "the page has a style for print");
+        let dark = ["--blink-settings=preferredColorScheme=0"];
+        let seen = browser.look(&format!("{name}-print"), &on_paper, &dark, width, height);
+        assert_eq!(seen["wrong"], Value::Array(Vec::new()), "{name}");
+        assert_eq!(seen["cut"], 0, "{name}: paper does not scroll");
+        assert_eq!(seen["paper"], serde_json::json!([255, 255, 255]), "{name}: ink is dear");
+    }
+}
+
+#[test]
+fn pointing_at_a_mark_shows_its_value() {
+    let Some(browser) = Browser::open("tip") else { return };
+    let page = Report::new(&records::sweep()).html();
+    let seen = browser.look("tip", &page, &[], 1100, 3000);
+    let tip = seen["tip"].as_str().expect("a tip");
+    assert!(tip.contains("MB/s") && tip.contains("IOPS"), "{tip}");
+}
+
+#[test]
+fn figures_are_there_without_javascript() {
+    let Some(browser) = Browser::open("plain") else { return };
+    let page = Report::new(&records::depths()).html();
+    let (before, script) = page.split_once("<script>").expect("the page's own");
+    let (_, after) = script.split_once("</script>").expect("its end");
+    let dump = |name: &str, page: &str| browser.dump(&browser.write(name, page), &[], 1100, 3000);
+    let (with, without) = (dump("with", &page), dump("without", &format!("{before}{after}")));
+    let count = |dom: &str, what: &str| dom.matches(what).count();
+    for part in ["<svg", "class=\"mark\"", "<text", "<td"] {
+        assert_eq!(count(&without, part), count(&with, part), "{part}");
+    }
+    // Values are in the browser's own tips, until the script has better ones; the page has a title, too.
+    assert_eq!(count(&without, "<title>"), count(&without, "class=\"mark\"") + 1);
+    assert_eq!(count(&with, "<title>"), 1);
+}
+
+#[test]
+fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
+    let Some(browser) = Browser::open("broken") else { return };
+    let page = Report::new(&records::depths()).html();
+    let broken = page.replace(".chart text { font-size: 12.5px", ".chart text { font-size: 24px");
+    let seen = browser.look("overlapping", &broken, &[], 1100, 3000);
+    assert!(seen["wrong"].to_string().contains(" touches "), "{seen}");
+    let broken = page.replace("viewBox=\"0 0 780", "viewBox=\"0 0 600");
+    let seen = browser.look("leaving", &broken, &[], 1100, 3000);
+    assert!(seen["wrong"].to_string().contains("leaves the frame"), "{seen}");
+    let broken = page.replace("--faint: #5c6570", "--faint: #c0c0c0");
+    let seen = browser.look("pale", &broken, &["--blink-settings=preferredColorScheme=1"], 1100, 3000);
+    assert!(seen["wrong"].to_string().contains("is hard to read"), "{seen}");
+}
+
+#[test]
+fn screenshots_and_a_print_are_kept_to_be_looked_at() {
+    let Some(browser) = Browser::open("pictures") else { return };
+    let (name, page) = pages().swap_remove(0);
+    let file = browser.write(name, &page);
+    for (way, arguments, width, height) in WAYS {
+        let picture = browser.folder.join(format!("{name}-{way}.png"));
+        browser.run(&file, arguments, &[argument("--screenshot=", &picture)], width, height);
+        assert!(fs::metadata(&picture).expect("a picture").len() > 10_000, "{}", picture.display());
+    }
+    let print = browser.folder.join(format!("{name}.pdf"));
+    browser.run(&file, &["--no-pdf-header-footer"], &[argument("--print-to-pdf=", &print)], 1100, 800);
+    assert!(fs::read(&print).expect("a print").starts_with(b"%PDF"));
+}
+
+/// A page of each shape.
+fn pages() -> Vec<(&'static str, String)> {
+    let page = |record: Record| Report::new(&record).html();
+    let sweep = records::sweep();
+    let beside = published::curves("000").into_iter().chain(published::curves("001")).collect();
+    vec![
+        ("sweep", Report::new(&sweep).beside(beside).html()),
+        ("depths", page(records::depths())),
+        ("clients", page(records::clients())),
+        ("open", page(records::open_loop())),
+        ("pts", page(records::pts())),
+        ("partial", page(records::partial())),
+        ("empty", page(records::empty())),
+    ]
+}
+
+/// Chromium without a window, and a folder for what it makes.
+struct Browser {
+    folder: PathBuf,
+    profile: tempfile::TempDir,
+}
+
+impl Browser {
+    fn open(name: &str) -> Option<Browser> {
+        if !installed(&[CHROMIUM]) {
+            return None;
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report").join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        Some(Browser { folder, profile: tempfile::tempdir().expect("a folder") })
+    }
+
+    fn write(&self, name: &str, page: &str) -> PathBuf {
+        let file = self.folder.join(format!("{name}.html"));
+        fs::write(&file, page).expect("a page");
+        file
+    }
+
+    /// What `check.js` says of a page.
+    fn look(&self, name: &str, page: &str, arguments: &[&str], width: u32, height: u32) -> Value {
+        let script = format!("<script>{}</script></body>", include_str!("check.js"));
+        let file = self.write(name, &page.replace("</body>", &script));
+        let dom = self.dump(&file, arguments, width, height);
+        let (_, from) = dom.split_once("<pre id=\"seen\">").unwrap_or_else(|| panic!("{name}: {dom:.2000}"));
+        let (seen, _) = from.split_once("</pre>").expect("its end");
+        let text = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// The page as it is when all scripts have run.
+    fn dump(&self, file: &Path, arguments: &[&str], width: u32, height: u32) -> String {
+        self.run(file, arguments, &["--dump-dom".into()], width, height)
+    }
+
+    fn run(&self, file: &Path, arguments: &[&str], what: &[OsString], width: u32, height: u32) -> String {
+        // Root has no sandbox to give; the pages are ours.
+        let fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"];
+        let mut all: Vec<OsString> = fixed.iter().chain(arguments).map(OsString::from).collect();
+        all.push(argument("--user-data-dir=", self.profile.path()));
+        all.push(format!("--window-size={width},{height}").into());
+        all.extend_from_slice(what);
+        all.push(argument("file://", file));
+        run(CHROMIUM, &all).expect_success()
+    }
+}
+
+fn argument(name: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(name);
+    argument.push(path);
+    argument
+}
