@@ -9,6 +9,8 @@ mod fairness;
 mod interval;
 mod line;
 mod little;
+#[cfg(test)]
+mod properties;
 mod runs;
 mod scalability;
 mod series;

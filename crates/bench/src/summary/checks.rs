@@ -1,6 +1,7 @@
 //! What is to be thought of a cell: each check looks at one thing, and most results pass all of them.
 
 use super::counted::Counted;
+use super::cpu::machine_percent;
 use super::{CellSummary, Flag};
 use crate::plan::{Order, Rule};
 use crate::record::{CellRun, ClientRun, Ended, Flow};
@@ -15,6 +16,7 @@ pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
         interrupted(counted),
         little_s_law(counted, summary),
         client_cpu(counted),
+        machine_busy(counted),
         depth(counted, summary),
         overload(counted),
         steadiness(counted),
@@ -57,14 +59,21 @@ fn rate_times_latency(client: &ClientRun) -> f64 {
     if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
 }
 
-/// A thread that computes for so much of the time cannot do more: the rest goes to the kernel's ticks and to others.
+/// What computes for so much of the time cannot do more: the rest goes to the kernel's ticks and to others.
+const BUSY_PERCENT: f64 = 95.0;
+
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
-    const BUSY_PERCENT: f64 = 95.0;
     let busy = |client: &ClientRun| {
         if client.run.seconds > 0.0 { 100.0 * client.cpu.busiest_thread_s / client.run.seconds } else { 0.0 }
     };
     let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
     (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })
+}
+
+fn machine_busy(counted: &Counted<'_>) -> Option<Flag> {
+    let busiest = |run: &CellRun| run.clients.iter().filter_map(machine_percent).fold(0.0, f64::max);
+    let percent = over_runs(counted, busiest);
+    (percent >= BUSY_PERCENT).then_some(Flag::MachineBusy { percent })
 }
 
 /// In a closed loop every request is followed by the next at once: what is missing is time that the client took, and a tenth

@@ -25,7 +25,7 @@ pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
 }
 
 /// How busy the machine of a client was, in percent of all its CPUs, if this client is the one that tells.
-fn machine_percent(client: &ClientRun) -> Option<f64> {
+pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
     client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| 100.0 * busy / time)
 }

@@ -2,7 +2,7 @@
 
 use super::Estimate;
 use crate::record::CellRun;
-use crate::statistics::{ALPHA, median, median_interval, series_mean};
+use crate::statistics::{ALPHA, Interval, median, median_interval, series_mean};
 
 impl Estimate {
     /// The median of a rate over runs. What a single run leaves open its samples have to tell.
@@ -23,13 +23,16 @@ impl Estimate {
             }),
             _ => median_interval(&rates),
         };
-        Estimate { median, interval: interval.filter(|interval| interval.half().is_finite()) }
+        // Student's distribution knows no rate of 0 below which nothing is.
+        let possible = interval.map(|interval| Interval { low: interval.low.max(0.0), ..interval });
+        Estimate { median, interval: possible.filter(|interval| interval.half().is_finite()) }
     }
 
-    /// Half of the interval in percent of the median, if there is one: how well it is known.
+    /// How far the farther end of the interval is from the median, in percent of that, if there is one: how well it is
+    /// known.
     pub fn percent(&self) -> Option<f64> {
-        self.interval
-            .map(|interval| interval.half_percent_of(self.median))
-            .filter(|percent| percent.is_finite())
+        let Interval { low, high } = self.interval?;
+        let farther = (self.median - low).max(high - self.median);
+        (self.median > 0.0).then(|| 100.0 * farther / self.median)
     }
 }

@@ -24,6 +24,11 @@ pub enum Flag {
         /// The busiest thread's CPU time in percent of the time.
         percent: f64,
     },
+    /// The CPUs of a client's machine were busy all the time, whoever used them: nothing there could go faster.
+    MachineBusy {
+        /// Of all its CPUs, in percent of the time.
+        percent: f64,
+    },
     /// Requests a second hardly depend on their length, although the bytes a second do (DPMETERM on a RAM drive, document
     /// 000 table 4): it is the loop that makes requests that was measured.
     LoopRate {
@@ -73,13 +78,18 @@ impl fmt::Display for Flag {
             ),
             Flag::DepthNotReached { measured, asked } => write!(
                 f,
-                "Of the {asked} requests that were to be under way only {measured:.1} were: the client could not make them \
-                 fast enough"
+                "{measured:.1} requests were under way on average, and {asked} were asked for: the client did not make them as \
+                 fast as they were answered"
             ),
             Flag::ClientCpu { percent } => write!(
                 f,
                 "A thread of the client was busy for {percent:.0} % of the time, looking for answers included: the client \
                  may be what was measured"
+            ),
+            Flag::MachineBusy { percent } => write!(
+                f,
+                "The CPUs of a client's machine were busy for {percent:.0} % of the time, whoever used them: on an idle \
+                 machine this may be more"
             ),
             Flag::LoopRate { iops } => write!(
                 f,

@@ -40,6 +40,15 @@ fn the_median_of_the_runs_is_shown_with_its_interval() {
 }
 
 #[test]
+fn no_rate_is_less_than_nothing() {
+    let cell = cell("c", 4096, 1);
+    let runs = [1000.0, 100.0].iter().zip(0..).map(|(rate, round)| run(&cell, round, &[*rate])).collect();
+    let iops = summary_of(cell, runs).iops;
+    assert_eq!(iops.interval.unwrap().low, 0.0);
+    assert!(iops.percent().unwrap() > 1000.0, "the other side says how little is known: {iops:?}");
+}
+
+#[test]
 fn a_single_run_is_as_sure_as_its_samples() {
     let cell = cell("c", 4096, 1);
     let mut wobbling = run(&cell, 0, &[1000.0]);
@@ -176,6 +185,15 @@ fn a_connection_that_drains_is_not_held_to_its_full_depth() {
 fn a_busy_thread_is_told() {
     let flags = flags_after(&cell("c", 4096, 1), |run| run.clients[0].cpu.busiest_thread_s = 0.97 * SECONDS);
     assert!(matches!(flags[..], [Flag::ClientCpu { percent }] if (percent - 97.0).abs() < 1e-9), "{flags:?}");
+}
+
+#[test]
+fn a_machine_without_cpu_time_to_spare_is_told() {
+    let flags = flags_after(&cell("c", 4096, 1), |run| run.clients[0].cpu.machine_s = Some(3.9 * SECONDS));
+    assert!(
+        matches!(flags[..], [Flag::MachineBusy { percent }] if (percent - 97.5).abs() < 1e-9),
+        "{flags:?}"
+    );
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! How it went over time: samples within runs, and rounds on their way to the steady state.
 
 use crate::plan::{Order, Step};
-use crate::record::CellRun;
 use crate::report::Report;
 use crate::report::chart::{Axis, Band, Curve, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section};
@@ -9,6 +8,7 @@ use crate::report::figures::{counted, latency, latency_tick, megabytes, round, s
 use crate::report::series::{Moment, over_time, thinned};
 use crate::report::views::whole;
 use crate::steady::{self, Window};
+use crate::summary::{Convergence, convergence};
 
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 6;
@@ -84,8 +84,8 @@ fn figure(runs: &[(&str, Vec<Moment>)], title: &'static str, says: &str, value: 
 /// The tracked cell from round to round, with the window that counts and what it may differ by.
 fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
     let Step::Measure { order: Order::SteadyRounds { tracked, rounds_max }, .. } = step else { return None };
-    let runs: Vec<&CellRun> = report.record.runs.iter().filter(|run| run.cell == *tracked).collect();
-    let rates: Vec<f64> = runs.iter().map(|run| run.iops()).collect();
+    let mut steps = convergence(report.record).into_iter();
+    let Convergence { iops: rates, window, .. } = steps.find(|rounds| rounds.tracked == *tracked)?;
     if rates.len() < 2 {
         return None;
     }
@@ -99,7 +99,6 @@ fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
         colour: 0,
         points: rates.iter().enumerate().map(point).collect(),
     }];
-    let window = steady::window(&rates);
     let mut bands = Vec::new();
     if let Some(window) = &window {
         curves.extend(around(window));

@@ -122,6 +122,7 @@ fn gravity(flag: &Flag) -> Trust {
         Flag::Little { .. }
         | Flag::DepthNotReached { .. }
         | Flag::ClientCpu { .. }
+        | Flag::MachineBusy { .. }
         | Flag::LoopRate { .. }
         | Flag::Overload { .. }
         | Flag::NotConfident { .. }

@@ -74,6 +74,8 @@ impl LocalCrew {
             let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
             part.run.late_us = late.as_secs_f64() * 1e6;
         }
+        // All of them are on this machine, and its CPU time is counted once.
+        parts.iter_mut().skip(1).for_each(|part| part.run.cpu.machine_s = None);
         Ok(parts)
     }
 }
