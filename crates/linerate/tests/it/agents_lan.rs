@@ -50,21 +50,21 @@ impl Lan {
         lan.within(&lan.bridge, &["addr", "add", &format!("{COORDINATOR}/24"), "dev", "br0"]);
         lan.within(&lan.bridge, &["link", "set", "br0", "up"]);
         for (number, address) in [TARGET].into_iter().chain(AGENTS).enumerate() {
-            lan.plug_in(address, name(&format!("host{number}")), &format!("port{number}"));
+            lan.plug_in(address, &name(&format!("host{number}")), &format!("port{number}"));
         }
         Some(lan)
     }
 
     /// A host with this address, by a cable to the bridge. Cubic, since bbr paces, and pacing is not what is tested.
-    fn plug_in(&mut self, address: &'static str, host: String, port: &str) {
-        run("ip", &["netns", "add", &host]).expect_success();
-        self.hosts.push((address, host.clone()));
-        let cable = ["link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", &host];
+    fn plug_in(&mut self, address: &'static str, host: &str, port: &str) {
+        run("ip", &["netns", "add", host]).expect_success();
+        self.hosts.push((address, host.to_owned()));
+        let cable = ["link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host];
         self.within(&self.bridge, &cable);
         self.within(&self.bridge, &["link", "set", port, "master", "br0", "up"]);
-        self.within(&host, &["addr", "add", &format!("{address}/24"), "dev", "eth0", "noprefixroute"]);
-        self.within(&host, &["link", "set", "eth0", "up"]);
-        self.within(&host, &["route", "add", "10.77.0.0/24", "dev", "eth0", "congctl", "cubic"]);
+        self.within(host, &["addr", "add", &format!("{address}/24"), "dev", "eth0", "noprefixroute"]);
+        self.within(host, &["link", "set", "eth0", "up"]);
+        self.within(host, &["route", "add", "10.77.0.0/24", "dev", "eth0", "congctl", "cubic"]);
     }
 
     fn within(&self, namespace: &str, words: &[&str]) {

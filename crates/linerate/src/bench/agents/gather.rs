@@ -48,6 +48,8 @@ struct Told {
 
 /// Beyond its longest time, a run may take what requests that hang are given, and some for the way.
 const GRACE: Duration = Duration::from_secs(60);
+/// A week: agents refuse what is to take longer.
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 impl<'a> Gathering<'a> {
     /// A run that these agents have been told to begin.
@@ -85,9 +87,8 @@ impl<'a> Gathering<'a> {
         mut self,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<Carried, Failure> {
-        // The agents have seen to it that this is a time.
-        let deadline =
-            Instant::now() + Duration::from_secs_f64(self.stop.warm_up_s + self.stop.max_s) + GRACE;
+        let longest = Duration::try_from_secs_f64(self.stop.warm_up_s + self.stop.max_s).unwrap_or(LONGEST);
+        let deadline = Instant::now() + longest.min(LONGEST) + GRACE;
         while self.shares.iter().any(|share| !share.ended) {
             let left = deadline.saturating_duration_since(Instant::now());
             let go = match self.post.hear(left).await {
@@ -200,7 +201,7 @@ fn us(time: Duration) -> f64 {
 
 /// What is known of a role whose agent was lost: its samples, but neither latencies nor CPU time.
 fn fragment(role: String, client: String, samples: Vec<Sample>) -> Part {
-    let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).sum();
+    let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).fold(0, u64::saturating_add);
     let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };
     let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
     let under_way: f64 = samples.iter().map(|sample| sample.under_way * sample.seconds).sum();
