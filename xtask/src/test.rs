@@ -2,6 +2,7 @@
 //!
 //! A step that fails does not stop the next: whoever reads the output wants all of it at once.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Instant;
@@ -28,12 +29,13 @@ pub(crate) struct Options {
 /// Installs what is missing, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
+    let failed = RefCell::default();
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 7] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
-        ("tests", &cargo_test),
+        ("tests", &|| cargo_test(&mut failed.borrow_mut())),
         ("conformance", &|| conformance(options.full)),
         ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),
     ];
@@ -41,6 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for (name, step) in steps {
         sum += reported(name, step);
     }
+    print!("{}", failed.take());
     println!("{sum}");
     Ok(sum.verdict())
 }
@@ -82,15 +85,18 @@ fn conformance(full: bool) -> Result<Tally> {
     Ok(tally)
 }
 
-/// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints.
-fn cargo_test() -> Result<Tally> {
+/// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints. What failed
+/// is told in `failed`.
+fn cargo_test(failed: &mut String) -> Result<Tally> {
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
     let stdout = child.stdout.take().context("cargo test's output")?;
+    let mut failures = Failures::default();
     let mut tally = Tally::default();
     for line in BufReader::new(stdout).lines() {
         let line = line?;
         println!("{line}");
+        failures.hear(&line);
         if let Some(binary) = counted(&line) {
             tally += binary;
         }
@@ -98,7 +104,41 @@ fn cargo_test() -> Result<Tally> {
     if !child.wait()?.success() && tally.failed == 0 {
         tally += Tally::of(Verdict::Fails); // something did not build
     }
+    *failed = failures.told();
     Ok(tally)
+}
+
+/// What the tests that failed have printed: thousands of lines stand between it and the end, where people look.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    /// Whether the test whose output is being heard has more of it.
+    under_way: bool,
+}
+
+/// Of each failure: its message, and the beginning of its backtrace.
+const FAILURE_LINES_MAX: usize = 30;
+
+impl Failures {
+    /// Takes a line of cargo's. What a test printed stands under `---- NAME stdout ----`, until the next one's or the list
+    /// of names.
+    fn hear(&mut self, line: &str) {
+        if line.starts_with("---- ") {
+            self.under_way = true;
+            self.lines.push(String::new());
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.under_way = false;
+        }
+        if let Some(told) = self.lines.last_mut().filter(|_| self.under_way)
+            && told.lines().count() < FAILURE_LINES_MAX
+        {
+            *told += &format!("{line}\n");
+        }
+    }
+
+    fn told(&self) -> String {
+        self.lines.concat()
+    }
 }
 
 /// The counts of a line such as `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
@@ -117,5 +157,14 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.03s";
         assert_eq!(counted(line), Some(Tally { passed: 12, failed: 2, skipped: 1 }));
         assert_eq!(counted("running 3 tests"), None);
+    }
+
+    #[test]
+    fn what_failed_is_told_again_at_the_end() {
+        let mut failures = Failures::default();
+        let printed = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\nit broke\n\n\n\
+                       failures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\nrunning 1 test";
+        printed.lines().for_each(|line| failures.hear(line));
+        assert_eq!(failures.told().trim_end(), "---- two stdout ----\nit broke");
     }
 }

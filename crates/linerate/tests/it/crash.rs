@@ -37,7 +37,10 @@ struct Writer {
 
 impl Writer {
     fn start(server: &Server, ring: u64, promise: Promise) -> Writer {
-        let (url, kept) = (server.url("disk"), Arc::new(AtomicU64::new(0)));
+        // A session that waited for its target to come back would wait for us: the target comes back when writers have
+        // ended, and until then anybody may have its port.
+        let url = format!("{}?reconnect-time=0", server.url("disk"));
+        let kept = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&kept);
         let thread = thread::spawn(move || in_a_world(write_until_the_end(url, ring, promise, counted)));
         Writer { ring, kept, thread }
