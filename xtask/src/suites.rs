@@ -35,9 +35,12 @@ pub(crate) struct Options {
     /// The part of the storage that is used, in MiB
     #[arg(long, default_value_t = 256)]
     span_mib: u64,
-    /// How long each run of each cell takes
+    /// How long each run of each cell takes at most
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+    /// How often each cell is run at most; steady state needs five
+    #[arg(long, default_value_t = 5)]
+    repeats: u32,
     /// Leave docs/bench.md as it is
     #[arg(long)]
     dry: bool,
@@ -101,6 +104,7 @@ fn outcome(suite: &str, storage: &Storage, binary: &Path, options: &Options) -> 
     let mut command = storage.client().command(binary);
     command.args(["bench", &storage.place(), "--suite", suite, "--allow-write", "--yes"]);
     command.args(["--span", &format!("{}MiB", options.span_mib), "--seconds", &options.seconds.to_string()]);
+    command.args(["--repeats", &options.repeats.to_string()]);
     command.arg("--out").arg(&folder);
     let begun = Instant::now();
     let ended = process::capture(command);

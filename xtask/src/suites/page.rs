@@ -43,19 +43,20 @@ fn figures(record: &Record) -> String {
 pub(super) fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String {
     format!(
         "`cargo xtask suites` runs this and writes this section. Each suite is the one that `linerate bench --suite NAME` \
-         runs, with two things reduced by options that everybody has: `--span {}MiB` instead of all of the storage (and \
-         of the gigabytes that some suites want), and `--seconds {}` for each run of each cell. So the figures show that \
+         runs, with three things reduced by options that everybody has: `--span {}MiB` instead of all of the storage (and \
+         of the gigabytes that some suites want), `--seconds {}` for each run of each cell, and `--repeats {}`. So the figures show that \
          every suite comes to its end everywhere and is sane, not what the storage can do. Server on core 0, client on \
          core 1, in a network namespace ({}). `linerate serve` has a RAM volume, tgt a file on /dev/shm; the local file \
          is on this machine's disk and the ext4 on a loop device over an attached LUN of `linerate serve`, both read and \
          written with `O_DIRECT`.\n\n\
          *Fine* means: exit code 0, the record has its end and every cell; no request failed; as many latencies as \
          requests; samples add up to the run in requests, bytes and seconds; bytes fit the requests' lengths; nobody \
-         wrote who should read; no more under way than asked for; and the rate times the mean latency is within 5 % of \
-         the measured number under way (Little's law). All of that is computed from `result.json` by code that shares \
+         wrote who should read; no more under way than asked for; and the rate times the mean latency is the \
+         measured number under way, but for what the ends of a run make of it (Little's law). All of that is computed from `result.json` by code that shares \
          nothing with the program.\n\n{}{}",
         options.span_mib,
         options.seconds,
+        options.repeats,
         setting.congestion,
         setting.line(),
         table(outcomes)

@@ -129,6 +129,14 @@ impl Run {
     }
 }
 
+impl Run {
+    /// The longest latency, in seconds.
+    pub(super) fn latency_max_s(&self) -> f64 {
+        let last = |flow: &Flow| flow.service.last().map_or(0, |(ns, _)| *ns);
+        last(&self.reads).max(last(&self.writes)) as f64 / 1e9
+    }
+}
+
 impl CellRun {
     /// Requests a second and bytes a second read and written, of all clients together.
     pub(super) fn rates(&self) -> Rates {

@@ -3,13 +3,9 @@
 
 use super::record::{Cell, CellRun, ClientRun, Flow, Record, Role, Run};
 
-/// By how much rate times mean latency may differ from the measured number of requests under way. Little's law is exact
-/// over a time at whose ends nothing is under way; here a run begins and ends in the midst of requests, each of which is
-/// counted where it ends.
-const LITTLE_PERCENT: f64 = 5.0;
-
-/// And how many requests of a run are too few to say anything by that.
-const LITTLE_MIN_IOS: u64 = 200;
+/// By how much rate times mean latency may differ from the measured number of requests under way beside what the ends
+/// of a run make of it: latencies are told to one part in a thousand.
+const LITTLE_PERCENT: f64 = 1.0;
 
 /// Everything that is odd, in sentences.
 pub(super) fn doubts(record: &Record) -> Vec<String> {
@@ -70,7 +66,7 @@ fn of_client(role: &Role, client: &ClientRun) -> Vec<String> {
         format!("{} s of CPU time in {} s", cpu.seconds, run.seconds),
     );
     doubts.extend(samples(run));
-    doubts.extend(little(run));
+    doubts.extend(little(asked, run));
     doubts
 }
 
@@ -78,18 +74,22 @@ fn counted(flow: &Flow) -> u64 {
     flow.service.iter().map(|(_, times)| times).sum()
 }
 
-/// Samples are all of the run, one behind the other.
+/// Samples are all of the run, one behind the other, but for a last piece of less than half their length, which is left
+/// out as noise.
 fn samples(run: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
-    let sum = |of: fn(&super::record::Sample) -> u64| run.samples.iter().map(of).sum::<u64>();
-    let (ios, bytes) =
-        (sum(|sample| sample.reads + sample.writes), sum(|sample| sample.read_bytes + sample.written_bytes));
-    if (ios, bytes) != (run.ios(), run.reads.bytes + run.writes.bytes) {
-        doubts.push(format!("samples have {ios} requests of {bytes} bytes, the run has {}", run.ios()));
+    let longest_s = run.samples.iter().map(|sample| sample.seconds).fold(0.0, f64::max);
+    let left_s = run.seconds - run.samples.iter().map(|sample| sample.seconds).sum::<f64>();
+    if !(-1e-6..longest_s * 0.501).contains(&left_s) {
+        doubts.push(format!("samples leave out {left_s} s of {} s", run.seconds));
     }
-    let seconds: f64 = run.samples.iter().map(|sample| sample.seconds).sum();
-    if (seconds - run.seconds).abs() > 0.01 * run.seconds {
-        doubts.push(format!("samples are {seconds} s long together, the run {} s", run.seconds));
+    let sum = |of: fn(&super::record::Sample) -> u64| run.samples.iter().map(of).sum::<u64>();
+    let told = (run.ios(), run.reads.bytes + run.writes.bytes);
+    let seen =
+        (sum(|sample| sample.reads + sample.writes), sum(|sample| sample.read_bytes + sample.written_bytes));
+    let is_whole = left_s < 1e-6;
+    if (is_whole && seen != told) || seen.0 > told.0 || seen.1 > told.1 {
+        doubts.push(format!("samples have {seen:?} requests and bytes, the run has {told:?}"));
     }
     if !run.samples.is_sorted_by(|one, next| one.at_s < next.at_s) {
         doubts.push("samples are not in their order".to_owned());
@@ -97,9 +97,12 @@ fn samples(run: &Run) -> Vec<String> {
     doubts
 }
 
-fn little(run: &Run) -> Option<String> {
+/// Little's law over the time that was counted. A request that ends in it counts whole, also what it took before, and one
+/// that does not end in it counts nothing: at each end as many as there may be under way, each for about the longest latency.
+/// What was not counted may have taken longer than all that was, hence twice that.
+fn little(asked: f64, run: &Run) -> Option<String> {
     let expected = run.ios() as f64 / run.seconds * run.latency_mean_s();
-    let off_percent = (expected / run.under_way_mean - 1.0).abs() * 100.0;
-    let odd = run.ios() >= LITTLE_MIN_IOS && off_percent > LITTLE_PERCENT;
+    let ends = 2.0 * asked * run.latency_max_s() / run.seconds;
+    let odd = (expected - run.under_way_mean).abs() > ends + run.under_way_mean * LITTLE_PERCENT / 100.0;
     odd.then(|| format!("rate times latency is {expected:.2}, under way were {:.2}", run.under_way_mean))
 }
