@@ -8,6 +8,32 @@ fn an_unknown_suite_is_answered_with_the_one_that_was_probably_meant() {
     expect(bench(&["ram:16MiB", "--suite", "bonny"]), REFUSED, &["bonny", "bonnie"]);
 }
 
+/// Four lines are right; the fifth is not.
+const ICF: &str = "\
+Version 1.1.0
+'ACCESS SPECIFICATIONS =========
+'Access specification name,default assignment
+\tMax Throughput,NONE
+'size,% of size,% reads,% random,delay,burst,align,reply
+\t32768,100,many,0,0,1,0,0
+'END access specifications
+Version 1.1.0
+";
+
+#[test]
+fn a_malformed_icf_is_pointed_at() {
+    let scene = Scene::new();
+    let ram = "ram:16MiB";
+    let file = scene.file("vmware.icf", ICF);
+    expect(bench(&[ram, "--suite", &file]), REFUSED, &["vmware.icf", "many", "6", "12"]); // line and column
+    let file = scene.file("cut.icf", &ICF[..60]);
+    expect(bench(&[ram, "--suite", &file]), REFUSED, &["cut.icf"]);
+    let file = scene.file("other.icf", "[suite]\nname = \"x\"\n");
+    expect(bench(&[ram, "--suite", &file]), REFUSED, &["other.icf", "1"]);
+    std::fs::write(scene.path("binary.icf"), [0xff, 0, 0xfe, b'\n']).expect("a file");
+    expect(bench(&[ram, "--suite", &scene.text("binary.icf")]), REFUSED, &["binary.icf"]);
+}
+
 #[test]
 fn a_malformed_suite_is_pointed_at() {
     let scene = Scene::new();
