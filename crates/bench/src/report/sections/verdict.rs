@@ -70,7 +70,7 @@ fn quickest<'a>(summaries: impl Iterator<Item = &'a CellSummary>) -> Option<Head
 /// Where a number was reached: the cell, and its load if that is not part of the name.
 fn place(summary: &CellSummary) -> String {
     let (name, load) = (&summary.cell.name, load(summary));
-    if name.contains(&load) { name.clone() } else { format!("{name}, {load}") }
+    if name.replace('-', " ").ends_with(&load) { name.clone() } else { format!("{name}, {load}") }
 }
 
 fn concerns(report: &Report<'_>) -> Vec<(Trust, String)> {
