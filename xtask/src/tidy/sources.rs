@@ -94,9 +94,10 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
     faults
 }
 
-/// Files of nothing but tests are introduced where they are declared.
+/// Files of nothing but tests, or of what tests of several files need, are introduced where they are declared.
 fn is_test_file(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("fuzz/")
+    let named = ["/tests.rs", "/testing.rs"].iter().any(|name| path.ends_with(name));
+    named || path.contains("/tests/") || path.starts_with("fuzz/")
 }
 
 fn of_lines(source: &Source) -> Vec<Fault> {
