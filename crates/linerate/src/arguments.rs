@@ -26,6 +26,7 @@ use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
+use crate::verify_log::{self, VerifyLogArguments};
 use crate::write::{self, WriteArguments};
 
 /// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
@@ -52,6 +53,7 @@ enum Command {
     Sessions(SessionsArguments),
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
+    VerifyLog(VerifyLogArguments),
     Agent(AgentArguments),
     Compare(CompareArguments),
     Prove(ProveArguments),
@@ -131,6 +133,7 @@ impl Arguments {
             Command::Sessions(arguments) => sessions::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench::run(&arguments),
+            Command::VerifyLog(arguments) => return verify_log::run(&arguments),
             Command::Agent(arguments) => agent::run(&arguments)?,
             Command::Compare(arguments) => return compare::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),

@@ -43,6 +43,7 @@ mod sessions;
 mod spec;
 mod state;
 mod table;
+mod verify_log;
 mod volume;
 mod write;
 

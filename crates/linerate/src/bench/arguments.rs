@@ -43,7 +43,7 @@ pub(crate) struct BenchArguments {
 #[command(next_help_heading = "Several machines")]
 pub(super) struct AgentOptions {
     /// Measure by these machines, where `linerate agent` listens, all at the same time
-    #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
     pub(super) agents: Vec<AgentName>,
     /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
     /// environment variable LINERATE_AGENT_SECRET, or a question]

@@ -4,6 +4,7 @@
 //! in another process. Whoever has a client sends it orders and hears of each sample; it decides nothing by itself
 //! except to end when its orders say so.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -18,6 +19,7 @@ use reactor::{Receiver, Sender, mailbox};
 use super::costs::{Cost, Costs};
 use super::ways::{Source, Ways, settle};
 use crate::failure::Failure;
+use crate::verify_log;
 
 /// A client, seen from the outside. It logs out and ends when this is dropped.
 pub(crate) struct Client {
@@ -34,6 +36,8 @@ pub(crate) struct ClientOptions {
     pub(crate) source: Source,
     /// How long its thread looks for answers before it sleeps.
     pub(crate) spin: Duration,
+    /// Where it notes what the storage promises to a workload that is verified.
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// What a client is to do.
@@ -195,7 +199,14 @@ async fn carry_out(
         tell(Report::Sample(*sample));
         if task.end.is_asked() { Go::Stop } else { Go::On }
     };
-    let run = bench::run(&devices, &task.role.workload, &orders, &mut each).await;
+    let workload = &task.role.workload;
+    let run = match (&options.log, devices.first()) {
+        (Some(log), Some(device)) => {
+            let journal = verify_log::journal(log, workload, device.geometry())?;
+            bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
+        }
+        _ => bench::run(&devices, workload, &orders, &mut each).await,
+    };
     let run = run.map_err(Failure::refused)?;
     let cost = costs.end(ways).await;
     if task.role.read_ahead_bytes.is_some() && run.errors == 0 {

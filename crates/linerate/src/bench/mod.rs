@@ -99,6 +99,7 @@ async fn measure(
         Hands::Agents(crew) => conduct(crew, &mut keeper, &mut *view, server, interrupt).await,
         Hands::Here(source) => {
             let crew = LocalCrew::new(source, arguments.session.spin());
+            let crew = crew.with_log(arguments.workload.verify_log.clone());
             conduct(crew, &mut keeper, &mut *view, server, interrupt).await
         }
     };

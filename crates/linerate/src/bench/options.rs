@@ -1,5 +1,7 @@
 //! A workload by options, and what lists in them make: a sweep.
 
+use std::path::PathBuf;
+
 use bench::plan::{
     Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
     Workload,
@@ -63,6 +65,10 @@ pub(super) struct WorkloadOptions {
     /// Write data that can be recognised, and check it in reads
     #[arg(long, conflicts_with = "data")]
     verify: bool,
+    /// Note in this file what the storage promises, beyond a crash of either side: `linerate verify-log` then checks that
+    /// it has kept it. One write of eight goes to stable storage by itself, and every 64 are followed by a flush
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(super) verify_log: Option<PathBuf>,
     /// Where random places and data come from [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -134,6 +140,12 @@ impl WorkloadOptions {
             return Err(Failure::refused(sentence));
         }
         let cells = points.iter().map(|point| self.cell(point)).collect::<Result<Vec<_>, _>>()?;
+        let alone = cells.len() == 1 && cells.iter().all(|cell| cell.roles.len() == 1);
+        if self.verify_log.is_some() && !alone {
+            return Err(Failure::refused(
+                "--verify-log is for one workload of one client: leave out lists and --clients",
+            ));
+        }
         Ok(Suite {
             name: "custom".to_owned(),
             title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),

@@ -19,7 +19,7 @@ pub(crate) struct Storage {
     pub(crate) subject: Subject,
     /// How clients reach it.
     pub(crate) source: Source,
-    pub(super) device: Arc<dyn BlockDevice>,
+    pub(crate) device: Arc<dyn BlockDevice>,
     pub(super) lun: Option<Arc<RemoteLun>>,
     /// Whether something is on it that its owner may want to keep: not on memory, nor in a file just made.
     pub(super) keeps: bool,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bench::Go;
@@ -20,6 +21,8 @@ pub(crate) struct LocalCrew {
     spin: Duration,
     /// Whether nobody else works in this process.
     alone: bool,
+    /// Where what the storage promises is noted.
+    log: Option<PathBuf>,
     /// By the number of the client and, where one has several roles at once, which of them it is.
     clients: BTreeMap<(u16, usize), Client>,
 }
@@ -27,12 +30,17 @@ pub(crate) struct LocalCrew {
 impl LocalCrew {
     /// Nobody yet: clients come with the roles.
     pub(crate) fn new(source: Source, spin: Duration) -> LocalCrew {
-        LocalCrew { source, spin, alone: true, clients: BTreeMap::new() }
+        LocalCrew { source, spin, alone: true, log: None, clients: BTreeMap::new() }
     }
 
     /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread alone.
     pub(crate) fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
+    }
+
+    /// The same, whose one client notes what the storage promises.
+    pub(crate) fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
+        LocalCrew { log, ..self }
     }
 
     /// Sees to it that everybody is there and has what he needs.
@@ -44,6 +52,7 @@ impl LocalCrew {
                     name: format!("client {}", u32::from(role.client) + 1),
                     source: self.source.clone(),
                     spin: self.spin,
+                    log: self.log.clone(),
                 })?),
             };
             client.prepare(role.sessions).await?;

@@ -5,6 +5,7 @@ mod figures;
 mod killed;
 mod known;
 mod mistakes;
+mod promises;
 mod suite_files;
 mod trouble;
 
