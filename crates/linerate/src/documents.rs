@@ -14,6 +14,7 @@ const COMPARE: &str = include_str!("../../../docs/compare.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const SUITES: &str = include_str!("../../../docs/suites.md");
+const REPORT: &str = include_str!("../../../docs/report.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -34,7 +35,8 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents = [AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, RECORDER, PUBLISHED, SUITES, README];
+    let documents =
+        [AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, RECORDER, PUBLISHED, REPORT, SUITES, README];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
