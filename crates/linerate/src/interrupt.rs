@@ -31,6 +31,11 @@ impl Interrupt {
         Interrupt(Arc::default())
     }
 
+    /// Asks, as a signal does.
+    pub(crate) fn ask(&self) {
+        self.0.store(true, Relaxed);
+    }
+
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }

@@ -94,6 +94,9 @@ pub(super) struct OutputOptions {
     /// Go on with a measurement that was interrupted
     #[arg(long, value_name = "DIR")]
     pub(super) resume: Option<PathBuf>,
+    /// Show it on the whole screen while it runs
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    pub(super) watch: bool,
     /// Tell what each session did: what its commands waited for, what moved, and what the kernel knows of its
     /// connections
     #[arg(long)]

@@ -39,6 +39,10 @@ impl Keeper {
         &self.record
     }
 
+    pub(super) fn folder(&self) -> Option<&Folder> {
+        self.folder.as_ref()
+    }
+
     /// Seconds since the record began.
     pub(super) fn seconds_at(&self, instant: Instant) -> f64 {
         (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
@@ -72,7 +76,7 @@ impl Keeper {
         sentence
     }
 
-    /// The record, and why the directory does not have all of it, if so.
+    /// Writes the record a last time. Gives it, and why the directory does not have all of it, if so.
     pub(super) fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
         self.save();
         (self.record, self.folder, self.lost)

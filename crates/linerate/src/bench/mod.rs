@@ -54,7 +54,7 @@ pub(crate) use options::seconds;
 pub(crate) use own::OwnStorage;
 use plan::{Hands, Plan, Prepared};
 pub(crate) use shown::{system_congestion, width};
-use view::{Line, Nobody, View};
+use view::{Line, Nobody, View, Watch};
 
 use crate::environment::server::Server;
 use crate::failure::Failure;
@@ -93,7 +93,7 @@ async fn measure(
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
     let Prepared { mut keeper, hands, server } = prepared;
-    let mut view = view(arguments);
+    let mut view = view(arguments, keeper.record(), interrupt)?;
     keeper.record().notes.iter().for_each(|note| view.note(note));
     let (outcome, tables) = match hands {
         Hands::Agents(crew) => conduct(crew, &mut keeper, &mut *view, server, interrupt).await,
@@ -109,13 +109,11 @@ async fn measure(
         Ok(Outcome::Interrupted) => {}
         Err(failure) => keeper.note(format!("ended by a failure: {failure}")),
     }
+    shown::print(&arguments.output, place, keeper.record(), &tables)?;
+    // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
+    let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
     let (record, folder, lost) = keeper.end();
-    shown::print(&arguments.output, place, &record, &tables)?;
-    let lost = match &folder {
-        Some(folder) if lost.is_none() => files(arguments, folder, &record).err(),
-        _ => lost,
-    };
-    shown::verdict(&record, outcome, folder.as_ref(), lost)
+    shown::verdict(&record, outcome, folder.as_ref(), lost.or(written.err()))
 }
 
 /// Has the crew do what is left to be done. Gives how it ended, and what sessions told in the last run.
@@ -145,7 +143,15 @@ fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result
     Ok(())
 }
 
-fn view(arguments: &BenchArguments) -> Box<dyn View> {
+fn view(
+    arguments: &BenchArguments,
+    record: &Record,
+    interrupt: &Interrupt,
+) -> Result<Box<dyn View>, Failure> {
     let quiet = arguments.output.quiet;
-    if stderr().is_terminal() && !quiet { Box::new(Line::new()) } else { Box::new(Nobody { quiet }) }
+    Ok(match stderr().is_terminal() && !quiet {
+        _ if arguments.output.watch => Box::new(Watch::new(record, interrupt)?),
+        true => Box::new(Line::new()),
+        false => Box::new(Nobody { quiet }),
+    })
 }

@@ -2,6 +2,7 @@
 
 mod line;
 mod now;
+mod watch;
 
 use bench::plan::Stop;
 use bench::record::{CellRun, Sample};
@@ -9,6 +10,8 @@ use bench::schedule::Left;
 
 pub(super) use line::Line;
 pub(super) use now::Now;
+use now::Rates;
+pub(super) use watch::Watch;
 
 use super::crew::Purged;
 

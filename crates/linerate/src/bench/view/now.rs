@@ -39,6 +39,11 @@ impl Now {
         }
     }
 
+    /// Of one client.
+    pub(in crate::bench) fn client(&self, role: usize) -> Rates {
+        self.clients.get(role).map_or_else(Rates::default, rates)
+    }
+
     /// Of all together.
     pub(in crate::bench) fn all(&self) -> Rates {
         let each = self.clients.iter().map(rates);
