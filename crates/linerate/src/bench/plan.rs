@@ -124,7 +124,13 @@ impl Plan {
                     fitted.suite.steps.insert(0, FILL);
                 }
                 let notes = storage.notes.iter().cloned().chain(fitted.notes).collect();
-                (begin::record(storage.subject.clone(), fitted.suite, environment, notes), folder)
+                let limits = match agents {
+                    None => storage.ceilings(&fitted.suite).await,
+                    // Each of them has a link of its own.
+                    Some(_) => Vec::new(),
+                };
+                let record = begin::record(storage.subject.clone(), fitted.suite, environment, notes);
+                (Record { limits, ..record }, folder)
             }
             Plan::Resumed(record, folder) => {
                 let record = resume::resumed(*record, &storage.subject)?;

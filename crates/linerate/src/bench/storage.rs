@@ -1,9 +1,11 @@
 //! What is measured: opened, looked at, and named for the record.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use bench::record::{Facts, Subject};
+use bench::plan::Suite;
+use bench::record::{Facts, Limit, Subject};
 use block::{BlockDevice, BlockSize};
 use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
@@ -68,6 +70,15 @@ impl Storage {
     pub(crate) async fn facts(&self, place: &Place) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await
+    }
+
+    /// What the link to it carries at most, for the requests of a suite.
+    pub(super) async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
+        let Some(lun) = &self.lun else { return Vec::new() };
+        let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
+        let lengths = workloads.flat_map(|workload| &workload.accesses).map(|access| access.block_bytes);
+        let lengths: BTreeSet<u32> = lengths.collect();
+        environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
     }
 
     /// Who serves it, if it is a process of this machine.

@@ -11,7 +11,7 @@ pub(crate) mod server;
 mod storage;
 mod system;
 
-use bench::record::{Fact, Facts, Group};
+use bench::record::{Fact, Facts, Group, Limit};
 use block::BlockDevice;
 use initiator::Unit;
 
@@ -31,6 +31,16 @@ pub(crate) async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<
     facts.extend(storage::facts(&system, place, device, unit).await);
     facts.extend(tool());
     Facts(facts)
+}
+
+/// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none that limits.
+pub(crate) async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
+    let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
+    let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));
+    let parameters = unit.target().parameters();
+    let segment =
+        parameters.local_max_recv_data_segment_length.min(parameters.peer_max_recv_data_segment_length);
+    link.map(|link| link.limits(block_bytes, segment)).unwrap_or_default()
 }
 
 fn tool() -> [Fact; 1] {

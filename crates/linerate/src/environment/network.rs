@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bench::link::Link;
 use bench::record::{Fact, Group};
 use host::interfaces;
 use initiator::ConnectionStatistics;
@@ -26,6 +27,23 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
     facts.extend(interface.iter().flat_map(|name| link(system, name, mtu)));
     facts.extend(first.path.iter().flat_map(|path| tcp(path, interface.as_deref(), mtu)));
     facts
+}
+
+/// The link that leads there, if it is a real one whose speed and MTU are known: what has no device behind it is memory,
+/// and what it calls its speed limits nothing.
+pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
+    let addresses = interfaces::addresses().ok()?;
+    let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
+    ethernet_of(system, &interface)
+}
+
+fn ethernet_of(system: &System, interface: &str) -> Option<Link> {
+    let is_real = system.has(net(interface, "device"));
+    let mbit = system.number(net(interface, "speed")).filter(|mbit| *mbit > 0 && is_real)?;
+    let mtu = system.number(net(interface, "mtu")).and_then(|mtu| u32::try_from(mtu).ok())?;
+    // proc_sys_net_ipv4(5): 1 and 2 ask for them, and nearly every peer agrees.
+    let timestamps = system.number("proc/sys/net/ipv4/tcp_timestamps") != Some(0);
+    Some(Link { bits_per_s: mbit as f64 * 1e6, mtu, timestamps })
 }
 
 fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
@@ -119,6 +137,22 @@ mod tests {
         assert_eq!(leaves("::ffff:10.0.0.5", "::ffff:10.0.0.9").as_deref(), Some("eth0"));
         assert_eq!(leaves("10.0.0.5", "10.0.0.5").as_deref(), Some(LOOPBACK));
         assert_eq!(leaves("192.0.2.1", "192.0.2.2"), None);
+    }
+
+    #[test]
+    fn a_real_link_limits_and_one_in_memory_does_not() {
+        let files = [
+            ("sys/class/net/eth0/speed", "1000"),
+            ("sys/class/net/eth0/mtu", "9000"),
+            ("sys/class/net/eth0/device/driver", "->../../drivers/igc"),
+            ("sys/class/net/veth0/speed", "10000"),
+            ("sys/class/net/veth0/mtu", "1500"),
+            ("proc/sys/net/ipv4/tcp_timestamps", "1"),
+        ];
+        let made = Made::of(&files);
+        let link = Link { bits_per_s: 1e9, mtu: 9000, timestamps: true };
+        assert_eq!(ethernet_of(&made.system, "eth0"), Some(link));
+        assert_eq!(ethernet_of(&made.system, "veth0"), None);
     }
 
     fn speeds(speed: &str, duplex: &str) -> Option<(String, bool)> {
