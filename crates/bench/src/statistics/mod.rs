@@ -18,7 +18,7 @@ mod special;
 mod student;
 mod welch;
 
-pub use centre::{mad, mean, median, quantile, standard_deviation};
+pub use centre::{mean, median, quantile, standard_deviation};
 pub use fairness::jain;
 pub use interval::{Interval, MeanEstimate};
 pub use line::{Line, line};
