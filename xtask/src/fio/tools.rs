@@ -75,7 +75,7 @@ impl Tool {
 
 fn ask_linerate(command: &mut Command, cell: &Cell, storage: &Storage, seconds: u64) {
     let percent = |is_all: bool| if is_all { "100" } else { "0" };
-    command.args(["bench", &storage.for_linerate(), "--json", "--allow-write", "--yes", "--poll-us", "0"]);
+    command.args(["bench", &storage.for_linerate(), "--json", "--allow-write", "--yes"]);
     command.args(["--seconds", &seconds.to_string(), "--depth", &cell.depth.to_string()]);
     command.args(["--block", &format!("{}KiB", cell.block_bytes >> 10)]);
     command.args(["--span", &format!("{}MiB", SPAN_BYTES >> 20)]);
