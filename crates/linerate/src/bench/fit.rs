@@ -71,7 +71,7 @@ pub(super) fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> 
     if cut(&mut suite, limits)? {
         let bytes = limits.device_bytes;
         notes.push(format!(
-            "the suite uses more than the {bytes} bytes that the storage has: all of it was used"
+            "the suite uses more than the {bytes} bytes that the storage has: it was cut to what is there"
         ));
     }
     Ok(Fitted { suite, notes })
