@@ -22,6 +22,7 @@ pub(crate) mod crew;
 mod extent;
 mod fit;
 pub(crate) mod folder;
+mod holes;
 mod keeper;
 mod measured;
 mod options;

@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::keeper::Keeper;
 use super::storage::Storage;
 use super::ways::Source;
-use super::{begin, resume, safety, suites};
+use super::{begin, holes, resume, safety, suites};
 use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::place::Place;
@@ -123,7 +123,8 @@ impl Plan {
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
-                let notes = storage.notes.iter().cloned().chain(fitted.notes).collect();
+                let holes = holes::note(&*storage.device, &fitted.suite).await;
+                let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
                     None => storage.ceilings(&fitted.suite).await,
                     // Each of them has a link of its own.
