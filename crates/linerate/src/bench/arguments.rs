@@ -94,6 +94,9 @@ pub(super) struct OutputOptions {
     /// Go on with a measurement that was interrupted
     #[arg(long, value_name = "DIR")]
     pub(super) resume: Option<PathBuf>,
+    /// Draw the published curves of a source document into the report: 000, 001, 002, 003 or 004; may be repeated
+    #[arg(long, value_name = "DOCUMENT")]
+    pub(super) beside: Vec<String>,
     /// Show it on the whole screen while it runs
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(super) watch: bool,

@@ -62,7 +62,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::place::Place;
-use crate::remote;
+use crate::{remote, report};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
@@ -71,6 +71,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let place = arguments.place()?;
+    // A mistake in a number is told before anything is measured.
+    report::curves(&arguments.output.beside)?;
     let plans = Plan::all(arguments)?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
@@ -137,7 +139,7 @@ const SEED: u64 = 1;
 
 /// Writes the files of the result, and says where the one is that people open.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
-    shown::write(folder, record)?;
+    shown::write(folder, record, report::curves(&arguments.output.beside)?)?;
     if !arguments.output.quiet && !arguments.output.json {
         say(&format!("\nreport: {}\n", folder.file("report.html").display()));
     }

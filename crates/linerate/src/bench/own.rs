@@ -65,7 +65,7 @@ impl OwnStorage<'_> {
         }
         let (record, folder, lost) = keeper.end();
         lost.map_or(Ok(()), Err)?;
-        folder.iter().try_for_each(|folder| shown::write(folder, &record))?;
+        folder.iter().try_for_each(|folder| shown::write(folder, &record, Vec::new()))?;
         match outcome? {
             Outcome::Complete => Ok(record),
             Outcome::Interrupted => Err(Failure::new(Kind::Interrupted, "interrupted")),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use bench::published::Curve;
 use bench::record::Record;
 use bench::report::Report;
 
@@ -62,9 +63,9 @@ pub(crate) fn system_congestion() -> String {
     default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Writes what people and other programs read beside the record.
-pub(super) fn write(folder: &Folder, record: &Record) -> Result<(), Failure> {
-    report::write(folder, &Report::new(record))
+/// Writes what people and other programs read beside the record, with these curves drawn into it.
+pub(super) fn write(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
+    report::write(folder, &Report::new(record).beside(beside))
 }
 
 /// The exit code: of what ended it, else of what was lost, else of requests that failed.

@@ -82,8 +82,8 @@ fn printed(report: &Report<'_>, format: Format) -> String {
     }
 }
 
-/// The curves of these documents.
-fn curves(documents: &[String]) -> Result<Vec<Curve>, Failure> {
+/// The curves of these documents, as `--beside` names them.
+pub(crate) fn curves(documents: &[String]) -> Result<Vec<Curve>, Failure> {
     let known = DOCUMENTS.map(|document| document.number);
     let mut curves = Vec::new();
     for number in documents {
