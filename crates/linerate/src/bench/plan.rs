@@ -123,7 +123,9 @@ impl Plan {
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
-                let holes = holes::note(&*storage.device, &fitted.suite).await;
+                // Memory of this process has never been written, and everybody knows.
+                let holes =
+                    if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
                 let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
                     None => storage.ceilings(&fitted.suite).await,

@@ -11,7 +11,9 @@ use crate::server::Server;
 
 fn json(arguments: &[&str]) -> Value {
     let said = bench(&[arguments, &["--json"]].concat()).expect_success();
-    serde_json::from_str(&said).expect("JSON")
+    // What is to be known of the storage stands on standard error.
+    let line = said.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
+    serde_json::from_str(line).expect("JSON")
 }
 
 fn latency_us(told: &Value, percentile: &str) -> f64 {

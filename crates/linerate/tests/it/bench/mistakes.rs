@@ -83,3 +83,30 @@ fn a_record_that_is_none_is_not_resumed_nor_overwritten() {
         assert_eq!(std::fs::read_to_string(folder.join("result.json")).expect("it is there"), content);
     }
 }
+
+#[test]
+fn a_document_that_there_is_not_is_told_before_anything_is_measured() {
+    let scene = Scene::new();
+    let out = scene.text("out");
+    let sweep = ["ram:16MiB", "--block", "4KiB,64KiB", "--seconds", "0.1", "--out", &out, "--beside"];
+    let beside = |document| bench(&[&sweep[..], &[document]].concat());
+    expect(beside("009"), REFUSED, &["there is no document `009`"]);
+    assert!(!scene.path("out").exists());
+    beside("001").expect_success();
+    let page = std::fs::read_to_string(scene.path("out/report.html")).expect("a report");
+    assert!(page.contains("Super ATTO Clone"), "document 001's curve is drawn");
+}
+
+#[test]
+fn what_was_never_written_is_no_silent_result() {
+    let scene = Scene::new();
+    let path = scene.path("sparse.img");
+    std::fs::File::create(&path).and_then(|file| file.set_len(16 << 20)).expect("a sparse file");
+    let (path, out) = (path.display().to_string(), scene.text("out"));
+    bench(&[&path, "--seconds", "0.1", "--out", &out]).expect_success();
+    let notes = super::record(&scene.path("out"))["notes"].to_string();
+    assert!(notes.contains("have never been written"), "{notes}");
+    let (full, out) = (scene.image("full.img", 16), scene.text("full"));
+    bench(&[&full, "--seconds", "0.1", "--out", &out]).expect_success();
+    assert_eq!(super::record(&scene.path("full"))["notes"].as_array().map(Vec::len), Some(0));
+}
