@@ -12,7 +12,7 @@ use initiator::{CommandError, Ending, OpenError, Sense, status};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
 
-use crate::output::printable;
+use crate::output::{printable, remark};
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Failure {
     /// Says so on standard error. A sentence may hold a target's words, which are kept from moving the cursor.
     pub(crate) fn report(&self) -> ExitCode {
         let lines: Vec<String> = self.sentence.lines().map(printable).collect();
-        eprintln!("linerate: {}", lines.join("\n"));
+        remark(format_args!("linerate: {}", lines.join("\n")));
         ExitCode::from(self.code())
     }
 }

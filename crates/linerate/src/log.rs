@@ -19,6 +19,8 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
         ))
     })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that cannot be written says so where it cannot be written, and panics at that.
+    let lines = lines.log_internal_errors(false);
     let begun = match arguments.format.or(file.format).unwrap_or_default() {
         LogFormat::Text => lines.with_ansi(has_colours()).try_init(),
         LogFormat::Json => lines.json().try_init(),

@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::Failure;
+use crate::output::remark;
 
 /// Where connections that were lost leave a file each.
 const FOLDER: &str = "LINERATE_RECORD_DIR";
@@ -56,7 +57,7 @@ impl RecordFile {
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 if let Err(failure) = file.write() {
-                    eprintln!("linerate: {failure}");
+                    remark(format_args!("linerate: {failure}"));
                 }
                 if signal != SIGUSR1 {
                     // Ends the process as the signal would have; nothing is left to do if that fails.

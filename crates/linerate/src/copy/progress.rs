@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
+use crate::output::remark;
+
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 
 use super::arguments::{CopyArguments, ProgressKind};
@@ -46,7 +48,7 @@ impl Progress {
             Shown::Bar(bar) => bar.set_position(byte),
             Shown::Lines(due) if Instant::now() >= due.get() => {
                 due.set(Instant::now() + LINE_EVERY);
-                eprintln!("{}", self.line(byte));
+                remark(self.line(byte));
             }
             Shown::Lines(_) | Shown::Nothing => {}
         }
@@ -63,8 +65,8 @@ impl Progress {
     pub(super) fn note(&self, sentence: Option<String>) {
         let Some(sentence) = sentence.filter(|_| !self.quiet) else { return };
         match &self.shown {
-            Shown::Bar(bar) => bar.suspend(|| eprintln!("{sentence}")),
-            Shown::Lines(_) | Shown::Nothing => eprintln!("{sentence}"),
+            Shown::Bar(bar) => bar.suspend(|| remark(sentence)),
+            Shown::Lines(_) | Shown::Nothing => remark(sentence),
         }
     }
 }

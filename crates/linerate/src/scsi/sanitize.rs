@@ -8,6 +8,7 @@ use initiator::verbs::{Sanitize, SanitizeManner};
 use super::unit::{UnitArguments, settle};
 use crate::contents;
 use crate::failure::Failure;
+use crate::output::remark;
 use crate::remote;
 
 #[derive(Debug, clap::Args)]
@@ -100,7 +101,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 async fn until_done(unit: &Unit) -> Result<(), Failure> {
     settle(unit).await;
     while let Some(progress) = unit.request_sense().await?.and_then(|sense| sense.progress()) {
-        eprintln!("{:.1} % done", f64::from(progress) * 100.0 / 65_536.0);
+        remark(format_args!("{:.1} % done", f64::from(progress) * 100.0 / 65_536.0));
         reactor::sleep(LOOK_AGAIN).await;
     }
     // A failure is told to the next command that wants the medium.

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Doing, Now, View};
 use crate::bench::crew::Purged;
 use crate::figures::{grouped, significant};
+use crate::output::remark;
 
 /// A progress line on standard error.
 pub(in crate::bench) struct Line {
@@ -68,7 +69,7 @@ impl View for Line {
     fn ended(&mut self, _: &CellRun) {}
 
     fn note(&mut self, sentence: &str) {
-        self.bar.suspend(|| eprintln!("{sentence}"));
+        self.bar.suspend(|| remark(sentence));
     }
 }
 

@@ -8,6 +8,8 @@ use bench::plan::Stop;
 use bench::record::{CellRun, Sample};
 use bench::schedule::Left;
 
+use crate::output::remark;
+
 pub(super) use line::Line;
 pub(super) use now::Now;
 use now::Rates;
@@ -84,7 +86,7 @@ impl View for Nobody {
 
     fn note(&mut self, sentence: &str) {
         if !self.quiet {
-            eprintln!("{sentence}");
+            remark(sentence);
         }
     }
 }
