@@ -1,7 +1,5 @@
 //! `linerate bench`, and what the sessions tell that it measured with.
 
-use serde_json::Value;
-
 use crate::program::run;
 use crate::server::Server;
 
@@ -22,10 +20,10 @@ fn programs_get_the_statistics_of_each_session_if_they_ask() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let asked = ["bench", &url, "--seconds", "0.3", "--sessions", "2", "--json"];
-    let plain: Value = serde_json::from_str(&run(LINERATE, &asked).expect_success()).expect("JSON");
+    let plain = run(LINERATE, &asked).expect_json_line();
     assert!(plain["sessions"].is_null());
     let asked: Vec<&str> = asked.into_iter().chain(["--statistics"]).collect();
-    let told: Value = serde_json::from_str(&run(LINERATE, &asked).expect_success()).expect("JSON");
+    let told = run(LINERATE, &asked).expect_json_line();
     let sessions = told["sessions"].as_array().expect("a list");
     let reads: u64 = sessions.iter().filter_map(|session| session["read"]["commands"].as_u64()).sum();
     assert!(sessions.len() == 2 && reads >= told["ios"].as_u64().expect("a number"), "{told}");

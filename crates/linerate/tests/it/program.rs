@@ -33,6 +33,15 @@ impl Ended {
         self.said
     }
 
+    /// The line of JSON that it printed, after making sure that it succeeded; what is to be known beside it stands on
+    /// standard error.
+    pub(crate) fn expect_json_line(self) -> serde_json::Value {
+        let said = self.expect_success();
+        let line = said.lines().find(|line| line.starts_with('{'));
+        let line = line.unwrap_or_else(|| panic!("no line of JSON: {said}"));
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
     /// What it said, after making sure that it failed.
     pub(crate) fn expect_failure(self) -> String {
         assert!(!self.status.success(), "succeeded: {}", self.said);

@@ -10,10 +10,7 @@ use super::{Scene, bench, number, record, runs};
 use crate::server::Server;
 
 fn json(arguments: &[&str]) -> Value {
-    let said = bench(&[arguments, &["--json"]].concat()).expect_success();
-    // What is to be known of the storage stands on standard error.
-    let line = said.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
-    serde_json::from_str(line).expect("JSON")
+    bench(&[arguments, &["--json"]].concat()).expect_json_line()
 }
 
 fn latency_us(told: &Value, percentile: &str) -> f64 {
