@@ -37,12 +37,19 @@ impl Answered {
     }
 }
 
-/// Asks for at least `duration`, and leaves the stream with requests under way: it is of no further use.
+/// Asks for at least `duration`, and leaves the stream with requests under way: it is of no further use. A system call
+/// moves at most `call_bytes`, or one request or answer: large calls cost less, and small ones let both ends work at the same
+/// time; which is faster has to be tried.
 ///
 /// Fails with what the socket says, and with `UnexpectedEof` if the server ends the stream.
-pub async fn ask(stream: &dyn Stream, question: Question, duration: Duration) -> io::Result<Answered> {
+pub async fn ask(
+    stream: &dyn Stream,
+    question: Question,
+    call_bytes: usize,
+    duration: Duration,
+) -> io::Result<Answered> {
     let begun = reactor::now();
-    let mut client = Client::new(question);
+    let mut client = Client::new(question, call_bytes);
     while !client.is_over(begun, duration) {
         let sent = client.send(stream)?;
         let received = client.receive(stream)?;
@@ -67,11 +74,8 @@ struct Client {
     scratch: Vec<u8>,
 }
 
-/// Of one system call in either direction.
-const CALL_BYTES: usize = 256 << 10;
-
 impl Client {
-    fn new(question: Question) -> Client {
+    fn new(question: Question, call_bytes: usize) -> Client {
         let Question { direction, block_bytes, depth } = question;
         let data_bytes = block_bytes as usize;
         let (behind_request, behind_answer) = match direction {
@@ -80,7 +84,7 @@ impl Client {
         };
         let mut request = header(direction, block_bytes).to_vec();
         request.resize(HEADER_BYTES + behind_request, 0x5a);
-        let at_once = (CALL_BYTES / request.len()).clamp(1, depth.max(1) as usize);
+        let at_once = (call_bytes / request.len()).clamp(1, depth.max(1) as usize);
         Client {
             requests: request.repeat(at_once),
             request_bytes: request.len() as u64,
@@ -90,7 +94,7 @@ impl Client {
             sent_bytes: 0,
             received_bytes: 0,
             answered: 0,
-            scratch: vec![0; CALL_BYTES.max(HEADER_BYTES + behind_answer)],
+            scratch: vec![0; call_bytes.max(HEADER_BYTES + behind_answer)],
         }
     }
 

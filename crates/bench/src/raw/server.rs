@@ -44,8 +44,8 @@ enum Received {
 
 /// Answers that wait are bounded by those whose requests are answered only when these are gone.
 const OWED_BYTES_MAX: u64 = 32 << 20;
-/// Some hundred headers, or the beginning of a write.
-const SCRATCH_BYTES: usize = 16 << 10;
+/// Thousands of headers, or a few writes.
+const SCRATCH_BYTES: usize = 256 << 10;
 
 impl Server {
     fn receive(&mut self, stream: &dyn Stream, memory: &mut [u8]) -> io::Result<Received> {

@@ -136,7 +136,7 @@ fn a_server_that_goes_away_ends_the_question() {
     let ended = block_on(Virtual::world(), async {
         let (client, server) = pair(1000);
         server.shutdown();
-        ask(&client, QUESTION, Duration::from_secs(1)).await
+        ask(&client, QUESTION, 4096, Duration::from_secs(1)).await
     });
     assert_eq!(ended.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
 }
@@ -145,7 +145,7 @@ fn a_server_that_goes_away_ends_the_question() {
 fn a_server_that_says_nothing_is_not_waited_for() {
     let (client, _silent) = pair(1000);
     let answered =
-        block_on(Virtual::world(), async move { ask(&client, QUESTION, Duration::from_secs(1)).await });
+        block_on(Virtual::world(), async move { ask(&client, QUESTION, 4096, Duration::from_secs(1)).await });
     assert_eq!(answered.expect("nothing failed").requests, 0);
 }
 
@@ -155,7 +155,7 @@ fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
     block_on(Virtual::world(), async move {
         let (client, server) = pair(at_once);
         let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
-        let answered = ask(&client, question, Duration::from_micros(20)).await;
+        let answered = ask(&client, question, 4096, Duration::from_micros(20)).await;
         client.shutdown();
         serving.await.expect("the client ends the stream in good order");
         answered

@@ -17,8 +17,11 @@ use reactor::{ListenOptions, StreamOptions};
 use super::server::VOLUME_BYTES;
 use crate::failure::Failure;
 
-/// How long each is asked: the rate is steady from the first milliseconds on.
-const TIME: Duration = Duration::from_millis(250);
+/// How long each is asked at a time: the rate is steady from the first milliseconds on.
+const TIME: Duration = Duration::from_millis(100);
+/// Bytes of a system call, each tried by a connection of its own. The best counts, since nothing that slowed the others
+/// down is a limit: what else the machine did, or two ends that waited for each other.
+const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
 /// The ceilings for all cells that read or write and do not mix, measured now, one after the other.
 pub(super) async fn measure(
@@ -29,10 +32,16 @@ pub(super) async fn measure(
     let mut questions: Vec<Question> = suite.cells().filter_map(question).collect();
     questions.sort_by_key(|question| (question.direction as u8, question.depth, question.block_bytes));
     questions.dedup();
-    let address = start(options, stream, questions.len()).map_err(|error| failed(&error))?;
+    let address =
+        start(options, stream, CALLS_BYTES.len() * questions.len()).map_err(|error| failed(&error))?;
     let mut limits: Vec<Limit> = Vec::new();
     for question in questions {
-        let per_second = answered(address, stream, question).await.map_err(|error| failed(&error))?;
+        let mut per_second = 0.0_f64;
+        for call_bytes in CALLS_BYTES {
+            let once =
+                answered(address, stream, question, call_bytes).await.map_err(|error| failed(&error))?;
+            per_second = per_second.max(once);
+        }
         let point = (question.block_bytes, per_second * f64::from(question.block_bytes));
         let limit = limit(question);
         match limits
@@ -107,10 +116,15 @@ async fn answer(stream: StreamOptions, connections: usize, tell: mpsc::Sender<io
     }
 }
 
-async fn answered(address: SocketAddr, options: &StreamOptions, question: Question) -> io::Result<f64> {
+async fn answered(
+    address: SocketAddr,
+    options: &StreamOptions,
+    question: Question,
+    call_bytes: usize,
+) -> io::Result<f64> {
     let stream = reactor::world().connect(address, options)?;
     poll_fn(|cx| stream.poll_writable(cx)).await?;
-    let answered = ask(&*stream, question, TIME).await?;
+    let answered = ask(&*stream, question, call_bytes, TIME).await?;
     stream.shutdown();
     Ok(answered.per_second())
 }
