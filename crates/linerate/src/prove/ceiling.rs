@@ -23,7 +23,8 @@ const TIME: Duration = Duration::from_millis(100);
 /// down is a limit: what else the machine did, or two ends that waited for each other.
 const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
-/// The ceilings for all cells that read or write and do not mix, measured now, one after the other.
+/// The ceilings for all cells that read or write and do not mix, measured now, one after the other: for each direction and
+/// depth the [`roof`] over its lengths.
 pub(super) async fn measure(
     suite: &Suite,
     options: EpollOptions,
@@ -52,7 +53,17 @@ pub(super) async fn measure(
             None => limits.push(Limit { points: vec![point], ..limit }),
         }
     }
+    limits.iter_mut().for_each(|limit| roof(&mut limit.points));
     Ok(limits)
+}
+
+/// The roof over what was reached: as many requests a second as of any length, and as many bytes a second. One length by
+/// itself is no bound: two ends that wait for each other in step are slower than a target that does more and waits less
+/// (64 KiB writes, 4.9 GB/s plain and 7.7 GB/s with iSCSI in them).
+fn roof(points: &mut [(u32, f64)]) {
+    let bytes = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let requests = points.iter().map(|(block, rate)| rate / f64::from(*block)).fold(0.0, f64::max);
+    points.iter_mut().for_each(|(block, rate)| *rate = bytes.min(requests * f64::from(*block)));
 }
 
 fn failed(error: &io::Error) -> Failure {
@@ -150,6 +161,13 @@ mod tests {
                 curve.and_then(|curve| curve.points.iter().find(|(block, _)| *block == question.block_bytes));
             assert!(point.is_some_and(|(_, rate)| *rate > 0.0), "{question:?}: {limits:?}");
         }
+    }
+
+    #[test]
+    fn the_roof_is_as_many_requests_and_as_many_bytes_as_any_length_reached() {
+        let mut points = [(1000, 5e6), (10_000, 20e6), (100_000, 100e6)];
+        roof(&mut points);
+        assert_eq!(points, [(1000, 5e6), (10_000, 50e6), (100_000, 100e6)]);
     }
 
     #[test]
