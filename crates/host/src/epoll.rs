@@ -51,8 +51,6 @@ pub struct Epoll {
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
-    /// Turns since sockets were looked at.
-    unlooked: Cell<u32>,
     /// For files; `None` where threads do that.
     ring: Option<Rc<Ring>>,
 }
@@ -62,9 +60,6 @@ const EVENTS: usize = 256;
 
 /// When the kernel has no memory for file operations, it is asked again after this time.
 const RETRY: Duration = Duration::from_millis(1);
-/// As many turns may go by without a look at sockets while each has found requests for files that were finished at once:
-/// some tens of microseconds.
-const TURNS_UNLOOKED_MAX: u32 = 7;
 
 /// The place of the eventfd among the registered; sockets have places from 0 on.
 const UNPARK: u64 = u64::MAX;
@@ -99,7 +94,6 @@ impl Epoll {
             unpark,
             events: RefCell::new(Vec::with_capacity(EVENTS)),
             spin: Cell::new(Spin::new(options.spin)),
-            unlooked: Cell::new(0),
         })
     }
 
@@ -218,15 +212,8 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        // What the kernel had in its cache is finished already: then there is no waiting, and sockets can wait a little,
-        // since looking at them costs as much as such a request (3 of 8 µs at depth 1 on a file in memory).
+        // What the kernel had in its cache is finished already: then there is no waiting.
         let finished = self.turn_files();
-        let unlooked = self.unlooked.get();
-        if finished && unlooked < TURNS_UNLOOKED_MAX {
-            self.unlooked.set(unlooked + 1);
-            return;
-        }
-        self.unlooked.set(0);
         match self.limit(if finished { Park::No } else { park }) {
             Some(Duration::ZERO) => {
                 self.take_events(Some(Duration::ZERO));
