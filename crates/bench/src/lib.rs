@@ -12,12 +12,14 @@
 
 mod access;
 pub mod compare;
+pub mod diagnosis;
 mod failure;
 mod generations;
 pub mod icf;
 pub mod journal;
 mod latency;
 pub mod link;
+pub mod model;
 pub mod pattern;
 pub mod plan;
 pub mod published;

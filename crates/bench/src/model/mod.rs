@@ -1,0 +1,13 @@
+//! What a storage path gives at most, and why not more: throughput and latency of reads and writes as a function of the
+//! link, the distance, TCP's window, what was negotiated, and what the two ends cost.
+//!
+//! A [`Path`] is what is known or assumed of the way and its ends, [`Keys`] what the session agreed on, a [`Load`] what is
+//! asked. Every limit is a [`Term`]; the smallest binds, and its name is the diagnosis.
+
+mod keys;
+mod load;
+mod path;
+
+pub use keys::Keys;
+pub use load::{Direction, Load};
+pub use path::{Path, Term};
