@@ -17,7 +17,6 @@ mod copy;
 mod discover;
 #[cfg(test)]
 mod documents;
-#[allow(dead_code)] // until `bench` asks: it is being written
 mod environment;
 mod failure;
 mod fault_command;
