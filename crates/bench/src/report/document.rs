@@ -18,25 +18,27 @@ pub(super) struct Document {
 /// What is to be read by who reads nothing else.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
-    /// Whether it can be believed.
-    pub(super) trust: Trust,
+    /// How good the news is.
+    pub(super) tone: Tone,
+    /// The news, in a sentence or a few words.
+    pub(super) says: String,
     /// The best of it.
     pub(super) headlines: Vec<Headline>,
-    /// Why not all of it can be believed, a sentence each, the gravest first.
+    /// What has to be known beside it, a sentence each, the gravest first.
     pub(super) reservations: Vec<String>,
 }
 
-/// Whether a result can be believed. The gravest comes last.
+/// How good the news is. The gravest comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trust {
-    /// Every check passed.
-    Sound,
-    /// Something is to be known before it is quoted.
-    Reserved,
-    /// Not all of it was run.
+pub(super) enum Tone {
+    /// All is well.
+    Good,
+    /// Something has to be known, or mended.
+    Care,
+    /// Not all of it is there, or known.
     Incomplete,
-    /// Data came back wrong: the numbers mean nothing.
-    Wrong,
+    /// It means nothing.
+    Bad,
 }
 
 /// A number in large letters.
@@ -140,24 +142,14 @@ impl Table {
     }
 }
 
-impl Trust {
-    /// In a few words.
-    pub(super) fn says(self) -> &'static str {
-        match self {
-            Trust::Sound => "every check passed",
-            Trust::Reserved => "to be read with care",
-            Trust::Incomplete => "incomplete",
-            Trust::Wrong => "do not use: data were wrong",
-        }
-    }
-
+impl Tone {
     /// In one letter.
     pub(super) fn sign(self) -> char {
         match self {
-            Trust::Sound => '✓',
-            Trust::Reserved => '!',
-            Trust::Incomplete => '…',
-            Trust::Wrong => '✗',
+            Tone::Good => '✓',
+            Tone::Care => '!',
+            Tone::Incomplete => '…',
+            Tone::Bad => '✗',
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
 
 use super::chart::{Bars, Plot};
-use super::document::{Block, Document, Row, Section, Table, Trust, Verdict};
+use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::Markup;
 
 /// The page.
@@ -50,11 +50,11 @@ fn main(document: &Document, main: &mut Markup) {
 }
 
 fn verdict(verdict: &Verdict, main: &mut Markup) {
-    let class = match verdict.trust {
-        Trust::Sound => "verdict sound",
-        Trust::Reserved => "verdict reserved",
-        Trust::Incomplete => "verdict incomplete",
-        Trust::Wrong => "verdict wrong",
+    let class = match verdict.tone {
+        Tone::Good => "verdict good",
+        Tone::Care => "verdict care",
+        Tone::Incomplete => "verdict incomplete",
+        Tone::Bad => "verdict bad",
     };
     main.element("div", &[("class", &class)], |inside| {
         inside.element("div", &[("class", &"headlines")], |inside| {
@@ -66,8 +66,8 @@ fn verdict(verdict: &Verdict, main: &mut Markup) {
                 });
             }
         });
-        let says = format!("{} {}", verdict.trust.sign(), verdict.trust.says());
-        inside.with_text("p", &[("class", &"trust")], &says);
+        let says = format!("{} {}", verdict.tone.sign(), verdict.says);
+        inside.with_text("p", &[("class", &"says")], &says);
         list(&verdict.reservations, inside);
     });
 }

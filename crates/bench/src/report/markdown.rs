@@ -7,7 +7,7 @@ use super::markup::is_hidden;
 pub(super) fn page(document: &Document) -> String {
     let verdict = &document.verdict;
     let mut page = format!("# {}\n\n{}\n", escaped(&document.title), escaped(&document.subtitle));
-    page += &format!("\n**{} {}**\n\n", verdict.trust.sign(), verdict.trust.says());
+    page += &format!("\n**{} {}**\n\n", verdict.tone.sign(), escaped(&verdict.says));
     for headline in &verdict.headlines {
         page +=
             &format!("- {}: **{}** ({})\n", escaped(&headline.what), headline.value, escaped(&headline.note));

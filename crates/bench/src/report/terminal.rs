@@ -44,7 +44,7 @@ fn headlines(verdict: &Verdict, width: usize) -> Vec<String> {
 }
 
 fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
-    let mut lines = vec![format!("{} {}", verdict.trust.sign(), verdict.trust.says())];
+    let mut lines = vec![format!("{} {}", verdict.tone.sign(), verdict.says)];
     for (index, sentence) in verdict.reservations.iter().enumerate() {
         let wrapped = wrapped(sentence, width - 2);
         let left = verdict.reservations.len() - index;

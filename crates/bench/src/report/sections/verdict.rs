@@ -1,7 +1,7 @@
 //! The best numbers, and whether they can be believed.
 
 use crate::report::Report;
-use crate::report::document::{Headline, Trust, Verdict};
+use crate::report::document::{Headline, Tone, Verdict};
 use crate::report::figures::{counted, grouped, latency, megabytes, significant};
 use crate::report::views::{Direction, latencies, load, lowest_limit};
 use crate::summary::{CellSummary, Flag};
@@ -10,10 +10,22 @@ use crate::summary::{CellSummary, Flag};
 pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
     let mut concerns = concerns(report);
     concerns.sort_by_key(|(trust, _)| std::cmp::Reverse(*trust));
+    let trust = concerns.first().map_or(Tone::Good, |(trust, _)| *trust);
     Verdict {
-        trust: concerns.first().map_or(Trust::Sound, |(trust, _)| *trust),
+        tone: trust,
+        says: says(trust).to_owned(),
         headlines: headlines(report),
         reservations: concerns.into_iter().map(|(_, sentence)| sentence).collect(),
+    }
+}
+
+/// Whether it can be believed.
+fn says(trust: Tone) -> &'static str {
+    match trust {
+        Tone::Good => "every check passed",
+        Tone::Care => "to be read with care",
+        Tone::Incomplete => "incomplete",
+        Tone::Bad => "do not use: data were wrong",
     }
 }
 
@@ -73,27 +85,26 @@ fn place(summary: &CellSummary) -> String {
     if name.replace('-', " ").ends_with(&load) { name.clone() } else { format!("{name}, {load}") }
 }
 
-fn concerns(report: &Report<'_>) -> Vec<(Trust, String)> {
+fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
     let record = report.record;
     let mut concerns = grouped_flags(&report.summaries);
     let is_missing = |name: &&str| !record.runs.iter().any(|run| run.cell == **name);
     let missing: Vec<&str> = record.suite.cells().map(|cell| cell.name.as_str()).filter(is_missing).collect();
     if record.runs.is_empty() {
-        concerns.push((Trust::Incomplete, "Nothing was run.".to_owned()));
+        concerns.push((Tone::Incomplete, "Nothing was run.".to_owned()));
     } else if record.ended.is_none() {
-        concerns
-            .push((Trust::Incomplete, "The suite did not come to its end; it can be resumed.".to_owned()));
+        concerns.push((Tone::Incomplete, "The suite did not come to its end; it can be resumed.".to_owned()));
     }
     if !missing.is_empty() {
         let cells = counted(missing.len(), "cell");
-        concerns.push((Trust::Incomplete, format!("Nothing was measured of {cells}: {}.", listed(&missing))));
+        concerns.push((Tone::Incomplete, format!("Nothing was measured of {cells}: {}.", listed(&missing))));
     }
-    concerns.extend(record.notes.iter().map(|note| (Trust::Reserved, note.clone())));
+    concerns.extend(record.notes.iter().map(|note| (Tone::Care, note.clone())));
     concerns
 }
 
 /// One sentence for each kind of flag: the first cell's, and which others it is true of.
-fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Trust, String)> {
+fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     let mut kinds: Vec<(&Flag, Vec<&str>)> = Vec::new();
     for (summary, flag) in summaries.iter().flat_map(|s| s.flags.iter().map(move |flag| (s, flag))) {
         let same = |known: &Flag| std::mem::discriminant(known) == std::mem::discriminant(flag);
@@ -115,10 +126,10 @@ fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Trust, String)> {
 }
 
 /// What a flag means for whoever wants to quote the number.
-fn gravity(flag: &Flag) -> Trust {
+fn gravity(flag: &Flag) -> Tone {
     match flag {
-        Flag::WrongData { .. } => Trust::Wrong,
-        Flag::Interrupted => Trust::Incomplete,
+        Flag::WrongData { .. } => Tone::Bad,
+        Flag::Interrupted => Tone::Incomplete,
         Flag::Little { .. }
         | Flag::DepthNotReached { .. }
         | Flag::ClientCpu { .. }
@@ -128,7 +139,7 @@ fn gravity(flag: &Flag) -> Trust {
         | Flag::NotConfident { .. }
         | Flag::NotSteady
         | Flag::Drifts { .. }
-        | Flag::Failed { .. } => Trust::Reserved,
+        | Flag::Failed { .. } => Tone::Care,
     }
 }
 
