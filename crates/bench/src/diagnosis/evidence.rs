@@ -36,6 +36,9 @@ pub struct Evidence {
     pub connect: Known<Timed>,
     /// L1: the session's connections at rest.
     pub paths: Vec<PathLayer>,
+    /// L1: what was seen of long packets that do not arrive; nothing if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_packets: Option<LongPackets>,
     /// L3 to L6.
     pub ladder: Ladder,
     /// What loads came to.
@@ -100,6 +103,18 @@ pub struct PathLayer {
     pub path_mtu_bytes: u32,
     /// NOPs on this connection alone, if there are several.
     pub nop: Known<Timed>,
+}
+
+/// Long packets vanished on the way: short exchanges went on, and those that fill a packet never ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LongPackets {
+    /// What did not come back in its time, in a sentence: `a READ of 65,536 bytes had no answer in 3 s`.
+    pub lost: String,
+    /// The longest TCP segment that was sent and received until then, in bytes.
+    pub segment_bytes: u32,
+    /// The longest with which the same went through, if one was found: all that is measured behind it is measured with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub works_bytes: Option<u32>,
 }
 
 /// One thing that was asked again and again, alone, in between all the others.

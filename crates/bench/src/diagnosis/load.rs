@@ -11,6 +11,9 @@ use crate::record::Histogram;
 pub struct LoadRun {
     /// What was asked.
     pub load: Load,
+    /// The person asked for it: it is theirs, and its depth and its block are part of the question.
+    #[serde(default)]
+    pub named: bool,
     /// Bytes a second, round by round.
     pub bytes_per_s: Vec<f64>,
     /// How long requests took.
@@ -38,6 +41,9 @@ pub struct LoadRun {
     pub client_busy: f64,
     /// The share of the time in which that thread could have gone on and had no CPU.
     pub client_waited: f64,
+    /// What digests took of `client_busy`, if they are on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_digests: Option<f64>,
     /// CPU time of the target's busiest thread as a share of the time, if the target is a process of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_busy: Option<f64>,

@@ -7,6 +7,6 @@ mod finding;
 mod load;
 
 pub use cause::Cause;
-pub use evidence::{Evidence, Known, Ladder, LinkLayer, PathLayer, Storage, Timed};
+pub use evidence::{Evidence, Known, Ladder, LinkLayer, LongPackets, PathLayer, Storage, Timed};
 pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
 pub use load::{LoadRun, Parts, PathUnderLoad};
