@@ -95,6 +95,7 @@ fn every_key_of_the_file_is_in_its_document() {
         "[[target]]\n[[target.lun]]\nzzzzzzzzzzzz = 0\n",
         "[[target]]\n[target.chap]\nzzzzzzzzzzzz = 0\n",
         "[[target]]\n[[target.chap.account]]\nzzzzzzzzzzzz = 0\n",
+        "[[target]]\n[target.session]\nzzzzzzzzzzzz = 0\n",
         "[[target]]\n[target.redirect]\nzzzzzzzzzzzz = 0\n",
         "[discovery]\nzzzzzzzzzzzz = 0\n",
     ];

@@ -212,7 +212,7 @@ impl Door {
         let offers = Offers {
             max_connections: limits.connections_per_session,
             alias: target.and_then(|target| target.alias.clone()),
-            ..Offers::of_target()
+            ..target.map_or_else(Offers::of_target, |target| target.offers.clone())
         };
         Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: target.map(|_| self.tag),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials};
+use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
 use scsi::LogicalUnit;
 
@@ -66,6 +67,9 @@ pub struct Target {
     pub access: Access,
     /// What they must prove; `None` is no proof.
     pub authentication: Option<Authentication>,
+    /// What it offers and accepts at login. The alias in it counts for nothing, and neither does MaxConnections: those are
+    /// [`Target::alias`]'s and [`Limits::connections_per_session`]'s.
+    pub offers: Offers,
     /// The portal groups that reach it; empty for all.
     pub portal_groups: Vec<u16>,
     /// Send initiators elsewhere at login.

@@ -98,6 +98,7 @@ mod tests {
                 networks: Vec::new(),
             },
             authentication: None,
+            offers: iscsi::negotiate::Offers::of_target(),
             portal_groups: Vec::new(),
             redirect: None,
         }

@@ -10,6 +10,7 @@ mod mistake;
 mod names;
 mod portal;
 mod section;
+mod session;
 mod target;
 mod values;
 mod volume;

@@ -48,6 +48,11 @@ impl<'a> Section<'a> {
         self.at.clone()
     }
 
+    /// Where the value of `key` stands; the heading if there is none.
+    pub(super) fn placed(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or_else(|| self.at(), Spanned::span)
+    }
+
     /// How it is written in the file.
     pub(super) fn title(&self) -> &str {
         &self.title

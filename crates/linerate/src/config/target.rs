@@ -1,12 +1,13 @@
 //! `[[target]]`: what initiators find, who may use it, and the volumes under its LUNs.
 
 use iscsi::name::Name;
+use iscsi::negotiate::Offers;
 use target::{NamePattern, Network, Redirect};
 
 use super::names::InitiatorPattern;
 use super::section::{Placed, Section};
 use super::values::VolumeName;
-use super::{Chap, Portal, chap};
+use super::{Chap, Portal, chap, session};
 use crate::nearest::{hint, nearest};
 
 /// A target and who may use it.
@@ -24,6 +25,8 @@ pub(crate) struct Target {
     pub(crate) networks: Vec<Network>,
     /// What they must prove.
     pub(crate) chap: Option<Chap>,
+    /// What it offers and accepts at login.
+    pub(crate) offers: Offers,
     /// Where they are sent instead.
     pub(crate) redirect: Option<Redirect>,
     /// Its LUNs, each number once.
@@ -49,6 +52,7 @@ impl Target {
             initiators: Vec::new(),
             networks: Vec::new(),
             chap: None,
+            offers: Offers::of_target(),
             redirect: None,
             luns: vec![Lun { lun: 0, volume: volume.clone(), initiators: None }],
         }
@@ -76,6 +80,8 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
     let groups = groups(section, portals);
     let (initiators, networks) = (patterns(section), section.list("networks"));
     let chap = section.section("chap", "[target.chap]").and_then(|section| chap::read(&section));
+    let offers = section.section("session", "[target.session]");
+    let offers = offers.map_or_else(Offers::of_target, |section| session::read(&section));
     let redirect = section.section("redirect", "[target.redirect]");
     let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
     let sections = section.sections("lun", "[[target.lun]]");
@@ -87,8 +93,17 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
         section.mistakes.add(section.at(), sentence);
     }
     let name = name?;
-    let target =
-        Target { name: name.value.clone(), alias, groups, initiators, networks, chap, redirect, luns };
+    let target = Target {
+        name: name.value.clone(),
+        alias,
+        groups,
+        initiators,
+        networks,
+        chap,
+        offers,
+        redirect,
+        luns,
+    };
     Some((name, target))
 }
 

@@ -109,6 +109,33 @@ fn targets_are_checked() {
 }
 
 #[test]
+fn what_a_target_may_agree_on_is_checked() {
+    let session = |lines: &str| with_target(&format!("[target.session]\n{lines}"));
+    refused(&session("max-burst = \"511B\""), "7:13", "write 512B to 16777215B");
+    refused(&session("max-segment = \"16MiB\""), "7:15", "write 512B to 16777215B");
+    refused(&session("first-burst = \"16KiB\"\nmax-burst = \"8KiB\""), "7:15", "more than `max-burst`, 8KiB");
+    refused(&session("initial-r2t = \"yes\""), "7:15", "true or false");
+    refused(&session("max-outstanding-r2t = 0"), "7:23", "from 1 to 65535");
+    refused(&session("data-digest = [\"crc32\"]"), "7:16", "did you mean `crc32c`?");
+    refused(&session("maxburst = \"8KiB\""), "7:1", "did you mean `max-burst`?");
+}
+
+#[test]
+fn a_shorter_burst_brings_the_first_one_down_with_it() {
+    let config = Config::parse("x.toml", &with_target("[target.session]\nmax-burst = \"8KiB\""));
+    let offers = &config.expect("nothing wrong").targets[0].offers;
+    assert_eq!((offers.max_burst_length, offers.first_burst_length), (8192, 8192));
+}
+
+#[test]
+fn a_target_without_a_session_s_section_likes_what_makes_it_fast() {
+    for text in [with_target(""), with_target("[target.session]")] {
+        let config = Config::parse("x.toml", &text).expect("nothing wrong");
+        assert_eq!(config.targets[0].offers, iscsi::negotiate::Offers::of_target());
+    }
+}
+
+#[test]
 fn luns_are_checked() {
     let lun = |lines: &str| with_target("").replace("lun = [{ lun = 0, volume = \"vm1\" }]", lines);
     refused(

@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
+use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Export, Limits, Portal, ServerConfig, Target};
@@ -93,6 +94,7 @@ fn config(unit: Arc<LogicalUnit>, congestion: Option<&str>) -> ServerConfig {
         exports: vec![Export { lun: 0, unit, initiators: None, deadline: DEADLINE }],
         access: Access::default(),
         authentication: None,
+        offers: Offers::of_target(),
         portal_groups: Vec::new(),
         redirect: None,
     };

@@ -41,6 +41,7 @@ fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::T
         exports: target.luns.iter().filter_map(|lun| export(lun, config, volumes)).collect(),
         access: Access { initiators: target.initiators.clone(), networks: target.networks.clone() },
         authentication: target.chap.as_ref().map(authentication),
+        offers: target.offers.clone(),
         portal_groups: target.groups.clone(),
         redirect: target.redirect.clone(),
     }

@@ -103,3 +103,46 @@ fn a_target_that_has_moved_says_where_to() {
     assert_eq!(session["redirected_from"], here.portal());
     assert_eq!(session["address"], there.portal());
 }
+
+#[test]
+fn a_target_agrees_on_no_more_than_its_configuration_allows() {
+    let configuration = "
+[[portal]]
+listen = \"127.0.0.1:{port}\"
+[volume.disk]
+spec = \"ram:1MiB\"
+[[target]]
+name = \"iqn.2026-01.io.linerate:disk\"
+lun = [{ lun = 0, volume = \"disk\" }]
+[target.session]
+initial-r2t = true
+immediate-data = false
+max-burst = \"8KiB\"
+max-segment = \"512B\"
+max-outstanding-r2t = 1
+header-digest = [\"crc32c\"]
+";
+    let Some(server) = Server::configured(configuration) else { return };
+    let url = server.url("disk");
+    let refused = info(&[&url]);
+    assert!(!refused.status.success(), "a login without a digest: {}", refused.said);
+    let told = json(&format!("{url}?header-digest=crc32c"));
+    let agreed = |name: &str| {
+        let keys = told["session"]["negotiated"].as_array().expect("keys");
+        let key = keys.iter().find(|key| key["key"] == name).expect("a key");
+        key["got"].clone()
+    };
+    let keys = [
+        "InitialR2T",
+        "ImmediateData",
+        "FirstBurstLength",
+        "MaxBurstLength",
+        "MaxOutstandingR2T",
+        "HeaderDigest",
+    ];
+    assert_eq!(
+        keys.map(agreed),
+        ["Yes".into(), "No".into(), 8192.into(), 8192.into(), 1.into(), Value::from("CRC32C")],
+        "{told}"
+    );
+}
