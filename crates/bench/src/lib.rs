@@ -7,7 +7,7 @@
 //! the reactor's.
 //!
 //! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went),
-//! [`summary`] (what it says); [`round_trip`] for data that must come back without being timed,
+//! [`summary`] (what it says); [`wan`] for what distance does, [`round_trip`] for data that must come back without being timed,
 //! and [`journal`] for data that must be there after a crash.
 
 mod access;
@@ -38,6 +38,7 @@ pub mod summary;
 mod test_disk;
 #[cfg(test)]
 mod test_record;
+pub mod wan;
 
 pub use access::WorkloadError;
 pub use failure::Failure;

@@ -19,12 +19,7 @@ pub(crate) fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
 /// So many clients with the same workload.
 pub(crate) fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
     let role = |client| Role::new(format!("client {}", client + 1), client, workload.clone());
-    Cell {
-        name: name.to_owned(),
-        series: "read".to_owned(),
-        roles: (0..count).map(role).collect(),
-        stop: None,
-    }
+    Cell::new(name, "read", (0..count).map(role).collect())
 }
 
 pub(crate) fn measure(order: Order, cells: Vec<Cell>) -> Step {

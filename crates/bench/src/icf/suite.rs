@@ -134,7 +134,7 @@ impl Setup {
                 };
                 // The same specification may be assigned twice, to see whether it is the same again.
                 let name = names.unique(name);
-                cells.push(Cell { name, series, roles, stop: None });
+                cells.push(Cell::new(name, series, roles));
             }
         }
         cells

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rule, Span, Stop, Workload};
+use super::{Rule, Setting, Span, Stop, Workload};
 
 /// A test as people name it: `vmware4`, `pts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +87,9 @@ pub struct Cell {
     /// A stop of its own, instead of its step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
+    /// The way to the storage, where it is made for this cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<Box<Setting>>,
 }
 
 /// What one client does in a cell.
@@ -165,6 +168,11 @@ impl Order {
 }
 
 impl Cell {
+    /// Roles that run as long as their step says, on storage that is there.
+    pub fn new(name: impl Into<String>, series: impl Into<String>, roles: Vec<Role>) -> Cell {
+        Cell { name: name.into(), series: series.into(), roles, stop: None, setting: None }
+    }
+
     /// When a run of it ends, in a step with this stop.
     pub fn stop(&self, step: Stop) -> Stop {
         self.stop.unwrap_or(step)
@@ -210,7 +218,7 @@ mod tests {
             workload: Workload { span, ..Workload::simple(32_768, 1, Percent::ALL, Percent::NONE) },
         };
         let roles = (0..count).map(role).collect();
-        Cell { name: "readers".to_owned(), series: "readers".to_owned(), roles, stop: None }
+        Cell::new("readers", "readers", roles)
     }
 
     fn parts(mut cell: Cell, device_bytes: u64) -> Vec<(u64, u64)> {

@@ -84,7 +84,7 @@ fn cell(keys: &Keys<'_>) -> Result<Placed, Mistake> {
     };
     let roles = roles(keys)?;
     let stop = keys.table("stop", "this stop", steps::STOP)?.map(|stop| steps::stop(&stop)).transpose()?;
-    Ok(Placed { cell: Cell { name, series, roles, stop }, at })
+    Ok(Placed { cell: Cell { stop, ..Cell::new(name, series, roles) }, at })
 }
 
 fn roles(keys: &Keys<'_>) -> Result<Vec<Role>, Mistake> {

@@ -48,7 +48,7 @@ pub(crate) fn clients() -> Record {
     let readers = |count: u16| {
         let role = |n| Role::new(format!("VM0{}", n + 1), n, reading(32_768, 8));
         let roles = (0..count).map(role).collect();
-        Cell { name: format!("{count} readers"), series: "readers".to_owned(), roles, stop: None }
+        Cell::new(format!("{count} readers"), "readers", roles)
     };
     let mut mixed = readers(3);
     mixed.name = "mixed roles".to_owned();
@@ -64,8 +64,7 @@ pub(crate) fn open_loop() -> Record {
     let cell = |per_second: f64| {
         let mut workload = reading(4096, 64);
         workload.pace = Pace::Poisson { per_second };
-        let name = format!("rate-{per_second}");
-        Cell { name, series: "poisson".to_owned(), roles: vec![Role::new("client", 0, workload)], stop: None }
+        Cell::new(format!("rate-{per_second}"), "poisson", vec![Role::new("client", 0, workload)])
     };
     let cells = [1e3, 5e3, 20e3, 50e3, 80e3, 120e3].map(cell).to_vec();
     let mut record = measured(suite("open", "Open loop, Poisson", Order::Once, cells), 1, 10.0);
@@ -148,7 +147,7 @@ fn suite(name: &str, title: &str, order: Order, cells: Vec<Cell>) -> Suite {
 fn one(name: &str, series: &str, size: u32, depth: u32, read: Percent) -> Cell {
     let random = if read == Percent::ALL && series == "read" { Percent::NONE } else { Percent::ALL };
     let role = Role::new("client", 0, Workload::simple(size, depth, read, random));
-    Cell { name: name.to_owned(), series: series.to_owned(), roles: vec![role], stop: None }
+    Cell::new(name, series, vec![role])
 }
 
 fn reading(size: u32, depth: u32) -> Workload {

@@ -184,7 +184,7 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
         apart: false,
         workload,
     };
-    let cell = Cell { name: "fill".to_owned(), series: "fill".to_owned(), roles: vec![role], stop: None };
+    let cell = Cell::new("fill", "fill", vec![role]);
     // A day: whoever fills more than that in one go knows, and a device that hangs is given up before.
     const DAY_S: f64 = 86_400.0;
     (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })

@@ -154,7 +154,7 @@ mod tests {
             apart: false,
             workload,
         };
-        Cell { name: name.to_owned(), series: "s".to_owned(), roles: vec![role], stop: None }
+        Cell::new(name, "s", vec![role])
     }
 
     fn suite(order: Order, cells: Vec<Cell>) -> Suite {

@@ -72,7 +72,7 @@ mod tests {
 
     fn suite(read: Percent, fill: bool) -> Suite {
         let role = Role::new("reader", 0, Workload::simple(4096, 1, read, Percent::ALL));
-        let cell = Cell { name: "cell".to_owned(), series: "cell".to_owned(), roles: vec![role], stop: None };
+        let cell = Cell::new("cell", "cell", vec![role]);
         let measure = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
         let fill = fill.then_some(Step::Fill { block_bytes: 4096, depth: 1, passes: 1 });
         let steps = fill.into_iter().chain([measure]).collect();

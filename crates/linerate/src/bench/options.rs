@@ -209,12 +209,8 @@ impl WorkloadOptions {
                 workload,
             })
         };
-        Ok(Cell {
-            name: point.name(),
-            series: point.series(),
-            roles: (0..clients).map(role).collect::<Result<_, _>>()?,
-            stop: None,
-        })
+        let roles = (0..clients).map(role).collect::<Result<_, _>>()?;
+        Ok(Cell::new(point.name(), point.series(), roles))
     }
 
     /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.

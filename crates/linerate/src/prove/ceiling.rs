@@ -174,8 +174,7 @@ mod tests {
     fn a_mixture_has_no_ceiling() {
         let half = Percent::new(50).expect("a share");
         let role = Role::new("mixed", 0, Workload::simple(4096, 1, half, Percent::ALL));
-        let cell =
-            Cell { name: "mixed".to_owned(), series: "mixed".to_owned(), roles: vec![role], stop: None };
+        let cell = Cell::new("mixed", "mixed", vec![role]);
         assert_eq!(question(&cell), None);
     }
 }

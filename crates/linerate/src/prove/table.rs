@@ -87,7 +87,7 @@ mod tests {
 
     fn cell(read: Percent, random: Percent) -> Cell {
         let role = Role::new("reader", 0, Workload::simple(65_536, 8, read, random));
-        Cell { name: "cell".to_owned(), series: "cell".to_owned(), roles: vec![role], stop: None }
+        Cell::new("cell", "cell", vec![role])
     }
 
     #[test]

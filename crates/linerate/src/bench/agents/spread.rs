@@ -38,12 +38,7 @@ mod tests {
     fn suite(clients: u16) -> Suite {
         let role =
             |client| Role::new("reader", client, Workload::simple(4096, 8, Percent::ALL, Percent::ALL));
-        let cell = Cell {
-            name: "read".to_owned(),
-            series: "read".to_owned(),
-            roles: (0..clients).map(role).collect(),
-            stop: None,
-        };
+        let cell = Cell::new("read", "read", (0..clients).map(role).collect());
         let step = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
         let (name, title, about) = ("x".to_owned(), String::new(), String::new());
         Suite { name, title, about, document: None, assumed: Vec::new(), steps: vec![step] }
