@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LoadRun;
 use crate::model::Keys;
-use crate::record::Histogram;
+use crate::record::{Facts, Histogram};
 
 /// Something that may not be known, and then why: a target may forbid a probe, or lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,10 @@ pub struct Evidence {
     pub ladder: Ladder,
     /// What loads came to.
     pub loads: Vec<LoadRun>,
+    /// What else is to be known of the machine, the way, the keys and the storage, for people: the diagnosis does not
+    /// depend on it.
+    #[serde(default)]
+    pub environment: Facts,
 }
 
 /// A LUN, as it says of itself.
