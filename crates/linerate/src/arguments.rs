@@ -18,6 +18,7 @@ use crate::fault_command::{self, FaultArguments};
 use crate::info::{self, InfoArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
+use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
 use crate::read::{self, ReadArguments};
@@ -55,6 +56,7 @@ enum Command {
     Bench(Box<BenchArguments>),
     VerifyLog(VerifyLogArguments),
     Agent(AgentArguments),
+    Peer(PeerArguments),
     Compare(CompareArguments),
     Prove(ProveArguments),
     Published(PublishedArguments),
@@ -80,6 +82,7 @@ impl Command {
                 | Command::Sessions(_)
                 | Command::Fault(_)
                 | Command::Published(_)
+                | Command::Peer(_)
                 | Command::Detach(_)
                 | Command::Attachments(_)
                 | Command::Compare(_)
@@ -135,6 +138,7 @@ impl Arguments {
             Command::Bench(arguments) => return bench::run(&arguments),
             Command::VerifyLog(arguments) => return verify_log::run(&arguments),
             Command::Agent(arguments) => agent::run(&arguments)?,
+            Command::Peer(arguments) => peer::run(&arguments)?,
             Command::Compare(arguments) => return compare::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Published(arguments) => published::run(&arguments)?,

@@ -28,6 +28,7 @@ mod man;
 mod nearest;
 mod output;
 mod page;
+mod peer;
 mod place;
 mod prove;
 mod published;

@@ -49,15 +49,35 @@ pub async fn ask(
     duration: Duration,
 ) -> io::Result<Answered> {
     let begun = reactor::now();
+    let end = begun + duration;
+    let mut answered = Answered { requests: 0, time: Duration::ZERO };
+    ask_while(stream, question, call_bytes, |now, requests| {
+        answered = Answered { requests, time: now - begun };
+        (now < end).then_some(end)
+    })
+    .await?;
+    Ok(answered)
+}
+
+/// Asks for as long as `look` wants, which is told in every turn what time it is and how many requests have been answered.
+/// It gives the moment when it wants to look again at the latest, or nothing, and then that was all.
+///
+/// Fails as [`ask`] does.
+pub async fn ask_while(
+    stream: &dyn Stream,
+    question: Question,
+    call_bytes: usize,
+    mut look: impl FnMut(Instant, u64) -> Option<Instant>,
+) -> io::Result<()> {
     let mut client = Client::new(question, call_bytes);
-    while !client.is_over(begun, duration) {
+    while let Some(again) = look(reactor::now(), client.answered) {
         let sent = client.send(stream)?;
         let received = client.receive(stream)?;
         if !sent && !received {
-            client.idle(stream, begun + duration).await;
+            client.idle(stream, again).await;
         }
     }
-    Ok(Answered { requests: client.answered, time: reactor::now() - begun })
+    Ok(())
 }
 
 struct Client {
@@ -98,11 +118,6 @@ impl Client {
         }
     }
 
-    /// The clock is looked at once in a while: it costs as much as a small request.
-    fn is_over(&self, begun: Instant, duration: Duration) -> bool {
-        reactor::now() - begun >= duration
-    }
-
     /// Sends what may be under way and is not. Whether anything was sent.
     fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         self.asked = self.answered + self.depth;
@@ -134,7 +149,7 @@ impl Client {
         }
     }
 
-    async fn idle(&self, stream: &dyn Stream, end: Instant) {
+    async fn idle(&self, stream: &dyn Stream, until: Instant) {
         let blocked = self.sent_bytes < self.asked * self.request_bytes;
         let ready = poll_fn(|cx| {
             let readable = stream.poll_readable(cx).is_ready();
@@ -142,6 +157,6 @@ impl Client {
             if readable || writable { Poll::Ready(()) } else { Poll::Pending }
         });
         // A server that says nothing more is found out at the end.
-        let _ = reactor::timeout(end.saturating_duration_since(reactor::now()), ready).await;
+        let _ = reactor::timeout(until.saturating_duration_since(reactor::now()), ready).await;
     }
 }

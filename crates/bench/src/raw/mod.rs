@@ -13,8 +13,8 @@ mod server;
 
 use std::io;
 
-pub use client::{Answered, Question, ask};
-pub use server::serve;
+pub use client::{Answered, Question, ask, ask_while};
+pub use server::{SILENCE_MAX, serve};
 
 /// Of a request and of an answer.
 const HEADER_BYTES: usize = 48;

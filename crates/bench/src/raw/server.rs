@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use std::time::Duration;
 
 use reactor::{InSlice, OutSlice, Stream};
 
@@ -11,7 +12,8 @@ use super::{Direction, HEADER_BYTES, parse, unless_blocked};
 /// Answers whatever comes until the peer ends the stream. `memory` is the storage: what is read is sent from it, round
 /// and round, and what is written is received into it. It must not be empty.
 ///
-/// Fails with what the socket says, and with `InvalidData` if a request is none.
+/// Fails with what the socket says, with `InvalidData` if a request is none, and with `TimedOut` if nothing moves for
+/// [`SILENCE_MAX`].
 pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
     let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
     loop {
@@ -21,7 +23,7 @@ pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
             Received::End => return Ok(()),
             Received::Something => {}
             Received::Nothing if sent => {}
-            Received::Nothing => server.idle(stream).await,
+            Received::Nothing => server.idle(stream).await?,
         }
     }
 }
@@ -42,6 +44,9 @@ enum Received {
     End,
 }
 
+/// Whoever asks always has requests under way; one who says nothing for so long has gone, or only takes the place of
+/// others. A lossy path may be silent for the retransmission timeouts of several losses in a row.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Answers that wait are bounded by those whose requests are answered only when these are gone.
 const OWED_BYTES_MAX: u64 = 32 << 20;
 /// Thousands of headers, or a few writes.
@@ -87,13 +92,13 @@ impl Server {
         Ok(self.owed < before)
     }
 
-    async fn idle(&self, stream: &dyn Stream) {
-        poll_fn(|cx| {
+    async fn idle(&self, stream: &dyn Stream) -> io::Result<()> {
+        let ready = poll_fn(|cx| {
             let readable = self.owed <= OWED_BYTES_MAX && stream.poll_readable(cx).is_ready();
             let writable = self.owed > 0 && stream.poll_writable(cx).is_ready();
             if readable || writable { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        });
+        reactor::timeout(SILENCE_MAX, ready).await.map_err(|_| io::ErrorKind::TimedOut.into())
     }
 }
 

@@ -149,6 +149,18 @@ fn a_server_that_says_nothing_is_not_waited_for() {
     assert_eq!(answered.expect("nothing failed").requests, 0);
 }
 
+#[test]
+fn a_client_that_says_nothing_is_not_kept() {
+    let (ended, took) = block_on(Virtual::world(), async {
+        let (_client, server) = pair(1000);
+        let begun = reactor::now();
+        let ended = serve(&server, &mut [0; 64]).await;
+        (ended.map_err(|error| error.kind()), reactor::now() - begun)
+    });
+    assert_eq!(ended, Err(io::ErrorKind::TimedOut));
+    assert!(took >= SILENCE_MAX, "{took:?}");
+}
+
 const QUESTION: Question = Question { direction: Direction::Read, block_bytes: 512, depth: 1 };
 
 fn measured(question: Question, at_once: usize) -> io::Result<Answered> {

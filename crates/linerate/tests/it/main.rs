@@ -31,6 +31,7 @@ mod kept;
 mod library;
 mod lifecycle;
 mod peer;
+mod peer_command;
 mod pipes;
 mod program;
 mod prove;

@@ -1,0 +1,97 @@
+//! `linerate peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
+//!
+//! It answers `bench::raw`'s requests: data that are thrown away, and data out of memory that means nothing. Whoever
+//! reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`] allows. So it
+//! listens on loopback only, unless an address is named.
+
+pub(crate) mod service;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use host::{Epoll, EpollOptions};
+use reactor::{ListenOptions, StreamOptions};
+
+use crate::failure::Failure;
+use crate::output::say;
+use crate::spec::Bytes;
+
+/// Where peers listen if nobody says otherwise. Not assigned by IANA.
+pub(crate) const PORT: u16 = 9861;
+
+/// Answers plain TCP, so that what a path carries can be measured without storage
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArguments {
+    /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address, default_value_t = LOOPBACK)]
+    listen: SocketAddr,
+    /// Congestion control of its sockets, such as cubic: of what it sends
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// The receive buffer of its sockets, which limits TCP's window, instead of the system's automatic size
+    #[arg(long, value_name = "SIZE")]
+    receive_buffer: Option<Bytes>,
+}
+
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{PORT}");
+    text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, PORT))).map_err(wrong)
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Failure> {
+    let receive_buffer_bytes = arguments.receive_buffer.map(|Bytes(bytes)| bytes as usize);
+    let stream = StreamOptions {
+        congestion: arguments.congestion.clone(),
+        receive_buffer_bytes,
+        ..StreamOptions::default()
+    };
+    let at = arguments.listen;
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = reactor::world().listen(at, &ListenOptions { stream });
+        let listener =
+            listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
+        say(&announcement(listener.local()));
+        service::keep(&*listener).await
+    })
+}
+
+/// What it is, for whoever finds it running.
+fn announcement(at: SocketAddr) -> String {
+    let who = match at.ip().is_loopback() {
+        true => "whoever is on this machine",
+        false => "whoever reaches that address, without a secret",
+    };
+    format!(
+        "linerate peer: plain TCP, to measure what a path carries\n\
+         listens on {at}; answers {who}, at most {} connections at once; keeps nothing and shows nothing\nready\n",
+        service::CONNECTIONS_MAX
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_come_without_a_port() {
+        for (text, expected) in [
+            ("0.0.0.0", Some("0.0.0.0:9861")),
+            ("10.0.0.7:7000", Some("10.0.0.7:7000")),
+            ("[::]", Some("[::]:9861")),
+            ("peer1", None),
+        ] {
+            assert_eq!(address(text).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_others_reach_says_so() {
+        assert!(announcement(LOOPBACK).contains("whoever is on this machine"));
+        let wide = announcement((Ipv4Addr::UNSPECIFIED, PORT).into());
+        assert!(wide.contains("whoever reaches that address, without a secret"));
+    }
+}

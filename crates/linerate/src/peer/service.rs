@@ -1,0 +1,88 @@
+//! Answering whoever connects, so many at once and no more.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bench::raw;
+use reactor::{Listener, Stream};
+
+use crate::failure::Failure;
+
+/// Connections that are answered at once; one more is closed at once. Those who say nothing for `raw::SILENCE_MAX` are
+/// closed too, so that nobody keeps the place of others for nothing.
+pub(crate) const CONNECTIONS_MAX: u32 = 64;
+/// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
+const MEMORY_BYTES: usize = 4 << 20;
+/// Before a connection is accepted again, if that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers all who come, for ever.
+pub(crate) async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
+    let present = Rc::new(Cell::new(0));
+    loop {
+        match accept(listener).await {
+            Ok(stream) => drop(Guest::enter(&present).map(|guest| reactor::spawn(answer(guest, stream)))),
+            Err(error) => {
+                // No file descriptors or no memory: there may be some later.
+                tracing::warn!(%error, "cannot accept a connection");
+                reactor::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn accept(listener: &dyn Listener) -> io::Result<Box<dyn Stream>> {
+    loop {
+        match listener.try_accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| listener.poll_acceptable(cx)).await?;
+            }
+            accepted => return accepted,
+        }
+    }
+}
+
+async fn answer(_guest: Guest, stream: Box<dyn Stream>) {
+    let mut memory = vec![0x5a; MEMORY_BYTES];
+    if let Err(error) = raw::serve(&*stream, &mut memory).await {
+        // One who has measured enough goes away in the middle, which is no failure.
+        tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
+    }
+}
+
+/// The place of one who is answered.
+struct Guest(Rc<Cell<u32>>);
+
+impl Guest {
+    fn enter(present: &Rc<Cell<u32>>) -> Option<Guest> {
+        let count = present.get();
+        (count < CONNECTIONS_MAX).then(|| {
+            present.set(count + 1);
+            Guest(Rc::clone(present))
+        })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_house_lets_nobody_in_until_somebody_leaves() {
+        let present = Rc::default();
+        let mut guests: Vec<Guest> = (0..CONNECTIONS_MAX).filter_map(|_| Guest::enter(&present)).collect();
+        assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
+        assert!(Guest::enter(&present).is_none());
+        guests.pop();
+        assert!(Guest::enter(&present).is_some());
+    }
+}
