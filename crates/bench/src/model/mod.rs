@@ -4,10 +4,20 @@
 //! A [`Path`] is what is known or assumed of the way and its ends, [`Keys`] what the session agreed on, a [`Load`] what is
 //! asked. Every limit is a [`Term`]; the smallest binds, and its name is the diagnosis.
 
+mod fit;
 mod keys;
 mod load;
 mod path;
+mod predict;
+mod search;
+mod traffic;
 
+pub use fit::{Constant, Fitted, Measured, fit};
 pub use keys::Keys;
 pub use load::{Direction, Load};
 pub use path::{Path, Term};
+pub use predict::{Prediction, predict};
+pub use traffic::Traffic;
+
+#[cfg(test)]
+mod tests;
