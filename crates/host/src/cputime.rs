@@ -22,6 +22,16 @@ pub fn thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
+/// How long the calling thread could have gone on and had no CPU: others ran. An error where the kernel does not tell
+/// (without CONFIG_SCHED_INFO).
+pub fn thread_waited() -> io::Result<Duration> {
+    let told = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let waited = told.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
+    waited
+        .map(Duration::from_nanos)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "schedstat has another form"))
+}
+
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     // CPU clocks start at zero: neither part is negative.
@@ -117,6 +127,14 @@ mod tests {
             std::hint::black_box(0);
         }
         assert!(process() >= thread());
+    }
+
+    #[test]
+    fn waiting_for_a_cpu_only_grows() {
+        // A kernel without it says so.
+        let Ok(before) = thread_waited() else { return };
+        std::thread::yield_now();
+        assert!(thread_waited().expect("as before") >= before);
     }
 
     #[test]

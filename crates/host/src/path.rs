@@ -47,6 +47,9 @@ struct TcpInfo {
     reord_seen: u32,
     rcv_ooopack: u32,
     snd_wnd: u32,
+    rcv_wnd: u32,
+    /// `tcpi_rehash`, without which there would be padding here.
+    rehash: u32,
 }
 
 /// `tcpi_delivery_rate_app_limited`, the first bit field of its byte.
@@ -77,6 +80,10 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
         congestion_window_segments: info.snd_cwnd,
         peer_window_bytes: told.short(offset_of!(TcpInfo, snd_wnd), info.snd_wnd),
         receive_space_bytes: info.rcv_space,
+        own_window_bytes: told.short(offset_of!(TcpInfo, rcv_wnd), info.rcv_wnd),
+        data_segments_in: told.short(offset_of!(TcpInfo, data_segs), info.data_segs[0]),
+        data_segments_out: told.short(offset_of!(TcpInfo, data_segs) + size_of::<u32>(), info.data_segs[1]),
+        out_of_order_segments: told.short(offset_of!(TcpInfo, rcv_ooopack), info.rcv_ooopack),
         unsent_bytes: told.short(offset_of!(TcpInfo, notsent_bytes), info.notsent_bytes),
         retransmissions: info.total_retrans,
         sent_bytes: told.long(offset_of!(TcpInfo, bytes_sent), info.bytes_sent),
@@ -151,6 +158,9 @@ mod tests {
         assert_eq!(offset_of!(TcpInfo, bytes_sent), 200);
         assert_eq!(offset_of!(TcpInfo, dsack_dups), 216);
         assert_eq!(offset_of!(TcpInfo, snd_wnd), 228);
+        assert_eq!(offset_of!(TcpInfo, data_segs), 152);
+        assert_eq!(offset_of!(TcpInfo, rcv_ooopack), 224);
+        assert_eq!(offset_of!(TcpInfo, rcv_wnd), 232);
     }
 
     #[test]
@@ -159,6 +169,7 @@ mod tests {
         let zeros: TcpInfo = unsafe { std::mem::zeroed() };
         let info = TcpInfo { rtt_us: 7, delivery_rate: 8, flags: APP_LIMITED, bytes_sent: 9, ..zeros };
         let of_2008 = describe(&info, 104);
+        assert_eq!(of_2008.data_segments_in, None);
         assert_eq!((of_2008.round_trip, of_2008.round_trip_min), (Duration::from_micros(7), None));
         let of_4_9 = describe(&info, 168);
         assert_eq!((of_4_9.delivery_bytes_per_second, of_4_9.busy), (Some(8), None));

@@ -42,6 +42,10 @@ pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(Own
 pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<OwnedFd> {
     let socket = new_socket(to)?;
     apply(&socket, options)?;
+    if let Some(bytes) = options.segment_bytes {
+        // Before the handshake, in which the other end is told.
+        socket.set_tcp_mss(bytes.into())?;
+    }
     if let Some(source) = options.source {
         socket.bind(&source.into())?;
     }

@@ -316,6 +316,24 @@ fn a_stream_tells_of_its_path() {
 }
 
 #[test]
+fn segments_are_as_short_as_is_wanted_in_both_directions() {
+    run(async {
+        let listener = listen(LOOPBACK);
+        let options = StreamOptions { segment_bytes: Some(1000), ..StreamOptions::default() };
+        let client = world().connect(listener.local(), &options).expect("begun");
+        let server = accept(&*listener).await;
+        write_all(&*server, &[0; 5000]).await;
+        read_exactly(&*client, 5000).await;
+        for end in [&client, &server] {
+            let segment = end.path().expect("told").segment_bytes;
+            assert!(segment <= 1000, "{segment}");
+        }
+        let told = client.path().expect("told").data_segments_in;
+        assert!(told.is_none_or(|segments| segments >= 1), "every kernel since 4.6 tells: {told:?}");
+    });
+}
+
+#[test]
 fn a_short_sleep_is_not_rounded_to_milliseconds() {
     let shortest = run(async {
         let mut shortest = Duration::MAX;

@@ -31,6 +31,16 @@ pub struct PathInfo {
     /// Bytes that were written and that the kernel has not sent yet.
     pub unsent_bytes: Option<u32>,
 
+    /// What we let the peer have on the way to us, in bytes (Linux 6.2 and later).
+    pub own_window_bytes: Option<u32>,
+
+    /// Segments that came with data.
+    pub data_segments_in: Option<u32>,
+    /// Segments that were sent with data, those sent again included.
+    pub data_segments_out: Option<u32>,
+    /// Segments that came out of order: behind a gap that a loss on the way here left, or overtaken.
+    pub out_of_order_segments: Option<u32>,
+
     /// Segments sent again.
     pub retransmissions: u32,
     /// Bytes sent, with those sent again.

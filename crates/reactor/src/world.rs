@@ -87,6 +87,9 @@ pub struct StreamOptions {
     pub send_buffer_bytes: Option<usize>,
     /// SO_RCVBUF in bytes; the system's automatic size if `None`.
     pub receive_buffer_bytes: Option<usize>,
+    /// TCP_MAXSEG: the longest segment in either direction, in bytes, for a path that loses longer ones without a word;
+    /// for connecting only. What the path allows if `None`.
+    pub segment_bytes: Option<u16>,
     /// The address to come from; for connecting only.
     pub source: Option<SocketAddr>,
 }

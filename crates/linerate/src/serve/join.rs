@@ -29,7 +29,7 @@ fn portal(portal: &config::Portal) -> target::Portal {
             congestion: portal.congestion.clone(),
             send_buffer_bytes: portal.send_buffer,
             receive_buffer_bytes: portal.receive_buffer,
-            source: None,
+            ..StreamOptions::default()
         },
     }
 }
