@@ -19,6 +19,10 @@ pub struct TaskId(pub(super) Key);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TmfId(pub(super) Key);
 
+/// A ping under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PingId(pub(super) Key);
+
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -60,12 +64,12 @@ pub enum Event {
         /// The answer.
         text: Vec<u8>,
     },
-    /// A ping that [`super::Session::ping`] sent was answered.
+    /// A ping that [`super::Session::ping`] sent has ended.
     Pong {
-        /// By which connection.
-        connection: ConnectionId,
-        /// The data that came back.
-        data: Vec<u8>,
+        /// Which.
+        ping: PingId,
+        /// The data that came back; `None` if the target refused it, or its connection was lost.
+        data: Option<Vec<u8>>,
     },
     /// The target has answered a logout. A connection that was to leave is to be closed and removed, if it was
     /// closed; one that was gone already has no command left that could have an effect.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::connection::Ready;
-use super::event::{ConnectionId, Event, Failure, TaskId, TmfId};
+use super::event::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
 use super::exchange::{Exchange, Management, Task};
 use crate::pdu::{
     Itt, Lun, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
@@ -70,7 +70,8 @@ impl Session {
                 self.exchanges.remove(key);
                 self.logout_lost(connection, leaving);
             }
-            Some(Exchange::Text(_) | Exchange::Ping { .. }) => drop(self.exchanges.remove(key)),
+            Some(Exchange::Ping { .. }) => self.lose_ping(key),
+            Some(Exchange::Text(_)) => drop(self.exchanges.remove(key)),
             None => {}
         }
     }
@@ -83,6 +84,13 @@ impl Session {
                 self.plug_gap(management.connection, itt, management.lun, management.ref_cmd_sn);
             }
             Some(_) | None => self.events.push_back(Event::Managed { tmf: TmfId(key), result: None }),
+        }
+    }
+
+    /// A ping will not be answered.
+    pub(super) fn lose_ping(&mut self, key: Key) {
+        if let Some(Exchange::Ping { ours: false, .. }) = self.exchanges.remove(key) {
+            self.events.push_back(Event::Pong { ping: PingId(key), data: None });
         }
     }
 

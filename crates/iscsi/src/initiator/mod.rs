@@ -35,7 +35,7 @@ use std::time::Instant;
 pub use crate::keepalive::NopPolicy;
 pub use config::{ConnectionStart, SessionConfig};
 pub use counters::{Counters, RoundTrips};
-pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, TaskId, TmfId};
+pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, PingId, TaskId, TmfId};
 pub use fatal::Fatal;
 pub use receive::{Place, Segment};
 pub use submit::{Command, SubmitError};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::connection::Say;
-use super::event::{ConnectionId, Event, Failure, TaskId};
+use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
 use super::exchange::Exchange;
 use super::fatal::Fatal;
 use crate::pdu::{
@@ -303,10 +303,11 @@ impl Session {
                 self.logout_lost(connection, leaving);
                 Ok(())
             }
-            Some(Exchange::Ping { .. }) | None => {
-                self.exchanges.remove(key);
+            Some(Exchange::Ping { .. }) => {
+                self.lose_ping(key);
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 
@@ -346,7 +347,7 @@ impl Session {
             self.counters.nops.note(now.saturating_duration_since(sent));
         }
         if !ours {
-            self.events.push_back(Event::Pong { connection: id, data: data.to_vec() });
+            self.events.push_back(Event::Pong { ping: PingId(key), data: Some(data.to_vec()) });
         } else if let Some(connection) = self.connection_mut(id) {
             connection.probe.answered();
         }

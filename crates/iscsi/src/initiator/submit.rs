@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::connection::{Ready, Say};
-use super::event::{CloseReason, ConnectionId, Event, Leaving, TaskId};
+use super::event::{CloseReason, ConnectionId, Event, Leaving, PingId, TaskId};
 use super::exchange::{Exchange, Task, Text};
 use super::times::Clock;
 use super::transfer::{Inbound, Outbound};
@@ -81,16 +81,15 @@ impl Session {
         Ok(TaskId(key))
     }
 
-    /// Asks the target whether it is there; [`super::Event::Pong`] answers. `false` if it cannot be asked now.
-    pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> bool {
+    /// Asks the target whether it is there, with as much of `data` as it takes in one PDU; [`super::Event::Pong`]
+    /// answers. `None` if it cannot be asked now.
+    pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> Option<PingId> {
         self.send_ping(id, data, false)
     }
 
-    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], ours: bool) -> bool {
-        let Some(key) = self.open_exchange(id, Exchange::Ping { connection: id, ours, sent: None }) else {
-            return false;
-        };
-        let Some(connection) = self.connection_mut(id) else { return false };
+    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], ours: bool) -> Option<PingId> {
+        let key = self.open_exchange(id, Exchange::Ping { connection: id, ours, sent: None })?;
+        let connection = self.connection_mut(id)?;
         let data = data[..data.len().min(connection.peer_segment_max as usize)].to_vec();
         let pdu = NopOut {
             immediate: true,
@@ -102,7 +101,7 @@ impl Session {
             data_segment_length: data.len() as u32,
         };
         connection.urgent.push_back(Ready { bhs: Box::new(pdu.emit()), data, exchange: Some(key) });
-        true
+        Some(PingId(key))
     }
 
     /// Asks which targets there are ([`super::Event::Text`] answers): `All`, a target's name, or nothing for the

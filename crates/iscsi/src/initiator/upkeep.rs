@@ -64,7 +64,7 @@ impl Session {
     }
 
     fn probe(&mut self, now: Instant, id: ConnectionId) {
-        let is_sent = self.send_ping(id, &[], true);
+        let is_sent = self.send_ping(id, &[], true).is_some();
         if let Some(connection) = self.connection_mut(id) {
             connection.probe.ask(now, is_sent);
         }

@@ -27,10 +27,20 @@ fn pings(pair: &Pair) -> usize {
 fn a_ping_is_answered_with_its_data() {
     let mut pair = Pair::new();
     let id = pair.wires[0].initiator;
-    assert!(pair.initiator.ping(id, b"are you there?"));
+    let ping = pair.initiator.ping(id, b"are you there?").expect("a connection that is open");
     pair.deliver();
-    let pong = initiator::Event::Pong { connection: id, data: b"are you there?".to_vec() };
+    let pong = initiator::Event::Pong { ping, data: Some(b"are you there?".to_vec()) };
     assert_eq!(pair.initiator_events, [pong]);
+}
+
+#[test]
+fn who_waits_for_a_ping_is_told_that_there_will_be_no_answer() {
+    let mut pair = Pair::new();
+    let id = pair.wires[0].initiator;
+    let ping = pair.initiator.ping(id, &[]).expect("a connection that is open");
+    pair.initiator.remove_connection(pair.now, id);
+    assert_eq!(pair.initiator.poll_event(), Some(initiator::Event::Pong { ping, data: None }));
+    assert_eq!(pair.initiator.ping(id, &[]), None);
 }
 
 #[test]
