@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use iscsi::negotiate::Parameters;
-use iscsi::pdu::{Lun, TaskManagementResult};
+use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{Receiver, Sender, mailbox};
 
 use crate::cdb::Cdb;
@@ -19,6 +19,7 @@ use crate::lun::RemoteLun;
 use crate::management::Management;
 use crate::nexus::Nexus;
 use crate::patience::Patience;
+use crate::pings::Pong;
 use crate::recorder::FlightRecorder;
 use crate::session::{Order, Session, Shared};
 use crate::statistics::Statistics;
@@ -38,6 +39,7 @@ pub struct RemoteTarget {
 enum Job {
     Command(Order, Sender<Ended>),
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
+    Ping(Option<Cid>, Vec<u8>, Sender<Result<Pong, CommandError>>),
     Quiesce(Sender<Result<(), CommandError>>),
     Use(Sender<Result<(), CommandError>>),
     Describe(Sender<Statistics>),
@@ -138,6 +140,18 @@ impl RemoteTarget {
         }
     }
 
+    /// Asks the target to send the same data back (NOP-Out), as much of them as it takes in one PDU, by the connection
+    /// with this CID or by any. It is not asked again if the connection is lost meanwhile.
+    pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
+        match self.here() {
+            Some(session) => session.ping(cid, data).await,
+            None => {
+                let answer = self.ask(|reply| Job::Ping(cid, data.to_vec(), reply)).await;
+                answer.ok_or(CommandError::ConnectionLost)?
+            }
+        }
+    }
+
     /// Sends a command and gives its end, and its data back if the command is over.
     pub(crate) async fn attempt(&self, order: Order) -> Ended {
         match self.here() {
@@ -199,6 +213,9 @@ async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
                 }
                 Job::Manage(management, reply) => {
                     let _ = reply.send(session.manage(management).await);
+                }
+                Job::Ping(cid, data, reply) => {
+                    let _ = reply.send(session.ping(cid, &data).await);
                 }
                 Job::Quiesce(reply) => {
                     let _ = reply.send(session.quiesced().await);

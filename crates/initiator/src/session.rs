@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
-use iscsi::pdu::{Lun, TaskManagementResult};
+use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 
 use crate::cdb::Cdb;
 use crate::error::CommandError;
@@ -24,6 +24,7 @@ use crate::management::Management;
 use crate::nexus::Nexus;
 use crate::parts::{Parts, Stall, Submitted};
 use crate::patience::Patience;
+use crate::pings::Pong;
 use crate::standing::Trouble;
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
@@ -111,6 +112,20 @@ impl Session {
         let answered = reactor::timeout(time, answer.recv()).await;
         // Without an answer, the connection that was to bring it is lost.
         answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
+    }
+
+    /// Sends a NOP-Out and waits for its answer, by one connection or by any.
+    pub(crate) async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
+        let asked = reactor::now();
+        let mut answer = self.parts().ping(cid, data)?;
+        let time = self.parts().patience.command;
+        let answered = reactor::timeout(time, answer.recv()).await.map_err(|_| CommandError::TimedOut)?;
+        // Without an answer it was refused, unless the connection is lost that was to bring it.
+        let data = answered.ok_or_else(|| match self.parts().has_connection(cid) {
+            true => CommandError::Rejected,
+            false => CommandError::ConnectionLost,
+        })?;
+        Ok(Pong { time: reactor::now().saturating_duration_since(asked), data })
     }
 
     /// Ends when no request that was given up before this call can reach the target any more; an error if nobody

@@ -250,6 +250,11 @@ const KEYS: &[Key] = &[
         s.stream.receive_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
         Some(())
     }),
+    key("tcp-segment", "", "a number of bytes from 88 to 32767", |s, v| {
+        // What Linux takes: TCP_MIN_MSS and MAX_TCP_WINDOW of net/tcp.h.
+        s.stream.segment_bytes = Some(number(v, 88, 32_767)? as u16);
+        Some(())
+    }),
     key("source", "", "an address of this host", |s, v| {
         s.stream.source = Some(SocketAddr::new(v.parse::<IpAddr>().ok()?, 0));
         Some(())

@@ -1,8 +1,8 @@
-//! What a target is asked beside commands: task management functions, and which targets there are.
+//! What a target is asked beside commands: task management functions, pings, and which targets there are.
 
 use std::task::{Poll, Waker};
 
-use iscsi::pdu::TaskManagementResult;
+use iscsi::pdu::{Cid, TaskManagementResult};
 use reactor::Receiver;
 
 use super::Parts;
@@ -25,6 +25,15 @@ impl Parts {
         let first = self.wires.first().map(|wire| wire.id).ok_or(CommandError::ConnectionLost)?;
         let asked = self.machine.manage(self.now, first, what.function(), what.lun());
         let answer = self.functions.asked(asked.ok_or(CommandError::ConnectionLost)?);
+        self.wake_wires();
+        Ok(answer)
+    }
+
+    /// Asks the target for the same data back, by one connection or by any; whoever receives gets them.
+    pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
+        let by = self.wires.iter().find(|wire| cid.is_none_or(|cid| wire.cid == cid));
+        let by = by.ok_or(CommandError::ConnectionLost)?.id;
+        let answer = self.pings.asked(self.machine.ping(by, data).ok_or(CommandError::ConnectionLost)?);
         self.wake_wires();
         Ok(answer)
     }

@@ -17,7 +17,7 @@ use crate::statistics::ConnectionStatistics;
 /// A connection that is alive, as far as others than its own task need to know.
 pub(super) struct Wire {
     pub(super) id: ConnectionId,
-    cid: Cid,
+    pub(super) cid: Cid,
     pub(super) under_way: usize,
     /// Why its task is to end it, once everything is sent.
     pub(super) ending: Option<Ending>,
@@ -69,6 +69,11 @@ impl Parts {
         if let Some(wire) = self.wire(id).filter(changed) {
             wire.task = Some(task.clone());
         }
+    }
+
+    /// Whether a connection is alive, or any.
+    pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
+        self.wires.iter().any(|wire| cid.is_none_or(|cid| wire.cid == cid))
     }
 
     /// How many commands a connection carries.

@@ -46,8 +46,7 @@ impl Parts {
             }
             Event::Message { connection, message, .. } => self.hear(connection, &message),
             Event::Managed { tmf, result } => self.functions.answered(tmf, result),
-            // Pings of ours are the machine's.
-            Event::Pong { .. } => {}
+            Event::Pong { ping, data } => self.pings.answered(ping, data),
         }
     }
 

@@ -20,6 +20,7 @@ use self::asking::Text;
 use self::connections::Wire;
 use crate::management::Functions;
 use crate::patience::Patience;
+use crate::pings::Pings;
 use crate::standing::Standing;
 use crate::statistics::{Meter, Statistics};
 use crate::tasks::Tasks;
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     ended: Vec<Waker>,
     text: Text,
     functions: Functions,
+    pings: Pings,
     pub(crate) meter: Meter,
 }
 
@@ -67,6 +69,7 @@ impl Parts {
             ended: Vec::new(),
             text: Text::None,
             functions: Functions::default(),
+            pings: Pings::default(),
             meter: Meter::new(now),
         }
     }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use initiator::{Phase, RemoteLun, Statistics};
+use initiator::{CommandError, Phase, RemoteLun, Statistics};
+use iscsi::pdu::Cid;
 
 use crate::scenes::{attach, run, with};
 use crate::tgt::Tgt;
@@ -141,5 +142,28 @@ fn what_a_session_has_done_can_be_printed() {
         for word in ["read", "write", "answer", "PDUs a read", "connection 0"] {
             assert!(table.contains(word), "{table}");
         }
+    });
+}
+
+#[test]
+fn a_ping_brings_its_data_back_by_the_connection_that_was_named() {
+    with(Tgt::start(), async |tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        let target = Arc::clone(lun.target());
+        let data = vec![0xa5; 1000];
+        for cid in [None, Some(Cid(0))] {
+            let pong = target.ping(cid, &data).await.expect("answered");
+            assert!(pong.data == data && pong.time > Duration::ZERO, "{pong:?}");
+        }
+        assert_eq!(
+            target.ping(Some(Cid(7)), &[]).await,
+            Err(CommandError::ConnectionLost),
+            "no such connection"
+        );
+        let elsewhere = thread::spawn(move || run(async move { target.ping(None, &data).await }));
+        while !elsewhere.is_finished() {
+            reactor::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(elsewhere.join().expect("no panic").is_ok(), "from another thread");
     });
 }
