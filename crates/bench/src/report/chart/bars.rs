@@ -1,4 +1,4 @@
-//! Bars in groups, one below the other.
+//! Bars in groups, one below the other: each from the axis, or, as a waterfall does, from where the one above it ends.
 
 use super::super::markup::{Markup, Px};
 use super::lettering::{LINE, fitted, stride, width};
@@ -30,6 +30,8 @@ pub(crate) struct Group {
 pub(crate) struct Bar {
     /// To its left.
     pub(crate) name: String,
+    /// Where it begins: 0, or in a waterfall the end of the one above it.
+    pub(crate) from: f64,
     /// Its length.
     pub(crate) value: f64,
     /// To its right.
@@ -44,6 +46,26 @@ const ROW: f64 = 22.0;
 const GAP: f64 = 8.0;
 /// No more of the width than this goes to the names, and to what stands beside the bars.
 const TEXT_MAX: f64 = 220.0;
+
+impl Bar {
+    /// One from the axis.
+    pub(crate) fn new(name: String, value: f64, says: String, colour: usize) -> Bar {
+        Bar { name, from: 0.0, value, says, colour }
+    }
+}
+
+impl Group {
+    /// What adds up to a whole, as layers do to a latency, each part from where the one above it ends.
+    #[allow(dead_code, reason = "the diagnosis' report, which is being written, is drawn with it")]
+    pub(crate) fn waterfall(name: String, mut parts: Vec<Bar>) -> Group {
+        let mut end = 0.0;
+        for part in &mut parts {
+            part.from = end;
+            end += part.value.max(0.0);
+        }
+        Group { name, bars: parts }
+    }
+}
 
 impl Bars {
     /// Draws them.
@@ -93,12 +115,16 @@ fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64)
         label(svg, left + 4.0, y + 13.0, "start", "title", &name);
         y += LINE + 4.0;
     }
-    for bar in &group.bars {
-        let end = x(bar.value);
+    for (index, bar) in group.bars.iter().enumerate() {
+        let (begin, end) = (x(bar.from), x(bar.from + bar.value));
         let class = format!("bar c{}", bar.colour % COLOURS);
         svg.element("g", &[("class", &class)], |svg| {
             label(svg, left - 7.0, y + 14.0, "end", "name", &fitted(&bar.name, TEXT_MAX));
-            let path = format!("M{} {}H{}v{}H{}z", Px(left), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(left));
+            if index > 0 && bar.from > 0.0 {
+                // Down from the end of the one above.
+                line(svg, "axis", (begin, y - 3.0), (begin, y + 2.0));
+            }
+            let path = format!("M{} {}H{}v{}H{}z", Px(begin), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(begin));
             svg.element("path", &[("class", &"mark"), ("d", &path)], |mark| {
                 mark.with_text("title", &[], &format!("{}: {}", bar.name, bar.says));
             });
@@ -111,4 +137,27 @@ fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64)
 fn height(group: &Group) -> f64 {
     let heading = if group.name.is_empty() { 0.0 } else { LINE + 4.0 };
     heading + group.bars.len() as f64 * ROW + GAP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scale;
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_waterfall_add_up() {
+        let part = |name: &str, value: f64| Bar::new(name.to_owned(), value, format!("{value} µs"), 0);
+        let parts =
+            vec![part("round trip", 40.0), part("lost", -1.0), part("target", 25.0), part("medium", 35.0)];
+        let group = Group::waterfall("read".to_owned(), parts);
+        let from: Vec<f64> = group.bars.iter().map(|bar| bar.from).collect();
+        assert_eq!(from, [0.0, 40.0, 40.0, 65.0]);
+        let axis =
+            Axis { title: "time in µs", scale: Scale::from_zero([100.0]), tick: |us| format!("{us}") };
+        let mut svg = Markup::default();
+        Bars { title: "Layers".to_owned(), axis, groups: vec![group] }.draw(&mut svg);
+        let svg = svg.into_string();
+        assert_eq!(svg.matches("class=\"mark\"").count(), 4, "{svg}");
+        assert!(!svg.contains("NaN"), "{svg}");
+    }
 }

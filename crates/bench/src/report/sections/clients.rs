@@ -44,12 +44,8 @@ fn bars(shared: &[&CellSummary]) -> Bars {
 
 fn bar((index, client): (usize, &ClientSummary)) -> Bar {
     let of_single = client.of_single.map(|share| format!(", {} % of alone", significant(share * 100.0)));
-    Bar {
-        name: name(client),
-        value: client.bytes_per_s / 1e6,
-        says: format!("{} MB/s{}", megabytes(client.bytes_per_s), of_single.unwrap_or_default()),
-        colour: index,
-    }
+    let says = format!("{} MB/s{}", megabytes(client.bytes_per_s), of_single.unwrap_or_default());
+    Bar::new(name(client), client.bytes_per_s / 1e6, says, index)
 }
 
 fn name(client: &ClientSummary) -> String {

@@ -71,7 +71,7 @@ fn bars(known: &[&CellSummary]) -> Bars {
         let bar = |summary: &&CellSummary| {
             let cost = cost(summary)?;
             let says = format!("{} µs per request", significant(cost.us_per_io));
-            Some(Bar { name: summary.cell.name.clone(), value: cost.us_per_io, says, colour })
+            Some(Bar::new(summary.cell.name.clone(), cost.us_per_io, says, colour))
         };
         Group { name: name.to_owned(), bars: known.iter().filter_map(bar).collect() }
     };
