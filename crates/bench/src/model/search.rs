@@ -41,7 +41,7 @@ pub(super) fn least(ranges: &[Range], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> 
         let before = found;
         (best, found) = along_the_axes(best, found, &bounds, &cost);
         // Ever smaller: the first ones look around, the last ones settle.
-        (best, found) = simplex(best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
+        (best, found) = simplex(&best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
         if before.is_finite() && before - found <= SAME * before.abs() {
             break;
         }
@@ -75,7 +75,7 @@ fn along_the_axes(
 }
 
 fn simplex(
-    start: Vec<f64>,
+    start: &[f64],
     found: f64,
     size: f64,
     bounds: &[(f64, f64)],
@@ -87,9 +87,9 @@ fn simplex(
         let value = cost(&place);
         (place, value)
     };
-    let mut corners = vec![(start.clone(), found)];
+    let mut corners = vec![(start.to_vec(), found)];
     for axis in 0..dimensions {
-        let mut corner = start.clone();
+        let mut corner = start.to_vec();
         // Away from the bound, if it begins there.
         let inward = if corner[axis] + size > bounds[axis].1 { -size } else { size };
         corner[axis] += inward;

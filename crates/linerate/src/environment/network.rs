@@ -34,7 +34,8 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
 pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
     let addresses = interfaces::addresses().ok()?;
     let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
-    ethernet_of(system, &interface)
+    let ipv6 = connection.peer.ip().to_canonical().is_ipv6();
+    ethernet_of(system, &interface).map(|link| Link { ipv6, ..link })
 }
 
 fn ethernet_of(system: &System, interface: &str) -> Option<Link> {
@@ -43,7 +44,7 @@ fn ethernet_of(system: &System, interface: &str) -> Option<Link> {
     let mtu = system.number(net(interface, "mtu")).and_then(|mtu| u32::try_from(mtu).ok())?;
     // proc_sys_net_ipv4(5): 1 and 2 ask for them, and nearly every peer agrees.
     let timestamps = system.number("proc/sys/net/ipv4/tcp_timestamps") != Some(0);
-    Some(Link { bits_per_s: mbit as f64 * 1e6, mtu, timestamps })
+    Some(Link { timestamps, ..Link::ethernet(mbit as f64 * 1e6, mtu) })
 }
 
 fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
@@ -150,7 +151,7 @@ mod tests {
             ("proc/sys/net/ipv4/tcp_timestamps", "1"),
         ];
         let made = Made::of(&files);
-        let link = Link { bits_per_s: 1e9, mtu: 9000, timestamps: true };
+        let link = Link { timestamps: true, ..Link::ethernet(1e9, 9000) };
         assert_eq!(ethernet_of(&made.system, "eth0"), Some(link));
         assert_eq!(ethernet_of(&made.system, "veth0"), None);
     }
