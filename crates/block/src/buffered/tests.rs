@@ -1,82 +1,14 @@
 //! Scenes with an executor that wakes nobody who was not woken, in an order drawn by lot.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{ManualClock, Memory};
+use crate::testing::{
+    Ask, Dawdling, Here, ManualClock, Memory, Task, asks, at_most, carry_out, end, filled, read, run, seed,
+};
 use crate::{Checked, Fault, FaultControl, Lba, Misbehaviour, Requests, Rule};
-
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-thread_local! {
-    static SPAWNED: RefCell<Vec<Task<'static>>> = const { RefCell::new(Vec::new()) };
-    static LOT: Cell<u64> = const { Cell::new(1) };
-}
-
-/// A number below `below`: xorshift64 (Marsaglia, 2003).
-fn draw(below: u64) -> u64 {
-    LOT.with(|lot| {
-        let mut x = lot.get().max(1);
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        lot.set(x);
-        x % below
-    })
-}
-
-struct Here;
-
-impl Spawner for Here {
-    fn spawn(&self, task: Task<'static>) {
-        SPAWNED.with_borrow_mut(|tasks| tasks.push(task));
-    }
-}
-
-/// Runs those given to their ends and whatever they spawn as long as anything is woken; gives back what still waits.
-fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
-    let mut tasks: Vec<(bool, Task<'a>, Arc<Woken>)> = Vec::new();
-    let start = |task, user| (user, task, Arc::new(Woken(AtomicBool::new(true))));
-    tasks.extend(users.into_iter().map(|task| start(task, true)));
-    loop {
-        tasks.extend(SPAWNED.take().into_iter().map(|task| start(task as Task<'a>, false)));
-        let woken: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].2.0.load(Ordering::SeqCst)).collect();
-        if woken.is_empty() {
-            break;
-        }
-        let at = woken[draw(woken.len() as u64) as usize];
-        let (_, task, flag) = &mut tasks[at];
-        flag.0.store(false, Ordering::SeqCst);
-        let waker = Waker::from(Arc::clone(flag));
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            drop(tasks.remove(at));
-        }
-    }
-    tasks.into_iter().map(|(_, task, _)| task).collect()
-}
-
-/// Runs one request to its end; panics if it never would.
-fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
-    let result = RefCell::new(None);
-    let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);
-    drop(left);
-    result.into_inner().expect("it comes to its end")
-}
 
 /// 4 KiB at once, 16 KiB in all.
 const WINDOW: Window = Window { bytes: 16 << 10, request_bytes: 4 << 10 };
@@ -89,15 +21,6 @@ fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
     Buffered { traffic: Traffic::new(inner, sizes, Arc::new(Here)), streams: Mutex::default(), sizes }
-}
-
-fn filled(byte: u8, blocks: u64) -> Slice {
-    Buffer::from(&vec![byte; blocks as usize * 512][..]).share()
-}
-
-fn read<D: BlockDevice>(device: &D, lba: u64, blocks: u64) -> Buffer {
-    let buffer = Buffer::zeroed(blocks as usize * 512);
-    end(device.read(Extent::new(lba, blocks), buffer)).expect("readable")
 }
 
 fn write<D: BlockDevice>(device: &D, lba: u64, byte: u8) {
@@ -237,105 +160,6 @@ fn what_is_not_there_is_refused() {
     assert_eq!(end(device.read(Extent::new(5, 0), Buffer::zeroed(0))).map(|buffer| buffer.len()), Ok(0));
 }
 
-/// Takes its time before it does something, and before it says so.
-struct Dawdling(Memory);
-
-async fn dawdle() {
-    for _ in 0..draw(4) {
-        let mut waited = false;
-        std::future::poll_fn(|context| {
-            context.waker().wake_by_ref();
-            if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
-impl Dawdling {
-    fn later<'a, T: 'a>(&'a self, request: Pending<'a, T>) -> Pending<'a, T> {
-        Box::pin(async move {
-            dawdle().await;
-            let result = request.await;
-            dawdle().await;
-            result
-        })
-    }
-}
-
-impl BlockDevice for Dawdling {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn profile(&self) -> Profile {
-        self.0.profile()
-    }
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.later(self.0.read(extent, buffer))
-    }
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.later(self.0.write(extent, data, durability))
-    }
-    fn flush(&self) -> Pending<'_, ()> {
-        self.later(self.0.flush())
-    }
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.later(self.0.unmap(extent))
-    }
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.later(self.0.write_zeroes(extent, may_unmap))
-    }
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.later(self.0.allocation(extent, runs_max))
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Ask {
-    Read,
-    Write(u8),
-    WriteStable(u8),
-    Flush,
-    Unmap,
-    Zero,
-    Allocation,
-}
-
-fn asks() -> impl Strategy<Value = (Ask, u64, u64)> {
-    let ask = prop_oneof![
-        4 => Just(Ask::Read),
-        5 => any::<u8>().prop_map(Ask::Write),
-        1 => any::<u8>().prop_map(Ask::WriteStable),
-        1 => Just(Ask::Flush),
-        1 => Just(Ask::Unmap),
-        1 => Just(Ask::Zero),
-        1 => Just(Ask::Allocation),
-    ];
-    (ask, 0u64..60, 0u64..14)
-}
-
-async fn carry_out(device: &impl BlockDevice, (ask, lba, blocks): (Ask, u64, u64)) {
-    // A few of them pass the end, and are refused.
-    let extent = Extent::new(lba, blocks);
-    let _ = match ask {
-        Ask::Read => device.read(extent, Buffer::zeroed(blocks as usize * 512)).await.map(drop),
-        Ask::Write(byte) => device.write(extent, filled(byte, blocks), Durability::Cached).await,
-        Ask::WriteStable(byte) => device.write(extent, filled(byte, blocks), Durability::Stable).await,
-        Ask::Flush => device.flush().await,
-        Ask::Unmap => device.unmap(extent).await,
-        Ask::Zero => device.write_zeroes(extent, false).await,
-        Ask::Allocation => device.allocation(extent, 1).await.map(drop),
-    };
-}
-
-/// Polls `task` so often, and then drops it.
-async fn at_most(mut polls: u64, mut task: Task<'_>) {
-    std::future::poll_fn(|context| {
-        polls = polls.saturating_sub(1);
-        if polls == 0 { Poll::Ready(()) } else { task.as_mut().poll(context) }
-    })
-    .await;
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -343,11 +167,11 @@ proptest! {
     fn whatever_overlaps_reads_find_what_was_last_written(
         users in prop::collection::vec(prop::collection::vec(asks(), 1..12), 1..5),
         patience in prop::option::of(1u64..40),
-        seed in any::<u64>(),
+        lot in any::<u64>(),
     ) {
-        LOT.set(seed);
+        seed(lot);
         let inner = Checked::new(Dawdling(Memory::new(64)));
-        let device = Checked::new(if seed % 2 == 0 { over(inner) } else { cramped(inner) });
+        let device = Checked::new(if lot % 2 == 0 { over(inner) } else { cramped(inner) });
         let alone = |asks: Vec<(Ask, u64, u64)>| -> Task<'_> {
             let device = &device;
             Box::pin(async move {

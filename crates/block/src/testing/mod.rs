@@ -1,4 +1,12 @@
-//! A device, a clock and a way to poll, for the tests of the layers.
+//! A device, a clock and a way to poll, for the tests of the layers; and scenes of several users at once.
+
+mod asks;
+mod dawdling;
+mod tasks;
+
+pub(crate) use asks::{Ask, asks, carry_out, filled, read};
+pub(crate) use dawdling::Dawdling;
+pub(crate) use tasks::{Here, Task, at_most, draw, end, run, seed};
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -52,15 +60,21 @@ impl Sleeper for ManualClock {
     }
 }
 
-/// 512-byte blocks in a vector; each request ends in its first poll.
+/// Blocks in a vector; each request ends in its first poll.
 pub(crate) struct Memory {
     state: Mutex<(Vec<u8>, Vec<Extent>)>,
+    block_size: BlockSize,
     blocks: u64,
 }
 
 impl Memory {
     pub(crate) fn new(blocks: u64) -> Memory {
-        Memory { state: Mutex::new((vec![0; blocks as usize * 512], Vec::new())), blocks }
+        Memory::of(BlockSize::B512, blocks)
+    }
+
+    pub(crate) fn of(block_size: BlockSize, blocks: u64) -> Memory {
+        let bytes = vec![0; (blocks << block_size.shift()) as usize];
+        Memory { state: Mutex::new((bytes, Vec::new())), block_size, blocks }
     }
 
     pub(crate) fn byte(&self, at: usize) -> u8 {
@@ -92,15 +106,16 @@ impl Memory {
             }
             let mut state = self.state();
             state.1.push(extent);
-            let start = extent.lba.0 as usize * 512;
-            Ok(act(&mut state.0[start..start + extent.blocks.0 as usize * 512]))
+            let geometry = self.geometry();
+            let start = geometry.offset(extent) as usize;
+            Ok(act(&mut state.0[start..start + geometry.length(extent) as usize]))
         })
     }
 }
 
 impl BlockDevice for Memory {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(self.blocks), physical_exponent: 0 }
+        Geometry { block_size: self.block_size, blocks: Blocks(self.blocks), physical_exponent: 0 }
     }
 
     fn profile(&self) -> Profile {
