@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffered, Delay, Fault, FaultControl, Limit, Null, Window};
+use block::{BlockDevice, Buffered, Delay, Emulated512, Fault, FaultControl, Limit, Null, Window};
 use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock, ReactorTasks};
 
 use crate::spec::{Layer, Spec};
@@ -45,6 +45,9 @@ pub(crate) fn open_with_faults(
             Window::of(window.0),
             Arc::new(ReactorTasks),
         )),
+        Layer::Emulated512 { inner } => {
+            Arc::new(Emulated512::new(open_with_faults(inner, faults)?, Arc::new(ReactorTasks)))
+        }
         Layer::Fault { inner } => {
             Arc::new(Fault::new(open_with_faults(inner, faults)?, Arc::new(ReactorClock), faults.clone()))
         }

@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use service_time::Lasting;
 pub use service_time::{ServiceTime, Stalls, Tail};
 
 use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
 
 /// Lets every request of the inner device wait first. Requests overlap: this is latency, not a limit on the rate
 /// ([`crate::Limit`] is). Offers no memory, since what is read there is read at once.
+///
+/// Where making writes durable takes a time of its own, there is a cache that they are in before: the profile says so.
 pub struct Delay<D> {
     inner: D,
     times: ServiceTime,
@@ -29,12 +32,16 @@ impl<D: BlockDevice> Delay<D> {
         Delay { inner, times: times.into(), requests: AtomicU64::new(0), first: OnceLock::new(), sleeper }
     }
 
-    fn after<'a, T>(&'a self, request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a) -> Pending<'a, T> {
+    fn after<'a, T>(
+        &'a self,
+        lasting: Lasting,
+        request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a,
+    ) -> Pending<'a, T> {
         Box::pin(async move {
             let now = self.sleeper.now();
             let first = *self.first.get_or_init(|| now);
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
-            self.sleeper.sleep_until(self.times.end(number, now, first)).await;
+            self.sleeper.sleep_until(self.times.end(number, lasting, now, first)).await;
             request(&self.inner).await
         })
     }
@@ -46,31 +53,36 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
     }
 
     fn profile(&self) -> Profile {
-        self.inner.profile()
+        let inner = self.inner.profile();
+        Profile { volatile_cache: inner.volatile_cache || self.times.flush.is_some(), ..inner }
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.after(move |inner| inner.read(extent, buffer))
+        self.after(Lasting::No, move |inner| inner.read(extent, buffer))
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.after(move |inner| inner.write(extent, data, durability))
+        let lasting = match durability {
+            Durability::Cached => Lasting::No,
+            Durability::Stable => Lasting::Too,
+        };
+        self.after(lasting, move |inner| inner.write(extent, data, durability))
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        self.after(|inner| inner.flush())
+        self.after(Lasting::Only, |inner| inner.flush())
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.after(move |inner| inner.unmap(extent))
+        self.after(Lasting::No, move |inner| inner.unmap(extent))
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.after(move |inner| inner.write_zeroes(extent, may_unmap))
+        self.after(Lasting::No, move |inner| inner.write_zeroes(extent, may_unmap))
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.after(move |inner| inner.allocation(extent, runs_max))
+        self.after(Lasting::No, move |inner| inner.allocation(extent, runs_max))
     }
 
     fn refresh(&self) -> Pending<'_, ()> {
@@ -100,6 +112,39 @@ mod tests {
         clock.pass(Duration::from_millis(5));
         assert_eq!(poll(write.as_mut()), Some(Ok(())));
         assert_eq!(delay.inner.byte(0), 7);
+    }
+
+    #[test]
+    fn what_is_to_last_takes_the_flush_too() {
+        let clock = Arc::new(ManualClock::default());
+        let ms = Duration::from_millis;
+        let times = ServiceTime { flush: Some(ms(20)), ..ServiceTime::fixed(ms(5)) };
+        let delay = Delay::new(Memory::new(64), times, Arc::clone(&clock) as _);
+        let data = || Buffer::zeroed(512).share();
+        let mut cached = delay.write(Extent::new(0, 1), data(), Durability::Cached);
+        let mut stable = delay.write(Extent::new(1, 1), data(), Durability::Stable);
+        let mut flush = delay.flush();
+        let mut ended =
+            || [&mut cached, &mut stable, &mut flush].map(|request| poll(request.as_mut()).is_some());
+        assert_eq!(ended(), [false; 3]);
+        clock.pass(ms(5));
+        assert_eq!(ended(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_device_whose_flush_takes_time_has_a_cache() {
+        let clock: Arc<ManualClock> = Arc::default();
+        let over_ram = |times| {
+            let shape = Geometry {
+                block_size: crate::BlockSize::B512,
+                blocks: crate::Blocks(8),
+                physical_exponent: 0,
+            };
+            Delay::new(crate::Null::new(shape), times, Arc::clone(&clock) as _).profile().volatile_cache
+        };
+        let quick = ServiceTime::fixed(Duration::ZERO);
+        assert!(!over_ram(quick));
+        assert!(over_ram(ServiceTime { flush: Some(Duration::from_millis(1)), ..quick }));
     }
 
     #[test]

@@ -12,10 +12,24 @@ pub struct ServiceTime {
     pub usual: Duration,
     /// What a few of them take instead.
     pub tail: Option<Tail>,
+    /// What a flush takes instead, and a write that is to be on stable storage (FUA) beside, if that is not the same as
+    /// for any other request.
+    pub flush: Option<Duration>,
     /// When nothing ends at all.
     pub stalls: Option<Stalls>,
     /// Which of the requests are the slow ones.
     pub seed: u64,
+}
+
+/// Whether a request is to make data last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lasting {
+    /// It is not.
+    No,
+    /// What it writes is to be on stable storage when it ends.
+    Too,
+    /// It is a flush, and nothing else.
+    Only,
 }
 
 /// The second point of a two-point distribution. Each request is one of the slow ones with the same chance, whatever
@@ -73,13 +87,21 @@ impl Stalls {
 impl ServiceTime {
     /// The same for all.
     pub fn fixed(usual: Duration) -> ServiceTime {
-        ServiceTime { usual, tail: None, stalls: None, seed: 0 }
+        ServiceTime { usual, tail: None, flush: None, stalls: None, seed: 0 }
     }
 
     /// When request `number` ends, which came at `now`, on a device whose first request came at `first`.
-    pub(super) fn end(&self, number: u64, now: Instant, first: Instant) -> Instant {
-        let end = later(now, self.of(number));
+    pub(super) fn end(&self, number: u64, lasting: Lasting, now: Instant, first: Instant) -> Instant {
+        let end = later(now, self.takes(number, lasting));
         self.stalls.map_or(end, |stalls| stalls.put_off(end, first))
+    }
+
+    fn takes(&self, number: u64, lasting: Lasting) -> Duration {
+        match (lasting, self.flush) {
+            (Lasting::No, _) | (_, None) => self.of(number),
+            (Lasting::Too, Some(flush)) => self.of(number).saturating_add(flush),
+            (Lasting::Only, Some(flush)) => flush,
+        }
     }
 
     fn of(&self, number: u64) -> Duration {
@@ -137,7 +159,7 @@ mod tests {
         let stalls = Stalls::new(100 * MS, 1000 * MS);
         let times = ServiceTime { stalls, ..ServiceTime::fixed(5 * MS) };
         let first = Instant::now();
-        let end = |came: u32| (times.end(0, first + came * MS, first) - first).as_millis();
+        let end = |came: u32| (times.end(0, Lasting::No, first + came * MS, first) - first).as_millis();
         assert_eq!([0, 994, 995, 1050, 1094, 1095, 1999].map(end), [5, 999, 1100, 1100, 1100, 1100, 2100]);
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use block::{ServiceTime, Stalls, Tail};
+use block::{BlockSize, ServiceTime, Stalls, Tail};
 
 use super::Layer;
 use super::error::Problem;
@@ -19,8 +19,10 @@ pub(super) fn delay(node: &Node, options: &Options<'_>) -> Meant<Layer> {
     let pair = |what, share| both(options, what, share);
     let tail = pair("tail", "tail-share")?.map(|(time, share)| tail(time, share)).transpose()?;
     let stalls = pair("stall", "stall-every")?.map(|(length, every)| stalls(length, every)).transpose()?;
+    let flush = options.value("flush")?.map(parsed::<Time>).transpose()?.map(|time| time.0);
     let seed = options.value("seed")?.map_or(Ok(0), seed)?;
-    Ok(Layer::Delay { times: ServiceTime { usual: usual.0, tail, stalls, seed }, inner: member(node)? })
+    let times = ServiceTime { usual: usual.0, tail, flush, stalls, seed };
+    Ok(Layer::Delay { times, inner: member(node)? })
 }
 
 fn tail(time: &Word, share: &Word) -> Meant<Tail> {
@@ -77,11 +79,32 @@ const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// `fault:[…]`.
 pub(super) fn fault(node: &Node) -> Meant<Layer> {
-    match node.argument.text.is_empty() {
-        true => Ok(Layer::Fault { inner: member(node)? }),
+    nothing_before_brackets(&node.argument, "a fault layer", "fault:[ram:1GiB]")?;
+    Ok(Layer::Fault { inner: member(node)? })
+}
+
+/// `512e:[…]`.
+pub(super) fn emulated(node: &Node) -> Meant<Layer> {
+    let example = "512e:[ram:1GiB?block=4096]";
+    nothing_before_brackets(&node.argument, "512e", example)?;
+    let inner = member(node)?;
+    match inner.logical_block() {
+        BlockSize::B512 => {
+            let at = node.members.as_ref().map_or(node.argument.at.clone(), |members| members.at.clone());
+            let sentence =
+                format!("this volume has 512-byte blocks already; write longer ones, as in {example}");
+            Err(Problem::new(at, sentence))
+        }
+        _ => Ok(Layer::Emulated512 { inner }),
+    }
+}
+
+fn nothing_before_brackets(argument: &Word, layer: &str, example: &str) -> Meant<()> {
+    match argument.text.is_empty() {
+        true => Ok(()),
         false => Err(Problem::new(
-            node.argument.at.clone(),
-            "a fault layer wants a volume in brackets and nothing before them, as in fault:[ram:1GiB]",
+            argument.at.clone(),
+            format!("{layer} wants a volume in brackets and nothing before them, as in {example}"),
         )),
     }
 }

@@ -36,6 +36,7 @@ fn volume(node: &Node) -> Meant<Spec> {
         Kind::Limit => layers::limit(node)?,
         Kind::Buffered => layers::buffered(node)?,
         Kind::Fault => layers::fault(node)?,
+        Kind::Emulated512 => layers::emulated(node)?,
     };
     Ok(Spec { layer, readonly: options.flag("readonly")?, removable: options.flag("removable")? })
 }
@@ -44,8 +45,10 @@ fn known_options(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Ram | Kind::Null => &["block", "physical", "readonly", "removable"],
         Kind::File => &["block", "physical", "readonly", "removable", "size", "direct"],
-        Kind::Delay => &["tail", "tail-share", "stall", "stall-every", "seed", "readonly", "removable"],
-        Kind::Limit | Kind::Buffered | Kind::Fault => &["readonly", "removable"],
+        Kind::Delay => {
+            &["tail", "tail-share", "flush", "stall", "stall-every", "seed", "readonly", "removable"]
+        }
+        Kind::Limit | Kind::Buffered | Kind::Fault | Kind::Emulated512 => &["readonly", "removable"],
     }
 }
 

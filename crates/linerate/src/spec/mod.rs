@@ -93,6 +93,11 @@ pub(crate) enum Layer {
         /// The volume that is to fail.
         inner: Box<Spec>,
     },
+    /// 512-byte blocks over longer ones.
+    Emulated512 {
+        /// The volume of longer blocks.
+        inner: Box<Spec>,
+    },
 }
 
 /// The lengths of blocks in bytes, as initiators are told.
@@ -129,7 +134,22 @@ impl Spec {
             Layer::Delay { inner, .. }
             | Layer::Limit { inner, .. }
             | Layer::Buffered { inner, .. }
-            | Layer::Fault { inner } => Some(inner),
+            | Layer::Fault { inner }
+            | Layer::Emulated512 { inner } => Some(inner),
+        }
+    }
+
+    /// What its addresses count.
+    pub(crate) fn logical_block(&self) -> BlockSize {
+        match &self.layer {
+            Layer::Ram { blocks, .. } | Layer::Null { blocks, .. } | Layer::File { blocks, .. } => {
+                blocks.logical
+            }
+            Layer::Delay { inner, .. }
+            | Layer::Limit { inner, .. }
+            | Layer::Buffered { inner, .. }
+            | Layer::Fault { inner } => inner.logical_block(),
+            Layer::Emulated512 { .. } => BlockSize::B512,
         }
     }
 
@@ -184,6 +204,7 @@ impl fmt::Display for Spec {
             Layer::Limit { rate, inner } => write!(f, "limit:{rate}:[{inner}]")?,
             Layer::Buffered { window, inner } => write!(f, "buffered:{window}:[{inner}]")?,
             Layer::Fault { inner } => write!(f, "fault:[{inner}]")?,
+            Layer::Emulated512 { inner } => write!(f, "512e:[{inner}]")?,
         }
         options.extend(self.readonly.then(|| "readonly".to_owned()));
         options.extend(self.removable.then(|| "removable".to_owned()));
@@ -199,8 +220,9 @@ fn delay_options(times: &ServiceTime) -> impl Iterator<Item = String> {
     let stalls = times
         .stalls
         .map(|stalls| format!("stall={}&stall-every={}", Time(stalls.length()), Time(stalls.every())));
+    let flush = times.flush.map(|time| format!("flush={}", Time(time)));
     let seed = (times.seed != 0).then(|| format!("seed={}", times.seed));
-    tail.into_iter().chain(stalls).chain(seed)
+    tail.into_iter().chain(flush).chain(stalls).chain(seed)
 }
 
 impl BlockShape {

@@ -60,6 +60,7 @@ pub(super) enum Kind {
     Limit,
     Buffered,
     Fault,
+    Emulated512,
 }
 
 const KINDS: &[(&str, Kind)] = &[
@@ -70,6 +71,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("limit", Kind::Limit),
     ("buffered", Kind::Buffered),
     ("fault", Kind::Fault),
+    ("512e", Kind::Emulated512),
 ];
 
 /// What a volume specification can begin with, without the colon, if it is not a path.

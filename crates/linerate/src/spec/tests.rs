@@ -95,8 +95,25 @@ fn a_delay_may_have_a_tail_and_stalls() {
     assert_eq!(spec(text).to_string(), text);
     refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` wants `tail-share` beside it");
     refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` wants `stall` beside it");
+    refused("delay:1ms:[null:1TiB]?flush=20", "20", "a whole number and a unit");
     refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "above `stall`");
     refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");
+}
+
+#[test]
+fn a_delay_may_make_flushes_slow() {
+    let text = "delay:0s:[null:1TiB]?flush=20ms";
+    let Layer::Delay { times, .. } = spec(text).layer else { panic!("no delay") };
+    assert_eq!((times.usual, times.flush), (Duration::ZERO, Some(Duration::from_millis(20))));
+    assert_eq!(spec(text).to_string(), text);
+}
+
+#[test]
+fn short_blocks_want_longer_ones_below_them() {
+    let text = "512e:[delay:1ms:[ram:1GiB?block=4096]]";
+    assert_eq!((spec(text).logical_block(), spec(text).to_string()), (BlockSize::B512, text.to_owned()));
+    refused("512e:[delay:1ms:[ram:1GiB]]", "[delay:1ms:[ram:1GiB]]", "512e:[ram:1GiB?block=4096]");
+    refused("512e:4096:[ram:1GiB]", "4096:", "nothing before them");
 }
 
 #[test]
@@ -177,8 +194,9 @@ fn times() -> impl Strategy<Value = ServiceTime> {
     let time = || any::<u64>().prop_map(Duration::from_nanos);
     let tail = (time(), 0u32..=1_000_000).prop_map(|(time, per_million)| Tail { time, per_million });
     let stalls = (time(), time()).prop_map(|(length, every)| Stalls::new(length, every));
-    (time(), proptest::option::of(tail), stalls, any::<u64>())
-        .prop_map(|(usual, tail, stalls, seed)| ServiceTime { usual, tail, stalls, seed })
+    let flush = proptest::option::of(time());
+    (time(), proptest::option::of(tail), flush, stalls, any::<u64>())
+        .prop_map(|(usual, tail, flush, stalls, seed)| ServiceTime { usual, tail, flush, stalls, seed })
 }
 
 fn rate() -> impl Strategy<Value = AtMost> {
@@ -198,6 +216,10 @@ fn any_spec() -> impl Strategy<Value = Spec> {
             ((4u64 << 10)..=(64 << 20), inner.clone()).prop_map(move |(window, inner)| {
                 bare(Layer::Buffered { window: Bytes(window), inner: Box::new(inner) })
             }),
+            inner
+                .clone()
+                .prop_filter("short blocks", |inner| inner.logical_block() != BlockSize::B512)
+                .prop_map(move |inner| bare(Layer::Emulated512 { inner: Box::new(inner) })),
             inner.prop_map(move |inner| bare(Layer::Fault { inner: Box::new(inner) })),
         ]
     });

@@ -1,0 +1,305 @@
+//! 512-byte blocks over a device of longer ones, as disks have them that are called "512e": what is shorter than a block
+//! of the device, or crosses the ends of one, is read, changed and written back.
+//!
+//! ```text
+//!   blocks of the device   |       0       |       1       |
+//!   blocks of 512 bytes    |0 1 2 3 4 5 6 7|8 9 ...
+//!   a write of 6 to 9                  [. . . .]
+//!   reads 0 and 1, changes four short blocks of them, writes 0 and 1
+//! ```
+//!
+//! Who does that has the blocks alone from the read to the end of the write, even if nobody waits for it any more: a
+//! write that came in between would be undone by what was read before it. Whole blocks pass as they are.
+
+mod parting;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use parting::Parting;
+
+use crate::{
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba,
+    Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
+};
+
+/// A device of blocks of 512 bytes over one of longer blocks; over one of 512 it changes nothing.
+pub struct Emulated512<D> {
+    inner: Arc<D>,
+    /// log2 of the short blocks in a block of the inner device.
+    shift: u32,
+    locks: Arc<RangeLocks>,
+    spawner: Arc<dyn Spawner>,
+    /// Writes that nobody waits for any more and that have not ended.
+    parted: Mutex<Vec<Arc<Parting>>>,
+}
+
+/// A request in blocks of the inner device: those that it touches, and what of their bytes is meant.
+#[derive(Clone)]
+struct Cover {
+    extent: Extent,
+    bytes: Range<usize>,
+    length: usize,
+}
+
+impl Cover {
+    fn is_whole(&self) -> bool {
+        self.bytes == (0..self.length)
+    }
+
+    /// What is to be read before it can be written: the blocks at its ends of which a part is to stay.
+    fn edges(&self, block_bytes: usize) -> Vec<Extent> {
+        let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
+        let head = !self.bytes.start.is_multiple_of(block_bytes);
+        let tail = !self.bytes.end.is_multiple_of(block_bytes);
+        match (head, tail) {
+            // Neighbours, or the same: one request.
+            (true, true) if blocks <= 2 => vec![self.extent],
+            (true, true) => vec![Extent::new(first, 1), Extent::new(first + blocks - 1, 1)],
+            (true, false) => vec![Extent::new(first, 1)],
+            (false, true) => vec![Extent::new(first + blocks - 1, 1)],
+            (false, false) => Vec::new(),
+        }
+    }
+}
+
+impl<D: BlockDevice + 'static> Emulated512<D> {
+    /// `inner` with blocks of 512 bytes. `spawner` ends what was begun for somebody who is gone.
+    pub fn new(inner: D, spawner: Arc<dyn Spawner>) -> Emulated512<D> {
+        let shift = inner.geometry().block_size.shift() - BlockSize::B512.shift();
+        let (locks, parted) = (Arc::default(), Mutex::default());
+        Emulated512 { inner: Arc::new(inner), shift, locks, spawner, parted }
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.inner.geometry().block_size.bytes() as usize
+    }
+
+    fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let fits = |length| geometry.length(extent) == length as u64;
+        let legal = geometry.contains(extent) && length.is_none_or(fits);
+        if legal { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+
+    /// `extent` lies within the device.
+    fn cover(&self, extent: Extent) -> Cover {
+        let end = extent.lba.0 + extent.blocks.0;
+        let first = extent.lba.0 >> self.shift;
+        if extent.is_empty() {
+            return Cover { extent: Extent::new(first, 0), bytes: 0..0, length: 0 };
+        }
+        let last = end.div_ceil(1 << self.shift);
+        let start = (extent.lba.0 - (first << self.shift)) as usize * SHORT_BYTES;
+        let bytes = start..start + extent.blocks.0 as usize * SHORT_BYTES;
+        Cover {
+            extent: Extent::new(first, last - first),
+            bytes,
+            length: (last - first) as usize * self.block_bytes(),
+        }
+    }
+
+    /// Blocks of the inner device as the locks count them: a zone for each, so that neighbours do not wait for each other.
+    fn locked(extent: Extent) -> Extent {
+        Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
+    }
+
+    async fn share(&self, cover: &Cover) -> Shared {
+        self.locks.share(Self::locked(cover.extent)).await
+    }
+
+    /// An error of the inner device, in short blocks.
+    fn shortened(&self, error: DeviceError) -> DeviceError {
+        match error {
+            DeviceError::Unreadable(Lba(lba)) => DeviceError::Unreadable(Lba(lba << self.shift)),
+            DeviceError::Unwritable(Lba(lba)) => DeviceError::Unwritable(Lba(lba << self.shift)),
+            other => other,
+        }
+    }
+
+    async fn read_part(&self, cover: Cover, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let whole = self.inner.read(cover.extent, Buffer::recycled(cover.length)).await?;
+        buffer.copy_from_slice(&whole[cover.bytes]);
+        Ok(buffer)
+    }
+
+    /// Reads what is to stay, puts what is new between, and writes all of it back.
+    async fn write_part(&self, cover: Cover, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let alone = self.locks.exclude(Self::locked(cover.extent)).await;
+        let mut whole = Buffer::recycled(cover.length);
+        let block_bytes = self.block_bytes();
+        for edge in cover.edges(block_bytes) {
+            let at = (edge.lba.0 - cover.extent.lba.0) as usize * block_bytes;
+            let length = edge.blocks.0 as usize * block_bytes;
+            let kept = self.inner.read(edge, Buffer::recycled(length)).await?;
+            whole[at..at + length].copy_from_slice(&kept);
+        }
+        whole[cover.bytes.clone()].copy_from_slice(data);
+        self.write_back(cover.extent, whole.share(), durability, alone).await
+    }
+
+    /// A write that goes on without its waiter, and keeps others out until its end.
+    async fn write_back(
+        &self,
+        extent: Extent,
+        data: Slice,
+        durability: Durability,
+        alone: Exclusive,
+    ) -> Result<(), DeviceError> {
+        let write = Arc::new(Parting::default());
+        let (inner, ending) = (Arc::clone(&self.inner), Arc::clone(&write).ending());
+        self.spawner.spawn(Box::pin(async move {
+            let result = inner.write(extent, data, durability).await;
+            drop(alone);
+            ending.with(result);
+        }));
+        let waiter = Waiter { write: &write, parted: &self.parted };
+        let result = waiter.write.ended().await;
+        drop(waiter);
+        result
+    }
+
+    /// Makes the blocks of `extent` zeros: those that a block has in part by a write, and whole blocks by `whole`.
+    async fn clear<'a>(
+        &'a self,
+        extent: Extent,
+        zeros_wanted: bool,
+        whole: impl FnOnce(&'a D, Extent) -> Pending<'a, ()>,
+    ) -> Result<(), DeviceError> {
+        let per_block = 1 << self.shift;
+        let end = extent.lba.0 + extent.blocks.0;
+        let (first, last) = (extent.lba.0.next_multiple_of(per_block).min(end), end - end % per_block);
+        let ends = match first <= last {
+            true => [extent.lba.0..first, last..end],
+            false => [extent.lba.0..end, end..end],
+        };
+        for part in ends.into_iter().filter(|part| zeros_wanted && !part.is_empty()) {
+            let zeros = vec![0; (part.end - part.start) as usize * SHORT_BYTES];
+            let cover = self.cover(Extent::new(part.start, part.end - part.start));
+            self.write_part(cover, &zeros, Durability::Cached).await?;
+        }
+        if first < last {
+            let cover = self.cover(Extent::new(first, last - first));
+            let _shared = self.share(&cover).await;
+            whole(&self.inner, cover.extent).await?;
+        }
+        Ok(())
+    }
+}
+
+const SHORT_BYTES: usize = 512;
+/// The blocks of a zone of [`RangeLocks`].
+const ZONE: u64 = 2048;
+
+/// Who waits for a write; if it goes away before the end, the write is remembered for [`BlockDevice::quiesced`].
+struct Waiter<'a> {
+    write: &'a Arc<Parting>,
+    parted: &'a Mutex<Vec<Arc<Parting>>>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.write.has_ended() {
+            let mut parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+            parted.retain(|write| !write.has_ended());
+            parted.push(Arc::clone(self.write));
+        }
+    }
+}
+
+impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
+    fn geometry(&self) -> Geometry {
+        let inner = self.inner.geometry();
+        Geometry {
+            block_size: BlockSize::B512,
+            blocks: Blocks(inner.blocks.0 << self.shift),
+            physical_exponent: inner.physical_exponent + self.shift as u8,
+        }
+    }
+
+    fn profile(&self) -> Profile {
+        let inner = self.inner.profile();
+        Profile { granularity: Blocks(inner.granularity.0 << self.shift), ..inner }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.check(extent, Some(buffer.len()))?;
+            let cover = self.cover(extent);
+            let result = match cover.is_whole() {
+                true => self.inner.read(cover.extent, buffer).await,
+                false => self.read_part(cover, buffer).await,
+            };
+            result.map_err(|error| self.shortened(error))
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent, Some(data.len()))?;
+            let cover = self.cover(extent);
+            let result = match cover.is_whole() {
+                true => {
+                    let _shared = self.share(&cover).await;
+                    self.inner.write(cover.extent, data, durability).await
+                }
+                false => self.write_part(cover, &data, durability).await,
+            };
+            result.map_err(|error| self.shortened(error))
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.inner.flush()
+    }
+
+    /// Of a device that is not thin nothing is promised, and parts of blocks stay as they are.
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent, None)?;
+            let zeros_wanted = self.inner.profile().thin;
+            let result = self.clear(extent, zeros_wanted, |inner, extent| inner.unmap(extent)).await;
+            result.map_err(|error| self.shortened(error))
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.check(extent, None)?;
+            let result =
+                self.clear(extent, true, |inner, extent| inner.write_zeroes(extent, may_unmap)).await;
+            result.map_err(|error| self.shortened(error))
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.check(extent, None)?;
+            let runs = self.inner.allocation(self.cover(extent).extent, runs_max).await?;
+            let end = extent.lba.0 + extent.blocks.0;
+            let clipped = runs.into_iter().map(|run| {
+                let start = (run.extent.lba.0 << self.shift).max(extent.lba.0);
+                let stop = ((run.extent.lba.0 + run.extent.blocks.0) << self.shift).min(end);
+                Run { extent: Extent::new(start, stop - start), ..run }
+            });
+            Ok(clipped.collect())
+        })
+    }
+
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.inner.refresh()
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            for write in parted {
+                // How it ended is told to nobody: who asked is gone.
+                let _ = write.ended().await;
+            }
+            self.inner.quiesced().await
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! An executor that wakes nobody who was not woken, in an order drawn by lot.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::{DeviceError, Pending, Spawner};
+
+pub(crate) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    static SPAWNED: RefCell<Vec<Task<'static>>> = const { RefCell::new(Vec::new()) };
+    static LOT: Cell<u64> = const { Cell::new(1) };
+}
+
+/// A number below `below`: xorshift64 (Marsaglia, 2003).
+pub(crate) fn draw(below: u64) -> u64 {
+    LOT.with(|lot| {
+        let mut x = lot.get().max(1);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        lot.set(x);
+        x % below
+    })
+}
+
+/// Makes what follows on this thread repeatable.
+pub(crate) fn seed(number: u64) {
+    LOT.set(number);
+}
+
+pub(crate) struct Here;
+
+impl Spawner for Here {
+    fn spawn(&self, task: Task<'static>) {
+        SPAWNED.with_borrow_mut(|tasks| tasks.push(task));
+    }
+}
+
+/// Runs those given to their ends and whatever they spawn as long as anything is woken; gives back what still waits.
+pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
+    let mut tasks: Vec<(bool, Task<'a>, Arc<Woken>)> = Vec::new();
+    let start = |task, user| (user, task, Arc::new(Woken(AtomicBool::new(true))));
+    tasks.extend(users.into_iter().map(|task| start(task, true)));
+    loop {
+        tasks.extend(SPAWNED.take().into_iter().map(|task| start(task as Task<'a>, false)));
+        let woken: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].2.0.load(Ordering::SeqCst)).collect();
+        if woken.is_empty() {
+            break;
+        }
+        let at = woken[draw(woken.len() as u64) as usize];
+        let (_, task, flag) = &mut tasks[at];
+        flag.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(flag));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            drop(tasks.remove(at));
+        }
+    }
+    tasks.into_iter().map(|(_, task, _)| task).collect()
+}
+
+/// Runs one request to its end; panics if it never would.
+pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
+    let result = RefCell::new(None);
+    let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);
+    drop(left);
+    result.into_inner().expect("it comes to its end")
+}
+
+/// Polls `task` so often, and then drops it.
+pub(crate) async fn at_most(mut polls: u64, mut task: Task<'_>) {
+    std::future::poll_fn(|context| {
+        polls = polls.saturating_sub(1);
+        if polls == 0 { Poll::Ready(()) } else { task.as_mut().poll(context) }
+    })
+    .await;
+}
