@@ -26,7 +26,8 @@ pub const LAN_BITS_PER_S: f64 = 1e9;
 /// How data cross the network in its tables.
 pub const WAYS: [Way; 3] = [Way::Reads, Way::MostSolicited, Way::MostUnsolicited];
 
-const MTU: u32 = 1500;
+/// The largest packet, where it is not what is asked about.
+pub(super) const MTU: u32 = 1500;
 /// The extra axes are looked at over this distance: far enough for each of them to matter, and near enough to measure
 /// soon.
 const AXIS_RTT_MS: f64 = 10.0;
