@@ -66,6 +66,8 @@ pub(super) struct Section {
 /// A part of a section.
 #[derive(Clone, Debug)]
 pub(super) enum Block {
+    /// A heading within a section.
+    Heading(String),
     /// A paragraph.
     Text(String),
     /// Sentences, one below the other.

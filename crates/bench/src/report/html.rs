@@ -83,6 +83,7 @@ fn contents(sections: &[Section], main: &mut Markup) {
 
 fn block(block: &Block, out: &mut Markup) {
     match block {
+        Block::Heading(title) => out.with_text("h3", &[], title),
         Block::Text(text) => out.with_text("p", &[], text),
         Block::List(sentences) => list(sentences, out),
         Block::Command(command) => out.with_text("pre", &[], command),

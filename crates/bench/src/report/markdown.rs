@@ -28,6 +28,7 @@ pub(super) fn page(document: &Document) -> String {
 
 fn block(block: &Block) -> String {
     match block {
+        Block::Heading(title) => format!("### {}\n", escaped(title)),
         Block::Text(text) => format!("{}\n", escaped(text)),
         Block::List(sentences) => list(sentences),
         Block::Command(command) => fenced(command),

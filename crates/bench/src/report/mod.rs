@@ -13,6 +13,7 @@
 
 mod chart;
 mod csv;
+mod diagnosis;
 mod document;
 mod figures;
 mod fio;
@@ -24,6 +25,8 @@ mod sections;
 mod series;
 mod terminal;
 mod views;
+
+pub use diagnosis::{DiagnosisReport, verdict};
 
 use crate::published::Curve;
 use crate::record::Record;

@@ -11,9 +11,9 @@ use crate::summary::CellSummary;
 /// A terminal of the usual height shows all of it.
 const LINES: usize = 25;
 /// Longer lines are hard to read, however wide a terminal is.
-const WIDTH_MAX: usize = 100;
+pub(super) const WIDTH_MAX: usize = 100;
 /// Less than this no table fits in.
-const WIDTH_MIN: usize = 60;
+pub(super) const WIDTH_MIN: usize = 60;
 /// For what is to be known beside the numbers.
 const RESERVATION_LINES: usize = 5;
 
@@ -144,7 +144,7 @@ fn chosen<'a>(all: &[&'a CellSummary], room: usize) -> Vec<&'a CellSummary> {
 }
 
 /// As much of a line as fits, without anything that moves a cursor.
-fn fitted(line: &str, width: usize) -> String {
+pub(super) fn fitted(line: &str, width: usize) -> String {
     let clean = line.chars().map(|letter| if is_hidden(letter) { '?' } else { letter });
     if line.chars().count() <= width {
         return clean.collect();

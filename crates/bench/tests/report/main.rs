@@ -1,5 +1,7 @@
 //! What a report says of records of every shape, and what it keeps hostile names from doing.
 
+mod diagnoses;
+mod diagnosis;
 mod exports;
 mod hostile;
 mod records;

@@ -56,7 +56,6 @@ impl Bar {
 
 impl Group {
     /// What adds up to a whole, as layers do to a latency, each part from where the one above it ends.
-    #[allow(dead_code, reason = "the diagnosis' report, which is being written, is drawn with it")]
     pub(crate) fn waterfall(name: String, mut parts: Vec<Bar>) -> Group {
         let mut end = 0.0;
         for part in &mut parts {

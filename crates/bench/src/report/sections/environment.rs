@@ -1,6 +1,6 @@
 //! What has to be known of the machines and the way between them, with what would be better.
 
-use crate::record::Group;
+use crate::record::{Facts, Group};
 use crate::report::Report;
 use crate::report::document::{Block, Section, Table};
 
@@ -13,7 +13,12 @@ const GROUPS: [(Group, &str); 5] = [
 ];
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
-    let facts = &report.record.environment.0;
+    table(&report.record.environment)
+}
+
+/// All facts, by their groups.
+pub(in crate::report) fn table(facts: &Facts) -> Option<Section> {
+    let facts = &facts.0;
     if facts.is_empty() {
         return None;
     }

@@ -4,7 +4,7 @@
 mod appendix;
 mod clients;
 mod cpu;
-mod environment;
+pub(super) mod environment;
 mod load;
 mod percentiles;
 mod results;

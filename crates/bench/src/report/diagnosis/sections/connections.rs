@@ -1,0 +1,111 @@
+//! The way: the interface, and every connection at rest and under load.
+
+use crate::diagnosis::{Evidence, Known, LinkLayer, LoadRun, PathLayer, PathUnderLoad};
+use crate::report::diagnosis::gain::percent;
+use crate::report::diagnosis::words;
+use crate::report::document::{Block, Section, Table};
+use crate::report::figures::{grouped, latency, megabytes, size};
+
+pub(super) fn section(evidence: &Evidence) -> Option<Section> {
+    let mut blocks = vec![Block::Text(link(&evidence.link))];
+    blocks.extend(words::long_packets(evidence).map(Block::Text));
+    if !evidence.paths.is_empty() {
+        blocks.push(Block::Table(at_rest(&evidence.paths)));
+    }
+    let under_load = under_load(&evidence.loads);
+    if !under_load.rows.is_empty() {
+        blocks.push(Block::Table(under_load));
+    }
+    Some(Section { id: "connections", title: "The way and its connections", blocks })
+}
+
+fn link(link: &Known<LinkLayer>) -> String {
+    match link {
+        Known::Measured(link) => {
+            let faults = match link.faults {
+                0 => "no packet was dropped or damaged in it meanwhile".to_owned(),
+                faults => format!("{} packets were dropped or damaged in it meanwhile", grouped(faults)),
+            };
+            format!("It begins with {}; {faults}.", words::link(link))
+        }
+        Known::Unknown(why) => format!("The interface that it begins with is not known: {why}."),
+    }
+}
+
+fn at_rest(paths: &[PathLayer]) -> Table {
+    let columns = [
+        "#connection",
+        "peer",
+        "congestion control",
+        "#shortest round trip",
+        "#round trip",
+        "#segment",
+        "#path MTU",
+        "#NOP",
+    ];
+    let mut table = Table::of("At rest", &columns);
+    for path in paths {
+        table.row([
+            path.cid.to_string(),
+            path.peer.clone(),
+            path.congestion.clone(),
+            path.round_trip_min_us.map_or_else(|| "?".to_owned(), latency),
+            latency(path.round_trip_us),
+            grouped(u64::from(path.segment_bytes)),
+            grouped(u64::from(path.path_mtu_bytes)),
+            words::median(&path.nop),
+        ]);
+    }
+    table
+}
+
+fn under_load(loads: &[LoadRun]) -> Table {
+    let columns = [
+        "load",
+        "#connection",
+        "#sent, MB",
+        "#came, MB",
+        "#sent again",
+        "#out of order",
+        "#round trip",
+        "#congestion window",
+        "#peer's window",
+        "#our window",
+        "#held by the peer",
+        "#held by our buffer",
+    ];
+    let mut table = Table::of("Under load", &columns);
+    for run in loads {
+        for path in &run.paths {
+            let disorder = path.out_of_order_segments.unwrap_or(0);
+            let marked = path.retransmitted_segments > 0 || disorder > 0;
+            table.marked_row(marked, row(run, path));
+        }
+    }
+    table
+}
+
+fn row(run: &LoadRun, path: &PathUnderLoad) -> [String; 12] {
+    let of = |part: u64, all: Option<u64>| match all {
+        Some(all) if all > 0 && part > 0 => {
+            format!("{} ({})", grouped(part), percent(part as f64 / all as f64))
+        }
+        _ => grouped(part),
+    };
+    let not_told = || "?".to_owned();
+    let window = |bytes: Option<u64>| bytes.map_or_else(not_told, |bytes| size(bytes as f64));
+    [
+        words::load(&run.load),
+        path.cid.to_string(),
+        megabytes(path.sent_bytes as f64),
+        megabytes(path.received_bytes as f64),
+        of(path.retransmitted_segments, path.segments_out),
+        path.out_of_order_segments.map_or_else(not_told, |segments| of(segments, path.segments_in)),
+        latency(path.round_trip_us),
+        size(path.congestion_window_bytes as f64),
+        window(path.peer_window_bytes),
+        window(path.own_window_bytes),
+        percent(path.limited_by_receiver),
+        percent(path.limited_by_send_buffer),
+    ]
+}
