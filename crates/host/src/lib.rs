@@ -3,7 +3,7 @@
 //!
 //! Knows no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets, clock and
 //! sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`] and [`FileDevice`] over
-//! [`AsyncFile`].
+//! [`AsyncFile`]. [`namespace`], [`tap`] and [`rtnetlink`] are what a network on one machine is made of.
 
 mod clock;
 pub mod cputime;
@@ -13,10 +13,14 @@ mod files;
 pub mod interfaces;
 mod keep;
 pub mod limits;
+pub mod namespace;
 mod noted;
 mod open_error;
 mod path;
 mod ram;
+pub mod realtime;
+pub mod rtnetlink;
+pub mod tap;
 mod tasks;
 mod tcp;
 pub mod threads;

@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-target", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-initiator", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
+    ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
         &[
@@ -25,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-target",
             "linerate-initiator",
             "linerate-bench",
+            "linerate-lab",
         ],
     ),
     ("xtask", &[]),

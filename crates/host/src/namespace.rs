@@ -1,0 +1,97 @@
+//! A network namespace: interfaces, addresses, routes and settings of TCP that are its own, for threads and processes
+//! that enter it.
+//!
+//! It has no name and no file: it lives as long as a handle to it, a thread or a process in it, or an interface's
+//! file descriptor, and goes with the last of them, `kill -9` included. There is nothing to clean up.
+
+// SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between fork
+// and exec that allocate nothing.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// A network namespace of this process.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    network: Arc<OwnedFd>,
+}
+
+impl Namespace {
+    /// An empty one: a loopback interface that is down, and the machine's defaults. Needs `CAP_SYS_ADMIN`.
+    pub fn new() -> io::Result<Namespace> {
+        let network = on_a_thread(|| {
+            // SAFETY: no CLONE_FILES; and this thread ends here.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+            File::open("/proc/thread-self/ns/net")
+        })??;
+        Ok(Namespace { network: Arc::new(network.into()) })
+    }
+
+    /// Does `work` on a thread in this namespace, which sees its `/sys`, and waits for it. `/proc/net` is still
+    /// that of the process: use `/proc/thread-self/net`.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        on_a_thread(|| {
+            enter(self.network.as_fd())?;
+            Ok(work())
+        })?
+    }
+
+    /// A command that will run in this namespace and see its `/sys`. Failing to enter is an error of its start.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let network = Arc::clone(&self.network);
+        let mut command = Command::new(program);
+        // SAFETY: `enter` makes system calls with constant strings and allocates nothing.
+        unsafe { command.pre_exec(move || enter(network.as_fd())) };
+        command
+    }
+}
+
+/// Lets the kernel kill the command when the thread that starts it ends, whichever way: for a parent without which
+/// the command makes no sense, and whose thread stays.
+pub fn die_with_starter(command: &mut Command) -> &mut Command {
+    // SAFETY: one system call.
+    unsafe {
+        command.pre_exec(|| {
+            Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
+        })
+    }
+}
+
+/// A thread for what cannot be undone on a thread that has other things to do.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, work)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Moves the calling thread into a network namespace for good, with mounts of its own, since `/sys` shows the
+/// interfaces of the namespace in which it was mounted.
+fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::thread::move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?;
+    // SAFETY: no CLONE_FILES. Mounts and the working directory become this thread's own.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change(c"/", private)?;
+    // Kept, since programs ask there how many CPUs they may use; a machine without it has nothing to keep.
+    let keep =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let groups = rustix::mount::open_tree(rustix::fs::CWD, c"/sys/fs/cgroup", keep);
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None)?;
+    if let Ok(groups) = groups {
+        let from_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(groups, c"", rustix::fs::CWD, c"/sys/fs/cgroup", from_fd)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Sets up interfaces, addresses and neighbours of a network namespace, in the kernel's own words (rtnetlink(7)).
+//!
+//! Four messages are all that is needed, so there is neither a library nor a run of `ip` for each.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// A way to tell the kernel about one namespace, from any thread.
+#[derive(Debug)]
+pub struct Rtnetlink {
+    socket: OwnedFd,
+}
+
+/// What to set of an interface.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InterfaceSettings {
+    /// Its Ethernet address.
+    pub ethernet: Option<[u8; 6]>,
+    /// The longest IP packet, in bytes.
+    pub mtu: Option<u32>,
+    /// How many packets wait for whoever takes them.
+    pub queue: Option<u32>,
+    /// Of how many frames a segment may consist at most that TCP hands over in one piece.
+    pub segment_frames_max: Option<u32>,
+}
+
+impl Rtnetlink {
+    /// For the namespace of the calling thread.
+    pub fn open() -> io::Result<Rtnetlink> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None, // protocol 0, NETLINK_ROUTE
+        )?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Rtnetlink { socket })
+    }
+
+    /// The number of an interface.
+    pub fn index(&self, name: &str) -> io::Result<u32> {
+        Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
+    }
+
+    /// Sets what is given, and brings the interface up.
+    pub fn set_up(&self, index: u32, settings: &InterfaceSettings) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        let up = libc::IFF_UP as u32;
+        // struct ifinfomsg: family, type, number, flags, and which of the flags are meant.
+        message.bytes(&[0; 4]).word(index).word(up).word(up);
+        if let Some(ethernet) = settings.ethernet {
+            message.attribute(libc::IFLA_ADDRESS, &ethernet);
+        }
+        let words = [
+            (libc::IFLA_MTU, settings.mtu),
+            (libc::IFLA_TXQLEN, settings.queue),
+            (libc::IFLA_GSO_MAX_SEGS, settings.segment_frames_max),
+        ];
+        for (kind, value) in words {
+            if let Some(value) = value {
+                message.attribute(kind, &value.to_ne_bytes());
+            }
+        }
+        self.ask(message)
+    }
+
+    /// Gives an interface an address, and with it the route to the addresses that share its first `prefix` bits.
+    pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWADDR, CREATE);
+        let (family, octets) = family_and_octets(address);
+        // struct ifaddrmsg: family, prefix, flags, scope (0: universal), number.
+        message.bytes(&[family, prefix, 0, 0]).word(index);
+        message.attribute(libc::IFA_LOCAL, &octets).attribute(libc::IFA_ADDRESS, &octets);
+        if address.is_ipv6() {
+            // Usable at once: nobody else can have it.
+            message.attribute(libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
+        }
+        self.ask(message)
+    }
+
+    /// Tells an interface once and for all which Ethernet address an IP address has, so that nobody asks.
+    pub fn add_neighbour(&self, index: u32, address: IpAddr, ethernet: [u8; 6]) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWNEIGH, CREATE);
+        let (family, octets) = family_and_octets(address);
+        // struct ndmsg: family, padding, number, state, flags, type.
+        message.bytes(&[family, 0, 0, 0]).word(index);
+        message.bytes(&libc::NUD_PERMANENT.to_ne_bytes()).bytes(&[0, 0]);
+        message.attribute(libc::NDA_DST, &octets).attribute(libc::NDA_LLADDR, &ethernet);
+        self.ask(message)
+    }
+
+    /// Sends a message and hears how it went.
+    fn ask(&self, message: Message) -> io::Result<()> {
+        rustix::net::send(&self.socket, &message.finished(), SendFlags::empty())?;
+        let mut answer = [0; 512];
+        let (length, _) = rustix::net::recv(&self.socket, &mut answer, RecvFlags::empty())?;
+        outcome(&answer[..length.min(answer.len())])
+    }
+}
+
+/// What an answer says: struct nlmsghdr, whose type is NLMSG_ERROR, then a negative error number or 0.
+fn outcome(answer: &[u8]) -> io::Result<()> {
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    match (kind.map(i32::from), error) {
+        (Some(libc::NLMSG_ERROR), Some(0)) => Ok(()),
+        (Some(libc::NLMSG_ERROR), Some(error)) => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn family_and_octets(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => (libc::AF_INET as u8, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6 as u8, address.octets().to_vec()),
+    }
+}
+
+/// What is asked for may be there already. (Interfaces are: they are changed, not created.)
+const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+
+/// A message in the making: struct nlmsghdr, then what its kind wants, then attributes, each padded to 4 bytes.
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, create: libc::c_int) -> Message {
+        let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | create;
+        let mut message = Message(vec![0; 4]); // the length, once it is known
+        message.bytes(&kind.to_ne_bytes()).bytes(&(flags as u16).to_ne_bytes());
+        message.word(0).word(0); // sequence and port: there is one answer at a time, and one who asks
+        message
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Message {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn word(&mut self, word: u32) -> &mut Message {
+        self.bytes(&word.to_ne_bytes())
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Message {
+        let length = 4 + value.len() as u16;
+        self.bytes(&length.to_ne_bytes()).bytes(&kind.to_ne_bytes()).bytes(value);
+        let padded = self.0.len().next_multiple_of(4);
+        self.0.resize(padded, 0);
+        self
+    }
+
+    fn finished(mut self) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_is_padded_and_says_its_length_without() {
+        let mut message = Message::new(libc::RTM_NEWLINK, 0);
+        message.attribute(libc::IFLA_ADDRESS, &[1, 2, 3, 4, 5, 6]);
+        let bytes = message.finished();
+        assert_eq!(bytes.len(), 16 + 12);
+        assert_eq!(bytes[..4], 28u32.to_ne_bytes());
+        assert_eq!(bytes[16..18], 10u16.to_ne_bytes());
+        assert_eq!(bytes[20..], [1, 2, 3, 4, 5, 6, 0, 0]);
+    }
+
+    #[test]
+    fn a_refusal_becomes_the_systems_error() {
+        let mut answer = [0; 20];
+        answer[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
+        assert!(outcome(&answer).is_ok());
+        answer[16..20].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
+        assert_eq!(outcome(&answer).expect_err("refused").kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(outcome(&answer[..12]).expect_err("short").kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_loopback_has_a_number_in_every_namespace() {
+        let rtnetlink = Rtnetlink::open().expect("no privilege is needed to ask");
+        assert!(rtnetlink.index("lo").expect("is there") > 0);
+        assert!(rtnetlink.index("nothing-such").is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! What a link does to the frames that it carries in one direction.
+
+use std::time::Duration;
+
+/// What a link does to the frames that it carries in one direction: a queue that overflows, a transmitter with a
+/// rate, and a way that takes time and loses some.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conditions {
+    /// Bits a second of the link, where an Ethernet frame is charged with all that surrounds it (38 bytes beside the
+    /// IP packet, 84 at least); without: no limit.
+    pub bits_per_s: Option<f64>,
+    /// How long a frame is under way, one way, after its last bit was sent.
+    pub delay: Duration,
+    /// Up to so much more, evenly spread. Frames do not overtake each other for it.
+    pub jitter: Duration,
+    /// The share of frames that get lost on the way, once they have been sent: 0 to 1.
+    pub loss: f64,
+    /// The share of frames that the next eight overtake: 0 to 1.
+    pub reorder: f64,
+    /// The longest IP packet, in bytes. Longer ones vanish without a word.
+    pub mtu: u32,
+    /// How many bytes wait for the transmitter at most, on the wire's scale. What comes then is lost.
+    pub buffer_bytes: u64,
+    /// Which frames are lost, overtaken or held up follows from this and from their number.
+    pub seed: u64,
+    /// Instead of one path several, a bundle of links: a flow goes by the one that its addresses and ports choose,
+    /// in both directions by the same. Each has all of the above for itself, and no lanes of its own. Empty: one
+    /// path with the conditions here.
+    pub lanes: Vec<Conditions>,
+}
+
+impl Default for Conditions {
+    /// A perfect cable of any rate for packets of 1500 bytes.
+    fn default() -> Conditions {
+        Conditions {
+            bits_per_s: None,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+            loss: 0.0,
+            reorder: 0.0,
+            mtu: 1500,
+            buffer_bytes: Conditions::BUFFER_BYTES,
+            seed: 0,
+            lanes: Vec::new(),
+        }
+    }
+}
+
+impl Conditions {
+    /// The default buffer, 8 MiB: what 32 commands of 256 KiB have outstanding waits here without loss, as it would
+    /// in the sender's socket if the sender's own network card were the bottleneck.
+    pub const BUFFER_BYTES: u64 = 8 << 20;
+
+    /// The paths: the lanes, or the one that this is.
+    pub(crate) fn paths(&self) -> &[Conditions] {
+        if self.lanes.is_empty() { std::slice::from_ref(self) } else { &self.lanes }
+    }
+
+    /// The largest packet that some path carries.
+    pub(crate) fn mtu_max(&self) -> u32 {
+        self.paths().iter().map(|path| path.mtu).max().unwrap_or(self.mtu)
+    }
+
+    /// What is wrong with a value, if anything is.
+    pub(crate) fn mistake(&self) -> Option<String> {
+        let share = |name: &str, value: f64| {
+            (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is a share from 0 to 1, not {value}"))
+        };
+        let rate = self.bits_per_s.filter(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
+        rate.map(|rate| format!("a rate is from 1 kbit/s to 1 Tbit/s, not {rate} bit/s"))
+            .or_else(|| share("loss", self.loss))
+            .or_else(|| share("reorder", self.reorder))
+            .or_else(|| (self.delay > DELAY_MAX).then(|| "a delay is at most 10 s".to_owned()))
+            .or_else(|| (self.jitter > DELAY_MAX).then(|| "jitter is at most 10 s".to_owned()))
+            .or_else(|| self.lanes.iter().find_map(Conditions::mistake))
+    }
+}
+
+const MIN_BITS_PER_S: f64 = 1e3;
+const MAX_BITS_PER_S: f64 = 1e12;
+/// Frames that are under way take memory.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_link_can_be_is_said() {
+        let lossy = Conditions { loss: 1.5, ..Conditions::default() };
+        assert_eq!(lossy.mistake().as_deref(), Some("loss is a share from 0 to 1, not 1.5"));
+        let still = Conditions { bits_per_s: Some(f64::NAN), ..Conditions::default() };
+        assert!(still.mistake().is_some_and(|what| what.starts_with("a rate is from 1 kbit/s")));
+        let bundle = Conditions { lanes: vec![Conditions::default(), lossy], ..Conditions::default() };
+        assert!(bundle.mistake().is_some());
+        assert_eq!(Conditions::default().mistake(), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! A host of the lab.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::process::Command;
+
+use host::namespace::Namespace;
+use host::rtnetlink::{InterfaceSettings, Rtnetlink};
+
+use crate::congestion;
+use crate::error::LabError;
+use crate::plan::HostPlan;
+
+/// A host of the lab: a network of its own. Its files, processes and users are the machine's.
+#[derive(Debug)]
+pub struct Host {
+    pub(crate) plan: HostPlan,
+    pub(crate) namespace: Namespace,
+    pub(crate) rtnetlink: Rtnetlink,
+    /// Of each link that ends here: its name and this side's address.
+    pub(crate) addresses: Vec<(String, IpAddr)>,
+    settings: Vec<(String, String)>,
+}
+
+impl Host {
+    pub(crate) fn build(plan: &HostPlan) -> Result<Host, LabError> {
+        let namespace = Namespace::new().map_err(|error| without_namespaces(&error))?;
+        congestion::allow(&plan.congestion)?;
+        let wanted = settings(plan);
+        let (rtnetlink, settings) = namespace
+            .run(|| -> Result<_, LabError> {
+                let rtnetlink =
+                    Rtnetlink::open().map_err(LabError::system("reach the kernel's rtnetlink"))?;
+                let loopback = rtnetlink.index("lo").map_err(LabError::system("find the loopback"))?;
+                let up = rtnetlink.set_up(loopback, &InterfaceSettings::default());
+                up.map_err(LabError::system("bring the loopback up"))?;
+                Ok((rtnetlink, set_all(&wanted)?))
+            })
+            .map_err(|error| without_namespaces(&error))??;
+        Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// What the plan says of it.
+    pub fn plan(&self) -> &HostPlan {
+        &self.plan
+    }
+
+    /// Its address on its first link; the loopback's if it has none.
+    pub fn address(&self) -> IpAddr {
+        self.addresses.first().map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
+    }
+
+    /// Its address on the link with this name.
+    pub fn address_on(&self, link: &str) -> Option<IpAddr> {
+        self.addresses.iter().find(|(name, _)| name == link).map(|(_, address)| *address)
+    }
+
+    /// The kernel's settings that the lab has made here, as they read back.
+    pub fn settings(&self) -> &[(String, String)] {
+        &self.settings
+    }
+
+    /// A command that will run here. It sees this host's `/sys/class/net`.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.namespace.command(program)
+    }
+
+    /// Does `work` on a thread in this host and waits for it.
+    ///
+    /// # Errors
+    /// [`LabError::System`] if no thread can be started or moved here.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        self.namespace.run(work).map_err(LabError::system(format!("enter host {}", self.plan.name)))
+    }
+}
+
+/// What a host sets: first the lab's own, then the plan's.
+fn settings(plan: &HostPlan) -> Vec<(String, String)> {
+    let own = OWN_SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let congestion = ("net.ipv4.tcp_congestion_control".to_owned(), plan.congestion.clone());
+    own.chain([congestion]).chain(plan.sysctls.iter().cloned()).collect()
+}
+
+/// The same everywhere, whatever the machine's own are.
+const OWN_SETTINGS: &[(&str, &str)] = &[
+    // Room for 32 MiB in each direction: a link of 1 Gbit/s at 100 ms is full, and a window smaller than that is
+    // the plan's or the program's.
+    ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
+    ("net.ipv4.tcp_wmem", "4096 131072 33554432"),
+    // What one connection has learned does not colour the next.
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+];
+
+/// Makes each setting, and reads it back.
+fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabError> {
+    let set = |(name, value): &(String, String)| -> io::Result<(String, String)> {
+        // The path leads to the calling thread's namespace.
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        fs::write(&path, value)?;
+        Ok((name.clone(), fs::read_to_string(&path)?.split_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    let set = |setting| set(setting).map_err(LabError::system(format!("set {} to {}", setting.0, setting.1)));
+    wanted.iter().map(set).collect()
+}
+
+fn without_namespaces(error: &io::Error) -> LabError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => LabError::Missing(
+            "a lab needs the right to make network namespaces and interfaces: run as root, or with the capabilities \
+             CAP_SYS_ADMIN and CAP_NET_ADMIN"
+                .to_owned(),
+        ),
+        _ => LabError::Missing(format!("the kernel cannot make a network namespace: {error}")),
+    }
+}

@@ -1,0 +1,33 @@
+//! Several hosts on one machine, joined by links with rate, delay, jitter, loss, reordering, MTU and buffer.
+//!
+//! A host is a network namespace, a link a wire in this process: a thread that takes frames from an interface on one
+//! side and gives them to one on the other when a link with these [`Conditions`] would have. Everything is gone when
+//! the [`Lab`] is dropped or the process dies. Protocols above Ethernet are known as far as a segment of TCP must be
+//! cut into frames, no further.
+//!
+//! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), then the wire: `pipe` (one
+//! path, as pure values: when does this frame arrive, if it does), `way` (one direction), `wire` (the thread).
+
+mod clock;
+mod conditions;
+mod congestion;
+mod counts;
+mod document;
+mod error;
+mod frame;
+mod host;
+mod lab;
+mod line;
+mod pipe;
+mod plan;
+mod random;
+mod units;
+mod way;
+mod wire;
+
+pub use conditions::Conditions;
+pub use counts::Counts;
+pub use error::{LabError, PlanError};
+pub use host::Host;
+pub use lab::{Direction, Lab, LinkHandle};
+pub use plan::{EndPlan, HostPlan, LinkPlan, Plan};

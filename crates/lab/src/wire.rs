@@ -1,0 +1,136 @@
+//! The thread of a link: takes packets from the interface on either side, and gives them to the other one when they
+//! are due.
+//!
+//! It runs before others where that is allowed, and sleeps to the nanosecond: a millisecond under way should last
+//! that, also while programs keep all CPUs busy. While it hands a packet over, the receiving kernel's TCP works on
+//! this thread, as it would in a network card's interrupt.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use host::tap::Tap;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::clock::Clock;
+use crate::way::Way;
+
+/// A link's thread and what it shares with others. Dropped, the link is cut.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// From the first end to the second, and back.
+    ways: [Mutex<Way>; 2],
+    /// Readable once the thread is to end.
+    stop: OwnedFd,
+}
+
+impl Wire {
+    /// Joins two interfaces.
+    pub(crate) fn start(name: &str, taps: [Tap; 2], ways: [Way; 2]) -> io::Result<Wire> {
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let shared = Arc::new(Shared { ways: ways.map(Mutex::new), stop });
+        let for_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(format!("wire {name}")).spawn(move || {
+            Carrier { taps, clock: Clock::start(), scratch: vec![0; PACKET_BYTES_MAX] }.run(&for_thread)
+        })?;
+        Ok(Wire { shared, thread: Some(thread) })
+    }
+
+    /// One direction: 0 from the first end to the second, 1 back.
+    pub(crate) fn way(&self, direction: usize) -> MutexGuard<'_, Way> {
+        self.shared.way(direction)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // An event counter takes any write up to 2^64 - 2; there is only this one.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic of the thread has been printed by itself
+        }
+    }
+}
+
+impl Shared {
+    fn way(&self, direction: usize) -> MutexGuard<'_, Way> {
+        self.ways[direction].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the thread has for itself.
+struct Carrier {
+    taps: [Tap; 2],
+    clock: Clock,
+    scratch: Vec<u8>,
+}
+
+impl Carrier {
+    fn run(mut self, shared: &Shared) {
+        // Both are for precision; without them the lab works, and its counts tell what it adds.
+        let _ = host::realtime::run_at_once();
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        loop {
+            let mut busy = false;
+            let mut next_ns: Option<u64> = None;
+            for direction in 0..2 {
+                let mut way = shared.way(direction);
+                busy |= self.deliver(&mut way, direction);
+                busy |= self.take_in(&mut way, direction);
+                next_ns = [next_ns, way.next_due_ns()].into_iter().flatten().min();
+            }
+            if !busy && self.sleep(shared, next_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Hands over what is due. Whether anything was.
+    fn deliver(&self, way: &mut Way, direction: usize) -> bool {
+        let mut any = false;
+        while let Some(packet) = way.leave(self.clock.now_ns()) {
+            any = true;
+            if self.taps[1 - direction].write(&packet.bytes).is_err() {
+                way.refused(&packet);
+            }
+        }
+        any
+    }
+
+    /// Takes what has been sent, though not for longer than a batch: what is due goes first. Whether there was any.
+    fn take_in(&mut self, way: &mut Way, direction: usize) -> bool {
+        for taken in 0..BATCH {
+            let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };
+            way.enter(self.clock.now_ns(), &self.scratch[..bytes]);
+        }
+        true
+    }
+
+    /// Until something has been sent or is due. Whether the thread is to end.
+    fn sleep(&self, shared: &Shared, next_ns: Option<u64>) -> bool {
+        let wait = next_ns.map(|due_ns| due_ns.saturating_sub(self.clock.now_ns()));
+        let timeout = wait
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let mut watched = [
+            PollFd::from_borrowed_fd(shared.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.taps[0].as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.taps[1].as_fd(), PollFlags::IN),
+        ];
+        // An interrupted sleep is a short one.
+        let _ = rustix::event::poll(&mut watched, timeout.as_ref());
+        !watched[0].revents().is_empty()
+    }
+}
+
+/// A segment of TCP with its headers is at most 64 KiB.
+const PACKET_BYTES_MAX: usize = 80 << 10;
+/// Packets from one side before the other gets its turn.
+const BATCH: usize = 32;

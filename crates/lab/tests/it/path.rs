@@ -1,0 +1,135 @@
+//! What a link does to what it carries.
+
+use std::time::Duration;
+
+use lab::{Conditions, Direction, Plan};
+
+use crate::scene::{arrivals, build, connection, host, pair, round_trip, send, udp};
+
+const GIGABIT: Conditions = Conditions {
+    bits_per_s: Some(1e9),
+    delay: Duration::ZERO,
+    jitter: Duration::ZERO,
+    loss: 0.0,
+    reorder: 0.0,
+    mtu: 1500,
+    buffer_bytes: Conditions::BUFFER_BYTES,
+    seed: 0,
+    lanes: Vec::new(),
+};
+
+#[test]
+fn a_packet_longer_than_the_path_carries_vanishes_without_a_word() {
+    let mut plan = Plan::pair(Conditions { mtu: 1400, ..GIGABIT });
+    for end in &mut plan.links[0].ends {
+        end.interface_mtu = Some(1500);
+    }
+    let Some(lab) = build(&plan) else { return };
+    let (from, _) = udp(host(&lab, "client"));
+    let (to, address) = udp(host(&lab, "server"));
+    // IPv4 and UDP take 28 bytes.
+    from.send_to(&[0; 1373], address).expect("the sender is told nothing");
+    from.send_to(&[0; 1372], address).expect("sends");
+    let mut buffer = [0; 2000];
+    assert_eq!(to.recv(&mut buffer).expect("the shorter one arrives"), 1372);
+    assert!(to.recv(&mut buffer).is_err(), "the longer one must not arrive");
+    assert_eq!(lab.link("wire").expect("there").counts().too_long, 1);
+}
+
+#[test]
+fn the_same_seed_loses_the_same_frames() {
+    let lossy = |seed| pair(Conditions { loss: 0.02, seed, ..GIGABIT }).map(|lab| arrivals(&lab, 2000));
+    let Some(once) = lossy(5) else { return };
+    assert!((1900..2000).contains(&once.len()), "{}", once.len());
+    assert_eq!(lossy(5), Some(once.clone()));
+    assert_ne!(lossy(6), Some(once));
+}
+
+#[test]
+fn data_are_whole_behind_a_link_that_loses_and_reorders() {
+    let conditions = Conditions { loss: 0.01, reorder: 0.01, bits_per_s: Some(200e6), ..GIGABIT };
+    let Some(lab) = pair(conditions) else { return };
+    let (client, server) = connection(&lab);
+    // A receiver would discard frames that were cut wrongly, and no byte would arrive for a long time.
+    send(&client, &server, 4 << 20);
+    let counts = lab.link("wire").expect("there").counts_of(Direction::Forward);
+    assert!(counts.lost > 5 && counts.overtaken > 5, "{counts}");
+    assert_eq!(counts.failed, 0, "{counts}");
+}
+
+#[test]
+fn a_round_trip_takes_both_delays() {
+    let Some(lab) = pair(Conditions { delay: Duration::from_millis(5), ..GIGABIT }) else { return };
+    let (client, server) = connection(&lab);
+    let shortest = round_trip(&client, &server, 5);
+    assert!(shortest >= Duration::from_millis(10), "{shortest:?}");
+}
+
+#[test]
+fn a_link_does_not_carry_more_than_its_rate() {
+    let Some(lab) = pair(Conditions { bits_per_s: Some(100e6), ..GIGABIT }) else { return };
+    let (client, server) = connection(&lab);
+    let bytes = 4_000_000;
+    let took = send(&client, &server, bytes);
+    // 1448 bytes of 1538 are data.
+    let least = bytes as f64 * 8.0 / 100e6 * 1538.0 / 1448.0;
+    assert!(took.as_secs_f64() > least * 0.999, "{took:?} instead of {least} s");
+}
+
+#[test]
+fn conditions_change_while_the_link_runs() {
+    let Some(lab) = pair(GIGABIT) else { return };
+    let (client, server) = connection(&lab);
+    let link = lab.link("wire").expect("there");
+    let slow = Conditions { delay: Duration::from_millis(10), ..GIGABIT };
+    link.set(Direction::Back, &slow).expect("sound");
+    let one_way = round_trip(&client, &server, 3);
+    assert!(one_way >= Duration::from_millis(10), "{one_way:?}");
+    link.set(Direction::Both, &slow).expect("sound");
+    let both = round_trip(&client, &server, 3);
+    assert!(both >= Duration::from_millis(20), "{both:?}");
+    assert!(link.set(Direction::Both, &Conditions { loss: 2.0, ..GIGABIT }).is_err());
+}
+
+#[test]
+fn flows_stay_in_their_lane_of_a_bundle() {
+    let slow = Conditions { delay: Duration::from_millis(20), ..GIGABIT };
+    let Some(lab) = pair(Conditions { lanes: vec![GIGABIT, slow], ..GIGABIT }) else { return };
+    // Of twenty connections, all in one lane would be a chance of one in half a million.
+    let slow = (0..20).filter(|_| {
+        let (client, server) = connection(&lab);
+        round_trip(&client, &server, 1) >= Duration::from_millis(40)
+    });
+    assert!((1..20).contains(&slow.count()));
+}
+
+#[test]
+fn a_host_reports_its_links_speed_or_what_the_plan_says() {
+    let mut plan = Plan::pair(Conditions { bits_per_s: Some(160e6), ..GIGABIT });
+    plan.links[0].ends[1].reported_megabits = Some(10_000);
+    let Some(lab) = build(&plan) else { return };
+    let speed = |name: &str| {
+        let output = host(&lab, name).command("cat").arg("/sys/class/net/wire/speed").output();
+        String::from_utf8(output.expect("runs").stdout).expect("a number")
+    };
+    assert_eq!((speed("client").trim(), speed("server").trim()), ("160", "10000"));
+    let inside = host(&lab, "client").run(|| std::fs::read_to_string("/sys/class/net/wire/speed"));
+    assert_eq!(inside.expect("enters").expect("reads").trim(), "160");
+}
+
+#[test]
+fn a_host_has_the_settings_of_its_plan() {
+    let mut plan = Plan::pair(GIGABIT);
+    plan.hosts[0].congestion = "reno".to_owned();
+    plan.hosts[0].sysctls.push(("net.ipv4.tcp_sack".to_owned(), "0".to_owned()));
+    let Some(lab) = build(&plan) else { return };
+    let read = |name: &str, path: &'static str| {
+        host(&lab, name)
+            .run(|| std::fs::read_to_string(path).expect("reads").trim().to_owned())
+            .expect("enters")
+    };
+    assert_eq!(read("client", "/proc/sys/net/ipv4/tcp_congestion_control"), "reno");
+    assert_eq!(read("server", "/proc/sys/net/ipv4/tcp_congestion_control"), "cubic");
+    assert_eq!(read("client", "/proc/sys/net/ipv4/tcp_sack"), "0");
+    assert!(host(&lab, "client").settings().contains(&("net.ipv4.tcp_sack".to_owned(), "0".to_owned())));
+}

@@ -1,0 +1,111 @@
+//! A lab with a client and a server, and what the two say to each other.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Conditions, Host, Lab, LabError, Plan};
+
+/// The pair with these conditions, or `None` where none can be built.
+pub(crate) fn pair(conditions: Conditions) -> Option<Lab> {
+    build(&Plan::pair(conditions))
+}
+
+pub(crate) fn build(plan: &Plan) -> Option<Lab> {
+    match Lab::build(plan) {
+        Ok(lab) => Some(lab),
+        Err(LabError::Missing(what)) => {
+            eprintln!("skipped: {what}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub(crate) fn host<'a>(lab: &'a Lab, name: &str) -> &'a Host {
+    lab.host(name).expect("the plan has it")
+}
+
+/// A connection through the lab, with both ends here: a socket stays in the namespace that it was made in.
+pub(crate) fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
+    let server = host(lab, "server");
+    let listener = server.run(|| TcpListener::bind((server.address(), 0)).expect("binds")).expect("enters");
+    let address = listener.local_addr().expect("bound");
+    let client = host(lab, "client").run(|| TcpStream::connect(address).expect("connects")).expect("enters");
+    let (accepted, _) = listener.accept().expect("accepts");
+    for stream in [&client, &accepted] {
+        stream.set_nodelay(true).expect("a TCP socket");
+    }
+    (client, accepted)
+}
+
+/// Sends so many bytes one way. How long it took until the last was there.
+pub(crate) fn send(from: &TcpStream, to: &TcpStream, bytes: usize) -> Duration {
+    let (mut from, mut to) = (from, to);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let chunk = vec![0xa5; 1 << 20];
+            let mut left = bytes;
+            while left > 0 {
+                let now = left.min(chunk.len());
+                from.write_all(&chunk[..now]).expect("connected");
+                left -= now;
+            }
+        });
+        let mut buffer = vec![0; 1 << 20];
+        let mut left = bytes;
+        while left > 0 {
+            left -= to.read(&mut buffer).expect("connected").min(left);
+        }
+    });
+    begun.elapsed()
+}
+
+/// The shortest of so many round trips of one byte.
+pub(crate) fn round_trip(client: &TcpStream, server: &TcpStream, times: usize) -> Duration {
+    let (mut client, mut server) = (client, server);
+    let mut byte = [0];
+    let mut once = || {
+        let begun = Instant::now();
+        client.write_all(&[1]).expect("connected");
+        server.read_exact(&mut byte).expect("connected");
+        server.write_all(&[2]).expect("connected");
+        client.read_exact(&mut byte).expect("connected");
+        begun.elapsed()
+    };
+    (0..times).map(|_| once()).min().expect("at least one")
+}
+
+/// A UDP socket in a host.
+pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
+    let address: IpAddr = at.address();
+    let socket = at.run(|| UdpSocket::bind((address, 0)).expect("binds")).expect("enters");
+    socket.set_read_timeout(Some(Duration::from_millis(200))).expect("not zero");
+    let address = socket.local_addr().expect("bound");
+    (socket, address)
+}
+
+/// The numbers of those of `count` datagrams that arrive.
+pub(crate) fn arrivals(lab: &Lab, count: u32) -> Vec<u32> {
+    let (from, _) = udp(host(lab, "client"));
+    let (to, address) = udp(host(lab, "server"));
+    let mut arrived = Vec::new();
+    let mut buffer = [0; 4];
+    let mut receive = |to: &UdpSocket, wanted: usize| {
+        while arrived.len() < wanted && to.recv(&mut buffer).is_ok() {
+            arrived.push(u32::from_be_bytes(buffer));
+        }
+        arrived.clone()
+    };
+    for number in 0..count {
+        from.send_to(&number.to_be_bytes(), address).expect("sends");
+        if number % 100 == 99 {
+            to.set_nonblocking(true).expect("a socket");
+            receive(&to, usize::MAX);
+            to.set_nonblocking(false).expect("a socket");
+        }
+    }
+    receive(&to, usize::MAX)
+}
