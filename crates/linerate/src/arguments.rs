@@ -16,6 +16,7 @@ use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
 use crate::info::{self, InfoArguments};
+use crate::limits::{self, LimitsArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
 use crate::peer::{self, PeerArguments};
@@ -62,6 +63,7 @@ enum Command {
     Published(PublishedArguments),
     Discover(DiscoverArguments),
     Info(InfoArguments),
+    Limits(LimitsArguments),
     Copy(Box<CopyArguments>),
     Read(ReadArguments),
     Report(ReportArguments),
@@ -81,6 +83,7 @@ impl Command {
             Command::Serve(_)
                 | Command::Sessions(_)
                 | Command::Fault(_)
+                | Command::Limits(_)
                 | Command::Published(_)
                 | Command::Peer(_)
                 | Command::Detach(_)
@@ -144,6 +147,7 @@ impl Arguments {
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,
+            Command::Limits(arguments) => limits::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
             Command::Read(arguments) => read::run(&arguments)?,
             Command::Report(arguments) => report::run(&arguments)?,

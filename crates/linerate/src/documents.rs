@@ -11,6 +11,7 @@ const OPERATE: &str = include_str!("../../../docs/operate.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
+const LIMITS: &str = include_str!("../../../docs/limits.md");
 const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const SUITES: &str = include_str!("../../../docs/suites.md");
@@ -35,8 +36,9 @@ fn every_example_of_a_configuration_is_good() {
 
 #[test]
 fn every_example_of_a_command_line_is_understood() {
-    let documents =
-        [AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, RECORDER, PUBLISHED, REPORT, SUITES, README];
+    let documents = [
+        AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, LIMITS, RECORDER, PUBLISHED, REPORT, SUITES, README,
+    ];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
         blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -74,6 +76,14 @@ fn every_option_of_copies_is_in_their_document() {
     let command = Arguments::command();
     for option in ["copy", "read", "write"].into_iter().flat_map(|name| options(&command, name)) {
         assert!(COPY.contains(&format!("--{option}")), "--{option} is not in docs/copy.md");
+    }
+}
+
+#[test]
+fn every_option_of_limits_is_in_its_document() {
+    let command = Arguments::command();
+    for option in options(&command, "limits") {
+        assert!(LIMITS.contains(&format!("--{option}")), "--{option} is not in docs/limits.md");
     }
 }
 

@@ -23,6 +23,7 @@ mod fault_command;
 mod figures;
 mod info;
 mod interrupt;
+mod limits;
 mod log;
 mod man;
 mod nearest;

@@ -25,7 +25,7 @@ use share::PerMillion;
 pub(crate) use error::SpecError;
 pub(crate) use rate::AtMost;
 pub(crate) use size::{Bytes, NotASize};
-pub(crate) use time::Time;
+pub(crate) use time::{NotATime, Time};
 
 /// What a volume is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ mod info;
 mod kept;
 mod library;
 mod lifecycle;
+mod limits;
 mod peer;
 mod peer_command;
 mod pipes;

@@ -1,0 +1,135 @@
+//! The figures, before anybody formats them.
+
+use bench::link::{Goodput, Link};
+use bench::model::{Direction, Keys, Load, Path, Prediction, predict};
+
+/// Everything that is told.
+pub(super) struct Answer {
+    pub(super) link: Link,
+    /// What the tables of goodput count with.
+    pub(super) keys: Keys,
+    pub(super) write_modes: Vec<&'static str>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) distance: Option<Far>,
+}
+
+/// A way of writing: which data go unasked.
+#[derive(Clone, Copy)]
+pub(super) struct WriteMode {
+    pub(super) name: &'static str,
+    pub(super) keys: Keys,
+}
+
+/// What the link carries of requests of one length.
+pub(super) struct Block {
+    pub(super) bytes: u32,
+    pub(super) reads: Goodput,
+    pub(super) writes: Goodput,
+    pub(super) both: Goodput,
+}
+
+/// The distance that was asked about, and what was said of the session.
+#[derive(Clone, Copy)]
+pub(super) struct Distance {
+    pub(super) round_trip_s: f64,
+    pub(super) window_bytes: Option<u32>,
+    pub(super) depth: Option<u32>,
+    pub(super) connections: u16,
+}
+
+impl Distance {
+    /// Whether anything was said that may limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.window_bytes.is_some() || self.depth.is_some()
+    }
+}
+
+/// What comes of a distance.
+pub(super) struct Far {
+    pub(super) asked: Distance,
+    /// The window that fills the link.
+    pub(super) window_bytes: f64,
+    /// What TCP carries with the window that was asked about.
+    pub(super) tcp_per_s: f64,
+    pub(super) blocks: Vec<FarBlock>,
+}
+
+/// What comes of a distance for requests of one length: for reads, then for each way of writing.
+pub(super) struct FarBlock {
+    pub(super) bytes: u32,
+    pub(super) ways: Vec<Way>,
+}
+
+pub(super) struct Way {
+    pub(super) exchanges: u32,
+    /// Requests under way that fill the link.
+    pub(super) depth: Option<u32>,
+    /// What comes of the window and the depth that were asked about.
+    pub(super) prediction: Prediction,
+}
+
+impl WriteMode {
+    /// The three that document 002 compares, the most solicited one last.
+    pub(super) fn all(keys: Keys) -> Vec<WriteMode> {
+        vec![
+            WriteMode {
+                name: "unsolicited",
+                keys: Keys { initial_r2t: false, immediate_data: true, ..keys },
+            },
+            WriteMode { name: "immediate", keys: Keys { initial_r2t: true, immediate_data: true, ..keys } },
+            WriteMode { name: "solicited", keys: Keys { initial_r2t: true, immediate_data: false, ..keys } },
+        ]
+    }
+}
+
+impl Answer {
+    pub(super) fn of(
+        link: Link,
+        keys: Keys,
+        modes: &[WriteMode],
+        blocks: &[u32],
+        distance: Option<Distance>,
+    ) -> Answer {
+        let block = |&bytes: &u32| Block {
+            bytes,
+            reads: link.one_way(Direction::Read, bytes, &keys),
+            writes: link.one_way(Direction::Write, bytes, &keys),
+            both: link.both_ways(bytes, &keys),
+        };
+        Answer {
+            link,
+            keys,
+            write_modes: modes.iter().map(|mode| mode.name).collect(),
+            blocks: blocks.iter().map(block).collect(),
+            distance: distance.map(|asked| far(link, keys, modes, blocks, asked)),
+        }
+    }
+}
+
+fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Distance) -> Far {
+    let path = Path {
+        window_bytes: asked.window_bytes.map(f64::from),
+        connections: asked.connections,
+        ..link.path(asked.round_trip_s)
+    };
+    let way = |direction, block_bytes, keys: &Keys| {
+        // Without a depth as many as anybody wants.
+        let depth = asked.depth.unwrap_or(u32::MAX);
+        let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
+        Way {
+            exchanges: keys.exchanges(direction, block_bytes),
+            depth: link.depth(direction, block_bytes, keys, asked.round_trip_s),
+            prediction: predict(&path, keys, &load),
+        }
+    };
+    let block = |&bytes: &u32| {
+        let writes = modes.iter().map(|mode| way(Direction::Write, bytes, &mode.keys));
+        FarBlock { bytes, ways: std::iter::once(way(Direction::Read, bytes, &keys)).chain(writes).collect() }
+    };
+    Far {
+        asked,
+        window_bytes: link.window_bytes(asked.round_trip_s),
+        tcp_per_s: path.tcp_per_s(u32::from(asked.connections)),
+        blocks: blocks.iter().map(block).collect(),
+    }
+}

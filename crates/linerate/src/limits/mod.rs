@@ -1,0 +1,195 @@
+//! `linerate limits`: what a link carries at most, frame by frame as document 003's Appendix B counts it, how much of that
+//! iSCSI leaves for data, and what window and depth it takes to fill it over a distance. Nothing is measured.
+
+mod answer;
+mod json;
+mod link_rate;
+mod print;
+
+use std::time::Duration;
+
+use bench::link::Link;
+use bench::model::Keys;
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+use crate::output::say;
+use crate::spec::{Bytes, NotATime, Time};
+
+use answer::{Answer, Distance, WriteMode};
+pub(crate) use link_rate::LinkRate;
+
+/// Print what a link carries at most: frames, TCP payload, iSCSI's data, and what fills it over a distance
+#[derive(Debug, Args)]
+pub(crate) struct LimitsArguments {
+    /// The link's rate in bits a second, such as 1G, 100Mbit/s or 2.5Gbit/s
+    #[arg(long, value_name = "RATE", default_value = "1Gbit/s")]
+    link: LinkRate,
+    /// The largest IP packet, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTU))]
+    mtu: u32,
+    /// Frames have a VLAN tag
+    #[arg(long)]
+    vlan: bool,
+    /// IPv6 instead of IPv4
+    #[arg(long)]
+    ipv6: bool,
+    /// TCP segments have timestamps, as Linux's do
+    #[arg(long)]
+    timestamps: bool,
+    /// HeaderDigest=CRC32C
+    #[arg(long)]
+    header_digest: bool,
+    /// DataDigest=CRC32C
+    #[arg(long)]
+    data_digest: bool,
+    /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as RFC 7143 has it]
+    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    segment: Option<u32>,
+    /// InitialR2T, for one kind of writes instead of all three
+    #[arg(long, value_name = "YES|NO", ignore_case = true)]
+    initial_r2t: Option<YesNo>,
+    /// ImmediateData, for one kind of writes instead of all three
+    #[arg(long, value_name = "YES|NO", ignore_case = true)]
+    immediate_data: Option<YesNo>,
+    /// FirstBurstLength [default: 64KiB, as RFC 7143 has it]
+    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    first_burst: Option<u32>,
+    /// MaxBurstLength [default: 256KiB, as RFC 7143 has it]
+    #[arg(long, value_name = "SIZE", value_parser = key_length)]
+    max_burst: Option<u32>,
+    /// MaxOutstandingR2T [default: 1, as RFC 7143 has it]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    outstanding_r2ts: Option<u16>,
+    /// Lengths of requests
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = block_length,
+          default_value = "512,4KiB,8KiB,64KiB,256KiB,1MiB")]
+    block: Vec<u32>,
+    /// The round trip, such as 50ms: what window and depth fill the link then
+    #[arg(long, value_name = "TIME", value_parser = round_trip)]
+    rtt: Option<Duration>,
+    /// TCP's window: what comes of it at that round trip
+    #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = window)]
+    window: Option<u32>,
+    /// Requests under way: what comes of them at that round trip
+    #[arg(long, value_name = "N", requires = "rtt", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    depth: Option<u32>,
+    /// TCP connections, each with that window
+    #[arg(long, value_name = "N", requires = "window", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Print everything as JSON, in bytes, bits and seconds
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a key of RFC 7143 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum YesNo {
+    Yes,
+    No,
+}
+
+/// Every host takes 68 bytes of IPv4 (RFC 791), and no packet's length has more than 16 bits.
+const MTU: std::ops::RangeInclusive<i64> = 68..=65_535;
+/// Every link takes 1280 bytes of IPv6 (RFC 8200 section 5).
+const IPV6_MTU_MIN: u32 = 1280;
+/// What a length among iSCSI's keys can be (RFC 7143 section 13).
+const KEY_LENGTHS: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
+const BLOCK_MAX: u64 = 1 << 30;
+/// RFC 7323 section 2.3: 65,535 bytes, shifted by 14 bits.
+const WINDOW_MAX: u64 = 65_535 << 14;
+/// To the moon and back takes 2.6 seconds.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {
+    let answer = arguments.answer()?;
+    say(&if arguments.json { json::of(&answer)? } else { print::page(&answer) });
+    Ok(())
+}
+
+impl LimitsArguments {
+    fn answer(&self) -> Result<Answer, Failure> {
+        if self.ipv6 && self.mtu < IPV6_MTU_MIN {
+            return Err(Failure::refused(format_args!(
+                "IPv6 needs an MTU of {IPV6_MTU_MIN} bytes, and --mtu says {}",
+                self.mtu
+            )));
+        }
+        let keys = self.keys()?;
+        let link = Link {
+            bits_per_s: self.link.bits_per_s(),
+            mtu: self.mtu,
+            timestamps: self.timestamps,
+            vlan: self.vlan,
+            ipv6: self.ipv6,
+        };
+        let distance = self.rtt.map(|rtt| Distance {
+            round_trip_s: rtt.as_secs_f64(),
+            window_bytes: self.window,
+            depth: self.depth,
+            connections: self.connections,
+        });
+        Ok(Answer::of(link, keys, &self.write_modes(keys), &self.block, distance))
+    }
+
+    fn keys(&self) -> Result<Keys, Failure> {
+        let defaults = Keys::default();
+        let max_burst_bytes = self.max_burst.unwrap_or(defaults.max_burst_bytes);
+        // What nobody said gives way to what somebody did.
+        let first_burst_bytes = self.first_burst.unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
+        if first_burst_bytes > max_burst_bytes {
+            return Err(Failure::refused(format_args!(
+                "a FirstBurstLength of {} is more than the MaxBurstLength of {}, which RFC 7143 forbids",
+                Bytes(first_burst_bytes.into()),
+                Bytes(max_burst_bytes.into())
+            )));
+        }
+        let segment = self.segment.unwrap_or(defaults.target_segment_bytes);
+        let is = |said: Option<YesNo>, default| said.map_or(default, |said| said == YesNo::Yes);
+        Ok(Keys {
+            immediate_data: is(self.immediate_data, defaults.immediate_data),
+            initial_r2t: is(self.initial_r2t, defaults.initial_r2t),
+            first_burst_bytes,
+            max_burst_bytes,
+            outstanding_r2ts: self.outstanding_r2ts.unwrap_or(defaults.outstanding_r2ts),
+            target_segment_bytes: segment,
+            initiator_segment_bytes: segment,
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+        })
+    }
+
+    fn write_modes(&self, keys: Keys) -> Vec<WriteMode> {
+        match (self.initial_r2t, self.immediate_data) {
+            (None, None) => WriteMode::all(keys),
+            _ => vec![WriteMode { name: "writes", keys }],
+        }
+    }
+}
+
+fn bytes_within(text: &str, range: std::ops::RangeInclusive<u64>, what: &str) -> Result<u32, String> {
+    let bytes = text.parse::<Bytes>().map_err(|why| why.to_string())?;
+    let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
+    fits.and_then(|bytes| u32::try_from(bytes).ok())
+        .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
+}
+
+fn key_length(text: &str) -> Result<u32, String> {
+    bytes_within(text, KEY_LENGTHS, "this key")
+}
+
+fn block_length(text: &str) -> Result<u32, String> {
+    bytes_within(text, 1..=BLOCK_MAX, "a request")
+}
+
+fn window(text: &str) -> Result<u32, String> {
+    bytes_within(text, 1..=WINDOW_MAX, "a TCP window")
+}
+
+fn round_trip(text: &str) -> Result<Duration, String> {
+    let Time(time) = text.parse().map_err(|why: NotATime| why.to_string())?;
+    match time <= ROUND_TRIP_MAX {
+        true => Ok(time),
+        false => Err(format!("a round trip is at most {}", Time(ROUND_TRIP_MAX))),
+    }
+}

@@ -1,0 +1,244 @@
+//! The figures as tables for a terminal. Those of document 003's Appendix B have the digits that it prints.
+
+use bench::link::{FRAMES_PER_ACK, Layers, Link};
+use bench::model::{Keys, Term};
+
+use super::answer::{Answer, Block, Far, FarBlock, Way};
+use crate::figures::{grouped, significant};
+use crate::spec::Bytes;
+use crate::table::{Align, rows_of};
+
+const MB: f64 = 1e6;
+const MIB: f64 = 1_048_576.0;
+
+pub(super) fn page(answer: &Answer) -> String {
+    let link = answer.link;
+    let mut page = format!(
+        "{link}, {}, {}, {}\n\n",
+        if link.ipv6 { "IPv6" } else { "IPv4" },
+        if link.vlan { "with VLAN tag" } else { "no VLAN tag" },
+        if link.timestamps { "TCP timestamps" } else { "no TCP timestamps" },
+    );
+    page += &section(&rates(link));
+    page += &section(&frames(link));
+    page += &section(&payload(link));
+    page += &iscsi(answer);
+    if let Some(far) = &answer.distance {
+        page += &distance(answer, far);
+    }
+    page
+}
+
+/// A table whose first row names the columns and whose first column names the rows, and an empty line.
+fn section(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let aligned: Vec<Align> =
+        (0..columns).map(|column| if column == 0 { Align::Left } else { Align::Right }).collect();
+    rows_of(&aligned, rows).iter().map(|line| format!("{line}\n")).collect::<String>() + "\n"
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn rates(link: Link) -> Vec<Vec<String>> {
+    let mut rows = vec![row(["link", "Gbit/s", "Mbit/s", "bit/s", "B/s", "MiB/s"])];
+    if let Some(code) = link.line_code() {
+        let name = format!("  on the line, {}", code.name);
+        rows.push(row([&name, &gigabits(code.bits_per_s), "", "", "", ""]));
+    }
+    rows.push(row([
+        "  net",
+        &gigabits(link.bits_per_s),
+        &(link.bits_per_s / MB).to_string(),
+        &link.bits_per_s.to_string(),
+        &link.bytes_per_s().to_string(),
+        &format!("{:.2}", link.bytes_per_s() / MIB),
+    ]));
+    rows
+}
+
+/// With two digits behind the point at least, and all of them where a line code needs more.
+fn gigabits(bits_per_s: f64) -> String {
+    let two = format!("{:.2}", bits_per_s / 1e9);
+    let all = (bits_per_s / 1e9).to_string();
+    if all.len() > two.len() && all.len() <= "10.3125".len() + 2 { all } else { two }
+}
+
+fn frames(link: Link) -> Vec<Vec<String>> {
+    let (data, ack) = (link.data_layers(), link.ack_layers());
+    let line =
+        |name: &str, of: fn(&Layers) -> u32| row([name, &of(&data).to_string(), &of(&ack).to_string()]);
+    let mut rows =
+        vec![row(["bytes", "full frame", "ACK"]), line("  Ethernet header", |layers| layers.ethernet)];
+    if link.vlan {
+        rows.push(line("  VLAN tag", |layers| layers.vlan_tag));
+    }
+    rows.extend([
+        line("  IP header", |layers| layers.ip),
+        line("  TCP header", |layers| layers.tcp),
+        line("  payload", |layers| layers.payload),
+        line("  IP packet", |layers| layers.ip + layers.tcp + layers.payload),
+        line("  padding", |layers| layers.padding),
+        line("  check sequence", |layers| layers.check),
+        line("  frame", |layers| layers.frame()),
+        line("  preamble and gap", |layers| layers.gap),
+        line("  on the wire", |layers| layers.on_the_wire()),
+        line("  of it overhead", |layers| layers.overhead()),
+        row(["  frames per ACK", "", &FRAMES_PER_ACK.to_string()]),
+    ]);
+    rows
+}
+
+fn payload(link: Link) -> Vec<Vec<String>> {
+    let one = link.payload_per_s();
+    let both = link.payload_per_s_both_ways();
+    let share = 100.0 * one / link.bytes_per_s();
+    let share_both = 100.0 * both / 2.0 / link.bytes_per_s();
+    let line = |name: &str, frames: String, bytes_per_s: f64, mib: String, share: Option<f64>| {
+        let share = share.map_or_else(String::new, |share| format!("{share:.2} %"));
+        row([name, &frames, &format!("{:.2}", bytes_per_s / MB), &mib, &share])
+    };
+    vec![
+        row(["TCP payload", "frames/s", "MB/s", "MiB/s", "of the link"]),
+        line(
+            "  one way",
+            format!("{:.1}", link.frames_per_s()),
+            one,
+            format!("{:.2}", one / MIB),
+            Some(share),
+        ),
+        line(
+            "  each of both ways",
+            format!("{:.1}", link.frames_per_s_both_ways()),
+            both / 2.0,
+            format!("{:.1}", both / 2.0 / MIB),
+            Some(share_both),
+        ),
+        line("  both ways together", String::new(), both, format!("{:.2}", both / MIB), None),
+    ]
+}
+
+fn iscsi(answer: &Answer) -> String {
+    let mut rows = vec![
+        row(["iSCSI data", "reads", "", "", "writes", "", "", "both ways", ""]),
+        row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
+    ];
+    rows.extend(answer.blocks.iter().map(goodput));
+    let keys = format!(
+        "  {}.\n  Commands follow each other without gaps, and the status of a read comes with its last data. back: what the\n  \
+         other direction is busy with, its acknowledgements included.\n\n",
+        keys(&answer.keys)
+    );
+    section(&rows).trim_end().to_owned() + "\n" + &keys
+}
+
+fn goodput(block: &Block) -> Vec<String> {
+    let rate = |bytes_per_s: f64| format!("{:.2}", bytes_per_s / MB);
+    let number = |per_s: f64| grouped(per_s.round() as u64);
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let mut cells = vec![format!("  {}", Bytes(block.bytes.into()))];
+    for one_way in [&block.reads, &block.writes] {
+        cells.extend([rate(one_way.bytes_per_s), number(one_way.requests_per_s), percent(one_way.back)]);
+    }
+    cells.extend([rate(block.both.bytes_per_s), number(block.both.requests_per_s)]);
+    cells
+}
+
+fn keys(keys: &Keys) -> String {
+    let digests = match (keys.header_digest, keys.data_digest) {
+        (false, false) => "no digests",
+        (true, false) => "header digests",
+        (false, true) => "data digests",
+        (true, true) => "header and data digests",
+    };
+    let yes_no = |is: bool| if is { "Yes" } else { "No" };
+    let size = |bytes: u32| Bytes(bytes.into());
+    format!(
+        "MaxRecvDataSegmentLength {}, ImmediateData={}, InitialR2T={}, FirstBurstLength {},\n  MaxBurstLength {}, MaxOutstandingR2T {}, {digests}",
+        size(keys.target_segment_bytes),
+        yes_no(keys.immediate_data),
+        yes_no(keys.initial_r2t),
+        size(keys.first_burst_bytes),
+        size(keys.max_burst_bytes),
+        keys.outstanding_r2ts,
+    )
+}
+
+fn distance(answer: &Answer, far: &Far) -> String {
+    let asked = &far.asked;
+    let mut page = format!(
+        "Over a round trip of {} ms a TCP window of {} MB ({} MiB) fills the link.\n",
+        milliseconds(asked.round_trip_s),
+        significant(far.window_bytes / MB),
+        significant(far.window_bytes / MIB)
+    );
+    if let Some(window) = asked.window_bytes {
+        let window = Bytes(window.into());
+        let who = match asked.connections {
+            1 => format!("A window of {window} carries"),
+            more => format!("{more} connections with windows of {window} carry"),
+        };
+        page += &format!(
+            "{who} {} MB/s of TCP payload, {:.1} % of it.\n",
+            significant(far.tcp_per_s / MB),
+            100.0 * far.tcp_per_s / answer.link.payload_per_s(),
+        );
+    }
+    page += "\n";
+    let names = std::iter::once("reads").chain(answer.write_modes.iter().copied());
+    page += &section(&to_fill(names.clone(), &far.blocks));
+    if asked.is_limited() {
+        page += &section(&what_comes(names, far));
+    }
+    page
+}
+
+fn milliseconds(seconds: f64) -> String {
+    // Times are asked for in whole nanoseconds, and shown so.
+    ((seconds * 1e9).round() / 1e6).to_string()
+}
+
+/// Requests that have to be under way, and how often each of them waits for the other side.
+fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[FarBlock]) -> Vec<Vec<String>> {
+    let mut head = vec!["under way to fill it".to_owned()];
+    names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
+    let cells = |way: &Way| {
+        let depth = way.depth.map_or_else(|| "never".to_owned(), |depth| grouped(depth.into()));
+        [depth, way.exchanges.to_string()]
+    };
+    let row = |block: &FarBlock| {
+        let name = format!("  {}", Bytes(block.bytes.into()));
+        std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
+    };
+    std::iter::once(head).chain(blocks.iter().map(row)).collect()
+}
+
+/// What comes of the window and the depth that were asked about, and which of them limits.
+fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &Far) -> Vec<Vec<String>> {
+    let with = far
+        .asked
+        .depth
+        .map_or("MB/s".to_owned(), |depth| format!("MB/s with {} under way", grouped(depth.into())));
+    let mut head = vec![with];
+    names.for_each(|name| head.extend([name.to_owned(), "limit".to_owned()]));
+    let cells = |way: &Way| {
+        let limit = way.prediction.binding().map_or("none", limit);
+        [significant(way.prediction.bytes_per_s / MB), limit.to_owned()]
+    };
+    let row = |block: &FarBlock| {
+        let name = format!("  {}", Bytes(block.bytes.into()));
+        std::iter::once(name).chain(block.ways.iter().flat_map(cells)).collect()
+    };
+    std::iter::once(head).chain(far.blocks.iter().map(row)).collect()
+}
+
+/// A limit's name. Those of the two ends are not asked about here.
+fn limit(term: Term) -> &'static str {
+    match term {
+        Term::Link => "link",
+        Term::Window => "window",
+        Term::Depth => "depth",
+        Term::WritesUnderWay | Term::Exchanges | Term::Medium => "ends",
+    }
+}
