@@ -72,6 +72,8 @@ pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         percent if !percent.is_finite() => "? %".to_owned(),
+        // Less than anybody could do anything about.
+        percent if percent.abs() < 0.0005 => "0 %".to_owned(),
         percent if percent.abs() < 0.95 => format!("{} %", significant(percent)),
         percent => format!("{percent:.0} %"),
     }
@@ -85,6 +87,14 @@ mod tests {
     fn a_ratio_has_as_many_digits_as_it_deserves() {
         assert_eq!([1.166, 1.996, 9.94, 31.4, 1234.0].map(times), ["×1.17", "×2.0", "×9.9", "×31", "×1,234"]);
         assert_eq!(times(f64::INFINITY), "×?");
+    }
+
+    #[test]
+    fn a_share_of_nothing_has_no_digits_behind_the_point() {
+        assert_eq!(
+            [0.0, 0.00031, 0.0312, 0.973, f64::NAN].map(percent),
+            ["0 %", "0.031 %", "3 %", "97 %", "? %"]
+        );
     }
 
     #[test]

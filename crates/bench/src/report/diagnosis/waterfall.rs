@@ -31,6 +31,8 @@ pub(super) struct Waterfall {
 pub(super) struct Step {
     /// What it is; several, if those above it are not known.
     pub(super) layer: String,
+    /// Which of all layers, from the network inwards: the same of reads and of writes.
+    pub(super) rank: usize,
     /// Where it begins, in microseconds from the request's beginning.
     pub(super) from_us: f64,
     /// Where it ends.
@@ -44,6 +46,7 @@ pub(super) struct Step {
 /// How long a request takes that gets as far as a layer.
 struct Rung {
     layer: &'static str,
+    rank: usize,
     until: Option<Until>,
     reckoned: bool,
 }
@@ -89,8 +92,8 @@ pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
 fn reading(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
     let mut rungs = to_the_target(evidence);
-    rungs.push(rung("data path", &ladder.cached_read));
-    rungs.push(rung("medium", &ladder.medium_read));
+    rungs.push(rung(4, "data path", &ladder.cached_read));
+    rungs.push(rung(5, "medium", &ladder.medium_read));
     rungs
 }
 
@@ -102,8 +105,8 @@ fn writing(evidence: &Evidence) -> Vec<Rung> {
     }
     let mut rungs = to_the_target(evidence);
     rungs.extend(solicitation(evidence));
-    rungs.push(rung("data path and cache", &ladder.write));
-    rungs.push(Rung { layer: "to stable storage", until: durable(evidence), reckoned: false });
+    rungs.push(rung(4, "data path and cache", &ladder.write));
+    rungs.push(Rung { layer: "to stable storage", rank: 5, until: durable(evidence), reckoned: false });
     rungs
 }
 
@@ -116,9 +119,9 @@ fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
     let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
     vec![
-        Rung { layer: "TCP round trip", until: way, reckoned: false },
-        rung("PDU handling", &ladder.nop),
-        rung("SCSI dispatch", &ladder.test_unit_ready),
+        Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false },
+        rung(1, "PDU handling", &ladder.nop),
+        rung(2, "SCSI dispatch", &ladder.test_unit_ready),
     ]
 }
 
@@ -130,7 +133,7 @@ fn solicitation(evidence: &Evidence) -> Option<Rung> {
     let most = measured(&ladder.write).or(durable(evidence)).map_or(f64::INFINITY, |write| write.us);
     let us = (ready.us + nop.us * f64::from(exchanges - 1)).min(most);
     let until = Some(Until { us, give_us: ready.give_us.hypot(nop.give_us) });
-    (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", until, reckoned: true })
+    (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", rank: 3, until, reckoned: true })
 }
 
 /// Until a write is on stable storage: with FUA, or else by a SYNCHRONIZE CACHE behind it.
@@ -147,8 +150,8 @@ fn written_bytes(evidence: &Evidence) -> u32 {
     evidence.storage.physical_block_bytes.max(evidence.storage.block_bytes)
 }
 
-fn rung(layer: &'static str, known: &Known<Timed>) -> Rung {
-    Rung { layer, until: measured(known), reckoned: false }
+fn rung(rank: usize, layer: &'static str, known: &Known<Timed>) -> Rung {
+    Rung { layer, rank, until: measured(known), reckoned: false }
 }
 
 fn measured(known: &Known<Timed>) -> Option<Until> {
@@ -171,6 +174,7 @@ fn steps(rungs: Vec<Rung>) -> Vec<Step> {
         let Some(until) = rung.until else { continue };
         steps.push(Step {
             layer: layers.join(" + "),
+            rank: rung.rank,
             from_us: before.us,
             to_us: until.us.max(before.us),
             give_us: until.give_us.hypot(before.give_us),

@@ -5,6 +5,9 @@
 //! chart has changed: a script does not see what is ugly.
 
 mod command;
+#[path = "../../../../bench/tests/report/diagnoses.rs"]
+#[allow(dead_code, reason = "the tests of bench use all of it")]
+mod diagnoses;
 #[path = "../../../../bench/tests/report/records.rs"]
 mod records;
 
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use bench::published;
 use bench::record::Record;
-use bench::report::Report;
+use bench::report::{DiagnosisReport, Report};
 use serde_json::Value;
 
 use crate::program::{installed, run};
@@ -103,8 +106,13 @@ fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
 #[test]
 fn screenshots_and_a_print_are_kept_to_be_looked_at() {
     let Some(browser) = Browser::open("pictures") else { return };
-    let (name, page) = pages().swap_remove(0);
-    let file = browser.write(name, &page);
+    for (name, page) in pages().into_iter().filter(|(name, _)| ["sweep", "held-back"].contains(name)) {
+        keep_pictures(&browser, name, &page);
+    }
+}
+
+fn keep_pictures(browser: &Browser, name: &str, page: &str) {
+    let file = browser.write(name, page);
     for (way, arguments, width, height) in WAYS {
         let picture = browser.folder.join(format!("{name}-{way}.png"));
         browser.run(&file, arguments, &[argument("--screenshot=", &picture)], width, height);
@@ -120,7 +128,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let page = |record: Record| Report::new(&record).html();
     let sweep = records::sweep();
     let beside = published::curves("000").into_iter().chain(published::curves("001")).collect();
-    vec![
+    let of_records = vec![
         ("sweep", Report::new(&sweep).beside(beside).html()),
         ("depths", page(records::depths())),
         ("clients", page(records::clients())),
@@ -128,7 +136,11 @@ fn pages() -> Vec<(&'static str, String)> {
         ("pts", page(records::pts())),
         ("partial", page(records::partial())),
         ("empty", page(records::empty())),
-    ]
+    ];
+    let diagnosis = |(name, diagnosis)| {
+        (name, DiagnosisReport::new(&diagnosis, "2026-11-21 18:00:00 UTC", "0.1.0").html())
+    };
+    of_records.into_iter().chain(diagnoses::all().map(diagnosis)).collect()
 }
 
 /// Chromium without a window, and a folder for what it makes.

@@ -12,10 +12,8 @@ pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     if !evidence.paths.is_empty() {
         blocks.push(Block::Table(at_rest(&evidence.paths)));
     }
-    let under_load = under_load(&evidence.loads);
-    if !under_load.rows.is_empty() {
-        blocks.push(Block::Table(under_load));
-    }
+    let under_load = [traffic(&evidence.loads), windows(&evidence.loads)];
+    blocks.extend(under_load.into_iter().filter(|table| !table.rows.is_empty()).map(Block::Table));
     Some(Section { id: "connections", title: "The way and its connections", blocks })
 }
 
@@ -49,7 +47,7 @@ fn at_rest(paths: &[PathLayer]) -> Table {
             path.cid.to_string(),
             path.peer.clone(),
             path.congestion.clone(),
-            path.round_trip_min_us.map_or_else(|| "?".to_owned(), latency),
+            path.round_trip_min_us.map_or_else(not_told, latency),
             latency(path.round_trip_us),
             grouped(u64::from(path.segment_bytes)),
             grouped(u64::from(path.path_mtu_bytes)),
@@ -59,53 +57,74 @@ fn at_rest(paths: &[PathLayer]) -> Table {
     table
 }
 
-fn under_load(loads: &[LoadRun]) -> Table {
+/// More rows than these are shown only if they are asked for.
+const ROWS: usize = 12;
+
+/// What went over them, and what of it was lost or overtaken.
+fn traffic(loads: &[LoadRun]) -> Table {
+    let columns =
+        ["load", "#connection", "#sent, MB", "#came, MB", "#sent again", "#out of order", "#round trip"];
+    let mut table = Table::of("Under load", &columns);
+    for (run, path) in under_load(loads) {
+        let disorder = path.out_of_order_segments;
+        let marked = path.retransmitted_segments > 0 || disorder.is_some_and(|segments| segments > 0);
+        let cells = [
+            words::load(&run.load),
+            path.cid.to_string(),
+            megabytes(path.sent_bytes as f64),
+            megabytes(path.received_bytes as f64),
+            of(path.retransmitted_segments, path.segments_out),
+            disorder.map_or_else(not_told, |segments| of(segments, path.segments_in)),
+            latency(path.round_trip_us),
+        ];
+        table.marked_row(marked, cells);
+    }
+    let many = table.rows.len() > ROWS;
+    table.folded(many)
+}
+
+/// What held them back.
+fn windows(loads: &[LoadRun]) -> Table {
     let columns = [
         "load",
         "#connection",
-        "#sent, MB",
-        "#came, MB",
-        "#sent again",
-        "#out of order",
-        "#round trip",
         "#congestion window",
         "#peer's window",
         "#our window",
         "#held by the peer",
-        "#held by our buffer",
+        "#by our buffer",
     ];
-    let mut table = Table::of("Under load", &columns);
-    for run in loads {
-        for path in &run.paths {
-            let disorder = path.out_of_order_segments.unwrap_or(0);
-            let marked = path.retransmitted_segments > 0 || disorder > 0;
-            table.marked_row(marked, row(run, path));
-        }
+    let window = |bytes: Option<u64>| bytes.map_or_else(not_told, |bytes| size(bytes as f64));
+    let mut table = Table::of("Windows under load", &columns);
+    for (run, path) in under_load(loads) {
+        table.row([
+            words::load(&run.load),
+            path.cid.to_string(),
+            size(path.congestion_window_bytes as f64),
+            window(path.peer_window_bytes),
+            window(path.own_window_bytes),
+            percent(path.limited_by_receiver),
+            percent(path.limited_by_send_buffer),
+        ]);
     }
-    table
+    let many = table.rows.len() > ROWS;
+    table.folded(many)
 }
 
-fn row(run: &LoadRun, path: &PathUnderLoad) -> [String; 12] {
-    let of = |part: u64, all: Option<u64>| match all {
+fn under_load(loads: &[LoadRun]) -> impl Iterator<Item = (&LoadRun, &PathUnderLoad)> {
+    loads.iter().flat_map(|run| run.paths.iter().map(move |path| (run, path)))
+}
+
+/// `12 (0.31 %)`.
+fn of(part: u64, all: Option<u64>) -> String {
+    match all {
         Some(all) if all > 0 && part > 0 => {
             format!("{} ({})", grouped(part), percent(part as f64 / all as f64))
         }
         _ => grouped(part),
-    };
-    let not_told = || "?".to_owned();
-    let window = |bytes: Option<u64>| bytes.map_or_else(not_told, |bytes| size(bytes as f64));
-    [
-        words::load(&run.load),
-        path.cid.to_string(),
-        megabytes(path.sent_bytes as f64),
-        megabytes(path.received_bytes as f64),
-        of(path.retransmitted_segments, path.segments_out),
-        path.out_of_order_segments.map_or_else(not_told, |segments| of(segments, path.segments_in)),
-        latency(path.round_trip_us),
-        size(path.congestion_window_bytes as f64),
-        window(path.peer_window_bytes),
-        window(path.own_window_bytes),
-        percent(path.limited_by_receiver),
-        percent(path.limited_by_send_buffer),
-    ]
+    }
+}
+
+fn not_told() -> String {
+    "?".to_owned()
 }

@@ -32,9 +32,8 @@ fn bars(waterfalls: &[Waterfall]) -> Bars {
 }
 
 fn group(waterfall: &Waterfall) -> Group {
-    let part =
-        |(index, step): (usize, &Step)| Bar::new(step.layer.clone(), step.takes_us(), takes(step), index);
-    let parts = waterfall.steps.iter().enumerate().map(part).collect();
+    let part = |step: &Step| Bar::new(step.layer.clone(), step.takes_us(), takes(step), step.rank);
+    let parts = waterfall.steps.iter().map(part).collect();
     let mut group = Group::waterfall(waterfall.request.clone(), parts);
     group.bars.push(Bar::new(
         "altogether".to_owned(),

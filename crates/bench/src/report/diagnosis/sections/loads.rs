@@ -22,7 +22,8 @@ pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {
         blocks.push(Block::Bars(bars(diagnosis), limits.to_owned()));
     }
     blocks.push(Block::Bars(parts(runs), times.to_owned()));
-    blocks.push(Block::Table(costs(runs)));
+    blocks.push(Block::Table(behaviour(runs)));
+    blocks.push(Block::Table(cpu(runs)));
     Some(Section { id: "loads", title: "Loads and their limits", blocks })
 }
 
@@ -118,39 +119,38 @@ fn named(parts: &Parts) -> [(&'static str, f64); 7] {
     named.map(|(name, us)| (name, if us.is_finite() && us > 0.0 { us } else { 0.0 }))
 }
 
-fn costs(runs: &[LoadRun]) -> Table {
-    let columns = [
-        "load",
-        "#asked at once",
-        "#under way",
-        "#window full",
-        "#R2Ts a command",
-        "#BUSY",
-        "#failed",
-        "#NOP beside it",
-        "#our CPU",
-        "#waited for a CPU",
-        "#target's CPU",
-    ];
+fn behaviour(runs: &[LoadRun]) -> Table {
+    let columns =
+        ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP beside it"];
     let mut table = Table::of("What else was seen of the loads", &columns);
     for run in runs {
-        table.marked_row(run.errors > 0 || run.busy_answers > 0, cost(run));
+        let cells = [
+            words::load(&run.load),
+            grouped(u64::from(run.load.depth) * u64::from(run.load.sessions.max(1))),
+            significant(run.under_way),
+            percent(run.window_stalled),
+            significant(run.r2ts_per_command),
+            grouped(run.busy_answers),
+            grouped(run.errors),
+            words::median(&run.nop),
+        ];
+        table.marked_row(run.errors > 0 || run.busy_answers > 0, cells);
     }
     table.folded(true)
 }
 
-fn cost(run: &LoadRun) -> [String; 11] {
-    [
-        words::load(&run.load),
-        grouped(u64::from(run.load.depth) * u64::from(run.load.sessions.max(1))),
-        significant(run.under_way),
-        percent(run.window_stalled),
-        significant(run.r2ts_per_command),
-        grouped(run.busy_answers),
-        grouped(run.errors),
-        words::median(&run.nop),
-        percent(run.client_busy),
-        percent(run.client_waited),
-        run.server_busy.map_or_else(|| "?".to_owned(), percent),
-    ]
+fn cpu(runs: &[LoadRun]) -> Table {
+    let columns = ["load", "#ours", "#of it digests", "#waited for a CPU", "#the target's busiest thread"];
+    let mut table = Table::of("CPU time", &columns);
+    let if_told = |share: Option<f64>| share.map_or_else(|| "?".to_owned(), percent);
+    for run in runs {
+        table.row([
+            words::load(&run.load),
+            percent(run.client_busy),
+            run.client_digests.map_or_else(|| "none".to_owned(), percent),
+            percent(run.client_waited),
+            if_told(run.server_busy),
+        ]);
+    }
+    table.folded(true)
 }
