@@ -18,8 +18,8 @@ pub struct Diagnosis {
     pub verdict: Verdict,
 }
 
-/// How far a load is explained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How far a load is explained; zeroes for one that moved nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The median of what was measured, in bytes a second.
     pub bytes_per_s: f64,

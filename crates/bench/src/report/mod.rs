@@ -15,7 +15,7 @@ mod chart;
 mod csv;
 mod diagnosis;
 mod document;
-mod figures;
+pub(crate) mod figures;
 mod fio;
 mod html;
 mod iometer;

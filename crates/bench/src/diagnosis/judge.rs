@@ -1,0 +1,115 @@
+//! Which of the causes are told, and the verdict.
+
+use super::case::Case;
+use super::causes::{self, Found};
+use super::layers::Layers;
+use super::roof::Roof;
+use super::{Cause, Diagnosis, Evidence, Finding, Verdict};
+use crate::model::Term;
+
+/// A gain that is worth anybody's work, and more than a benchmark's own scatter.
+const GAIN_MIN: f64 = 1.15;
+/// More are not read.
+const FINDINGS_MAX: usize = 3;
+
+/// What follows from what was measured.
+///
+/// If the person named a load, findings are about that; otherwise about any of those that were put on the path. The same
+/// evidence gives the same diagnosis.
+pub fn diagnose(evidence: Evidence) -> Diagnosis {
+    let layers = Layers::of(&evidence);
+    let roof = Roof::of(&evidence, &layers);
+    let cases: Vec<Case<'_>> =
+        (0..evidence.loads.len()).filter_map(|index| Case::of(&evidence, &layers, &roof, index)).collect();
+    let asked = asked_about(&cases);
+    let findings = settle(found(&evidence, &asked));
+    let verdict = verdict(&findings, &asked);
+    let explained = (0..evidence.loads.len())
+        .map(|index| {
+            cases.iter().find(|case| case.index == index).map_or_else(Default::default, Case::explained)
+        })
+        .collect();
+    Diagnosis { explained, findings, verdict, evidence }
+}
+
+/// The loads that the question is about.
+fn asked_about<'a, 'b>(cases: &'a [Case<'b>]) -> Vec<&'a Case<'b>> {
+    let named: Vec<_> = cases.iter().filter(|case| case.run.named).collect();
+    if named.is_empty() { cases.iter().collect() } else { named }
+}
+
+/// Each cause once, with the load that suffers most.
+fn found(evidence: &Evidence, cases: &[&Case<'_>]) -> Vec<Finding> {
+    let vanished = causes::long_packets(evidence).map(|found| finding(found, 0));
+    let worst = causes::ALL.iter().filter_map(|find| {
+        let of_loads = cases.iter().filter_map(|case| Some(finding(find(case)?, case.index)));
+        of_loads.filter(worth_it).max_by(|one, other| size(one).total_cmp(&size(other)))
+    });
+    vanished.into_iter().chain(worst).collect()
+}
+
+fn finding(found: Found, load: usize) -> Finding {
+    let Found { cause, because, gain, remedies, trial } = found;
+    Finding { cause, load, because, gain, remedies, trial }
+}
+
+/// The gain, as large as it is; what does not go at all would gain most.
+fn size(finding: &Finding) -> f64 {
+    finding.gain.predicted.unwrap_or(f64::INFINITY)
+}
+
+/// Something is to be gained, and not only because measurements scatter.
+fn worth_it(finding: &Finding) -> bool {
+    size(finding) >= GAIN_MIN && finding.gain.low > 1.0
+}
+
+/// What looks like something else beside: the first of two is the cause, and the second its shadow.
+const SHADOWS: [(Cause, Cause); 9] = [
+    // Who has no CPU sees everything late.
+    (Cause::ClientCpu, Cause::TargetCpu),
+    (Cause::ClientCpu, Cause::Medium),
+    (Cause::ClientCpu, Cause::Flush),
+    (Cause::TargetCpu, Cause::Medium),
+    (Cause::TargetCpu, Cause::Flush),
+    // A stall of 40 ms is in every probe that it hits.
+    (Cause::DelayedAck, Cause::Medium),
+    (Cause::DelayedAck, Cause::TargetCpu),
+    (Cause::DelayedAck, Cause::Flush),
+    // What TCP lets be on the way after a loss is a small window too.
+    (Cause::Loss, Cause::TcpWindow),
+];
+
+/// The greatest gains, without what only looks like something. What is wrong with the path comes before what the load could
+/// do about it.
+fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let causes: Vec<Cause> = findings.iter().map(|finding| finding.cause).collect();
+    findings.retain(|finding| {
+        !SHADOWS.iter().any(|(cause, shadow)| *shadow == finding.cause && causes.contains(cause))
+    });
+    let of_the_load = |finding: &Finding| finding.cause == Cause::Depth;
+    findings.sort_by(|one, other| {
+        of_the_load(one).cmp(&of_the_load(other)).then(size(other).total_cmp(&size(one)))
+    });
+    findings.truncate(FINDINGS_MAX);
+    findings
+}
+
+/// What of a limit has to be reached for the path to be fine: what the model leaves open, and what rounds scatter by.
+const FINE_MIN: f64 = 0.7;
+
+fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
+    if !findings.is_empty() {
+        return Verdict::HeldBack;
+    }
+    let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
+    // The link first: no other limit is as hard to move.
+    let at_link = cases.iter().filter(|case| case.modelled.binding() == Some(Term::Link));
+    let best = at_link
+        .max_by(|one, other| share(one).total_cmp(&share(other)))
+        .filter(|case| share(case) >= FINE_MIN);
+    let Some(case) = best.or(cases.first()) else { return Verdict::NotKnown { unexplained: 1.0 } };
+    match case.modelled.binding() {
+        Some(term) if share(case) >= FINE_MIN => Verdict::Fine { term, share: share(case) },
+        _ => Verdict::NotKnown { unexplained: (1.0 - share(case)).clamp(0.0, 1.0) },
+    }
+}

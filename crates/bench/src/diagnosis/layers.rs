@@ -1,0 +1,189 @@
+//! What the probes say of the layers, as the numbers that a model takes.
+//!
+//! A probe that is not known leaves its layer out: the next deeper one then has its time as well, and nothing is accused
+//! that was not measured.
+
+use super::estimate::Estimate;
+use super::patterns::{self, Spread};
+use super::{Evidence, Known, Timed};
+use crate::model::{Direction, Keys, Load, Path};
+
+/// The layers at rest. Times are in seconds.
+pub(super) struct Layers {
+    /// There and back, as TCP saw it: the mean of the connections, for commands take turns on them.
+    pub(super) round_trip_s: f64,
+    /// A NOP: the round trip and what both ends take for a PDU.
+    pub(super) nop: Option<Estimate>,
+    /// How NOPs are distributed.
+    pub(super) nop_spread: Option<Spread>,
+    /// TEST UNIT READY.
+    pub(super) unit_ready: Option<Estimate>,
+    /// READs by their length in bytes, the shortest first.
+    pub(super) reads: Vec<(f64, Estimate)>,
+    /// WRITEs likewise.
+    pub(super) writes: Vec<(f64, Estimate)>,
+    /// What a READ takes more at a place that was not read before.
+    pub(super) seek_s: f64,
+    /// What a WRITE takes more that is durable.
+    pub(super) flush_s: f64,
+    /// What a WRITE takes more that is no whole number of physical blocks.
+    pub(super) short_s: f64,
+    physical_block_bytes: u32,
+}
+
+/// The median of a probe, if it was measured and can be believed.
+pub(super) fn median(probe: &Known<Timed>) -> Option<Estimate> {
+    match probe {
+        Known::Measured(timed) => Estimate::of_times(timed),
+        Known::Unknown(_) => None,
+    }
+}
+
+impl Layers {
+    pub(super) fn of(evidence: &Evidence) -> Layers {
+        let ladder = &evidence.ladder;
+        let nop = median(&ladder.nop);
+        let reads = by_length(&ladder.cached_read, evidence.storage.block_bytes, &ladder.cached_reads);
+        let writes = by_length(&ladder.write, evidence.storage.physical_block_bytes, &ladder.writes);
+        let more = |deeper: &Known<Timed>, than: Option<Estimate>| match (median(deeper), than) {
+            (Some(deeper), Some(than)) => Some((deeper.value - than.value).max(0.0)),
+            _ => None,
+        };
+        let write = median(&ladder.write);
+        Layers {
+            round_trip_s: round_trip(evidence, nop),
+            nop,
+            nop_spread: match &ladder.nop {
+                Known::Measured(timed) => patterns::spread(&timed.times),
+                Known::Unknown(_) => None,
+            },
+            unit_ready: median(&ladder.test_unit_ready),
+            seek_s: more(&ladder.medium_read, median(&ladder.cached_read)).unwrap_or(0.0),
+            flush_s: more(&ladder.durable_write, write)
+                .or(median(&ladder.flush).map(|flush| flush.value))
+                .unwrap_or(0.0),
+            short_s: more(&ladder.short_write, write).unwrap_or(0.0),
+            physical_block_bytes: evidence.storage.physical_block_bytes,
+            reads,
+            writes,
+        }
+    }
+
+    /// What one exchange takes: a NOP, or the round trip if that is not known.
+    pub(super) fn exchange_s(&self) -> f64 {
+        self.nop.map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
+    }
+
+    /// What the target takes for a command without data on top of a NOP.
+    pub(super) fn dispatch_s(&self) -> f64 {
+        self.unit_ready.map_or(0.0, |ready| (ready.value - self.exchange_s()).max(0.0))
+    }
+
+    /// Commands of this length in this direction, alone, without a seek and without a flush.
+    pub(super) fn alone_s(&self, direction: Direction, bytes: u32) -> Option<f64> {
+        let known = match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        };
+        on_the_line(known, f64::from(bytes))
+    }
+
+    /// What the shortest command with data takes beside its exchanges: the target's work and the medium.
+    fn command_s(&self, direction: Direction, keys: &Keys) -> f64 {
+        let shortest = match direction {
+            Direction::Read => self.reads.first(),
+            Direction::Write => self.writes.first(),
+        };
+        let Some(&(bytes, time)) = shortest else { return self.dispatch_s() };
+        let exchanges = f64::from(keys.exchanges(direction, bytes as u32));
+        (time.value - exchanges * self.exchange_s()).max(0.0)
+    }
+
+    /// Whether these are writes that are no whole number of physical blocks.
+    pub(super) fn short_of_a_block(&self, load: &Load) -> bool {
+        load.direction == Direction::Write
+            && !load.block_bytes.is_multiple_of(self.physical_block_bytes.max(1))
+    }
+
+    /// The path as these layers have it, for a load. What limits many commands at once is not to be seen at rest.
+    pub(super) fn path(&self, load: &Load, keys: &Keys, connections: u16) -> Path {
+        let command_s = self.command_s(load.direction, keys);
+        let exchanges = f64::from(keys.exchanges(load.direction, load.block_bytes));
+        let whole_s = self.alone_s(load.direction, load.block_bytes);
+        let data_s = whole_s.map(|whole_s| whole_s - exchanges * self.exchange_s() - command_s);
+        let more_s = match (load.direction, load.durable) {
+            (Direction::Read, _) if load.random => self.seek_s,
+            (Direction::Write, true) => self.flush_s,
+            _ if self.short_of_a_block(load) => self.short_s,
+            _ => 0.0,
+        };
+        Path {
+            round_trip_s: self.round_trip_s,
+            exchange_s: self.exchange_s() - self.round_trip_s,
+            command_s: command_s + more_s,
+            copy_per_s: data_s
+                .filter(|data_s| *data_s > NOTHING_S)
+                .map(|data_s| f64::from(load.block_bytes) / data_s),
+            connections,
+            ..Path::of_round_trip(self.round_trip_s)
+        }
+    }
+}
+
+/// Less than this is no time that medians of a few hundred probes can tell from none.
+const NOTHING_S: f64 = 1e-6;
+
+/// TCP's shortest round trip, which has no queue in it and no delayed acknowledgement. A NOP cannot take less, and says
+/// it where the kernel does not tell.
+fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
+    let each: Vec<f64> = evidence
+        .paths
+        .iter()
+        .map(|path| {
+            let own_nop_us = median(&path.nop).map(|nop| nop.value * 1e6);
+            let told_us = path.round_trip_min_us.unwrap_or(path.round_trip_us);
+            own_nop_us.map_or(told_us, |nop_us| nop_us.min(told_us))
+        })
+        .filter(|us| us.is_finite() && *us > 0.0)
+        .collect();
+    let told_s = crate::statistics::mean(&each) / 1e6;
+    let least_s = nop.map_or(f64::INFINITY, |nop| nop.value);
+    match told_s {
+        told_s if told_s > 0.0 => told_s.min(least_s),
+        _ => [median(&evidence.connect).map(|connect| connect.value), nop.map(|nop| nop.value)]
+            .into_iter()
+            .flatten()
+            .fold(f64::INFINITY, f64::min)
+            .min(LONGEST_S),
+    }
+}
+
+/// What nobody measured does not become infinite.
+const LONGEST_S: f64 = 1.0;
+
+/// Times by length, the shortest first; of two for the same length the one from the series.
+fn by_length(
+    one_block: &Known<Timed>,
+    block_bytes: u32,
+    series: &[(u32, Known<Timed>)],
+) -> Vec<(f64, Estimate)> {
+    let all = series.iter().map(|(bytes, probe)| (*bytes, probe)).chain([(block_bytes, one_block)]);
+    let mut known: Vec<(f64, Estimate)> =
+        all.filter_map(|(bytes, probe)| Some((f64::from(bytes), median(probe)?))).collect();
+    known.sort_by(|one, other| one.0.total_cmp(&other.0));
+    known.dedup_by(|later, earlier| later.0 == earlier.0);
+    known
+}
+
+/// The time for a length that lies between two that were measured, or beyond them on the line of the nearest two.
+fn on_the_line(known: &[(f64, Estimate)], bytes: f64) -> Option<f64> {
+    let at = known.partition_point(|(length, _)| *length < bytes).clamp(1, known.len().max(2) - 1);
+    match (known.get(at - 1), known.get(at)) {
+        (Some(&(shorter, less)), Some(&(longer, more))) => {
+            let slope = ((more.value - less.value) / (longer - shorter)).max(0.0);
+            Some((less.value + slope * (bytes - shorter)).max(0.0))
+        }
+        (Some((_, only)), None) => Some(only.value),
+        _ => None,
+    }
+}

@@ -1,0 +1,239 @@
+//! What is to be seen in the numbers of a load, each with its threshold and the reason for it.
+//!
+//! A sign is not yet a cause: a queue in the network is a good thing on a link that is full. What follows from signs is in
+//! [`causes`](super::causes).
+
+use super::estimate::Estimate;
+use super::layers::{Layers, median};
+use super::patterns::{self, Stalls};
+use super::{Evidence, LoadRun, PathUnderLoad};
+use crate::model::Direction;
+
+/// What a load shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Signs {
+    /// Segments that were lost, as far as this end can see, as a share of all.
+    pub(super) lost: f64,
+    /// What the round trip took longer than at rest, as TCP saw it, in seconds: the queue in the network.
+    pub(super) queue_s: f64,
+    /// What a NOP took longer than at rest, in seconds: the queue in the network and at the ends.
+    pub(super) nop_queue_s: Option<f64>,
+    /// The share of a request's time in which it waited for the command window.
+    pub(super) waiting: f64,
+    /// Commands under way at the target on average, without those.
+    pub(super) at_once: f64,
+    /// A TCP window that was full, if there was one.
+    pub(super) window: Option<FullWindow>,
+    /// The share of the time in which this end could have gone on and had no CPU.
+    pub(super) starved: f64,
+    /// Requests that crowd where an acknowledgement is held back.
+    pub(super) stalls: Option<Stalls>,
+    /// The share of the time in which the target did not answer anything at all.
+    pub(super) target_away: f64,
+    /// Requests wait for each other where a NOP does not.
+    pub(super) medium_full: bool,
+}
+
+/// A TCP window that kept the data back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct FullWindow {
+    /// What of it was on the way at once, on each connection.
+    pub(super) bytes: f64,
+    pub(super) whose: Whose,
+}
+
+/// Whose buffer a window stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Our receive buffer.
+    OurReceive,
+    /// Our send buffer.
+    OurSend,
+    /// The target's receive buffer.
+    TargetReceive,
+    /// The target's send buffer: nobody tells of it, and nothing else is left.
+    TargetSend,
+}
+
+impl Signs {
+    pub(super) fn of(evidence: &Evidence, layers: &Layers, run: &LoadRun, rate: Estimate) -> Signs {
+        let waiting = waiting(run);
+        let signs = Signs {
+            lost: lost(run),
+            queue_s: queue_s(layers, run),
+            nop_queue_s: median(&run.nop).map(|nop| nop.value - layers.exchange_s()),
+            waiting,
+            at_once: run.under_way * (1.0 - waiting),
+            window: None,
+            starved: run.client_waited,
+            stalls: stalls(evidence, layers, run),
+            target_away: layers.nop_spread.map_or(0.0, |spread| spread.away),
+            medium_full: false,
+        };
+        Signs { window: full_window(evidence, layers, run, rate, &signs), ..signs }
+    }
+
+    /// Whether so much is lost that TCP slows down for it. By the square root law a loss of 0.1 % lets 40 segments be on
+    /// the way: 57 kB, 1 Gbit/s at 0.5 ms and no farther.
+    pub(super) fn lossy(&self) -> bool {
+        self.lost >= LOST_MIN
+    }
+
+    /// Whether packets queue up in the network: the link is full.
+    pub(super) fn queued(&self, layers: &Layers) -> bool {
+        self.queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
+    }
+
+    /// Whether this end waits for a CPU.
+    pub(super) fn starved(&self) -> bool {
+        self.starved >= STARVED_MIN
+    }
+}
+
+const LOST_MIN: f64 = 0.001;
+/// Below that share of a few thousand segments, it is a handful that says nothing.
+const LOST_COUNT_MIN: u64 = 5;
+/// A busy machine delays an acknowledgement by this without any queue.
+const QUEUE_MIN_S: f64 = 0.000_8;
+/// Half a round trip more is what TCP itself keeps in the queue of a path that it fills.
+const QUEUE_SHARE_MIN: f64 = 0.15;
+/// A neighbour on the same CPU takes a tenth now and then.
+const STARVED_MIN: f64 = 0.2;
+
+/// Retransmitted of what was sent, or out of order of what came, whichever is more: a loss on the way here is only seen by
+/// what arrives behind it.
+fn lost(run: &LoadRun) -> f64 {
+    let sum = |of: fn(&PathUnderLoad) -> u64| run.paths.iter().map(of).fold(0, u64::saturating_add);
+    let share = |bad: u64, all: u64| match bad >= LOST_COUNT_MIN && all > 0 {
+        true => (bad as f64 / all as f64).min(1.0),
+        false => 0.0,
+    };
+    let sent = sum(|path| path.segments_out.unwrap_or(path.sent_bytes / SEGMENT_BYTES));
+    let came = sum(|path| path.segments_in.unwrap_or(path.received_bytes / SEGMENT_BYTES));
+    share(sum(|path| path.retransmitted_segments), sent)
+        .max(share(sum(|path| path.out_of_order_segments.unwrap_or(0)), came))
+}
+
+/// Of Ethernet without jumbo frames, where the kernel does not count segments.
+const SEGMENT_BYTES: u64 = 1448;
+
+fn queue_s(layers: &Layers, run: &LoadRun) -> f64 {
+    let loaded: Vec<f64> =
+        run.paths.iter().map(|path| path.round_trip_us / 1e6).filter(|s| s.is_finite() && *s > 0.0).collect();
+    if loaded.is_empty() { 0.0 } else { (crate::statistics::median(&loaded) - layers.round_trip_s).max(0.0) }
+}
+
+fn waiting(run: &LoadRun) -> f64 {
+    let parts = &run.parts;
+    let all = [
+        parts.waiting_us,
+        parts.queued_us,
+        parts.sending_us,
+        parts.r2t_us,
+        parts.answer_us,
+        parts.data_us,
+        parts.status_us,
+    ];
+    let all: f64 = all.iter().sum();
+    if all > 0.0 { (parts.waiting_us / all).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// A medium may take 40 ms for a request too, but then it takes them for each: either some requests of the load do not, or
+/// those of a load with more of them at once do not, where what is sent next takes the acknowledgement along.
+fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls> {
+    let stalls = patterns::stalls(&run.service, layers.round_trip_s)?;
+    let quicker = |other: &&LoadRun| {
+        other.load.direction == run.load.direction
+            && other.load.depth > run.load.depth
+            && other.service.quantile_ns(0.5) as f64 / 1e9 < stalls.from_s / 2.0
+    };
+    let some =
+        stalls.share <= 1.0 - SOME_MIN && stalls.others_s > 0.0 && stalls.others_s < stalls.from_s / 2.0;
+    (some || evidence.loads.iter().any(|other| quicker(&other))).then_some(stalls)
+}
+
+/// Of a hundred requests.
+const SOME_MIN: f64 = 0.02;
+
+/// A window is full if the kernel says so, or if what is on the way at once is what the window lets be.
+///
+/// Sending, the kernel counts the time in which the peer's window or our buffer kept it back. Receiving, nobody counts: the
+/// rate times the round trip is compared with our own window; if that is much larger, and there is neither a loss nor a
+/// queue in the network, while a NOP has to wait behind data that the target could not send yet, then it is the target's.
+fn full_window(
+    evidence: &Evidence,
+    layers: &Layers,
+    run: &LoadRun,
+    rate: Estimate,
+    signs: &Signs,
+) -> Option<FullWindow> {
+    let asked = signs.at_once * f64::from(run.load.block_bytes);
+    let connections = evidence.paths.len().max(1) as f64;
+    let on_the_way = rate.value * layers.round_trip_s / connections;
+    let far = layers.round_trip_s >= FAR_S && asked / connections >= ASKED_MIN * on_the_way;
+    if !far || signs.lossy() || signs.queued(layers) {
+        return None;
+    }
+    match run.load.direction {
+        Direction::Write => sending(run, on_the_way),
+        Direction::Read => receiving(run, layers, rate, on_the_way, signs),
+    }
+}
+
+/// On shorter ways the ends take longer than the way, and windows are not what holds anybody back.
+const FAR_S: f64 = 0.000_5;
+/// There must be more to send than is on the way.
+const ASKED_MIN: f64 = 1.5;
+
+fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
+    let mean = |of: fn(&PathUnderLoad) -> f64| {
+        crate::statistics::mean(&run.paths.iter().map(of).collect::<Vec<_>>())
+    };
+    let (receiver, buffer) =
+        (mean(|path| path.limited_by_receiver), mean(|path| path.limited_by_send_buffer));
+    let window = run.paths.iter().filter_map(|path| path.peer_window_bytes).min().map(|bytes| bytes as f64);
+    // A target that does not take what it was sent closes its window too, but then much less than a window is on the way.
+    let used = window.is_none_or(|window| on_the_way >= USED_MIN * window);
+    match () {
+        () if receiver >= LIMITED_MIN && receiver >= buffer && used => {
+            Some(FullWindow { bytes: on_the_way, whose: Whose::TargetReceive })
+        }
+        () if buffer >= LIMITED_MIN => Some(FullWindow { bytes: on_the_way, whose: Whose::OurSend }),
+        () => None,
+    }
+}
+
+/// A third of the time: less, and mending it could not bring 15 % or would be lost in the next limit.
+const LIMITED_MIN: f64 = 0.3;
+/// Of a window, what is usable is between a half (a receiver that opens it late) and all.
+const USED_MIN: f64 = 0.35;
+const USED_MAX: f64 = 1.25;
+
+fn receiving(
+    run: &LoadRun,
+    layers: &Layers,
+    rate: Estimate,
+    on_the_way: f64,
+    signs: &Signs,
+) -> Option<FullWindow> {
+    let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max().map(|bytes| bytes as f64);
+    let used = |window: f64| (USED_MIN..USED_MAX).contains(&(on_the_way / window));
+    // Data that wait at the target hold up a NOP's answer; a target that has none to send does not.
+    let waits_for_data =
+        signs.nop_queue_s.is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
+    let steady = rate.relative_error() <= STEADY_MAX;
+    match window {
+        Some(window) if used(window) && steady && waits_for_data => {
+            Some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
+        }
+        _ if waits_for_data && steady && !signs.starved() => {
+            Some(FullWindow { bytes: on_the_way, whose: Whose::TargetSend })
+        }
+        _ => None,
+    }
+}
+
+/// A window's worth has to leave before a NOP's answer does, and takes a round trip.
+const NOP_QUEUE_MIN: f64 = 0.5;
+/// A fixed window gives the same rate in every round; TCP that still grows does not.
+const STEADY_MAX: f64 = 0.1;
