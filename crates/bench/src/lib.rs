@@ -42,5 +42,6 @@ pub mod wan;
 
 pub use access::WorkloadError;
 pub use failure::Failure;
+pub use random::Random;
 pub use round_trip::{RoundTrip, read_back, round_trip};
 pub use run::{FAILURES_MAX, Go, Orders, run, run_with_journal};

@@ -3,26 +3,29 @@
 /// SplitMix64: one addition and three multiplications a number, and any seed will do. Good enough to scatter
 /// block addresses and to make data that nothing can compress; good for nothing that must stay secret.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next of them.
+    #[allow(clippy::should_implement_trait)] // they never end
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
         mix(self.0)
     }
 
     /// A number below `bound`, or 0 if that is 0. The high half of a product instead of a remainder: no division,
     /// and a bias of at most `bound` / 2^64.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from 0 to below 1, in steps of 2^-53.
-    pub(crate) fn fraction(&mut self) -> f64 {
+    pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -1,10 +1,13 @@
 //! What was measured of a path, layer by layer.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::LoadRun;
 use crate::model::Keys;
 use crate::record::{Facts, Histogram};
+use crate::statistics::{Interval, median, median_interval};
 
 /// Something that may not be known, and then why: a target may forbid a probe, or lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,6 +137,22 @@ pub struct Timed {
     pub high_us: f64,
 }
 
+impl Timed {
+    /// How long each took; `None` if nothing was asked. An interval takes two times at least: that of one reaches from
+    /// nothing to twice as long.
+    pub fn of(times: &[Duration]) -> Option<Timed> {
+        let us: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+        let median_us = median(&us);
+        let interval = match median_interval(&us) {
+            Some(interval) => interval,
+            None => Interval { low: 0.0, high: 2.0 * us.first()? },
+        };
+        let times = times.iter().map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let times = Histogram(times.map(|ns| (ns, 1)).collect()).merged(&Histogram::default());
+        Some(Timed { times, median_us, low_us: interval.low.max(0.0), high_us: interval.high })
+    }
+}
+
 /// Commands one at a time, each a layer deeper than the one before (`reference/bench.md` 4.1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
@@ -159,4 +178,22 @@ pub struct Ladder {
     pub flush: Known<Timed>,
     /// L6: a WRITE of one logical block that is shorter than the physical one.
     pub short_write: Known<Timed>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_known_better_the_more_often_it_was_measured() {
+        let ms = |values: &[u64]| {
+            Timed::of(&values.iter().copied().map(Duration::from_millis).collect::<Vec<_>>())
+        };
+        assert_eq!(ms(&[]), None);
+        let once = ms(&[3]).unwrap();
+        assert_eq!((once.low_us, once.median_us, once.high_us), (0.0, 3000.0, 6000.0));
+        let often = ms(&[3, 2, 3, 4, 3, 2, 3, 4, 3, 900]).unwrap();
+        assert_eq!((often.low_us, often.median_us, often.high_us), (2000.0, 3000.0, 4000.0));
+        assert_eq!(often.times.0, [(2_000_000, 2), (3_000_000, 5), (4_000_000, 2), (900_000_000, 1)]);
+    }
 }
