@@ -12,6 +12,7 @@ use crate::compare::{self, CompareArguments};
 use crate::completions::{self, CompletionsArguments};
 use crate::config::{Log, LogFormat};
 use crate::copy::{self, CopyArguments};
+use crate::diagnose::{self, DiagnoseArguments};
 use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
@@ -61,6 +62,7 @@ enum Command {
     Compare(CompareArguments),
     Prove(ProveArguments),
     Published(PublishedArguments),
+    Diagnose(Box<DiagnoseArguments>),
     Discover(DiscoverArguments),
     Info(InfoArguments),
     Limits(LimitsArguments),
@@ -144,6 +146,7 @@ impl Arguments {
             Command::Peer(arguments) => peer::run(&arguments)?,
             Command::Compare(arguments) => return compare::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
+            Command::Diagnose(arguments) => return diagnose::run(&arguments),
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,

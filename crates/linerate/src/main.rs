@@ -14,6 +14,7 @@ mod config;
 mod contents;
 mod control;
 mod copy;
+mod diagnose;
 mod discover;
 #[cfg(test)]
 mod documents;

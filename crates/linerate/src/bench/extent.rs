@@ -9,7 +9,7 @@ use crate::spec::Bytes;
 
 /// `SIZE` (from the start), `START..END`, `START..` or `..END`; at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     start: u64,
     end: Option<u64>,
 }
@@ -34,7 +34,7 @@ impl FromStr for Extent {
 
 impl Extent {
     /// Everything.
-    pub(super) const ALL: Extent = Extent { start: 0, end: None };
+    pub(crate) const ALL: Extent = Extent { start: 0, end: None };
 
     /// The part that a span of a device of so many bytes has.
     pub(super) fn of(span: Span, device_bytes: u64) -> Extent {
@@ -59,11 +59,11 @@ impl Extent {
     }
 
     /// Whether it reaches beyond so many bytes.
-    pub(super) fn exceeds(self, device_bytes: u64) -> bool {
+    pub(crate) fn exceeds(self, device_bytes: u64) -> bool {
         self.end.unwrap_or(self.start) > device_bytes
     }
 
-    pub(super) fn span(self) -> Span {
+    pub(crate) fn span(self) -> Span {
         Span { start_bytes: self.start, bytes: self.end.map(|end| end - self.start) }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod client;
 mod conduct;
 mod costs;
 pub(crate) mod crew;
-mod extent;
+pub(crate) mod extent;
 mod fit;
 pub(crate) mod folder;
 mod holes;

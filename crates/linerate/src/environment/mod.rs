@@ -5,6 +5,7 @@
 //! be better and why. [`server`] is for who serves from this machine: its CPU time is a part of the costs.
 
 mod client;
+pub(crate) mod link;
 mod negotiated;
 mod network;
 pub(crate) mod server;

@@ -53,7 +53,7 @@ fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
 
 /// Packets to an address of this machine's own take the loopback, whatever interface has the address; others leave by
 /// the interface whose address they come from, unless somebody routes by policy.
-fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
+pub(super) fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
     let holder = |address: IpAddr| addresses.iter().find(|(_, own)| *own == address.to_canonical());
     match holder(peer) {
         Some(_) => Some(LOOPBACK.to_owned()),
@@ -61,11 +61,11 @@ fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Opt
     }
 }
 
-const LOOPBACK: &str = "lo";
+pub(super) const LOOPBACK: &str = "lo";
 /// The loopback's MTU is a byte more than an IP packet can have.
 const IP_PACKET_MAX: i64 = 65_535;
 
-fn net(interface: &str, file: &str) -> String {
+pub(super) fn net(interface: &str, file: &str) -> String {
     format!("sys/class/net/{interface}/{file}")
 }
 

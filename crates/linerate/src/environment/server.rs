@@ -77,6 +77,13 @@ impl Server {
     }
 }
 
+impl ServerClocks {
+    /// What the thread that was busiest since `earlier` has used in that time.
+    pub(crate) fn busiest_since(&self, earlier: &ServerClocks) -> Duration {
+        self.threads.busiest_since(&earlier.threads)
+    }
+}
+
 /// The inode of the socket at the other end of the connection from `local` to `peer`.
 fn server_socket(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
     ["proc/net/tcp", "proc/net/tcp6"].iter().find_map(|table| {

@@ -1,0 +1,178 @@
+//! What can be asked of `linerate diagnose`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use bench::model::{Direction, Load};
+
+use super::Options;
+use crate::bench::extent::Extent;
+use crate::failure::Failure;
+use crate::spec::Bytes;
+
+/// Finds out why an iSCSI path is slow: measures it layer by layer, and says what limits it, what that costs and what to
+/// change
+#[derive(clap::Args, Debug)]
+pub(crate) struct DiagnoseArguments {
+    /// What to look into: iscsi://[user@]host[:port]/target/lun[?key=value&...]
+    #[arg(value_name = "URL")]
+    pub(super) url: String,
+    /// Take ten to fifteen seconds instead of forty, and know everything less well
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// What the link is built for, such as 1Gbit/s or 100Mbit/s
+    #[arg(long, value_name = "RATE")]
+    link: Option<BitRate>,
+    #[command(flatten)]
+    load: LoadOptions,
+    #[command(flatten)]
+    writing: WritingOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+    /// Where random places, data and the order of everything come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// The load that is slow. What is found is about it then; without any of these, about usual loads.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The load that you have")]
+struct LoadOptions {
+    /// The length of its requests [default: 4KiB]
+    #[arg(long, value_name = "SIZE")]
+    block: Option<Bytes>,
+    /// Requests under way at once in each session [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: Option<u32>,
+    /// Sessions that each have so many [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    sessions: Option<u16>,
+    /// It reads
+    #[arg(long, conflicts_with = "write")]
+    read: bool,
+    /// It writes (needs --allow-write)
+    #[arg(long)]
+    write: bool,
+    /// One request after the other in the order of their places, not at random ones
+    #[arg(long)]
+    sequential: bool,
+    /// Each write is on stable storage before it ends, as databases want it
+    #[arg(long, requires = "write")]
+    durable: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Writing")]
+struct WritingOptions {
+    /// Measure writes too, anywhere or in a part of the LUN (--allow-write=1GiB..3GiB), which destroys what is there.
+    /// Without it nothing is changed
+    #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
+        default_missing_value = "..")]
+    allow_write: Option<Extent>,
+    /// Overwrite what is there without asking
+    #[arg(long, requires = "allow_write")]
+    yes: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputOptions {
+    /// Write what was measured to this file as JSON, before anything is concluded from it (- is standard output, and
+    /// nothing is concluded then)
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(super) evidence: Option<PathBuf>,
+}
+
+/// So many bits a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct BitRate(f64);
+
+impl FromStr for BitRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BitRate, String> {
+        let lower = text.to_ascii_lowercase();
+        let number = lower.strip_suffix("/s").or(lower.strip_suffix("ps")).unwrap_or(&lower);
+        let number = number.strip_suffix("bit").or(number.strip_suffix('b')).unwrap_or(number).trim_end();
+        let (number, unit) = match number.char_indices().last() {
+            Some((at, 'k')) => (&number[..at], 1e3),
+            Some((at, 'm')) => (&number[..at], 1e6),
+            Some((at, 'g')) => (&number[..at], 1e9),
+            Some((at, 't')) => (&number[..at], 1e12),
+            _ => (number, 1.0),
+        };
+        let rate = number.trim_end().parse::<f64>().ok().map(|number| number * unit);
+        // From a modem to what is not built yet.
+        rate.filter(|rate| (1e3..=1e14).contains(rate))
+            .map(BitRate)
+            .ok_or_else(|| format!("`{text}` is not the rate of a link; write 100Mbit/s or 1Gbit/s"))
+    }
+}
+
+impl DiagnoseArguments {
+    pub(super) fn options(&self) -> Result<Options, Failure> {
+        let own = self.load.load()?;
+        if own.is_some_and(|load| load.direction == Direction::Write) && self.writing.allow_write.is_none() {
+            return Err(Failure::refused(
+                "to measure writes destroys what is on the storage; say --allow-write",
+            ));
+        }
+        Ok(Options {
+            quick: self.quick,
+            own,
+            allow_write: self.writing.allow_write,
+            yes: self.writing.yes,
+            expected_link_bits_per_s: self.link.map(|rate| rate.0),
+            seed: self.seed,
+        })
+    }
+
+    pub(super) fn output(&self) -> &OutputOptions {
+        &self.output
+    }
+}
+
+impl LoadOptions {
+    /// The load, if any of it was said.
+    fn load(&self) -> Result<Option<Load>, Failure> {
+        let LoadOptions { block, depth, sessions, read, write, sequential, durable } = self;
+        let is_said = block.is_some() || depth.is_some() || sessions.is_some();
+        if !is_said && !read && !write && !sequential {
+            return Ok(None);
+        }
+        let bytes = block.map_or(4096, |block| block.0);
+        let block_bytes = u32::try_from(bytes).ok().filter(|bytes| (1..=BLOCK_MAX).contains(bytes));
+        Ok(Some(Load {
+            direction: if *write { Direction::Write } else { Direction::Read },
+            block_bytes: block_bytes
+                .ok_or_else(|| Failure::refused("--block: a request has from 1 byte to 16MiB"))?,
+            depth: depth.unwrap_or(1),
+            sessions: sessions.unwrap_or(1),
+            random: !sequential,
+            durable: *durable,
+        }))
+    }
+}
+
+/// Longer requests are cut into such by our initiator, and mean nothing for the path.
+const BLOCK_MAX: u32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_rate_is_answered_with_one() {
+        for text in ["", "fast", "1", "-1Gbit/s", "1Pbit/s", "nan", "1Gbit/h", "ä"] {
+            let why = text.parse::<BitRate>().expect_err(text);
+            assert!(why.contains("1Gbit/s"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_understood_as_people_write_it() {
+        for text in ["1Gbit/s", "1gbps", "1G", "1000 Mbit/s", "1000000kbit", "1e9"] {
+            assert_eq!(text.parse(), Ok(BitRate(1e9)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The ladder of `reference/bench.md` 4.1: everything that is asked alone, in random order, again and again, so that what
+//! changes meanwhile is in all of them alike.
+
+use std::time::{Duration, Instant};
+
+use bench::Random;
+use bench::diagnosis::{Known, Ladder, Timed};
+use iscsi::pdu::Cid;
+
+use super::probe::{Ground, NOT_ALLOWED, NoTime, Probe};
+use super::way::Way;
+
+/// All rungs, with what was measured of them so far.
+pub(super) struct Rungs {
+    rungs: Vec<Rung>,
+    patience: Duration,
+    /// No rung takes longer than this altogether, if one asking does not already.
+    share: Duration,
+}
+
+/// One thing to ask, and how long it took so far.
+struct Rung {
+    probe: Probe,
+    times: Vec<Duration>,
+    /// With those that came to nothing.
+    spent: Duration,
+    failures: u32,
+    /// What was wrong last.
+    why: Option<String>,
+    /// It is not asked any more.
+    is_over: bool,
+}
+
+/// The lengths of pings, besides none at all. The second is what a target takes that negotiates nothing.
+const PINGS: [u32; 3] = [512, 4096, 8192];
+/// The lengths of reads and writes, from a page to what most systems ask for at once at most.
+const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
+/// A rung that fails this often without ever having been measured is given up, and one that hangs sooner: it costs more.
+const FAILURES_MAX: u32 = 3;
+const LATE_MAX: u32 = 2;
+/// More than this makes an interval that is narrow enough.
+const TIMES_MAX: usize = 400;
+
+impl Rungs {
+    /// `cids` are the session's connections, `ping_bytes_max` what the target takes with a NOP.
+    pub(super) fn new(
+        cids: &[Cid],
+        ping_bytes_max: u32,
+        writes: bool,
+        patience: Duration,
+        share: Duration,
+    ) -> Rungs {
+        let several = cids.iter().filter(|_| cids.len() > 1);
+        let pings = PINGS.into_iter().filter(|bytes| *bytes <= ping_bytes_max).map(Probe::NopWithData);
+        let reads = std::iter::once(0).chain(LENGTHS).map(Probe::CachedRead);
+        let deep = [Probe::Connect, Probe::Nop, Probe::TestUnitReady, Probe::MediumRead];
+        let lengths = std::iter::once(0).chain(LENGTHS).map(Probe::Write);
+        let writing = lengths.chain([Probe::DurableWrite, Probe::Flush, Probe::ShortWrite]);
+        let all = deep.into_iter().chain(several.copied().map(Probe::NopBy)).chain(pings).chain(reads);
+        let all = all.chain(writing.filter(|_| writes));
+        Rungs { rungs: all.map(Rung::new).collect(), patience, share }
+    }
+
+    /// Asks everything once in random order, and again, until this time is over; all of it once at least.
+    pub(super) async fn ask(
+        &mut self,
+        way: &mut Way,
+        ground: &mut Ground,
+        time: Duration,
+    ) -> Result<(), String> {
+        let end = reactor::now() + time;
+        loop {
+            let mut order: Vec<usize> = (0..self.rungs.len()).collect();
+            shuffle(&mut order, &mut ground.random);
+            for index in order {
+                let rung = &mut self.rungs[index];
+                if !rung.rests(self.share) {
+                    rung.ask(way, ground, self.patience).await?;
+                }
+            }
+            if reactor::now() >= end || self.rungs.iter().all(|rung| rung.rests(self.share)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does not ask with data any more: the target does not answer, and each try costs a session.
+    pub(super) fn leave_out_pings(&mut self, why: &str) {
+        let pings = self.rungs.iter_mut().filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
+        pings.for_each(|rung| rung.end(why));
+    }
+
+    /// There is nobody to ask any more.
+    pub(super) fn end(&mut self, why: &str) {
+        self.rungs.iter_mut().for_each(|rung| rung.end(why));
+    }
+
+    /// Whether this is asked at all.
+    pub(super) fn has(&self, probe: Probe) -> bool {
+        self.rungs.iter().any(|rung| rung.probe == probe)
+    }
+
+    /// What is known of one of them.
+    pub(super) fn known(&self, probe: Probe) -> Known<Timed> {
+        let rung = self.rungs.iter().find(|rung| rung.probe == probe);
+        match rung {
+            Some(rung) => rung.known(),
+            None if probe.writes() => Known::Unknown(NOT_ALLOWED.to_owned()),
+            None => Known::Unknown("it was not asked".to_owned()),
+        }
+    }
+
+    /// The median so far.
+    pub(super) fn median(&self, probe: Probe) -> Option<Duration> {
+        match self.known(probe) {
+            Known::Measured(timed) => Some(Duration::from_secs_f64(timed.median_us / 1e6)),
+            Known::Unknown(_) => None,
+        }
+    }
+
+    /// All that belongs into the evidence.
+    pub(super) fn ladder(&self) -> Ladder {
+        let each = |of: fn(Probe) -> Option<u32>| -> Vec<(u32, Known<Timed>)> {
+            let lengths = self.rungs.iter().filter_map(|rung| Some((of(rung.probe)?, rung.known())));
+            lengths.collect()
+        };
+        Ladder {
+            nop: self.known(Probe::Nop),
+            nop_with_data: each(
+                |probe| if let Probe::NopWithData(bytes) = probe { Some(bytes) } else { None },
+            ),
+            test_unit_ready: self.known(Probe::TestUnitReady),
+            cached_read: self.known(Probe::CachedRead(0)),
+            cached_reads: each(|probe| match probe {
+                Probe::CachedRead(bytes) if bytes > 0 => Some(bytes),
+                _ => None,
+            }),
+            medium_read: self.known(Probe::MediumRead),
+            write: self.known(Probe::Write(0)),
+            writes: each(|probe| match probe {
+                Probe::Write(bytes) if bytes > 0 => Some(bytes),
+                _ => None,
+            }),
+            durable_write: self.known(Probe::DurableWrite),
+            flush: self.known(Probe::Flush),
+            short_write: self.known(Probe::ShortWrite),
+        }
+    }
+}
+
+impl Rung {
+    fn new(probe: Probe) -> Rung {
+        Rung { probe, times: Vec::new(), spent: Duration::ZERO, failures: 0, why: None, is_over: false }
+    }
+
+    fn end(&mut self, why: &str) {
+        self.is_over = true;
+        self.why.get_or_insert_with(|| why.to_owned());
+    }
+
+    fn rests(&self, share: Duration) -> bool {
+        self.is_over || self.times.len() >= TIMES_MAX || self.spent >= share
+    }
+
+    /// Asks once. An error if there is nobody to ask any more.
+    async fn ask(&mut self, way: &mut Way, ground: &mut Ground, patience: Duration) -> Result<(), String> {
+        let lun = way.lun().await?;
+        let begun = reactor::now();
+        let outcome = self.probe.ask(&lun, ground, patience).await;
+        self.spent += since(begun);
+        match outcome {
+            Ok(time) => self.times.push(time),
+            Err(NoTime::Never(why)) => (self.is_over, self.why) = (true, Some(why)),
+            Err(NoTime::Failed(why)) => self.fails(why, FAILURES_MAX),
+            Err(NoTime::Late) => {
+                self.fails(format!("there was no answer in {:.1} s", patience.as_secs_f64()), LATE_MAX);
+                // What hangs in the session is not to be in the way of what is asked next.
+                way.give_up();
+            }
+        }
+        Ok(())
+    }
+
+    fn fails(&mut self, why: String, most: u32) {
+        self.failures += 1;
+        self.why = Some(why);
+        self.is_over |= self.failures >= most && self.times.len() < self.failures as usize;
+    }
+
+    /// Once it has failed more often than not, the times of the others say nothing.
+    fn known(&self) -> Known<Timed> {
+        let why = || self.why.clone().unwrap_or_else(|| "there was no time to ask".to_owned());
+        match Timed::of(&self.times) {
+            Some(timed) if self.times.len() > self.failures as usize => Known::Measured(timed),
+            Some(_) | None => Known::Unknown(why()),
+        }
+    }
+}
+
+/// Fisher and Yates.
+pub(super) fn shuffle<T>(all: &mut [T], random: &mut Random) {
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.below(last as u64 + 1) as usize);
+    }
+}
+
+fn since(begun: Instant) -> Duration {
+    reactor::now().saturating_duration_since(begun)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_more_often_than_not_is_not_known() {
+        let mut rung = Rung::new(Probe::TestUnitReady);
+        assert_eq!(rung.known(), Known::Unknown("there was no time to ask".to_owned()));
+        rung.times.push(Duration::from_millis(1));
+        assert!(matches!(rung.known(), Known::Measured(_)));
+        rung.fails("the target said so".to_owned(), FAILURES_MAX);
+        assert_eq!(rung.known(), Known::Unknown("the target said so".to_owned()));
+        assert!(!rung.is_over, "it may do better");
+        (0..2).for_each(|_| rung.fails("the target said so".to_owned(), FAILURES_MAX));
+        assert!(rung.is_over);
+    }
+
+    #[test]
+    fn what_was_not_allowed_is_told_from_what_does_not_work() {
+        let rungs = Rungs::new(&[Cid(0)], 8192, false, Duration::ZERO, Duration::ZERO);
+        assert_eq!(rungs.ladder().write, Known::Unknown(NOT_ALLOWED.to_owned()));
+        assert!(rungs.ladder().writes.is_empty() && rungs.ladder().nop_with_data.len() == 3);
+        assert_eq!(rungs.known(Probe::NopBy(Cid(0))), Known::Unknown("it was not asked".to_owned()));
+    }
+
+    #[test]
+    fn a_shuffle_keeps_everything_and_can_be_had_again() {
+        let shuffled = |seed| {
+            let mut all: Vec<u32> = (0..50).collect();
+            shuffle(&mut all, &mut Random::new(seed));
+            all
+        };
+        assert_eq!(shuffled(1), shuffled(1));
+        assert_ne!(shuffled(1), shuffled(2));
+        let mut sorted = shuffled(3);
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..50));
+    }
+}

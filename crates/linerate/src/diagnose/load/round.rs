@@ -1,0 +1,136 @@
+//! One round of a load: requests for a short time, NOPs beside them, and what all clocks and counters say before and
+//! after.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bench::model::{Direction, Load};
+use bench::plan::{Percent, Span, Workload};
+use bench::record::{Run, Sample};
+use bench::{Go, Orders};
+use block::BlockDevice;
+use initiator::RemoteLun;
+
+use super::durable::Durable;
+use super::snapshot::Snapshot;
+use crate::diagnose::places::Part;
+use crate::environment::server::Server;
+
+/// How long a round takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::diagnose) struct Times {
+    /// Until TCP has its windows, and caches and queues are as they stay.
+    pub(in crate::diagnose) warm_up: Duration,
+    pub(in crate::diagnose) counted: Duration,
+}
+
+/// What came of it.
+pub(super) struct Round {
+    pub(super) run: Run,
+    pub(super) before: Snapshot,
+    pub(super) after: Snapshot,
+    /// NOPs beside it.
+    pub(super) nops: Vec<Duration>,
+}
+
+/// What a load is put on.
+pub(super) struct Where<'a> {
+    /// One for each session.
+    pub(super) luns: &'a [Arc<RemoteLun>],
+    pub(super) part: Part,
+    pub(super) server: Option<&'a Server>,
+}
+
+/// What requests that are under way at the end may take (`bench::run` gives up on them then), and some more for a way
+/// that is lost altogether.
+const DRAIN: Duration = Duration::from_secs(13);
+
+/// Runs a round. A sentence says why there is none.
+pub(super) async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result<Round, String> {
+    let devices: Vec<Arc<dyn BlockDevice>> = place
+        .luns
+        .iter()
+        .map(|lun| match load.durable {
+            true => Arc::new(Durable(lun.clone())) as Arc<dyn BlockDevice>,
+            false => lun.clone(),
+        })
+        .collect();
+    let workload = workload(load, place.part, seed);
+    let start = reactor::now();
+    let (from, to) = (start + times.warm_up, start + times.warm_up + times.counted);
+    let orders = Orders {
+        warm_up: times.warm_up,
+        max: times.counted,
+        start: Some(start),
+        ..Orders::for_time(times.counted)
+    };
+    let watch = Watch::begin(&place, from, to);
+    let mut on = |_: &Sample| Go::On;
+    let run = bench::run(&devices, &workload, &orders, &mut on);
+    let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
+    let (snapshots, nops) = watch.end().await;
+    let run = run.map_err(|_| "requests did not end".to_owned())?.map_err(|error| error.to_string())?;
+    let (before, after) = snapshots.ok_or("it ended before anything was counted")?;
+    Ok(Round { run, before, after, nops })
+}
+
+fn workload(load: &Load, part: Part, seed: u64) -> Workload {
+    let all_or_nothing = |all| if all { Percent::ALL } else { Percent::NONE };
+    let read = all_or_nothing(load.direction == Direction::Read);
+    let span = Span { start_bytes: part.start_bytes, bytes: Some(part.bytes) };
+    Workload {
+        span,
+        seed,
+        ..Workload::simple(load.block_bytes, load.depth, read, all_or_nothing(load.random))
+    }
+}
+
+/// Looks at clocks and counters when counting begins and ends, and sends NOPs between.
+struct Watch {
+    snapshots: reactor::JoinHandle<(Snapshot, Snapshot)>,
+    nops: reactor::JoinHandle<()>,
+    times: Rc<RefCell<Vec<Duration>>>,
+}
+
+impl Watch {
+    fn begin(place: &Where<'_>, from: Instant, to: Instant) -> Watch {
+        let (luns, server) = (place.luns.to_vec(), place.server.cloned());
+        let snapshots = reactor::spawn(async move {
+            reactor::sleep_until(from).await;
+            let before = Snapshot::take(&luns, server.as_ref()).await;
+            reactor::sleep_until(to).await;
+            (before, Snapshot::take(&luns, server.as_ref()).await)
+        });
+        let times = Rc::default();
+        let nops = reactor::spawn(ping(place.luns.first().cloned(), from, to, Rc::clone(&times)));
+        Watch { snapshots, nops, times }
+    }
+
+    async fn end(self) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>) {
+        self.nops.abort();
+        let snapshots = match self.snapshots.is_finished() {
+            true => Some(self.snapshots.await),
+            false => {
+                self.snapshots.abort();
+                None
+            }
+        };
+        (snapshots, self.times.take())
+    }
+}
+
+/// NOPs, one at a time: some thirty in a round, and none so soon after another that they are a load themselves.
+async fn ping(lun: Option<Arc<RemoteLun>>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
+    let Some(lun) = lun else { return };
+    let gap = ((to - from) / 30).max(Duration::from_millis(5));
+    reactor::sleep_until(from).await;
+    while reactor::now() < to {
+        match lun.target().ping(None, &[]).await {
+            Ok(pong) => times.borrow_mut().push(pong.time),
+            Err(_) => return,
+        }
+        reactor::sleep(gap).await;
+    }
+}

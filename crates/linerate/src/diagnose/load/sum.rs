@@ -1,0 +1,255 @@
+//! What several rounds of a load came to together.
+
+use std::time::Duration;
+
+use bench::diagnosis::{Known, LoadRun, Parts, PathUnderLoad, Timed};
+use bench::model::{Direction, Load};
+use bench::record::Histogram;
+use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
+use reactor::PathInfo;
+
+use super::round::Round;
+
+/// Sums over rounds, sessions and connections.
+pub(in crate::diagnose) struct Sum {
+    run: LoadRun,
+    /// How long was counted, and by how many sessions.
+    time: Duration,
+    session_time: Duration,
+    commands: u64,
+    parts: [Duration; PARTS],
+    stalled: Duration,
+    r2ts: u64,
+    under_way: Duration,
+    cpu: Duration,
+    waited: Duration,
+    digests: Option<Duration>,
+    server: Option<Duration>,
+    nops: Vec<Duration>,
+    /// How long the connections had anything to send or could not.
+    limited: Vec<(Duration, Duration)>,
+}
+
+/// Waiting, and the phases behind it.
+const PARTS: usize = 1 + Phase::ALL.len();
+
+impl Sum {
+    pub(in crate::diagnose) fn new(load: &Load, named: bool) -> Sum {
+        let run = LoadRun {
+            load: *load,
+            named,
+            bytes_per_s: Vec::new(),
+            service: Histogram::default(),
+            under_way: 0.0,
+            parts: Parts::default(),
+            window_stalled: 0.0,
+            r2ts_per_command: 0.0,
+            busy_answers: 0,
+            errors: 0,
+            first_failure: None,
+            nop: Known::Unknown("there was no time to ask".to_owned()),
+            paths: Vec::new(),
+            client_busy: 0.0,
+            client_waited: 0.0,
+            client_digests: None,
+            server_busy: None,
+        };
+        Sum {
+            run,
+            time: Duration::ZERO,
+            session_time: Duration::ZERO,
+            commands: 0,
+            parts: [Duration::ZERO; PARTS],
+            stalled: Duration::ZERO,
+            r2ts: 0,
+            under_way: Duration::ZERO,
+            cpu: Duration::ZERO,
+            waited: Duration::ZERO,
+            digests: None,
+            server: None,
+            nops: Vec::new(),
+            limited: Vec::new(),
+        }
+    }
+
+    /// Whether it came to nothing at all, so that it is not worth another round.
+    pub(in crate::diagnose) fn is_hopeless(&self) -> bool {
+        self.run.errors > 0 && self.run.service.is_empty()
+    }
+
+    /// A round failed as a whole.
+    pub(in crate::diagnose) fn fail(&mut self, why: String) {
+        self.run.errors += 1;
+        self.run.first_failure.get_or_insert(why);
+    }
+
+    pub(super) fn add(&mut self, round: Round) {
+        let Round { run, before, after, nops } = round;
+        let time = after.at.saturating_duration_since(before.at);
+        self.time += time;
+        self.cpu += after.cpu.saturating_sub(before.cpu);
+        self.waited += after.waited.saturating_sub(before.waited);
+        if let (Some(after), Some(before)) = (&after.server, &before.server) {
+            *self.server.get_or_insert_default() += after.busiest_since(before);
+        }
+        for (after, before) in after.statistics.iter().zip(&before.statistics) {
+            self.session_time += time;
+            self.add_session(&after.since(before));
+            self.add_paths(&after.connections, &before.connections);
+        }
+        self.nops.extend(nops);
+        let flow = match self.run.load.direction {
+            Direction::Read => &run.reads,
+            Direction::Write => &run.writes,
+        };
+        self.run.service = self.run.service.merged(&flow.service);
+        self.run.bytes_per_s.push(run.bytes_per_s());
+        self.run.errors += run.errors;
+        if let Some(failure) = run.first_failure {
+            self.run.first_failure.get_or_insert(failure);
+        }
+    }
+
+    fn add_session(&mut self, since: &Statistics) {
+        let class: &ClassStatistics = match self.run.load.direction {
+            Direction::Read => &since.read,
+            Direction::Write => &since.write,
+        };
+        self.commands += class.latency.count();
+        let phases = Phase::ALL.map(|phase| class.phase(phase).sum());
+        let parts = std::iter::once(class.waiting.sum()).chain(phases);
+        self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        self.under_way += class.latency.sum().saturating_sub(class.waiting.sum());
+        self.stalled += since.counters.window_stalled;
+        self.r2ts += since.counters.r2ts;
+        self.run.busy_answers += since.incidents.busy + since.incidents.task_set_full;
+        if since.digests.bytes > 0 {
+            *self.digests.get_or_insert_default() += since.digests.estimate();
+        }
+    }
+
+    fn add_paths(&mut self, after: &[ConnectionStatistics], before: &[ConnectionStatistics]) {
+        for now in after {
+            let Some(earlier) =
+                before.iter().find(|earlier| earlier.cid == now.cid && earlier.local == now.local)
+            else {
+                continue;
+            };
+            let (Some(path), Some(earlier)) = (&now.path, &earlier.path) else { continue };
+            let place = self.run.paths.iter().position(|path| path.cid == now.cid.0).unwrap_or_else(|| {
+                self.run.paths.push(PathUnderLoad { cid: now.cid.0, ..PathUnderLoad::default() });
+                self.limited.push(Default::default());
+                self.run.paths.len() - 1
+            });
+            add_path(&mut self.run.paths[place], path, earlier);
+            let since = |of: fn(&PathInfo) -> Option<Duration>| {
+                of(path).unwrap_or_default().saturating_sub(of(earlier).unwrap_or_default())
+            };
+            self.limited[place].0 += since(|path| path.limited_by_receiver);
+            self.limited[place].1 += since(|path| path.limited_by_send_buffer);
+        }
+    }
+
+    /// All of it.
+    pub(in crate::diagnose) fn finish(self) -> LoadRun {
+        let Sum { mut run, .. } = self;
+        let share = |part: Duration, whole: Duration| match whole.is_zero() {
+            true => 0.0,
+            false => part.as_secs_f64() / whole.as_secs_f64(),
+        };
+        let each = |part: Duration| match self.commands {
+            0 => 0.0,
+            commands => part.as_secs_f64() * 1e6 / commands as f64,
+        };
+        let [waiting, queued, sending, r2t, answer, data, status] = self.parts.map(each);
+        run.parts = Parts {
+            waiting_us: waiting,
+            queued_us: queued,
+            sending_us: sending,
+            r2t_us: r2t,
+            answer_us: answer,
+            data_us: data,
+            status_us: status,
+        };
+        run.under_way = share(self.under_way, self.time);
+        run.window_stalled = share(self.stalled, self.session_time).min(1.0);
+        run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
+        run.client_busy = share(self.cpu, self.time);
+        run.client_waited = share(self.waited, self.time);
+        run.client_digests = self.digests.map(|digests| share(digests, self.time));
+        run.server_busy = self.server.map(|server| share(server, self.time));
+        for (path, (receiver, buffer)) in run.paths.iter_mut().zip(self.limited) {
+            path.limited_by_receiver = share(receiver, self.time);
+            path.limited_by_send_buffer = share(buffer, self.time);
+        }
+        if let Some(timed) = Timed::of(&self.nops) {
+            run.nop = Known::Measured(timed);
+        }
+        run
+    }
+}
+
+/// Counts of this round, and states at its end.
+fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
+    let long = |of: fn(&PathInfo) -> Option<u64>| Some(of(now)?.saturating_sub(of(earlier)?));
+    // Counters of 32 bits may have passed their end.
+    let short = |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
+    let add = |sum: &mut Option<u64>, more: Option<u64>| {
+        if let Some(more) = more {
+            *sum.get_or_insert_default() += more;
+        }
+    };
+    sum.sent_bytes += long(|path| path.sent_bytes).unwrap_or_default();
+    sum.received_bytes += long(|path| path.received_bytes).unwrap_or_default();
+    add(&mut sum.segments_in, short(|path| path.data_segments_in));
+    add(&mut sum.segments_out, short(|path| path.data_segments_out));
+    add(&mut sum.out_of_order_segments, short(|path| path.out_of_order_segments));
+    sum.retransmitted_segments += short(|path| Some(path.retransmissions)).unwrap_or_default();
+    sum.round_trip_us = now.round_trip.as_secs_f64() * 1e6;
+    sum.congestion_window_bytes = u64::from(now.congestion_window_segments) * u64::from(now.segment_bytes);
+    let most = |most: Option<u64>, now: Option<u32>| most.max(now.map(u64::from));
+    sum.peer_window_bytes = most(sum.peer_window_bytes, now.peer_window_bytes);
+    let own = now.own_window_bytes.or(Some(now.receive_space_bytes));
+    sum.own_window_bytes = most(sum.own_window_bytes, own);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_passed_their_end_are_counted_on() {
+        let mut sum = PathUnderLoad::default();
+        let earlier =
+            PathInfo { data_segments_in: Some(u32::MAX - 4), retransmissions: 7, ..PathInfo::default() };
+        let now = PathInfo { data_segments_in: Some(5), retransmissions: 9, ..PathInfo::default() };
+        add_path(&mut sum, &now, &earlier);
+        add_path(&mut sum, &now, &earlier);
+        assert_eq!((sum.segments_in, sum.retransmitted_segments), (Some(20), 4));
+        assert_eq!(
+            (sum.segments_out, sum.out_of_order_segments),
+            (None, None),
+            "an old kernel does not tell"
+        );
+    }
+
+    #[test]
+    fn nothing_that_was_measured_is_nothing_and_no_nonsense() {
+        let load = Load {
+            direction: Direction::Read,
+            block_bytes: 4096,
+            depth: 1,
+            sessions: 1,
+            random: true,
+            durable: false,
+        };
+        let mut sum = Sum::new(&load, true);
+        sum.fail("the session was lost".to_owned());
+        assert!(sum.is_hopeless());
+        let run = sum.finish();
+        let numbers =
+            [run.under_way, run.window_stalled, run.r2ts_per_command, run.client_busy, run.parts.r2t_us];
+        assert_eq!(numbers, [0.0; 5]);
+        assert_eq!(run.first_failure.as_deref(), Some("the session was lost"));
+    }
+}

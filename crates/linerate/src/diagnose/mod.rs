@@ -1,0 +1,65 @@
+//! `linerate diagnose`: why an iSCSI path is slow, for any vendor's target and without anything on it.
+//!
+//! ```text
+//!   arguments ── way ── long_packets ──► course ──► Evidence ──► bench::diagnosis::diagnose
+//!                 ▲                       │   │
+//!                 │ again, when lost      │   └── load: rounds of requests, with all clocks and counters
+//!                 └───────────────────────┴────── ladder: probes alone, in random order, between the rounds
+//! ```
+//!
+//! Nothing on the LUN is changed unless writing is allowed, and no task management function is asked for but the abort
+//! of a command that hangs: others use the LUN too. What a target does not do, or lies about, is not known, and the rest
+//! goes on. Reading order: [`run`], `course` (the order of events), `ladder` and `probe` (what is asked alone), `load`
+//! (what is asked together), `pace` (how long that takes), `way` (the session).
+
+mod arguments;
+mod course;
+mod keys;
+mod ladder;
+mod load;
+mod long_packets;
+mod pace;
+mod places;
+mod probe;
+mod progress;
+mod way;
+mod writing;
+
+use std::process::ExitCode;
+
+pub(crate) use arguments::DiagnoseArguments;
+use bench::model::Load;
+pub(crate) use course::evidence;
+pub(crate) use progress::Progress;
+
+use crate::bench::extent::Extent;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::remote;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) quick: bool,
+    /// The load that the person has.
+    pub(crate) own: Option<Load>,
+    pub(crate) allow_write: Option<Extent>,
+    /// Overwrite without asking.
+    pub(crate) yes: bool,
+    pub(crate) expected_link_bits_per_s: Option<f64>,
+    pub(crate) seed: u64,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
+    let options = arguments.options()?;
+    let url = remote::url(&arguments.url)?;
+    let evidence = remote::run(async { evidence(&url, &options, &Progress::shown()).await })?;
+    let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";
+    match arguments.output().evidence.as_deref() {
+        Some(path) if path != "-" => std::fs::write(path, json)
+            .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))?,
+        _ => say(&json),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,122 @@
+//! Where on the LUN something is asked.
+
+use std::collections::HashSet;
+
+use bench::Random;
+use block::{Blocks, Extent, Geometry, Lba};
+
+/// A part of a LUN, of whole physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) start_bytes: u64,
+    pub(super) bytes: u64,
+}
+
+/// Places of a part that nobody has been at, in random order.
+pub(super) struct Untouched {
+    part: Part,
+    random: Random,
+    touched: HashSet<u64>,
+}
+
+/// What a cache may take along with a block that is asked for: read-ahead of disks and file systems is of this order.
+const NEIGHBOURHOOD_BYTES: u64 = 256 << 10;
+/// A part of fewer neighbourhoods than this is soon in a cache as a whole.
+const LEAST: u64 = 64;
+
+impl Part {
+    /// All of a device.
+    pub(super) fn whole(geometry: Geometry) -> Part {
+        Part { start_bytes: 0, bytes: geometry.bytes() }
+    }
+
+    /// The blocks of so many bytes at the start of it, or of the logical block if that is longer; `None` if it has fewer.
+    pub(super) fn first(self, bytes: u32, geometry: Geometry) -> Option<Extent> {
+        self.at(0, bytes, geometry)
+    }
+
+    /// The same somewhere in it, at a multiple of its length and of the physical block.
+    pub(super) fn somewhere(self, bytes: u32, geometry: Geometry, random: &mut Random) -> Option<Extent> {
+        let step = u64::from(bytes).max(physical_block_bytes(geometry));
+        self.at(random.below(self.bytes / step) * step, bytes, geometry)
+    }
+
+    fn at(self, offset: u64, bytes: u32, geometry: Geometry) -> Option<Extent> {
+        let block = geometry.block_size.bytes();
+        let bytes = u64::from(bytes.max(block));
+        if !bytes.is_multiple_of(u64::from(block)) || offset.checked_add(bytes)? > self.bytes {
+            return None;
+        }
+        let shift = geometry.block_size.shift();
+        Some(Extent { lba: Lba((self.start_bytes + offset) >> shift), blocks: Blocks(bytes >> shift) })
+    }
+}
+
+/// What the medium reads and writes at once, as it says.
+pub(super) fn physical_block_bytes(geometry: Geometry) -> u64 {
+    u64::from(geometry.block_size.bytes()) << geometry.physical_exponent.min(16)
+}
+
+impl Untouched {
+    /// The start of the part is taken for touched: that is where the same blocks are read again and again.
+    pub(super) fn new(part: Part, seed: u64) -> Untouched {
+        let touched = (0..LEAST / 16).collect();
+        Untouched { part, random: Random::new(seed), touched }
+    }
+
+    /// So many bytes where nothing was read yet; `None` if there is no such place left, or the part is too small for it
+    /// to mean anything.
+    pub(super) fn next(&mut self, bytes: u32, geometry: Geometry) -> Option<Extent> {
+        let places = self.part.bytes / NEIGHBOURHOOD_BYTES;
+        if places < LEAST || self.touched.len() as u64 > places / 2 {
+            return None;
+        }
+        // Half of them are free at least: this ends soon.
+        let place = std::iter::repeat_with(|| self.random.below(places))
+            .find(|place| !self.touched.contains(place))?;
+        self.touched.insert(place);
+        self.part.at(place * NEIGHBOURHOOD_BYTES, bytes, geometry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::BlockSize;
+
+    use super::*;
+
+    fn geometry(mib: u64) -> Geometry {
+        Geometry { block_size: BlockSize::B512, blocks: Blocks(mib << 11), physical_exponent: 3 }
+    }
+
+    #[test]
+    fn a_lun_without_room_has_no_places() {
+        let none = geometry(0);
+        assert_eq!(Part::whole(none).first(512, none), None);
+        assert_eq!(Part::whole(none).somewhere(512, none, &mut Random::new(1)), None);
+        assert_eq!(Untouched::new(Part::whole(none), 1).next(512, none), None);
+        let small = geometry(15);
+        assert_eq!(Untouched::new(Part::whole(small), 1).next(512, small), None, "it fits into any cache");
+    }
+
+    #[test]
+    fn no_place_is_touched_twice_and_in_the_end_there_are_none() {
+        let large = geometry(64);
+        let mut places = Untouched::new(Part::whole(large), 7);
+        let found: Vec<Extent> = std::iter::from_fn(|| places.next(4096, large)).collect();
+        let distinct: HashSet<u64> = found.iter().map(|extent| extent.lba.0).collect();
+        assert_eq!(distinct.len(), found.len());
+        assert!(found.len() > 100 && found.iter().all(|extent| large.contains(*extent)));
+    }
+
+    #[test]
+    fn what_is_written_stays_within_its_part() {
+        let part = Part { start_bytes: 1 << 20, bytes: 1 << 20 };
+        let mut random = Random::new(3);
+        for _ in 0..1000 {
+            let extent = part.somewhere(512, geometry(64), &mut random).expect("room");
+            assert!((2048..4096).contains(&extent.lba.0) && extent.lba.0.is_multiple_of(8), "{extent:?}");
+        }
+        assert_eq!(part.first(2 << 20, geometry(64)), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! What can be asked alone, and how long one asking takes. Each is a layer deeper than the one before (`reference/bench.md`
+//! 4.1).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bench::Random;
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
+use initiator::{CommandError, RemoteLun, Settings};
+use iscsi::pdu::Cid;
+
+use super::places::{Part, Untouched, physical_block_bytes};
+
+/// One thing to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Probe {
+    /// A TCP connection, which is closed again.
+    Connect,
+    /// A NOP-Out by any connection.
+    Nop,
+    /// By this one.
+    NopBy(Cid),
+    /// With so many bytes of ping data.
+    NopWithData(u32),
+    /// TEST UNIT READY.
+    TestUnitReady,
+    /// A READ of so many bytes, always the same; of one block if there are fewer in it.
+    CachedRead(u32),
+    /// A READ of one block that was not read before.
+    MediumRead,
+    /// A WRITE of so many bytes, or of a physical block if that is longer, at a multiple of both.
+    Write(u32),
+    /// A WRITE of a physical block with FUA; where the target knows none, with SYNCHRONIZE CACHE behind it.
+    DurableWrite,
+    /// SYNCHRONIZE CACHE behind a WRITE, which is not timed.
+    Flush,
+    /// A WRITE of a logical block that is shorter than the physical one.
+    ShortWrite,
+}
+
+/// Why there is no time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoTime {
+    /// There was no answer in time.
+    Late,
+    /// The target does not do it, or not so; asking again is of no use.
+    Never(String),
+    /// It failed this time.
+    Failed(String),
+}
+
+/// Where and what is asked.
+pub(super) struct Ground {
+    /// Where reads go.
+    pub(super) part: Part,
+    /// Where writes may go.
+    pub(super) writable: Option<Part>,
+    pub(super) untouched: Untouched,
+    pub(super) random: Random,
+    /// What is written: numbers that nothing can compress.
+    data: Slice,
+    /// Where TCP connects to, and how its sockets are made.
+    address: SocketAddr,
+    settings: Settings,
+}
+
+/// The longest write that is asked for.
+pub(super) const WRITE_BYTES_MAX: u32 = 256 << 10;
+
+impl Ground {
+    pub(super) fn new(
+        part: Part,
+        writable: Option<Part>,
+        seed: u64,
+        address: SocketAddr,
+        settings: &Settings,
+    ) -> Ground {
+        let mut random = Random::new(seed);
+        let mut data = Buffer::zeroed(WRITE_BYTES_MAX as usize);
+        data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+        let untouched = Untouched::new(part, random.next());
+        Ground { part, writable, untouched, random, data: data.share(), address, settings: settings.clone() }
+    }
+
+    fn data(&self, extent: Extent, lun: &RemoteLun) -> Result<Slice, NoTime> {
+        let bytes = lun.geometry().length(extent) as usize;
+        self.data.part(0..bytes).ok_or_else(|| never("the LUN's blocks are longer than what is written here"))
+    }
+}
+
+impl Probe {
+    /// Whether it changes what is on the LUN.
+    pub(super) fn writes(self) -> bool {
+        match self {
+            Probe::Write(_) | Probe::DurableWrite | Probe::Flush | Probe::ShortWrite => true,
+            Probe::Connect
+            | Probe::Nop
+            | Probe::NopBy(_)
+            | Probe::NopWithData(_)
+            | Probe::TestUnitReady
+            | Probe::CachedRead(_)
+            | Probe::MediumRead => false,
+        }
+    }
+
+    /// Its name in sentences.
+    pub(super) fn name(self) -> String {
+        match self {
+            Probe::Connect => "a TCP connection".to_owned(),
+            Probe::Nop => "a NOP".to_owned(),
+            Probe::NopBy(cid) => format!("a NOP by connection {}", cid.0),
+            Probe::NopWithData(bytes) => format!("a NOP with {bytes} bytes of data"),
+            Probe::TestUnitReady => "TEST UNIT READY".to_owned(),
+            Probe::CachedRead(bytes) => format!("a READ of {bytes} bytes"),
+            Probe::MediumRead => "a READ at a place not read before".to_owned(),
+            Probe::Write(bytes) => format!("a WRITE of {bytes} bytes"),
+            Probe::DurableWrite => "a WRITE with FUA".to_owned(),
+            Probe::Flush => "SYNCHRONIZE CACHE".to_owned(),
+            Probe::ShortWrite => "a WRITE shorter than the physical block".to_owned(),
+        }
+    }
+
+    /// Asks once, and waits no longer than `patience` for the answer.
+    pub(super) async fn ask(
+        self,
+        lun: &RemoteLun,
+        ground: &mut Ground,
+        patience: Duration,
+    ) -> Result<Duration, NoTime> {
+        match reactor::timeout(patience, self.timed(lun, ground)).await {
+            Ok(Ok(time)) if time.is_zero() => Err(never("it took no time at all, which cannot be")),
+            Ok(outcome) => outcome,
+            Err(_) => Err(NoTime::Late),
+        }
+    }
+
+    async fn timed(self, lun: &RemoteLun, ground: &mut Ground) -> Result<Duration, NoTime> {
+        let geometry = lun.geometry();
+        let block = geometry.block_size.bytes();
+        match self {
+            Probe::Connect => connect(ground).await,
+            Probe::Nop => ping(lun, None, 0).await,
+            Probe::NopBy(cid) => ping(lun, Some(cid), 0).await,
+            Probe::NopWithData(bytes) => ping(lun, None, bytes).await,
+            Probe::TestUnitReady => {
+                let begun = reactor::now();
+                // What a device does to see whether anything has changed: the same way as a READ takes here.
+                lun.refresh().await.map_err(of_device)?;
+                Ok(since(begun))
+            }
+            Probe::CachedRead(bytes) => {
+                let extent = ground.part.first(bytes.max(block), geometry);
+                read(lun, extent.ok_or_else(|| never("the LUN is smaller than that"))?).await
+            }
+            Probe::MediumRead => {
+                let extent = ground.untouched.next(block, geometry);
+                let extent = extent.ok_or_else(|| never("the LUN has no places left that were not read"))?;
+                read(lun, extent).await
+            }
+            Probe::Write(bytes) => {
+                let extent = writable(ground, lun, bytes.max(physical(lun)))?;
+                write(lun, ground, extent, Durability::Cached).await
+            }
+            Probe::DurableWrite => {
+                let extent = writable(ground, lun, physical(lun))?;
+                write(lun, ground, extent, Durability::Stable).await
+            }
+            Probe::Flush => {
+                let extent = writable(ground, lun, physical(lun))?;
+                write(lun, ground, extent, Durability::Cached).await?;
+                let begun = reactor::now();
+                lun.flush().await.map_err(of_device)?;
+                Ok(since(begun))
+            }
+            Probe::ShortWrite if physical(lun) <= block => {
+                Err(never("the physical block is no longer than the logical one"))
+            }
+            Probe::ShortWrite => {
+                let extent = writable(ground, lun, block)?;
+                write(lun, ground, extent, Durability::Cached).await
+            }
+        }
+    }
+}
+
+async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
+    let failed = |error: std::io::Error| NoTime::Failed(format!("cannot connect: {error}"));
+    let begun = reactor::now();
+    let stream = reactor::world().connect(ground.address, &ground.settings.stream).map_err(failed)?;
+    std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
+    // Whether it has come to be connected, a first write tells, if it is of nothing too.
+    stream.try_write(&[]).map_err(failed)?;
+    Ok(since(begun))
+}
+
+async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
+    let data: Vec<u8> = (0..bytes).map(|index| index as u8 ^ (index >> 8) as u8).collect();
+    let pong = lun.target().ping(by, &data).await.map_err(|error| match error {
+        CommandError::Rejected => never("the target rejects it"),
+        error => NoTime::Failed(error.to_string()),
+    })?;
+    match pong.data.len() {
+        echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes came back"))),
+        _ if pong.data != data => Err(never("other data came back than were sent")),
+        _ => Ok(pong.time),
+    }
+}
+
+async fn read(lun: &RemoteLun, extent: Extent) -> Result<Duration, NoTime> {
+    let buffer = Buffer::recycled(lun.geometry().length(extent) as usize);
+    let begun = reactor::now();
+    lun.read(extent, buffer).await.map_err(of_device)?;
+    Ok(since(begun))
+}
+
+async fn write(
+    lun: &RemoteLun,
+    ground: &Ground,
+    extent: Extent,
+    how: Durability,
+) -> Result<Duration, NoTime> {
+    let data = ground.data(extent, lun)?;
+    let begun = reactor::now();
+    lun.write(extent, data, how).await.map_err(of_device)?;
+    Ok(since(begun))
+}
+
+/// Somewhere that may be written.
+fn writable(ground: &mut Ground, lun: &RemoteLun, bytes: u32) -> Result<Extent, NoTime> {
+    let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
+    let extent = part.somewhere(bytes, lun.geometry(), &mut ground.random);
+    extent.ok_or_else(|| never("what may be written is smaller than that"))
+}
+
+/// Why nothing was written.
+pub(super) const NOT_ALLOWED: &str = "writing was not allowed (--allow-write)";
+
+fn physical(lun: &RemoteLun) -> u32 {
+    u32::try_from(physical_block_bytes(lun.geometry())).unwrap_or(u32::MAX)
+}
+
+fn since(begun: std::time::Instant) -> Duration {
+    reactor::now().saturating_duration_since(begun)
+}
+
+fn never(why: &str) -> NoTime {
+    NoTime::Never(why.to_owned())
+}
+
+fn of_device(error: DeviceError) -> NoTime {
+    match error {
+        DeviceError::Unsupported
+        | DeviceError::ReadOnly
+        | DeviceError::OutOfRange
+        | DeviceError::Reserved => NoTime::Never(error.to_string()),
+        DeviceError::Unreadable(_)
+        | DeviceError::Unwritable(_)
+        | DeviceError::NotReady
+        | DeviceError::NoSpace
+        | DeviceError::TimedOut
+        | DeviceError::Cancelled => NoTime::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,109 @@
+//! The interface that the way to a target begins with, as a diagnosis looks at it: what it runs at, and which packets it
+//! loses meanwhile.
+
+use bench::diagnosis::{Known, LinkLayer};
+use host::interfaces;
+use initiator::ConnectionStatistics;
+
+use super::network::{LOOPBACK, interface, net};
+use super::system::System;
+
+/// An interface that is being watched.
+pub(crate) struct LinkWatch {
+    system: System,
+    name: String,
+    /// Where its counters stood.
+    faults: u64,
+}
+
+/// Packets that were damaged, or that were dropped for want of room (`Documentation/ABI/testing/sysfs-class-net-statistics`).
+/// `rx_dropped` is not one of them: it counts what nobody here wants, too.
+const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dropped", "collisions"];
+
+impl LinkWatch {
+    /// Begins to watch the one that this connection leaves by. A sentence says why that is not known.
+    pub(crate) fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
+        let connection = connection.ok_or("there was no session any more")?;
+        let addresses = interfaces::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
+        let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
+        let name = name.ok_or("no interface of this machine has the address that we come from")?;
+        Ok(LinkWatch::of(System::this(), name))
+    }
+
+    fn of(system: System, name: String) -> LinkWatch {
+        let faults = faults(&system, &name);
+        LinkWatch { system, name, faults }
+    }
+
+    /// What is known of it, with the faults since it is watched.
+    pub(crate) fn end(self) -> Known<LinkLayer> {
+        known(&self.system, self.name, self.faults)
+    }
+}
+
+fn known(system: &System, name: String, faults_before: u64) -> Known<LinkLayer> {
+    let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
+        return Known::Unknown(format!("the kernel tells nothing of the interface {name}"));
+    };
+    // What has no device behind it is memory, and what it calls its speed limits nothing.
+    let is_real = system.has(net(&name, "device"));
+    let mbit = system.number(net(&name, "speed")).filter(|mbit| *mbit > 0 && is_real);
+    let full_duplex = match system.text(net(&name, "duplex")).as_deref().filter(|_| is_real) {
+        Some("full") => Some(true),
+        Some("half") => Some(false),
+        Some(_) | None => None,
+    };
+    Known::Measured(LinkLayer {
+        bits_per_s: mbit.map(|mbit| mbit as f64 * 1e6),
+        full_duplex,
+        mtu,
+        loopback: name == LOOPBACK,
+        faults: faults(system, &name).saturating_sub(faults_before),
+        interface: name,
+    })
+}
+
+fn faults(system: &System, name: &str) -> u64 {
+    let counters = FAULTS.iter().map(|counter| system.number(net(name, &format!("statistics/{counter}"))));
+    counters.flatten().filter_map(|count| u64::try_from(count).ok()).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system::Made;
+    use super::*;
+
+    fn watched(name: &str, files: &[(&str, &str)]) -> Known<LinkLayer> {
+        known(&Made::of(files).system, name.to_owned(), 7)
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_is_not_known() {
+        assert!(matches!(watched("eth0", &[]), Known::Unknown(why) if why.contains("eth0")));
+    }
+
+    #[test]
+    fn only_what_was_lost_meanwhile_counts_and_only_a_real_link_has_a_speed() {
+        let files = [
+            ("sys/class/net/eth0/mtu", "1500"),
+            ("sys/class/net/eth0/speed", "100"),
+            ("sys/class/net/eth0/duplex", "half"),
+            ("sys/class/net/eth0/device/driver", "->../../drivers/igc"),
+            ("sys/class/net/eth0/statistics/rx_errors", "9"),
+            ("sys/class/net/eth0/statistics/rx_dropped", "1000"),
+            ("sys/class/net/tap0/mtu", "9000"),
+            ("sys/class/net/tap0/speed", "10"),
+        ];
+        let eth0 = LinkLayer {
+            interface: "eth0".to_owned(),
+            bits_per_s: Some(1e8),
+            full_duplex: Some(false),
+            mtu: 1500,
+            loopback: false,
+            faults: 2,
+        };
+        assert_eq!(watched("eth0", &files), Known::Measured(eth0));
+        let tap0 = watched("tap0", &files);
+        assert!(matches!(tap0, Known::Measured(LinkLayer { bits_per_s: None, mtu: 9000, .. })), "{tap0:?}");
+    }
+}
