@@ -41,8 +41,13 @@ impl Prediction {
 /// A request that is alone takes T = n (RTT + r) + a + B / b: n exchanges, and what the ends take for each, for the command
 /// and for its data. So many at once give so many times B / T, unless something is used up before.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
+    of_limits(limits(path, keys, load), path, keys, load)
+}
+
+/// What a load comes to with limits that may have been changed since.
+pub(super) fn of_limits(limits: [(Term, f64); 6], path: &Path, keys: &Keys, load: &Load) -> Prediction {
     let mut terms: Vec<(Term, f64)> =
-        limits(path, keys, load).into_iter().filter(|(_, bytes_per_s)| bytes_per_s.is_finite()).collect();
+        limits.into_iter().filter(|(_, bytes_per_s)| bytes_per_s.is_finite()).collect();
     terms.sort_by(|one, other| one.1.total_cmp(&other.1));
     let bytes_per_s = terms.first().map_or(f64::INFINITY, |(_, bytes_per_s)| *bytes_per_s);
     let alone_s = alone(path, keys, load);
@@ -71,7 +76,7 @@ fn alone(path: &Path, keys: &Keys, load: &Load) -> f64 {
 }
 
 /// Every limit, infinite where nothing is known.
-fn limits(path: &Path, keys: &Keys, load: &Load) -> [(Term, f64); 6] {
+pub(super) fn limits(path: &Path, keys: &Keys, load: &Load) -> [(Term, f64); 6] {
     use super::Direction::{Read, Write};
     let block = f64::from(load.block_bytes);
     let sessions = f64::from(load.sessions.max(1));
