@@ -1,6 +1,6 @@
 //! What a report says, before it is HTML or Markdown: sections of texts, tables and figures.
 
-use super::chart::{Bars, Plot};
+use super::chart::{Bars, Heat, Plot};
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -80,6 +80,8 @@ pub(super) enum Block {
     Plot(Box<Plot>, String, Option<Table>),
     /// Bars, likewise; the numbers stand beside them.
     Bars(Bars, String),
+    /// Squares, likewise; their numbers are in tables beside it.
+    Heat(Heat, String),
 }
 
 /// A table.

@@ -1,6 +1,6 @@
 //! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
 
-use super::chart::{Bars, Plot};
+use super::chart::{Bars, Heat, Plot};
 use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::Markup;
 
@@ -90,6 +90,7 @@ fn block(block: &Block, out: &mut Markup) {
         Block::Table(table) => self::table(table, out),
         Block::Plot(plot, says, numbers) => self::plot(plot, says, numbers.as_ref(), out),
         Block::Bars(bars, says) => self::bars(bars, says, out),
+        Block::Heat(heat, says) => self::heat(heat, says, out),
     }
     out.line();
 }
@@ -115,6 +116,13 @@ fn plot(plot: &Plot, says: &str, numbers: Option<&Table>, out: &mut Markup) {
 fn bars(bars: &Bars, says: &str, out: &mut Markup) {
     out.element("figure", &[], |figure| {
         figure.element("div", &[("class", &"scroll")], |inside| bars.draw(inside));
+        caption(says, figure);
+    });
+}
+
+fn heat(heat: &Heat, says: &str, out: &mut Markup) {
+    out.element("figure", &[], |figure| {
+        figure.element("div", &[("class", &"scroll")], |inside| heat.draw(inside));
         caption(says, figure);
     });
 }

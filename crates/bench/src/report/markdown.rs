@@ -38,6 +38,8 @@ fn block(block: &Block) -> String {
         }
         Block::Plot(_, says, Some(numbers)) => format!("{}\n\n{}", escaped(says), table(numbers)),
         Block::Bars(_, says) if says.is_empty() => String::new(),
+        // Its numbers are in the tables below it.
+        Block::Heat(..) => String::new(),
         Block::Bars(_, says) => format!("{}\n", escaped(says)),
     }
 }

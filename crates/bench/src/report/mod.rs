@@ -31,6 +31,7 @@ pub use diagnosis::{DiagnosisReport, verdict};
 use crate::published::Curve;
 use crate::record::Record;
 use crate::summary::{self, CellSummary};
+use crate::wan::Wan;
 
 /// A record, what it comes to, and what it is to be seen beside.
 #[derive(Clone, Debug)]
@@ -38,12 +39,16 @@ pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
     beside: Vec<Curve>,
+    /// What it says of distance, if its cells were measured over ways that were made for them.
+    wan: Option<Wan>,
 }
 
 impl<'a> Report<'a> {
     /// The report of a record.
     pub fn new(record: &'a Record) -> Report<'a> {
-        Report { record, summaries: summary::of(record), beside: Vec::new() }
+        let summaries = summary::of(record);
+        let wan = Wan::of_summaries(record, &summaries);
+        Report { record, summaries, beside: Vec::new(), wan }
     }
 
     /// The same, with published curves laid over its own.

@@ -1,5 +1,6 @@
 //! Records that somebody made who means no good: names that are markup, and numbers that nothing ever measured.
 
+use bench::plan::Step;
 use bench::record::Record;
 use serde_json::{Value, json};
 
@@ -35,6 +36,14 @@ fn no_number_in_a_record_makes_a_report_fail() {
         for client in record.runs.iter_mut().flat_map(|run| &mut run.clients) {
             client.run.samples.truncate(3);
             client.run.reads.service.0.truncate(3);
+        }
+        for step in &mut record.suite.steps {
+            if let Step::Measure { cells, .. } = step {
+                // Of a matrix, as many as there are runs.
+                cells.retain(|cell| {
+                    cell.setting.is_none() || record.runs.iter().any(|run| run.cell == cell.name)
+                });
+            }
         }
         let value = serde_json::to_value(&record).expect("JSON");
         for extreme in [json!(0), json!(u64::MAX), json!(u32::MAX), json!(1e308), json!(-1.5)] {

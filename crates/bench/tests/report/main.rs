@@ -2,6 +2,7 @@
 
 mod diagnoses;
 mod diagnosis;
+mod distance;
 mod exports;
 mod hostile;
 mod records;
@@ -14,13 +15,14 @@ pub(crate) fn report(record: &Record) -> Report<'_> {
     Report::new(record)
 }
 
-pub(crate) fn all() -> [Record; 7] {
+pub(crate) fn all() -> [Record; 8] {
     [
         records::sweep(),
         records::depths(),
         records::clients(),
         records::open_loop(),
         records::pts(),
+        records::wan(),
         records::partial(),
         records::empty(),
     ]
@@ -57,11 +59,16 @@ fn a_record_of_nothing_is_a_page_that_says_so() {
 fn there_are_only_sections_that_the_record_has_data_for() {
     let has = |record: &Record, id: &str| report(record).html().contains(&format!("<section id=\"{id}\">"));
     let sections = ["sizes", "load", "percentiles", "times", "clients", "cpu"];
+    let distance = ["wan", "tcp", "lan", "axes", "model"];
     let of = |record: Record| sections.map(|section| has(&record, section));
     assert_eq!(of(records::sweep()), [true, false, true, true, false, true]);
     assert_eq!(of(records::depths()), [false, true, true, true, false, true]);
     assert_eq!(of(records::clients()), [false, false, true, true, true, true]);
     assert_eq!(of(records::empty()), [false; 6]);
+    // Its cells are told apart by the way they were measured over: no curve over all of them says anything.
+    assert_eq!(of(records::wan()), [false; 6]);
+    assert!(distance.iter().all(|section| has(&records::wan(), section)));
+    assert!(!distance.iter().any(|section| has(&records::pts(), section)));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Records as a benchmark could have made them, for what is said of them: deterministic, and of every shape that a report
 //! draws. Nothing in them was measured.
 
+use bench::link::Link;
+use bench::model::{Load, Path, predict};
 use bench::plan::{Cell, Order, Pace, Percent, Role, Rule, Step, Stop, Suite, Workload};
 use bench::record::{
     CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Group, Histogram, Limit, Record, Run, Sample,
     ServerCpu, Subject,
 };
+use bench::wan::{self, WanPlan};
 
 /// Storage that is told by three numbers: it takes a while for each request, moves so many bytes a second, and handles so many
 /// requests a second.
@@ -101,6 +104,55 @@ pub(crate) fn pts() -> Record {
         run.writes.bytes = (run.writes.bytes as f64 * faster) as u64;
     }
     record
+}
+
+/// Document 002 in a lab of 160 Mbit/s, by ends that are good and no more: what is far and long is what they find hard.
+pub(crate) fn wan() -> Record {
+    let plan = WanPlan { link_bits_per_s: 160e6, congestion: "cubic".to_owned(), quick: false };
+    let mut record = measured(wan::suite(&plan), 1, 2.0);
+    record.subject.place = "lab".to_owned();
+    let cells: Vec<Cell> = record.suite.cells().cloned().collect();
+    let mut noise = Noise(0x2545_f491);
+    for (run, cell) in record.runs.iter_mut().zip(&cells) {
+        let workload = &cell.roles[0].workload;
+        let iops = across(cell) / workload.block_bytes_mean();
+        run.clients[0].run = flow_of(workload, iops, 2.0, &mut noise);
+        run.ended = Ended::Time;
+    }
+    record
+}
+
+/// What comes across in a cell with a setting, in bytes a second.
+fn across(cell: &Cell) -> f64 {
+    let setting = cell.setting.as_deref().expect("a way");
+    let workload = &cell.roles[0].workload;
+    let link = Link { timestamps: true, ..Link::ethernet(setting.link_bits_per_s, setting.mtu) };
+    let payload_per_s = link.payload_per_s();
+    let kept = if setting.loss > 0.0 && setting.congestion != "bbr" { 60e3 } else { f64::INFINITY };
+    let path = Path {
+        payload_per_s: Some(payload_per_s),
+        exchange_s: 60e-6,
+        command_s: 150e-6,
+        copy_per_s: Some(0.9 * payload_per_s),
+        exchanges_per_s: Some(30_000.0),
+        window_bytes: setting.tcp_window_bytes.map(|bytes| (0.7 * f64::from(bytes)).min(kept)),
+        writes_under_way_bytes: Some(800e3),
+        connections: setting.connections,
+        commands_at_once: setting.command_window.map(f64::from),
+        ..Path::of_round_trip(setting.rtt_ms / 1e3)
+    };
+    let load = Load {
+        direction: setting.way.direction(),
+        block_bytes: workload.block_bytes_max(),
+        depth: workload.depth,
+        sessions: setting.sessions,
+        random: false,
+        durable: false,
+    };
+    match setting.way.keys() {
+        Some(keys) => predict(&path, &keys, &load).bytes_per_s,
+        None => path.tcp_per_s(1),
+    }
 }
 
 /// A sweep that was interrupted, failed in places, and is named by somebody who means no good.
@@ -256,6 +308,13 @@ fn flow(workload: &Workload, share: f64, seconds: f64, noise: &mut Noise) -> Run
     let depth = f64::from(workload.depth);
     let possible =
         (depth / (SERVICE_S + size / BYTES_PER_S)).min(BYTES_PER_S / size * share).min(IOPS * share);
+    flow_of(workload, possible, seconds, noise)
+}
+
+/// Requests of storage that manages so many of them a second.
+fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) -> Run {
+    let size = workload.block_bytes_mean();
+    let depth = f64::from(workload.depth);
     let asked = workload.pace.per_second().unwrap_or(f64::MAX);
     let iops = possible.min(asked) * noise.around_one(0.02);
     let mean_s = if asked < possible { SERVICE_S } else { depth / iops };

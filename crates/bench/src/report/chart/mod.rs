@@ -1,6 +1,6 @@
 //! Charts as values, and their drawing as SVG.
 //!
-//! A [`Plot`] has two axes and curves, [`Bars`] have one axis. Both are drawn by hand: no plotting library is small,
+//! A [`Plot`] has two axes and curves, [`Bars`] have one axis, [`Heat`] has squares over two lists of names. All are drawn by hand: no plotting library is small,
 //! maintained and free of scripts, and a report has to be readable without any. Nothing here knows what a benchmark is.
 //!
 //! A drawing keeps these promises, and Chromium checks them in `crates/linerate/tests/it/report.rs`: no two texts touch,
@@ -8,11 +8,13 @@
 //! their colour, and have their name beside them instead of in a legend.
 
 mod bars;
+mod heat;
 mod lettering;
 mod plot;
 mod scale;
 
 pub(super) use bars::{Bar, Bars, Group};
+pub(super) use heat::{Heat, Panel, Square};
 pub(super) use plot::{Band, Curve, Look, Plot, Point};
 pub(super) use scale::{Scale, nines};
 

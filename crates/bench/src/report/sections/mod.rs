@@ -12,31 +12,40 @@ mod scaling;
 mod sizes;
 mod times;
 mod verdict;
+mod wan;
 
 pub(super) use verdict::verdict;
 
 use super::Report;
-use super::document::{Document, Section};
+use super::document::Document;
 use super::figures::{counted, duration, size};
 
 /// All that a report says.
 pub(super) fn document(report: &Report<'_>) -> Document {
-    let sections: [Option<Section>; 9] = [
-        environment::section(report),
-        sizes::section(report),
-        load::section(report),
-        percentiles::section(report),
-        times::section(report),
-        clients::section(report),
-        cpu::section(report),
-        results::section(report),
-        Some(appendix::section(report)),
-    ];
+    let measured = match &report.wan {
+        Some(wan) => wan::sections(wan),
+        None => {
+            let sections = [
+                sizes::section(report),
+                load::section(report),
+                percentiles::section(report),
+                times::section(report),
+                clients::section(report),
+                cpu::section(report),
+            ];
+            sections.into_iter().flatten().collect()
+        }
+    };
+    let sections = environment::section(report)
+        .into_iter()
+        .chain(measured)
+        .chain(results::section(report))
+        .chain([appendix::section(report)]);
     Document {
         title: title(report),
         subtitle: subtitle(report),
         verdict: verdict(report),
-        sections: sections.into_iter().flatten().collect(),
+        sections: sections.collect(),
     }
 }
 

@@ -30,6 +30,9 @@ fn says(trust: Tone) -> &'static str {
 }
 
 fn headlines(report: &Report<'_>) -> Vec<Headline> {
+    if let Some(wan) = &report.wan {
+        return super::wan::headlines(wan);
+    }
     let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
     let best = |direction: Direction, rate: fn(&CellSummary) -> f64| {
         let those = measured().filter(move |summary| Direction::of(&summary.cell) == direction);
@@ -99,6 +102,7 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
         let cells = counted(missing.len(), "cell");
         concerns.push((Tone::Incomplete, format!("Nothing was measured of {cells}: {}.", listed(&missing))));
     }
+    concerns.extend(report.wan.as_ref().and_then(super::wan::missed).map(|missed| (Tone::Care, missed)));
     concerns.extend(record.notes.iter().map(|note| (Tone::Care, note.clone())));
     concerns
 }
@@ -144,7 +148,7 @@ fn gravity(flag: &Flag) -> Tone {
 }
 
 /// A few names, and how many more there are.
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len().checked_sub(SHOWN) {
         None | Some(0) => names.join(", "),

@@ -134,6 +134,7 @@ fn pages() -> Vec<(&'static str, String)> {
         ("clients", page(records::clients())),
         ("open", page(records::open_loop())),
         ("pts", page(records::pts())),
+        ("wan", page(records::wan())),
         ("partial", page(records::partial())),
         ("empty", page(records::empty())),
     ];

@@ -1,0 +1,62 @@
+//! What a report says of a record that was measured over distances.
+
+use bench::record::Record;
+
+use crate::{records, report};
+
+fn markdown(record: &Record) -> String {
+    report(record).markdown()
+}
+
+/// The cells of the first line that begins so.
+fn line(page: &str, begin: &str) -> String {
+    page.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}:\n{page}")).to_owned()
+}
+
+#[test]
+fn each_number_stands_beside_the_models_and_the_published_one() {
+    let page = markdown(&records::wan());
+    let (_, reads) = page.split_once("### Reads").expect("the table");
+    assert_eq!(line(reads, "| request |"), "| request | at once | 0 ms | 2 ms | 10 ms | 50 ms |");
+    let far: Vec<String> =
+        line(reads, "| 64 KiB | 1 |").split('|').map(|cell| cell.trim().to_owned()).collect();
+    // Over 2 ms the document's testbed was faster than 160 Mbit/s are; over 50 ms everybody is as slow.
+    assert!(far[4].ends_with("/ 17.2 †"), "{far:?}");
+    assert!(far[6].starts_with("1.") && far[6].ends_with("/ 1.2"), "{far:?}");
+    assert!(
+        page.contains("each once 2 ms there and back and 3.48 ms on the link, are at most 12.0 MB/s"),
+        "{page}"
+    );
+    assert!(page.lines().all(|line| line.len() < 4000), "tables are to be read");
+}
+
+#[test]
+fn a_published_number_that_is_missed_is_said_first() {
+    let mut record = records::wan();
+    let slow = record.runs.iter_mut().find(|run| run.cell == "read, 50 ms, 8 KiB × 32").expect("the cell");
+    slow.clients[0].run.reads.bytes /= 3;
+    let page = markdown(&record);
+    let (first, tables) = page.split_once("## ").expect("sections");
+    assert!(first.contains("Less than was published, where the way allows more: "), "{first}");
+    assert!(first.contains("read, 50 ms, 8 KiB × 32"), "{first}");
+    assert!(tables.contains("/ 4.7 ✗"), "{tables}");
+}
+
+#[test]
+fn what_distance_costs_is_the_first_thing_that_is_told() {
+    let page = markdown(&records::wan());
+    let (first, _) = page.split_once("## ").expect("sections");
+    assert!(first.contains("reads over 50 ms: **") && first.contains("% of the link**"), "{first}");
+    assert!(first.contains("published numbers met or beaten: **"), "{first}");
+    assert!(first.contains("model, median error: **"), "{first}");
+}
+
+#[test]
+fn a_part_of_the_matrix_is_shown_without_the_rest() {
+    let mut record = records::wan();
+    record.runs.retain(|run| run.cell.starts_with("read, 10 ms"));
+    let page = report(&record).html();
+    assert!(page.contains("<section id=\"wan\">") && !page.contains("NaN"), "{page}");
+    record.runs.clear();
+    assert!(report(&record).markdown().contains("Nothing was run."));
+}
