@@ -56,7 +56,9 @@ pub(super) fn flag(cells: &mut [CellSummary]) {
 fn length(cell: &Cell) -> Option<u32> {
     let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
     let [access] = workload.accesses.as_slice() else { return None };
-    let free = !workload.pace.is_open() && access.delay_ms == 0;
+    // Over a distance the same time for each request is what is to be expected.
+    let near = cell.setting.as_ref().is_none_or(|setting| setting.rtt_ms <= 0.0);
+    let free = !workload.pace.is_open() && access.delay_ms == 0 && near;
     free.then_some(access.block_bytes)
 }
 

@@ -67,7 +67,9 @@ fn of_link(seen: &[Seen<'_>], direction: Direction, link_bits_per_s: f64) -> Vec
         let Fitted { path, median_off, .. } = fit(known, cells, free)?;
         Some(Constants { direction, link_bits_per_s, small_window, cells: cells.len(), path, median_off })
     };
-    let Some(large) = found(&of(false), &Path::of_round_trip(0.0), free(direction), false) else {
+    let cells = of(false);
+    let far = cells.iter().any(|cell| cell.round_trip_s > 0.0);
+    let Some(large) = found(&cells, &Path::of_round_trip(0.0), free(direction, far), false) else {
         return Vec::new();
     };
     let window = [Constant::Window, Constant::WindowDelay];
@@ -75,12 +77,14 @@ fn of_link(seen: &[Seen<'_>], direction: Direction, link_bits_per_s: f64) -> Vec
     [Some(large), small].into_iter().flatten().collect()
 }
 
-/// What is looked for. Only writes with and without R2Ts tell an exchange's time from a command's.
-fn free(direction: Direction) -> &'static [Constant] {
+/// What is looked for. Only writes with and without R2Ts tell an exchange's time from a command's, and only over a distance
+/// does it matter how much may be under way.
+fn free(direction: Direction, far: bool) -> &'static [Constant] {
     use Constant::{Command, Copy, Exchange, Exchanges, Link, WritesUnderWay};
-    match direction {
-        Direction::Read => &[Link, Command, Copy, Exchanges],
-        Direction::Write => &[Link, Exchange, Command, Copy, Exchanges, WritesUnderWay],
+    match (direction, far) {
+        (Direction::Read, _) => &[Link, Command, Copy, Exchanges],
+        (Direction::Write, false) => &[Link, Exchange, Command, Copy, Exchanges],
+        (Direction::Write, true) => &[Link, Exchange, Command, Copy, Exchanges, WritesUnderWay],
     }
 }
 

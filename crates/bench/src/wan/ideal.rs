@@ -59,8 +59,8 @@ pub(super) fn reason(setting: &Setting, asked: Asked) -> String {
     let most = format!("{:.1} MB/s", most / 1e6);
     match term {
         Some(Term::Window) => format!(
-            "a TCP window of {} KiB in each {} ms there and back is at most {most}",
-            setting.tcp_window_bytes.unwrap_or(0) >> 10,
+            "a TCP window of {} in each {} ms there and back is at most {most}",
+            super::suite::size(setting.tcp_window_bytes.unwrap_or(0)),
             setting.rtt_ms
         ),
         Some(Term::Depth) => depth(setting, asked, &most),

@@ -214,13 +214,18 @@ fn series(setting: &Setting) -> String {
 fn point(setting: &Setting) -> Option<String> {
     match setting.part {
         Part::Wan | Part::Lan => None,
-        Part::Tcp => setting.tcp_window_bytes.map(|bytes| format!("window {} KiB", bytes >> 10)),
+        Part::Tcp => setting.tcp_window_bytes.map(|bytes| format!("window {}", size(bytes))),
         Part::Connections => Some(setting.connections.to_string()),
         Part::Sessions => Some(setting.sessions.to_string()),
         Part::Mtu => Some(setting.mtu.to_string()),
         Part::CommandWindow => setting.command_window.map(|commands| commands.to_string()),
         Part::Congestion => Some(setting.congestion.clone()),
     }
+}
+
+/// `64 KiB`, `10 MiB`
+pub(super) fn size(bytes: u32) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
 /// How long a cell is measured. TCP doubles what it has on the way each round trip, and needs a dozen for the longest of

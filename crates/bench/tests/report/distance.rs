@@ -46,7 +46,7 @@ fn a_published_number_that_is_missed_is_said_first() {
 fn what_distance_costs_is_the_first_thing_that_is_told() {
     let page = markdown(&records::wan());
     let (first, _) = page.split_once("## ").expect("sections");
-    assert!(first.contains("reads over 50 ms: **") && first.contains("% of the link**"), "{first}");
+    assert!(first.contains("reads over 50 ms: **") && first.contains("%** (of the link: "), "{first}");
     assert!(first.contains("published numbers met or beaten: **"), "{first}");
     assert!(first.contains("model, median error: **"), "{first}");
 }
@@ -59,4 +59,16 @@ fn a_part_of_the_matrix_is_shown_without_the_rest() {
     assert!(page.contains("<section id=\"wan\">") && !page.contains("NaN"), "{page}");
     record.runs.clear();
     assert!(report(&record).markdown().contains("Nothing was run."));
+}
+
+#[test]
+fn a_terminal_shows_many_requests_over_every_round_trip() {
+    let record = records::wan();
+    let seen = report(&record).terminal(100);
+    let line = line(&seen, "  unsolicited write, 256 KiB × 32");
+    let numbers: Vec<&str> = line.split("32 ").nth(1).expect("numbers").split_whitespace().collect();
+    assert_eq!(numbers.len(), 8, "{line}");
+    assert_eq!([numbers[1], numbers[7]], ["(19.3)", "(4.9)"], "{line}");
+    // A fixed time for each request is what a distance is.
+    assert!(!seen.contains("whatever their length") && !seen.contains("were asked for"), "{seen}");
 }

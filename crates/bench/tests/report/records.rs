@@ -114,9 +114,11 @@ pub(crate) fn wan() -> Record {
     let cells: Vec<Cell> = record.suite.cells().cloned().collect();
     let mut noise = Noise(0x2545_f491);
     for (run, cell) in record.runs.iter_mut().zip(&cells) {
-        let workload = &cell.roles[0].workload;
+        let Role { sessions, workload, .. } = &cell.roles[0];
         let iops = across(cell) / workload.block_bytes_mean();
-        run.clients[0].run = flow_of(workload, iops, 2.0, &mut noise);
+        // Each session has so many under way.
+        let workload = Workload { depth: workload.depth * u32::from(*sessions), ..workload.clone() };
+        run.clients[0].run = flow_of(&workload, iops, 2.0, &mut noise);
         run.ended = Ended::Time;
     }
     record

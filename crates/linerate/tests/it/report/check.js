@@ -48,6 +48,14 @@ addEventListener("load", () => {
     })
     .filter(({ ink }) => contrast(parsed(ink), paper) < 4.5);
   for (const { says, ink } of faint.slice(0, 5)) wrong.push(`"${says}" is hard to read: ${ink}`);
+  // A number in a square stands on that square's shade.
+  for (const square of document.querySelectorAll(".chart .heat")) {
+    const mark = getComputedStyle(square.querySelector(".mark"));
+    const share = Number(mark.fillOpacity);
+    const shade = parsed(mark.fill).map((colour, index) => share * colour + (1 - share) * paper[index]);
+    const text = square.querySelector("text");
+    if (contrast(parsed(getComputedStyle(text).fill), shade) < 4.5) wrong.push(`"${text.textContent}" is hard to read on its square`);
+  }
 
   const seen = document.createElement("pre");
   seen.id = "seen";

@@ -9,7 +9,7 @@ pub(super) const NOTHING: &str = "–";
 
 /// Explains [`all`].
 pub(super) const LEGEND: &str = "Each cell is measured / model / published, in MB/s of 10^6 bytes. † less than was published, \
-                                 and more cannot be over this way (see below); ✗ less, for no such reason.";
+                                 and more cannot be over this way (the reasons are told with the model); ✗ less, for no such reason.";
 
 /// Measured, model and published.
 pub(super) fn all(row: &Row) -> String {

@@ -34,8 +34,13 @@ fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
         let published = row.published.as_ref().map(|published| format!("; published {}", published.printed));
         Some(Headline {
             what: format!("{} over {} ms", way(share.way), row.setting.rtt_ms),
-            value: format!("{} % of the link", significant(share.of_link * 100.0)),
-            note: format!("{}: {} MB/s{}", load(row), rate(row.measured), published.unwrap_or_default()),
+            value: format!("{} %", significant(share.of_link * 100.0)),
+            note: format!(
+                "of the link: {} MB/s of {}{}",
+                rate(row.measured),
+                load(row),
+                published.unwrap_or_default()
+            ),
         })
     };
     of_longest.filter_map(headline).collect()

@@ -1,5 +1,7 @@
 //! What is seen at the end of a run: at most [`LINES`] lines.
 
+mod distance;
+
 use super::Report;
 use super::document::Verdict;
 use super::figures::{bar, counted, grouped, latency, megabytes};
@@ -26,7 +28,10 @@ pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     let below = trust(&verdict, width);
     // Blank lines before the table and before the verdict.
     let room = LINES - above.len() - below.len() - 2;
-    let table = table(&report.summaries, room, width);
+    let table = match &report.wan {
+        Some(wan) => distance::table(wan, room, width),
+        None => table(&report.summaries, room, width),
+    };
     let parts = [above, vec![String::new()], table, vec![String::new()], below];
     parts.into_iter().flatten().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
