@@ -36,11 +36,12 @@ pub(crate) enum Kind {
     Mismatch,
     NoSpace,
     Worse,
+    HeldBack,
     Interrupted,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 14] = [
         Kind::Failed,
         Kind::Refused,
         Kind::Unreachable,
@@ -53,6 +54,7 @@ impl Kind {
         Kind::Mismatch,
         Kind::NoSpace,
         Kind::Worse,
+        Kind::HeldBack,
         Kind::Interrupted,
     ];
 
@@ -76,6 +78,7 @@ impl Kind {
             Kind::Mismatch => (10, "data are not what they should be"),
             Kind::NoSpace => (11, "no space left"),
             Kind::Worse => (12, "a comparison found something worse, and not by chance"),
+            Kind::HeldBack => (13, "a diagnosis found what holds a path back, and --check was given"),
             // As a shell reports a command that SIGINT ended: 128 and the signal's number.
             Kind::Interrupted => (130, "interrupted"),
         }

@@ -64,7 +64,7 @@ pub struct Gain {
 /// What came of trying a change: alternating rounds with it and without.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confirmed {
-    /// The median of the rates with it over that of those without.
+    /// The median of the ratios: a round with it over the round without it that was right before or behind.
     pub ratio: f64,
     /// The 95 % interval's lower end.
     pub low: f64,

@@ -25,6 +25,7 @@ mod roof;
 mod signs;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod words;
 
 pub use cause::Cause;
@@ -32,3 +33,4 @@ pub use evidence::{Evidence, Known, Ladder, LinkLayer, LongPackets, PathLayer, S
 pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
 pub use judge::diagnose;
 pub use load::{LoadRun, Parts, PathUnderLoad};
+pub use trial::confirmed;
