@@ -13,18 +13,21 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let most = case.setting.path.payload_per_s.unwrap_or(f64::INFINITY);
     let gain = case.gain_to(mended.min(most.max(case.rate.value)));
     let because = vec![format!(
-        "For {} of the time the thread that makes the requests could have gone on and had no CPU; it ran for {}.",
+        "For {} of the time the thread that makes the requests could have gone on and had no CPU; it ran for \
+         {}.",
         words::share(case.signs.starved),
         words::share(case.run.client_busy),
     )];
     let remedies = vec![
         remedy(
             Where::Kernel,
-            "what else runs on this machine: top -H, mpstat -P ALL 1; in a virtual machine %steal; give it more CPUs or less to do",
+            "what else runs on this machine: top -H, mpstat -P ALL 1; in a virtual machine %steal; give it \
+             more CPUs or less to do",
         ),
         remedy(
             Where::Kernel,
-            "interrupts of the network card on the same CPU: /proc/interrupts, irqbalance, ethtool -L and -X, or receive packet steering (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
+            "interrupts of the network card on the same CPU: /proc/interrupts, irqbalance, ethtool -L and \
+             -X, or receive packet steering (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
         ),
         remedy(
             Where::OpenIscsi,

@@ -21,7 +21,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let depth = load.depth;
     let gain = case.gain_of(|setting| setting.path.commands_at_once = None);
     let mut because = vec![format!(
-        "Of {depth} requests at once, {} were under way at the target on average; the others waited for {} of their time.",
+        "Of {depth} requests at once, {} were under way at the target on average; the others waited for {} \
+         of their time.",
         words::number(case.signs.at_once),
         words::share(case.signs.waiting),
     )];
@@ -37,10 +38,31 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let window = depth.next_power_of_two().max(128);
     let remedies = vec![
         remedy(Where::Linerate, format!("[limits] window = {}", window.max(256))),
-        remedy(Where::Lio, format!("targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators with an ACL of their own acls/INITIATOR set attribute … cmdsn_depth={window}")),
-        remedy(Where::Tgt, format!("tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}")),
-        remedy(Where::Target, "its queue depth or command window for each session or host; until that is larger, use several sessions (multipath)".to_owned()),
-        remedy(Where::OpenIscsi, format!("node.session.cmds_max = {window} and node.session.queue_depth = {depth}, and node.session.nr_sessions = 4 if the target cannot be changed")),
+        remedy(
+            Where::Lio,
+            format!(
+                "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators \
+                 with an ACL of their own acls/INITIATOR set attribute … cmdsn_depth={window}"
+            ),
+        ),
+        remedy(
+            Where::Tgt,
+            format!(
+                "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}"
+            ),
+        ),
+        remedy(
+            Where::Target,
+            "its queue depth or command window for each session or host; until that is larger, use several \
+             sessions (multipath)",
+        ),
+        remedy(
+            Where::OpenIscsi,
+            format!(
+                "node.session.cmds_max = {window} and node.session.queue_depth = {depth}, and \
+                 node.session.nr_sessions = 4 if the target cannot be changed"
+            ),
+        ),
     ];
     Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
 }

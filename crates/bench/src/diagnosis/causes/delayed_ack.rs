@@ -18,23 +18,26 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
             words::time(stalls.others_s),
         ),
         format!(
-            "With a round trip of {} nothing on the way takes that long: it is the time for which an acknowledgement is \
-             held back, and one end waits for it before it sends the rest.",
+            "With a round trip of {} nothing on the way takes that long: it is the time for which an \
+             acknowledgement is held back, and one end waits for it before it sends the rest.",
             words::time(case.layers.round_trip_s),
         ),
     ];
     let remedies = vec![
         remedy(
             Where::Target,
-            "TCP_NODELAY on its sockets, and a PDU's header and data in one write (writev, MSG_MORE); look for a proxy or tunnel between that does neither",
+            "TCP_NODELAY on its sockets, and a PDU's header and data in one write (writev, MSG_MORE); look \
+             for a proxy or tunnel between that does neither",
         ),
         remedy(
             Where::Esxi,
-            "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or Advanced Options of the initiator), then a restart of the host",
+            "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or Advanced Options of the \
+             initiator), then a restart of the host",
         ),
         remedy(
             Where::Windows,
-            "HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters\\Interfaces\\{GUID of the adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD), then a restart",
+            "HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters\\Interfaces\\{GUID of the \
+             adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD), then a restart",
         ),
         remedy(
             Where::Kernel,

@@ -38,18 +38,38 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
             words::rate(case.rate.value),
         ),
         format!(
-            "{} of that is the way there and back, in which more requests could be under way: {depth} at once would give \
-             {}.",
+            "{} of that is the way there and back, in which more requests could be under way: {depth} at \
+             once would give {}.",
             words::time(case.layers.round_trip_s),
             words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
         ),
     ];
     let remedies = vec![
-        remedy(Where::Application, format!("keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O threads or its read-ahead)")),
-        remedy(Where::Kernel, "for files that are read from front to end: blockdev --setra 8192 DEVICE".to_owned()),
-        remedy(Where::OpenIscsi, format!("node.session.queue_depth = {depth}, node.session.cmds_max = {}", (2 * depth).max(128))),
-        remedy(Where::Windows, "several outstanding requests need unbuffered or overlapped I/O in the application; MPIO does not add any".to_owned()),
-        remedy(Where::Esxi, format!("esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a paravirtual SCSI adapter", depth.max(32))),
+        remedy(
+            Where::Application,
+            format!(
+                "keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O \
+                 threads or its read-ahead)"
+            ),
+        ),
+        remedy(Where::Kernel, "for files that are read from front to end: blockdev --setra 8192 DEVICE"),
+        remedy(
+            Where::OpenIscsi,
+            format!("node.session.queue_depth = {depth}, node.session.cmds_max = {}", (2 * depth).max(128)),
+        ),
+        remedy(
+            Where::Windows,
+            "several outstanding requests need unbuffered or overlapped I/O in the application; MPIO does \
+             not add any",
+        ),
+        remedy(
+            Where::Esxi,
+            format!(
+                "esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a \
+                 paravirtual SCSI adapter",
+                depth.max(32)
+            ),
+        ),
     ];
     let trial = Some(Change { depth: Some(depth), ..Change::default() });
     Some(Found { cause: Cause::Depth, because, gain, remedies, trial })

@@ -27,7 +27,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Url,
-            "header-digest=none&data-digest=none, if the network can be trusted: TCP's checksum misses one damaged packet in some ten thousand",
+            "header-digest=none&data-digest=none, if the network can be trusted: TCP's checksum misses one \
+             damaged packet in some ten thousand",
         ),
         remedy(
             Where::OpenIscsi,

@@ -30,20 +30,25 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Target,
-            "a write cache that survives a power failure (a RAID controller's with a battery, disks with capacitors), or a log device of that kind (ZFS: SLOG)",
+            "a write cache that survives a power failure (a RAID controller's with a battery, disks with \
+             capacitors), or a log device of that kind (ZFS: SLOG)",
         ),
         remedy(
             Where::Target,
-            "if the disks have such a cache and the target flushes all the same: tell it (mdadm and dm: nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in /sys/block/DISK/queue/write_cache)",
+            "if the disks have such a cache and the target flushes all the same: tell it (mdadm and dm: \
+             nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
+             /sys/block/DISK/queue/write_cache)",
         ),
         remedy(Where::Linerate, "delay: with flush= around the volume, if there is one"),
         remedy(
             Where::Lio,
-            "emulate_write_cache and emulate_fua_write say how the backstore flushes; only a protected cache makes turning them off safe",
+            "emulate_write_cache and emulate_fua_write say how the backstore flushes; only a protected cache \
+             makes turning them off safe",
         ),
         remedy(
             Where::Application,
-            "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: innodb_flush_log_at_trx_commit), or several of them at once",
+            "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: \
+             innodb_flush_log_at_trx_commit), or several of them at once",
         ),
     ];
     Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })

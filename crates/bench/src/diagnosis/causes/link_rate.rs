@@ -41,11 +41,13 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Network,
-            "look at the speed of every port on the way, on both ends of every cable: a pair that is broken makes Gigabit fall back to 100 Mbit/s; replace the cable",
+            "look at the speed of every port on the way, on both ends of every cable: a pair that is broken \
+             makes Gigabit fall back to 100 Mbit/s; replace the cable",
         ),
         remedy(
             Where::Kernel,
-            "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s qdisc show dev INTERFACE for a shaper",
+            "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s \
+             qdisc show dev INTERFACE for a shaper",
         ),
         remedy(
             Where::Windows,

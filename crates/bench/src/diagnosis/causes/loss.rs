@@ -36,15 +36,19 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Network,
-            "error and drop counters of every switch port on the way; a cable, a plug or an optic that is going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at once)",
+            "error and drop counters of every switch port on the way; a cable, a plug or an optic that is \
+             going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at \
+             once)",
         ),
         remedy(
             Where::Kernel,
-            "ip -s link show INTERFACE and ethtool -S INTERFACE for errors; ethtool -g and -G for a longer receive ring",
+            "ip -s link show INTERFACE and ethtool -S INTERFACE for errors; ethtool -g and -G for a longer \
+             receive ring",
         ),
         remedy(
             Where::Kernel,
-            "until it is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which does not slow down for single losses",
+            "until it is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
+             does not slow down for single losses",
         ),
         remedy(Where::Url, "congestion=bbr, for writes"),
         remedy(Where::Linerate, "[[portal]] congestion = \"bbr\", for reads"),

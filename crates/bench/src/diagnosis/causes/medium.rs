@@ -62,7 +62,8 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     });
     let because = vec![
         format!(
-            "With {} {what}s at once each takes {}, and alone {}: they wait for each other at {}, {} a second.",
+            "With {} {what}s at once each takes {}, and alone {}: they wait for each other at {}, {} a \
+             second.",
             case.load().depth,
             words::time(case.service_s()),
             words::time(case.modelled_alone_s()),
@@ -70,7 +71,8 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
             words::number(case.rate.value / f64::from(case.load().block_bytes)),
         ),
         format!(
-            "Beside them a NOP takes {}: neither the network nor the target has a queue, so the medium behind it has.",
+            "Beside them a NOP takes {}: neither the network nor the target has a queue, so the medium \
+             behind it has.",
             words::time(case.layers.exchange_s() + case.signs.nop_queue_s.unwrap_or(0.0).max(0.0)),
         ),
     ];
@@ -81,15 +83,18 @@ fn remedies() -> Vec<Remedy> {
     vec![
         remedy(
             Where::Target,
-            "look at the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
+            "look at the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
+             rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
         ),
         remedy(
             Where::Target,
-            "put the volume on faster disks, or a cache in front of them (bcache, dm-cache, an SSD for ZFS: L2ARC for reads, SLOG for writes)",
+            "put the volume on faster disks, or a cache in front of them (bcache, dm-cache, an SSD for ZFS: \
+             L2ARC for reads, SLOG for writes)",
         ),
         remedy(
             Where::Linerate,
-            "a delay: or limit: around the volume, if there is one; file: with direct=off lets the host's page cache help",
+            "a delay: or limit: around the volume, if there is one; file: with direct=off lets the host's \
+             page cache help",
         ),
         remedy(Where::Lio, "a fileio backstore with write_back=true, or a block backstore on faster disks"),
         remedy(

@@ -34,19 +34,22 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
         remedy(
             Where::Application,
             format!(
-                "write in whole multiples of {physical} at places that are multiples of it (databases: page and log block size; file systems: block size of {physical} or more)"
+                "write in whole multiples of {physical} at places that are multiples of it (databases: page \
+                 and log block size; file systems: block size of {physical} or more)"
             ),
         ),
         remedy(
             Where::Kernel,
             format!(
-                "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 -b {0}",
+                "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 \
+                 -b {0}",
                 storage.physical_block_bytes.max(4096)
             ),
         ),
         remedy(
             Where::Windows,
-            "fsutil fsinfo sectorInfo DRIVE: shows whether the partition is aligned; format with an allocation unit of 4096 or more",
+            "fsutil fsinfo sectorInfo DRIVE: shows whether the partition is aligned; format with an \
+             allocation unit of 4096 or more",
         ),
         remedy(
             Where::Target,

@@ -60,6 +60,13 @@ fn remedy(at: Where, change: impl Into<String>) -> Remedy {
     Remedy { at, change: change.into() }
 }
 
+/// Values of Windows' initiator, which are all in one place of its registry.
+fn windows(values: &str) -> Remedy {
+    const INITIATOR: &str = "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\\
+                             {4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters";
+    remedy(Where::Windows, format!("{INITIATOR}: {values} (DWORD), then a new session"))
+}
+
 /// Keys of the URL with their new values.
 fn settings<const N: usize>(keys: [(&str, String); N]) -> Change {
     Change { settings: keys.map(|(key, value)| (key.to_owned(), value)).to_vec(), ..Change::default() }

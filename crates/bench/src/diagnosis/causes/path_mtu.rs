@@ -29,12 +29,14 @@ pub(in crate::diagnosis) fn find(evidence: &Evidence) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Network,
-            "the same MTU on every interface and switch port on the way (9000 on all, which switches count as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
+            "the same MTU on every interface and switch port on the way (9000 on all, which switches count \
+             as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
         ),
         remedy(
             Where::Kernel,
             format!(
-                "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it is mended, or sysctl -w net.ipv4.tcp_mtu_probing=1",
+                "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it \
+                 is mended, or sysctl -w net.ipv4.tcp_mtu_probing=1",
                 mtu.saturating_sub(28)
             ),
         ),
@@ -42,14 +44,16 @@ pub(in crate::diagnosis) fn find(evidence: &Evidence) -> Option<Found> {
         remedy(
             Where::Windows,
             format!(
-                "netsh interface ipv4 set subinterface \"NAME\" mtu={mtu} store=persistent; ping -f -l {} ADDRESS",
+                "netsh interface ipv4 set subinterface \"NAME\" mtu={mtu} store=persistent; ping -f -l {} \
+                 ADDRESS",
                 mtu.saturating_sub(28)
             ),
         ),
         remedy(
             Where::Esxi,
             format!(
-                "vmkping -d -s {} ADDRESS; esxcli network ip interface set -i VMK -m {mtu} and esxcli network vswitch standard set -v VSWITCH -m {mtu}",
+                "vmkping -d -s {} ADDRESS; esxcli network ip interface set -i VMK -m {mtu} and esxcli \
+                 network vswitch standard set -v VSWITCH -m {mtu}",
                 mtu.saturating_sub(28)
             ),
         ),

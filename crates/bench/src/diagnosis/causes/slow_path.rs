@@ -35,7 +35,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
             best.peer,
         ),
         format!(
-            "Commands take turns on all {} connections: on average a request has {} more than it would have on the best.",
+            "Commands take turns on all {} connections: on average a request has {} more than it would have \
+             on the best.",
             ways.len(),
             words::time(mean_s - best_s),
         ),
@@ -44,14 +45,16 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
         remedy(
             Where::Network,
             format!(
-                "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that connection {} goes through",
+                "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that \
+                 connection {} goes through",
                 worst.cid
             ),
         ),
         remedy(Where::Url, "until it is mended, connections=1 by the better way"),
         remedy(
             Where::Kernel,
-            "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower path less",
+            "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower \
+             path less",
         ),
         remedy(Where::Esxi, "esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
         remedy(Where::Windows, "Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),

@@ -1,6 +1,6 @@
 //! A write waits for an R2T again and again: each asks for a short piece, and few are outstanding.
 
-use super::{Found, remedy, settings};
+use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
 use crate::model::{Direction, Keys};
@@ -20,14 +20,16 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_of(|setting| setting.keys = mended);
     let because = vec![
         format!(
-            "MaxBurstLength={} was agreed on, with MaxOutstandingR2T={}: a write of {} is asked for in {} pieces.",
+            "MaxBurstLength={} was agreed on, with MaxOutstandingR2T={}: a write of {} is asked for in {} \
+             pieces.",
             got.max_burst_bytes,
             got.outstanding_r2ts,
             words::size(f64::from(load.block_bytes)),
             words::number(case.run.r2ts_per_command),
         ),
         format!(
-            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} of its {} on them.",
+            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} of its \
+             {} on them.",
             words::time(case.layers.exchange_s()),
             words::time(case.run.parts.r2t_us / 1e6),
             words::time(case.service_s()),
@@ -58,13 +60,11 @@ fn remedies() -> Vec<Remedy> {
             Where::OpenIscsi,
             "node.session.iscsi.MaxBurstLength = 16776192, node.session.iscsi.FirstBurstLength = 262144",
         ),
-        remedy(
-            Where::Windows,
-            "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters: MaxBurstLength = 1048576, FirstBurstLength = 262144",
-        ),
+        windows("MaxBurstLength = 1048576, FirstBurstLength = 262144"),
         remedy(
             Where::Esxi,
-            "esxcli iscsi adapter param set -A ADAPTER -k MaxBurstLength -v 1048576, -k FirstBurstLength -v 262144, -k MaxOutstandingR2T -v 8",
+            "esxcli iscsi adapter param set -A ADAPTER -k MaxBurstLength -v 1048576, -k FirstBurstLength -v \
+             262144, -k MaxOutstandingR2T -v 8",
         ),
         remedy(
             Where::Linerate,
@@ -72,15 +72,18 @@ fn remedies() -> Vec<Remedy> {
         ),
         remedy(
             Where::Lio,
-            "targetcli /iscsi/IQN/tpg1 set parameter MaxBurstLength=1048576 FirstBurstLength=262144 MaxOutstandingR2T=8",
+            "targetcli /iscsi/IQN/tpg1 set parameter MaxBurstLength=1048576 FirstBurstLength=262144 \
+             MaxOutstandingR2T=8",
         ),
         remedy(
             Where::Tgt,
-            "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxBurstLength --value 1048576, likewise FirstBurstLength 262144",
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxBurstLength --value 1048576, \
+             likewise FirstBurstLength 262144",
         ),
         remedy(
             Where::Target,
-            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of what both sides say holds",
+            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of what both sides \
+             say holds",
         ),
     ]
 }

@@ -1,6 +1,6 @@
 //! Data travel in many short PDUs: each has a header, and work at both ends.
 
-use super::{Found, remedy, settings};
+use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
 use crate::model::{Direction, Keys};
@@ -22,8 +22,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let pdus = load.block_bytes.div_ceil(segment_bytes.max(1));
     let because = vec![
         format!(
-            "{whose} takes data segments of no more than {segment_bytes} bytes (MaxRecvDataSegmentLength): {} of {} come in \
-             {pdus} PDUs.",
+            "{whose} takes data segments of no more than {segment_bytes} bytes (MaxRecvDataSegmentLength): \
+             {} of {} come in {pdus} PDUs.",
             if load.direction == Direction::Read { "reads" } else { "writes" },
             words::size(f64::from(load.block_bytes)),
         ),
@@ -77,10 +77,7 @@ fn remedies(direction: Direction) -> Vec<Remedy> {
         Direction::Read => vec![
             remedy(Where::Url, "max-segment=262144"),
             remedy(Where::OpenIscsi, "node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
-            remedy(
-                Where::Windows,
-                "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters: MaxRecvDataSegmentLength = 262144",
-            ),
+            windows("MaxRecvDataSegmentLength = 262144"),
             remedy(Where::Esxi, "esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
             remedy(Where::Target, "MaxXmitDataSegmentLength, where a target limits what it sends"),
         ],
@@ -89,7 +86,8 @@ fn remedies(direction: Direction) -> Vec<Remedy> {
             remedy(Where::Lio, "targetcli /iscsi/IQN/tpg1 set parameter MaxRecvDataSegmentLength=262144"),
             remedy(
                 Where::Tgt,
-                "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxRecvDataSegmentLength --value 262144",
+                "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxRecvDataSegmentLength \
+                 --value 262144",
             ),
             remedy(Where::Target, "MaxRecvDataSegmentLength of 64 KiB or more"),
             remedy(

@@ -1,6 +1,6 @@
 //! A write's first data wait to be asked for: a round trip for every write that could have gone at once.
 
-use super::{Found, remedy, settings};
+use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
 use crate::model::{Direction, Keys};
@@ -21,8 +21,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_of(|setting| setting.keys = mended);
     let because = vec![
         format!(
-            "InitialR2T={}, ImmediateData={} and FirstBurstLength={} were agreed on: a write of {} waits {} for the target \
-             to ask for its data (R2T).",
+            "InitialR2T={}, ImmediateData={} and FirstBurstLength={} were agreed on: a write of {} waits {} \
+             for the target to ask for its data (R2T).",
             words::yes(got.initial_r2t),
             words::yes(got.immediate_data),
             got.first_burst_bytes,
@@ -61,15 +61,14 @@ fn remedies() -> Vec<Remedy> {
         remedy(Where::Url, "initial-r2t=no&immediate-data=yes&first-burst=262144"),
         remedy(
             Where::OpenIscsi,
-            "node.session.iscsi.InitialR2T = No, node.session.iscsi.ImmediateData = Yes, node.session.iscsi.FirstBurstLength = 262144",
+            "node.session.iscsi.InitialR2T = No, node.session.iscsi.ImmediateData = Yes, \
+             node.session.iscsi.FirstBurstLength = 262144",
         ),
-        remedy(
-            Where::Windows,
-            "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\{4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters: InitialR2T = 0, ImmediateData = 1, FirstBurstLength = 262144",
-        ),
+        windows("InitialR2T = 0, ImmediateData = 1, FirstBurstLength = 262144"),
         remedy(
             Where::Esxi,
-            "esxcli iscsi adapter param set -A ADAPTER -k InitialR2T -v false, -k ImmediateData -v true, -k FirstBurstLength -v 262144",
+            "esxcli iscsi adapter param set -A ADAPTER -k InitialR2T -v false, -k ImmediateData -v true, -k \
+             FirstBurstLength -v 262144",
         ),
         remedy(
             Where::Linerate,
@@ -81,7 +80,8 @@ fn remedies() -> Vec<Remedy> {
         ),
         remedy(
             Where::Tgt,
-            "tgtadm --lld iscsi --mode target --op update --tid 1 --name InitialR2T --value No, likewise ImmediateData Yes and FirstBurstLength 262144",
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name InitialR2T --value No, likewise \
+             ImmediateData Yes and FirstBurstLength 262144",
         ),
         remedy(
             Where::Target,

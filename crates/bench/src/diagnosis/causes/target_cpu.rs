@@ -14,14 +14,15 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain(case.without_waits());
     let because = vec![
         format!(
-            "A NOP, which reaches no disk, is answered in {} at best; {} of the time that NOPs took was spent in answers \
-             that took many times as long, up to {}.",
+            "A NOP, which reaches no disk, is answered in {} at best; {} of the time that NOPs took was \
+             spent in answers that took many times as long, up to {}.",
             words::time(spread.usual_s),
             words::share(away),
             words::time(spread.longest_s),
         ),
         format!(
-            "TCP's own round trip, which the target's kernel answers, takes {}: the network is not what waits.",
+            "TCP's own round trip, which the target's kernel answers, takes {}: the network is not what \
+             waits.",
             words::time(case.layers.round_trip_s),
         ),
     ];
@@ -33,15 +34,18 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let remedies = vec![
         remedy(
             Where::Target,
-            "what else runs on its CPUs: top -H, mpstat -P ALL 1, vmstat 1 there; in a virtual machine %steal; move it away, or give the target CPUs of its own (CPUAffinity=, isolcpus)",
+            "what else runs on its CPUs: top -H, mpstat -P ALL 1, vmstat 1 there; in a virtual machine \
+             %steal; move it away, or give the target CPUs of its own (CPUAffinity=, isolcpus)",
         ),
         remedy(
             Where::Target,
-            "interrupts of its network card on the CPU that the target runs on: /proc/interrupts, irqbalance, receive side scaling (ethtool -L, -X)",
+            "interrupts of its network card on the CPU that the target runs on: /proc/interrupts, \
+             irqbalance, receive side scaling (ethtool -L, -X)",
         ),
         remedy(
             Where::Linerate,
-            "reactors = the number of CPUs that are free, and a higher priority: Nice=-10 or CPUWeight= in its unit",
+            "reactors = the number of CPUs that are free, and a higher priority: Nice=-10 or CPUWeight= in \
+             its unit",
         ),
         remedy(
             Where::Tgt,
@@ -49,7 +53,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
         ),
         remedy(
             Where::Lio,
-            "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU frequency governor that saves power",
+            "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU \
+             frequency governor that saves power",
         ),
     ];
     Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })

@@ -55,8 +55,8 @@ fn seen(case: &Case<'_>, window: FullWindow) -> String {
         ),
         Whose::OurReceive => "This machine's receive window does not let more be on the way.".to_owned(),
         Whose::TargetSend => {
-            "This machine's receive window would let more be on the way: it is the target's send buffer \
-                              that does not."
+            "This machine's receive window would let more be on the way: it is the target's send buffer that \
+             does not."
                 .to_owned()
         }
     }
@@ -64,7 +64,8 @@ fn seen(case: &Case<'_>, window: FullWindow) -> String {
 
 fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
     let limits = format!(
-        "sysctl -w net.ipv4.tcp_{{rmem,wmem}}='4096 131072 {bytes}' net.core.{{rmem,wmem}}_max={bytes} net.ipv4.tcp_window_scaling=1"
+        "sysctl -w net.ipv4.tcp_{{rmem,wmem}}='4096 131072 {bytes}' net.core.{{rmem,wmem}}_max={bytes} \
+         net.ipv4.tcp_window_scaling=1"
     );
     let target = [
         remedy(
@@ -76,19 +77,13 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
         ),
         remedy(Where::Tgt, format!("on its host: {limits}")),
         remedy(Where::Lio, format!("on its host: {limits}")),
-        remedy(
-            Where::Target,
-            "its TCP window size or socket buffers, and window scaling (RFC 7323)".to_owned(),
-        ),
+        remedy(Where::Target, "its TCP window size or socket buffers, and window scaling (RFC 7323)"),
     ];
     let ours = [
-        remedy(
-            Where::Url,
-            "leave out receive-buffer and send-buffer: the kernel then sizes them by itself".to_owned(),
-        ),
+        remedy(Where::Url, "leave out receive-buffer and send-buffer: the kernel then sizes them by itself"),
         remedy(Where::Kernel, limits.clone()),
         remedy(Where::OpenIscsi, format!("node.conn[0].tcp.window_size = {bytes}")),
-        remedy(Where::Windows, "netsh interface tcp set global autotuninglevel=normal".to_owned()),
+        remedy(Where::Windows, "netsh interface tcp set global autotuninglevel=normal"),
     ];
     match whose {
         Whose::OurReceive | Whose::OurSend => ours.into_iter().chain(target).collect(),
