@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags};
 
 /// A network namespace of this process.
 #[derive(Clone, Debug)]
@@ -65,6 +65,23 @@ pub fn die_with_starter(command: &mut Command) -> &mut Command {
             Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
         })
     }
+}
+
+/// Without privileges: makes this process the root of a user namespace of its own, in which it may make network
+/// namespaces, where the kernel lets everybody do so. Nothing changes if it has the privileges. To be called while
+/// the process has one thread.
+pub fn become_root() -> io::Result<()> {
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
+    if rustix::thread::capabilities(None)?.effective.contains(needed) {
+        return Ok(());
+    }
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: no CLONE_FILES.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    // Supplementary groups could keep files from somebody; who may not give them up may map no group (user_namespaces(7)).
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
 /// A thread for what cannot be undone on a thread that has other things to do.

@@ -57,6 +57,11 @@ impl Host {
         self.addresses.first().map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
     }
 
+    /// Its links, and its address on each.
+    pub fn addresses(&self) -> &[(String, IpAddr)] {
+        &self.addresses
+    }
+
     /// Its address on the link with this name.
     pub fn address_on(&self, link: &str) -> Option<IpAddr> {
         self.addresses.iter().find(|(name, _)| name == link).map(|(_, address)| *address)

@@ -27,6 +27,8 @@ pub struct Lab {
 #[derive(Debug)]
 pub struct LinkHandle {
     name: String,
+    /// The hosts that it joins.
+    ends: [String; 2],
     wire: Wire,
     /// What the kernel drops in front of the wire, for either end.
     devices: [DeviceCounters; 2],
@@ -122,12 +124,18 @@ impl Lab {
             ends.push(interface.make(&self.hosts[place])?);
             self.hosts[place].addresses.push((link.name.clone(), addresses[end].0));
         }
+        let hosts = [0, 1].map(|end| link.ends[end].host.clone());
         let way = |direction: usize| Way::new(&link.conditions[direction], link.interface_mtu(1 - direction));
         let [(first_tap, first_counters), (second_tap, second_counters)] =
             <[_; 2]>::try_from(ends).unwrap_or_else(|_| unreachable!("one was pushed for each end"));
         let wire = Wire::start(&link.name, [first_tap, second_tap], [way(0), way(1)])
             .map_err(LabError::system(format!("start link {}", link.name)))?;
-        Ok(LinkHandle { name: link.name.clone(), wire, devices: [first_counters, second_counters] })
+        Ok(LinkHandle {
+            name: link.name.clone(),
+            ends: hosts,
+            wire,
+            devices: [first_counters, second_counters],
+        })
     }
 
     fn place(&self, host: &str) -> Result<usize, LabError> {
@@ -140,6 +148,11 @@ impl LinkHandle {
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The names of the hosts that it joins, in the plan's order.
+    pub fn ends(&self) -> [&str; 2] {
+        [&self.ends[0], &self.ends[1]]
     }
 
     /// Changes what the link does to frames that come from now on; frames are counted from 0 again, so that the same

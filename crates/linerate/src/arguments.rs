@@ -17,6 +17,7 @@ use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
 use crate::info::{self, InfoArguments};
+use crate::lab::{self, LabArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
@@ -65,6 +66,7 @@ enum Command {
     Diagnose(Box<DiagnoseArguments>),
     Discover(DiscoverArguments),
     Info(InfoArguments),
+    Lab(LabArguments),
     Limits(LimitsArguments),
     Copy(Box<CopyArguments>),
     Read(ReadArguments),
@@ -93,6 +95,7 @@ impl Command {
                 | Command::Compare(_)
                 | Command::Completions(_)
                 | Command::Man(_)
+                | Command::Lab(_)
                 | Command::Report(_)
         )
     }
@@ -150,6 +153,7 @@ impl Arguments {
             Command::Published(arguments) => published::run(&arguments)?,
             Command::Discover(arguments) => discover::run(&arguments)?,
             Command::Info(arguments) => info::run(&arguments)?,
+            Command::Lab(arguments) => return lab::run(&arguments),
             Command::Limits(arguments) => limits::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
             Command::Read(arguments) => read::run(&arguments)?,

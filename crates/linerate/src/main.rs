@@ -24,6 +24,7 @@ mod fault_command;
 mod figures;
 mod info;
 mod interrupt;
+mod lab;
 mod limits;
 mod log;
 mod man;

@@ -28,6 +28,7 @@ mod hostile;
 mod hung;
 mod info;
 mod kept;
+mod lab;
 mod library;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,120 @@
+//! `linerate lab`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
+//! (`docs/lab.md`).
+//!
+//! Reading order: [`run`], [`background`] (the programs that a plan starts), [`foreground`] (the command, its signals
+//! and its exit code). The lab itself is the crate `lab`.
+
+mod background;
+mod foreground;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use lab::{Direction, Host, Lab, LabError, LinkHandle, Plan};
+
+use crate::failure::Failure;
+use crate::output::remark;
+
+use background::Background;
+
+/// Runs commands in a lab: several hosts on this machine, joined by links with rate, delay and loss
+#[derive(Debug, Args)]
+pub(crate) struct LabArguments {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    Run(RunArguments),
+}
+
+/// Builds a lab, runs a command in one of its hosts, and ends with the command's exit code
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// The plan of the lab, a TOML file
+    plan: PathBuf,
+    /// The host that the command runs in [default: the first of the plan]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Say before the command what the lab consists of, with addresses and settings
+    #[arg(long)]
+    show: bool,
+    /// Say after the command what each link did
+    #[arg(long)]
+    counts: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Builds the lab and runs the command.
+pub(crate) fn run(arguments: &LabArguments) -> Result<ExitCode, Failure> {
+    let LabCommand::Run(arguments) = &arguments.command;
+    let plan = read(&arguments.plan)?;
+    // Users' own namespaces do for a lab where root is not at hand. If there are none either, building says what is
+    // missing.
+    let _ = host::namespace::become_root();
+    let lab = Lab::build(&plan).map_err(failure)?;
+    let at = match &arguments.host {
+        Some(name) => lab.host(name).map_err(failure)?,
+        None => &lab.hosts()[0], // a plan has a host, or is refused
+    };
+    if arguments.show {
+        lab.hosts().iter().for_each(|host| remark(shown(host)));
+    }
+    let background = Background::start(&lab)?;
+    let outcome = foreground::run(at, &arguments.command);
+    drop(background);
+    if arguments.counts {
+        lab.links().iter().for_each(|link| remark(counted(link)));
+    }
+    outcome
+}
+
+fn read(path: &Path) -> Result<Plan, Failure> {
+    let shown = path.display();
+    let cannot =
+        |error: std::io::Error| Failure::refused(format_args!("cannot read the plan {shown}: {error}"));
+    let mut text = String::new();
+    // A byte more than a plan may have, so that a device without end is no trouble.
+    File::open(path)
+        .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(cannot)?;
+    Plan::parse(&text).map_err(|error| Failure::refused(format_args!("{shown}:{error}")))
+}
+
+const PLAN_BYTES_MAX: u64 = 1 << 20;
+
+fn failure(error: LabError) -> Failure {
+    match error {
+        LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),
+        LabError::System { .. } => Failure::failed(error),
+    }
+}
+
+/// A host, its addresses and its settings.
+fn shown(host: &Host) -> String {
+    let mut text = format!("host {}", host.name());
+    for (link, address) in host.addresses() {
+        // Writing into a String does not fail.
+        let _ = write!(text, ", {address} on {link}");
+    }
+    for (name, value) in host.settings() {
+        let _ = write!(text, "\n  {name} = {value}");
+    }
+    text
+}
+
+/// What a link did in either direction.
+fn counted(link: &LinkHandle) -> String {
+    let [first, second] = link.ends();
+    let line = |from: &str, to: &str, direction| {
+        format!("link {}, {from} to {to}: {}", link.name(), link.counts_of(direction))
+    };
+    format!("{}\n{}", line(first, second, Direction::Forward), line(second, first, Direction::Back))
+}
