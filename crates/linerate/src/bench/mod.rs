@@ -36,7 +36,7 @@ mod shown;
 mod stop;
 pub(crate) mod storage;
 mod suites;
-mod timestamp;
+pub(crate) mod timestamp;
 mod values;
 mod view;
 pub(crate) mod ways;

@@ -1,11 +1,12 @@
 //! What can be asked of `linerate diagnose`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bench::model::{Direction, Load};
 
 use super::Options;
+use super::show::ShowOptions;
 use crate::bench::extent::Extent;
 use crate::failure::Failure;
 use crate::spec::Bytes;
@@ -27,8 +28,15 @@ pub(crate) struct DiagnoseArguments {
     load: LoadOptions,
     #[command(flatten)]
     writing: WritingOptions,
+    /// Try every change that can be made on this side: measure with it and without it, in turns
+    #[arg(long)]
+    pub(super) confirm: bool,
     #[command(flatten)]
-    output: OutputOptions,
+    show: ShowOptions,
+    /// Write what was measured to this file as JSON, before anything is concluded from it (- is standard output, and
+    /// nothing is concluded then)
+    #[arg(long, value_name = "FILE", hide = true)]
+    evidence: Option<PathBuf>,
     /// Where random places, data and the order of everything come from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -72,15 +80,6 @@ struct WritingOptions {
     /// Overwrite what is there without asking
     #[arg(long, requires = "allow_write")]
     yes: bool,
-}
-
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Output")]
-pub(super) struct OutputOptions {
-    /// Write what was measured to this file as JSON, before anything is concluded from it (- is standard output, and
-    /// nothing is concluded then)
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub(super) evidence: Option<PathBuf>,
 }
 
 /// So many bits a second.
@@ -127,8 +126,12 @@ impl DiagnoseArguments {
         })
     }
 
-    pub(super) fn output(&self) -> &OutputOptions {
-        &self.output
+    pub(super) fn show(&self) -> &ShowOptions {
+        &self.show
+    }
+
+    pub(super) fn evidence(&self) -> Option<&Path> {
+        self.evidence.as_deref()
     }
 }
 

@@ -10,9 +10,10 @@
 //! Nothing on the LUN is changed unless writing is allowed, and no task management function is asked for but the abort
 //! of a command that hangs: others use the LUN too. What a target does not do, or lies about, is not known, and the rest
 //! goes on. Reading order: [`run`], `course` (the order of events), `ladder` and `probe` (what is asked alone), `load`
-//! (what is asked together), `pace` (how long that takes), `way` (the session).
+//! (what is asked together), `pace` (how long that takes), `way` (the session), `confirm` (whether a change brings what is predicted), `show`.
 
 mod arguments;
+mod confirm;
 mod course;
 mod keys;
 mod ladder;
@@ -22,12 +23,14 @@ mod pace;
 mod places;
 mod probe;
 mod progress;
+mod show;
 mod way;
 mod writing;
 
 use std::process::ExitCode;
 
 pub(crate) use arguments::DiagnoseArguments;
+use bench::diagnosis::diagnose;
 use bench::model::Load;
 pub(crate) use course::evidence;
 pub(crate) use progress::Progress;
@@ -36,6 +39,7 @@ use crate::bench::extent::Extent;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
+use show::Stage;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -53,13 +57,26 @@ pub(crate) struct Options {
 /// Runs the command.
 pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
     let options = arguments.options()?;
+    let stage = Stage::set(arguments.show())?;
     let url = remote::url(&arguments.url)?;
-    let evidence = remote::run(async { evidence(&url, &options, &Progress::shown()).await })?;
-    let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";
-    match arguments.output().evidence.as_deref() {
-        Some(path) if path != "-" => std::fs::write(path, json)
-            .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", path.display())))?,
-        _ => say(&json),
+    let progress = Progress::shown();
+    let evidence = remote::run(evidence(&url, &options, &progress))?;
+    if let Some(file) = arguments.evidence() {
+        let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";
+        if file.as_os_str() == "-" {
+            say(&json);
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::fs::write(file, json)
+            .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", file.display())))?;
     }
-    Ok(ExitCode::SUCCESS)
+    let mut diagnosis = diagnose(evidence);
+    if arguments.confirm {
+        remote::run(async {
+            confirm::confirm(&mut diagnosis, &url, &options, &progress).await;
+            Ok(())
+        })?;
+    }
+    drop(progress);
+    stage.show(&diagnosis)
 }

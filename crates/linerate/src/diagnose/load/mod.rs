@@ -10,10 +10,9 @@ mod sum;
 
 use std::sync::Arc;
 
-use bench::Random;
 use bench::diagnosis::LoadRun;
 use bench::model::{Direction, Load};
-use initiator::{RemoteLun, Url};
+use initiator::RemoteLun;
 
 pub(super) use round::Times;
 use round::{Where, round};
@@ -22,7 +21,6 @@ pub(super) use sum::Sum;
 use super::places::Part;
 use super::way::Way;
 use crate::environment::server::Server;
-use crate::failure::Failure;
 
 /// A load, and the sessions beside the first that it wants.
 pub(super) struct Running {
@@ -100,34 +98,4 @@ pub(super) fn described(load: &Load) -> String {
     };
     let order = if load.random { "at random" } else { "in order" };
     format!("{length} {what} {order}, {} at once", load.depth)
-}
-
-/// Puts a load on the LUN of `url` for some rounds, in a session of its own: what `--confirm` compares. Writes go to
-/// `part`, reads anywhere if it is `None`.
-#[allow(dead_code)] // until `--confirm` compares by it
-pub(super) async fn run_load(
-    url: &Url,
-    load: &Load,
-    part: Option<Part>,
-    rounds: u32,
-    times: Times,
-    seed: u64,
-) -> Result<LoadRun, Failure> {
-    let mut way = Way::open(url).await?;
-    let lun = way.lun().await.map_err(Failure::failed)?;
-    let part = match (part, load.direction) {
-        (Some(part), _) => part,
-        (None, Direction::Read) => Part::whole(block::BlockDevice::geometry(&*lun)),
-        (None, Direction::Write) => return Err(Failure::refused(super::probe::NOT_ALLOWED)),
-    };
-    let server = Server::of(lun.target()).await;
-    let (mut running, mut random) = (Running::new(load, true), Random::new(seed));
-    for _ in 0..rounds {
-        if running.goes_on() {
-            running.round(&mut way, part, server.as_ref(), times, random.next()).await;
-        }
-    }
-    let run = running.finish().await;
-    way.close().await;
-    Ok(run)
 }

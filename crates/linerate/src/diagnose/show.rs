@@ -1,0 +1,100 @@
+//! How a diagnosis is told: on the terminal or as JSON, as a directory with a report, and by the exit code if a script
+//! wants to know.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench::diagnosis::{Diagnosis, Verdict};
+use bench::report::{DiagnosisReport, verdict};
+use serde::Serialize;
+
+use crate::bench::folder::Folder;
+use crate::bench::{timestamp, width};
+use crate::failure::{Failure, Kind};
+use crate::output::say;
+
+/// Where a diagnosis goes.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(super) struct ShowOptions {
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a report there: report.html, report.md and diagnosis.json
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// End with exit code 13 if something holds the path back, and with 1 if it is slow and nothing tells why
+    #[arg(long)]
+    check: bool,
+}
+
+/// Where a diagnosis is told, found to be possible before anything is measured.
+pub(super) struct Stage<'a> {
+    options: &'a ShowOptions,
+    folder: Option<Folder>,
+    begun: String,
+}
+
+/// The file that programs read. Its names are promised, and `docs/diagnose.md` has them.
+#[derive(Serialize)]
+struct Told<'a> {
+    format: u32,
+    /// The program's version.
+    linerate: &'a str,
+    begun: &'a str,
+    /// The verdict in words.
+    says: String,
+    #[serde(flatten)]
+    diagnosis: &'a Diagnosis,
+}
+
+/// Counted up when a reader of an older one would misunderstand a newer one.
+const FORMAT: u32 = 1;
+const FILE: &str = "diagnosis.json";
+
+impl<'a> Stage<'a> {
+    /// Makes the directory, if there is to be one. One that holds a diagnosis is left alone.
+    pub(super) fn set(options: &'a ShowOptions) -> Result<Stage<'a>, Failure> {
+        let folder = options.out.as_deref().map(Folder::replace).transpose()?;
+        if let Some(folder) = folder.as_ref().filter(|folder| folder.file(FILE).exists()) {
+            let directory = folder.path().display();
+            return Err(Failure::refused(format!("{directory} holds a diagnosis; name another directory")));
+        }
+        Ok(Stage { options, folder, begun: timestamp::now() })
+    }
+
+    /// Tells it.
+    pub(super) fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
+        let version = env!("CARGO_PKG_VERSION");
+        let report = DiagnosisReport::new(diagnosis, &self.begun, version);
+        if let Some(folder) = &self.folder {
+            folder.write(FILE, self.json(diagnosis, version)?.as_bytes())?;
+            folder.write("report.md", report.markdown().as_bytes())?;
+            folder.write("report.html", report.html().as_bytes())?;
+        }
+        match (self.options.json, &self.folder) {
+            (true, _) => say(&self.json(diagnosis, version)?),
+            (false, Some(folder)) => {
+                let page = folder.file("report.html");
+                say(&format!("{}\nreport: {}\n", report.terminal(width()), page.display()));
+            }
+            (false, None) => say(&report.terminal(width())),
+        }
+        if self.options.check { check(diagnosis) } else { Ok(ExitCode::SUCCESS) }
+    }
+
+    fn json(&self, diagnosis: &Diagnosis, version: &str) -> Result<String, Failure> {
+        let says = verdict(diagnosis);
+        let told = Told { format: FORMAT, linerate: version, begun: &self.begun, says, diagnosis };
+        serde_json::to_string_pretty(&told).map(|text| text + "\n").map_err(Failure::failed)
+    }
+}
+
+/// A path that nobody understands is no success: whoever asks in a script must not be told that all is well.
+fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
+    match diagnosis.verdict {
+        Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),
+        Verdict::HeldBack => Err(Failure::new(Kind::HeldBack, verdict(diagnosis))),
+        Verdict::NotKnown { .. } => Err(Failure::failed(verdict(diagnosis))),
+    }
+}
