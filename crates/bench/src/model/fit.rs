@@ -1,7 +1,7 @@
 //! The inverse: from what was measured to what the path and its ends are like.
 
-use super::predict::rate;
-use super::search::{Range, least};
+use super::predict::Demand;
+use super::search::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
 use super::{Direction, Keys, Load, Path};
 
 /// Something that was measured.
@@ -67,20 +67,28 @@ pub struct Fitted {
 /// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is no reason to
 /// be wrong everywhere else. What limits reads and writes differs, so that each have a path of their own.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
-    let usable: Vec<Measured> = measured.iter().copied().filter(Measured::is_usable).collect();
+    let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::of).collect();
     if usable.is_empty() {
         return None;
     }
     let mut free = free.to_vec();
     free.sort();
     free.dedup();
-    let mut best = search(known, &usable, &free);
-    // The fewer constants, the better: what changes nothing was not found.
-    for constant in free.iter().rev() {
+    let mut best = search(known, &usable, &free, None);
+    // The fewer constants, the better: one that another can stand in for, or that explains a single cell a little, would
+    // mislead everywhere else.
+    for constant in free.clone().into_iter().rev() {
+        let others: Vec<Constant> = free.iter().copied().filter(|other| *other != constant).collect();
         let mut without = best;
         constant.forget(&mut without);
-        if loss(&without, &usable) <= loss(&best, &usable) * (1.0 + NOTHING) {
-            best = without;
+        // Times are there, if small. A limit may be none, and then others have been bent for it.
+        let worth = if constant.is_limit() { WORTH } else { 0.0 };
+        let least = loss(&best, &usable) + worth;
+        if constant.is_limit() && loss(&without, &usable) > least {
+            without = search(&without, &usable, &others, Some(&best));
+        }
+        if loss(&without, &usable) <= least {
+            (best, free) = (without, others);
         }
     }
     let off: Vec<f64> = measured.iter().map(|one| one.modelled(&best) / one.bytes_per_s - 1.0).collect();
@@ -91,36 +99,68 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
 
 /// An error of so much is a usual one, and ten times that counts hardly more than five times.
 const USUAL: f64 = 0.05;
-/// A loss that grows by less is the same.
-const NOTHING: f64 = 1e-9;
+/// What a limit has to explain to be one: half an error of the usual size in one measurement, ln (1 + 0.5²).
+const WORTH: f64 = 0.22;
 /// Ranges end so far beyond what the measurements themselves suggest.
 const BEYOND: f64 = 1000.0;
 
-fn search(known: &Path, measured: &[Measured], free: &[Constant]) -> Path {
-    let ranges: Vec<Range> = free.iter().map(|constant| constant.range(measured)).collect();
+/// The best path that differs from the known one in these constants only; `near` has most of them already.
+fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) -> Path {
+    let ranges: Vec<Range> =
+        free.iter().map(|constant| constant.range(cells, near.and_then(|near| constant.of(near)))).collect();
     let with = |values: &[f64]| {
         let mut path = *known;
         free.iter().zip(values).for_each(|(constant, value)| constant.set(&mut path, *value));
         path
     };
-    with(&least(&ranges, |values| loss(&with(values), measured)))
+    let rounds = if near.is_some() { FROM_NEARBY } else { FROM_ANYWHERE };
+    with(&search::least(&ranges, rounds, |values| loss(&with(values), cells)))
 }
 
-fn loss(path: &Path, measured: &[Measured]) -> f64 {
-    let of = |one: &Measured| {
-        let modelled = one.modelled(path);
+fn loss(path: &Path, cells: &[Cell]) -> f64 {
+    let of = |cell: &Cell| {
+        let modelled = cell.modelled(path);
+        let Measured { bytes_per_s, doubt_per_s, .. } = cell.measured;
         // From the nearest end of what the measurement may mean.
-        let (low, high) = (one.bytes_per_s - one.doubt_per_s, one.bytes_per_s + one.doubt_per_s);
+        let (low, high) = (bytes_per_s - doubt_per_s, bytes_per_s + doubt_per_s);
         let beyond = match modelled {
             less if less < low => (low / less).ln(),
             more if more > high => (more / high).ln(),
             _ => 0.0,
         };
         // Within the doubt the middle is still the best guess, by very little.
-        let hint = (modelled / one.bytes_per_s).ln();
+        let hint = (modelled / bytes_per_s).ln();
         (beyond / USUAL).powi(2).ln_1p() + 1e-3 * (hint / USUAL).powi(2).ln_1p()
     };
-    measured.iter().map(of).sum()
+    cells.iter().map(of).sum()
+}
+
+/// A measurement, and what it asked of the path, which many thousand paths are asked for.
+struct Cell {
+    measured: Measured,
+    demand: Option<Demand>,
+}
+
+impl Cell {
+    fn of(measured: &Measured) -> Cell {
+        let demand = measured.load.map(|load| Demand::of(&measured.keys, &load));
+        Cell { measured: *measured, demand }
+    }
+
+    /// What a path gives under the same conditions, in bytes a second.
+    fn modelled(&self, path: &Path) -> f64 {
+        let Measured { round_trip_s, connections, .. } = self.measured;
+        let path = Path { round_trip_s, connections, ..*path };
+        match &self.demand {
+            Some(demand) => demand.rate(&path),
+            None => path.tcp_per_s(u32::from(connections)),
+        }
+    }
+
+    fn exchanges_per_s(&self) -> f64 {
+        let Some(demand) = &self.demand else { return 0.0 };
+        demand.requests(self.measured.bytes_per_s) * f64::from(demand.exchanges())
+    }
 }
 
 impl Measured {
@@ -134,19 +174,7 @@ impl Measured {
 
     /// What a path gives under the same conditions, in bytes a second.
     pub fn modelled(&self, path: &Path) -> f64 {
-        let path = Path { round_trip_s: self.round_trip_s, connections: self.connections, ..*path };
-        match &self.load {
-            Some(load) => rate(&path, &self.keys, load),
-            None => path.tcp_per_s(u32::from(self.connections)),
-        }
-    }
-
-    fn exchanges(&self) -> f64 {
-        self.load.map_or(1.0, |load| f64::from(self.keys.exchanges(load.direction, load.block_bytes)))
-    }
-
-    fn requests_per_s(&self) -> Option<f64> {
-        self.load.map(|load| self.bytes_per_s / f64::from(load.block_bytes.max(1)))
+        Cell::of(self).modelled(path)
     }
 }
 
@@ -181,35 +209,70 @@ impl Constant {
         }
     }
 
+    /// Whether it is a limit that may not be there.
+    fn is_limit(self) -> bool {
+        match self {
+            Constant::WindowDelay | Constant::Exchange | Constant::Command | Constant::Copy => false,
+            Constant::Link
+            | Constant::Window
+            | Constant::CommandsAtOnce
+            | Constant::WritesUnderWay
+            | Constant::Exchanges
+            | Constant::Medium => true,
+        }
+    }
+
+    /// What a path has of it.
+    fn of(self, path: &Path) -> Option<f64> {
+        match self {
+            Constant::Link => path.payload_per_s,
+            Constant::Window => path.window_bytes,
+            Constant::WindowDelay => Some(path.window_delay_s),
+            Constant::Exchange => Some(path.exchange_s),
+            Constant::Command => Some(path.command_s),
+            Constant::Copy => path.copy_per_s,
+            Constant::CommandsAtOnce => path.commands_at_once,
+            Constant::WritesUnderWay => path.writes_under_way_bytes,
+            Constant::Exchanges => path.exchanges_per_s,
+            Constant::Medium => path.medium_per_s,
+        }
+    }
+
     /// Where to look for it, and where to begin: a limit begins where it was last seen not to limit, the most that was
     /// reached; a time at a tenth of a millisecond.
-    fn range(self, measured: &[Measured]) -> Range {
-        let most = |of: &dyn Fn(&Measured) -> f64| measured.iter().map(of).fold(0.0, f64::max);
-        let bytes_per_s = most(&|one| one.bytes_per_s);
-        let round_trip_s = |one: &Measured| one.round_trip_s.max(LEAST_TIME_S);
-        let start = match self {
-            Constant::Link | Constant::Copy | Constant::Medium => bytes_per_s,
+    fn range(self, cells: &[Cell], start: Option<f64>) -> Range {
+        let seen = self.most_seen(cells);
+        let (least, most) = match self {
+            Constant::WindowDelay | Constant::Exchange | Constant::Command => (LEAST_TIME_S, 1.0),
+            // More than are asked are never under way, and less than one never either.
+            Constant::CommandsAtOnce => (1.0, seen),
+            _ => (seen / BEYOND, seen * BEYOND),
+        };
+        Range { start: start.unwrap_or(seen).clamp(least, most), least, most }
+    }
+
+    fn most_seen(self, cells: &[Cell]) -> f64 {
+        let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(1.0, f64::max);
+        let on_the_way = |one: &Measured| one.bytes_per_s * one.round_trip_s.max(LEAST_TIME_S);
+        match self {
+            Constant::Link | Constant::Copy | Constant::Medium => most(&|cell| cell.measured.bytes_per_s),
             Constant::Window => {
-                most(&|one| one.bytes_per_s / f64::from(one.connections.max(1)) * round_trip_s(one))
+                most(&|cell| on_the_way(&cell.measured) / f64::from(cell.measured.connections.max(1)))
             }
-            Constant::WritesUnderWay => most(&|one| match one.load {
-                Some(load) if load.direction == Direction::Write => one.bytes_per_s * round_trip_s(one),
+            Constant::WritesUnderWay => most(&|cell| match cell.measured.load {
+                Some(load) if load.direction == Direction::Write => on_the_way(&cell.measured),
                 _ => 0.0,
             }),
-            Constant::CommandsAtOnce => most(&|one| one.load.map_or(1.0, |load| f64::from(load.depth))),
-            Constant::Exchanges => most(&|one| one.requests_per_s().unwrap_or(0.0) * one.exchanges()),
-            Constant::WindowDelay | Constant::Exchange | Constant::Command => {
-                return Range { start: 1e-4, least: LEAST_TIME_S, most: 1.0 };
+            Constant::CommandsAtOnce => {
+                most(&|cell| cell.measured.load.map_or(1.0, |load| f64::from(load.depth)))
             }
-        };
-        let start = start.max(1.0);
-        match self {
-            // More than are asked are never under way, and less than one never either.
-            Constant::CommandsAtOnce => Range { start, least: 1.0, most: start },
-            _ => Range { start, least: start / BEYOND, most: start * BEYOND },
+            Constant::Exchanges => most(&Cell::exchanges_per_s),
+            Constant::WindowDelay | Constant::Exchange | Constant::Command => USUAL_TIME_S,
         }
     }
 }
 
+/// A tenth of a millisecond: what ends took for a command in 2004, and take now if they are busy.
+const USUAL_TIME_S: f64 = 1e-4;
 /// Below this a time explains nothing: a tenth of a microsecond.
 const LEAST_TIME_S: f64 = 1e-7;

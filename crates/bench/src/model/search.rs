@@ -16,8 +16,10 @@ pub(super) struct Range {
     pub(super) most: f64,
 }
 
-/// Rounds of both searches.
-const ROUNDS: usize = 6;
+/// Rounds of both searches that find their way from anywhere.
+pub(super) const FROM_ANYWHERE: usize = 6;
+/// Rounds that are enough where the place is nearly known.
+pub(super) const FROM_NEARBY: usize = 2;
 /// Places on each axis that are tried, and how often the range around the best is narrowed.
 const PLACES: usize = 24;
 const NARROWINGS: usize = 3;
@@ -26,8 +28,8 @@ const STEPS: usize = 150;
 /// A simplex whose corners differ by less than this has found its place.
 const SAME: f64 = 1e-12;
 
-/// Where `cost` is least, as far as is found.
-pub(super) fn least(ranges: &[Range], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+/// Where `cost` is least, as far as is found in so many rounds.
+pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let bounds: Vec<(f64, f64)> = ranges.iter().map(|range| (range.least.ln(), range.most.ln())).collect();
     let cost = |place: &[f64]| {
         let values: Vec<f64> = place.iter().map(|x| x.exp()).collect();
@@ -37,7 +39,7 @@ pub(super) fn least(ranges: &[Range], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> 
     let mut best: Vec<f64> =
         ranges.iter().zip(&bounds).map(|(range, (low, high))| range.start.ln().clamp(*low, *high)).collect();
     let mut found = cost(&best);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let before = found;
         (best, found) = along_the_axes(best, found, &bounds, &cost);
         // Ever smaller: the first ones look around, the last ones settle.
@@ -149,18 +151,18 @@ mod tests {
             let (x, y) = (values[0].ln(), values[1].ln());
             (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2)
         };
-        let found = least(&[WIDE, WIDE], cost);
+        let found = least(&[WIDE, WIDE], FROM_ANYWHERE, cost);
         assert!(found.iter().all(|value| (value / 1f64.exp() - 1.0).abs() < 1e-3), "{found:?}");
     }
 
     #[test]
     fn a_plain_leaves_the_start_and_nothing_leaves_the_range() {
-        assert_eq!(least(&[WIDE], |_| 1.0), [1.0]);
+        assert_eq!(least(&[WIDE], FROM_ANYWHERE, |_| 1.0), [1.0]);
         let narrow = Range { start: 5.0, least: 2.0, most: 8.0 };
-        let found = least(&[narrow], |values| values[0]);
+        let found = least(&[narrow], FROM_ANYWHERE, |values| values[0]);
         assert!((found[0] - 2.0).abs() < 1e-9, "{found:?}");
-        let found = least(&[narrow], |_| f64::NAN);
+        let found = least(&[narrow], FROM_ANYWHERE, |_| f64::NAN);
         assert!((found[0] - 5.0).abs() < 1e-9, "{found:?}");
-        assert!(least(&[], |_| 0.0).is_empty());
+        assert!(least(&[], FROM_ANYWHERE, |_| 0.0).is_empty());
     }
 }

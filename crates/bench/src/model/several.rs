@@ -1,6 +1,6 @@
 //! Sessions that get in each other's way: the model joined with the universal scalability law.
 
-use super::predict::{limits, of_limits};
+use super::predict::Demand;
 use super::{Keys, Load, Path, Prediction, Term};
 use crate::statistics::Scalability;
 
@@ -13,11 +13,12 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
     let sessions = f64::from(load.sessions.max(1));
     let alike = sessions * law.at(1.0);
     let share = if alike > 0.0 { law.at(sessions) / alike } else { 1.0 };
-    let shrunk = limits(path, keys, load).map(|(term, limit)| match term {
+    let demand = Demand::of(keys, load);
+    let shrunk = demand.limits(path).map(|(term, limit)| match term {
         Term::Depth | Term::WritesUnderWay | Term::Exchanges => (term, limit * share),
         Term::Link | Term::Window | Term::Medium => (term, limit),
     });
-    of_limits(shrunk, path, keys, load)
+    demand.on(path, shrunk)
 }
 
 #[cfg(test)]

@@ -259,7 +259,8 @@ fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
 fn a_fit_of_what_was_predicted_gives_back_the_constants() {
     use Constant::*;
     let truth = path_of_002(Direction::Write);
-    let free = [Link, Exchange, Command, Copy, CommandsAtOnce, WritesUnderWay, Exchanges, Window, Medium];
+    // Not the window: over one connection it is the same as what may be under way.
+    let free = [Link, Exchange, Command, Copy, CommandsAtOnce, WritesUnderWay, Exchanges, Medium];
     let fitted = fit(&Path::of_round_trip(0.0), &matrix(&truth, Direction::Write), &free).expect("a fit");
     assert!(fitted.median_off < 1e-3, "{fitted:?}");
     let near =
@@ -277,10 +278,10 @@ fn a_fit_of_what_was_predicted_gives_back_the_constants() {
         ]
     };
     for (found, truth) in limits(&path).into_iter().zip(limits(&truth)) {
-        near(found.expect("it binds"), truth.expect("it is set"));
+        near(found.unwrap_or(f64::INFINITY), truth.expect("it is set"));
     }
-    // What bound nowhere was not found.
-    assert_eq!((path.window_bytes, path.medium_per_s), (None, None));
+    // What explains nothing that another does not was not found.
+    assert_eq!(path.medium_per_s, None);
 }
 
 #[test]
