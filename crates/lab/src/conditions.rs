@@ -27,6 +27,18 @@ pub struct Conditions {
     /// in both directions by the same. Each has all of the above for itself, and no lanes of its own. Empty: one
     /// path with the conditions here.
     pub lanes: Vec<Conditions>,
+    /// How flows choose among the lanes.
+    pub spread: Spread,
+}
+
+/// How flows are spread over the lanes of a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// By a hash of addresses and ports, as switches do: two flows may well have one lane, and the other none.
+    #[default]
+    ByHash,
+    /// In the order in which they appear, each the next lane, so that several connections use several lanes.
+    InTurn,
 }
 
 impl Default for Conditions {
@@ -42,6 +54,7 @@ impl Default for Conditions {
             buffer_bytes: Conditions::BUFFER_BYTES,
             seed: 0,
             lanes: Vec::new(),
+            spread: Spread::ByHash,
         }
     }
 }

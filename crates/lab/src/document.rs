@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, Spread};
 use crate::error::PlanError;
 use crate::plan::{EndPlan, HostPlan, LINKS_MAX, LinkPlan, MTU, Plan, is_interface, is_sysctl};
 use crate::units;
@@ -92,7 +92,7 @@ fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>
 }
 
 fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Read<LinkPlan> {
-    section.knows(&[CONDITIONS, &["between", "end", "towards", "lane"]].concat())?;
+    section.knows(&[CONDITIONS, &["between", "end", "towards", "lane", "spread"]].concat())?;
     if !is_interface(name) {
         return Err(
             section.wrong(format!("`{name}` cannot name a link: up to 15 letters, digits, - and _, not lo"))
@@ -108,8 +108,11 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
         let seed = seed.wrapping_add(both.lanes.len() as u64 + 1);
         both.lanes.push(conditions(&lane, Conditions { seed, ..unsaid })?);
     }
+    both.spread = section.read("spread", spread)?.unwrap_or_default();
     let mut link = LinkPlan::new(name, first, second, both);
-    link.conditions[1].seed ^= BACK;
+    if link.conditions[1].lanes.is_empty() {
+        link.conditions[1].seed ^= BACK;
+    }
     link.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= BACK);
     for (host, towards) in section.tables("towards")? {
         towards.knows(CONDITIONS)?;
@@ -123,7 +126,16 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
     Ok(link)
 }
 
-/// Both directions lose frames of their own, also where the plan says the same of both.
+fn spread(text: &str) -> Result<Spread, String> {
+    match text {
+        "hash" => Ok(Spread::ByHash),
+        "in-turn" => Ok(Spread::InTurn),
+        _ => Err("flows are spread by \"hash\" or \"in-turn\"".to_owned()),
+    }
+}
+
+/// Both directions lose frames of their own, also where the plan says the same of both. The seed of a bundle itself
+/// spreads flows over its lanes, which both directions do alike.
 const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {
@@ -356,6 +368,10 @@ mod tests {
         .expect("sound");
         let rates: Vec<_> = plan.links[0].conditions[0].lanes.iter().map(|lane| lane.bits_per_s).collect();
         assert_eq!(rates, [Some(1e9), Some(1e8)]);
+        let [there, back] = &plan.links[0].conditions;
+        assert_eq!((there.seed, there.spread), (back.seed, Spread::ByHash), "a flow has one lane");
+        let wrong = parse(&format!("{PAIR}spread = \"by-lot\"\n")).expect_err("no way to spread");
+        assert!(wrong.what.contains("\"in-turn\""), "{wrong}");
     }
 
     #[test]

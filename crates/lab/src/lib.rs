@@ -25,7 +25,7 @@ mod units;
 mod way;
 mod wire;
 
-pub use conditions::Conditions;
+pub use conditions::{Conditions, Spread};
 pub use counts::Counts;
 pub use error::{LabError, PlanError};
 pub use host::Host;

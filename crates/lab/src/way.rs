@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, Spread};
 use crate::counts::Counts;
 use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
 use crate::line::{Line, Packet};
@@ -15,6 +15,10 @@ pub(crate) struct Way {
     /// One path, or the lanes of a bundle.
     pipes: Vec<Pipe>,
     seed: u64,
+    spread: Spread,
+    /// The flows that have appeared, in their order, if that decides on their lanes. The answers of a flow appear in the
+    /// same order on the way back.
+    flows: Vec<u64>,
     /// The longest packet that the receiving interface takes.
     receiver_mtu: u32,
     line: Line,
@@ -24,13 +28,22 @@ pub(crate) struct Way {
 impl Way {
     pub(crate) fn new(conditions: &Conditions, receiver_mtu: u32) -> Way {
         let pipes = conditions.paths().iter().cloned().map(Pipe::new).collect();
-        Way { pipes, seed: conditions.seed, receiver_mtu, line: Line::default(), counts: Counts::default() }
+        Way {
+            pipes,
+            seed: conditions.seed,
+            spread: conditions.spread,
+            flows: Vec::new(),
+            receiver_mtu,
+            line: Line::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Changes the conditions for what comes from now on.
     pub(crate) fn set(&mut self, conditions: &Conditions) {
         let paths = conditions.paths();
         self.seed = conditions.seed;
+        self.spread = conditions.spread;
         self.pipes.truncate(paths.len());
         for (at, path) in paths.iter().enumerate() {
             match self.pipes.get_mut(at) {
@@ -103,11 +116,25 @@ impl Way {
         self.pipes[lane].carry(now_ns, ip_bytes, wire_bytes(ip_bytes))
     }
 
-    fn lane(&self, shape: &Shape) -> usize {
-        match self.pipes.len() {
-            1 => 0,
-            lanes => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
+    fn lane(&mut self, shape: &Shape) -> usize {
+        match (self.pipes.len(), self.spread) {
+            (1, _) => 0,
+            (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
+            // What is not IP (ARP) takes nobody's turn.
+            (_, Spread::InTurn) if shape.flow == 0 => 0,
+            (lanes, Spread::InTurn) => self.turn(shape.flow) % lanes,
         }
+    }
+
+    /// How many flows appeared before this one.
+    fn turn(&mut self, flow: u64) -> usize {
+        let known = self.flows.iter().position(|known| *known == flow);
+        known.unwrap_or_else(|| {
+            // Beyond what a lab's programs have at once it begins anew, as if they were new ones.
+            self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
+            self.flows.push(flow);
+            self.flows.len() - 1
+        })
     }
 
     fn send(&mut self, part: Option<(Range<usize>, u64)>, packet: &[u8], shape: &Shape) {
@@ -119,5 +146,7 @@ impl Way {
     }
 }
 
+/// Flows that are remembered.
+const FLOWS_MAX: usize = 4096;
 /// What may be under way in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::{Conditions, Direction, Plan};
+use lab::{Conditions, Direction, Plan, Spread};
 
 use crate::scene::{arrivals, build, connection, host, pair, round_trip, send, udp};
 
@@ -16,6 +16,7 @@ const GIGABIT: Conditions = Conditions {
     buffer_bytes: Conditions::BUFFER_BYTES,
     seed: 0,
     lanes: Vec::new(),
+    spread: Spread::ByHash,
 };
 
 #[test]
@@ -101,6 +102,19 @@ fn flows_stay_in_their_lane_of_a_bundle() {
         round_trip(&client, &server, 1) >= Duration::from_millis(40)
     });
     assert!((1..20).contains(&slow.count()));
+}
+
+#[test]
+fn flows_can_take_the_lanes_in_turn() {
+    let slow = Conditions { delay: Duration::from_millis(20), ..GIGABIT };
+    let bundle = Conditions { lanes: vec![GIGABIT, slow], spread: Spread::InTurn, ..GIGABIT };
+    let Some(lab) = pair(bundle) else { return };
+    let held: Vec<_> = (0..4).map(|_| connection(&lab)).collect();
+    let slow: Vec<bool> = held
+        .iter()
+        .map(|(client, server)| round_trip(client, server, 3) >= Duration::from_millis(40))
+        .collect();
+    assert_eq!(slow, [false, true, false, true]);
 }
 
 #[test]
