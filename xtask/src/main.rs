@@ -5,6 +5,7 @@
 
 mod clients;
 mod conformance;
+mod diagnosis;
 mod fio;
 mod fuzz;
 mod measuring;
@@ -46,6 +47,14 @@ enum Command {
     Fio(fio::Options),
     /// Every suite of `linerate bench` on every kind of storage; writes docs/bench.md
     Suites(suites::Options),
+    /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes docs/diagnosis-matrix.md
+    DiagnoseMatrix(diagnosis::Options),
+    /// Takes a core for a part of the time (for diagnose-matrix)
+    #[command(hide = true)]
+    Burn(diagnosis::burn::Options),
+    /// Stands in front of a target and sends what it says in pieces (for diagnose-matrix)
+    #[command(hide = true)]
+    Forward(diagnosis::forward::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Install the Debian packages that tests and comparisons use
@@ -61,6 +70,9 @@ fn main() -> ExitCode {
         Command::Clients(options) => clients::run(&options),
         Command::Fio(options) => fio::run(&options),
         Command::Suites(options) => suites::run(&options),
+        Command::DiagnoseMatrix(options) => diagnosis::run(&options),
+        Command::Burn(options) => Ok(diagnosis::burn::run(&options)),
+        Command::Forward(options) => diagnosis::forward::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

@@ -28,10 +28,9 @@ impl Setting {
         if load > 0.5 {
             println!("note: something else is running here (load {load:.1}); these figures will be too low");
         }
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
         Setting {
-            machine: format!("{cores} cores, {}", processor()),
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            machine: machine(),
+            kernel: kernel(),
             load,
             congestion: namespace.congestion.clone(),
             rounds,
@@ -47,6 +46,17 @@ impl Setting {
             self.machine, self.kernel, self.load
         )
     }
+}
+
+/// Its cores and what they are.
+pub(crate) fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{cores} cores, {}", processor())
+}
+
+/// The release of Linux.
+pub(crate) fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
 fn processor() -> String {

@@ -75,7 +75,7 @@ impl Drop for Linerate {
 }
 
 /// Reads until the line `ready`; what comes after it is read and dropped, so that the server never blocks on us.
-fn await_ready(stdout: ChildStdout) -> Result<()> {
+pub(crate) fn await_ready(stdout: ChildStdout) -> Result<()> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {

@@ -29,7 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-lab",
         ],
     ),
-    ("xtask", &[]),
+    // It builds the paths of the diagnosis' matrix, and reads what a diagnosis prints.
+    ("xtask", &["linerate-lab", "linerate-bench"]),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

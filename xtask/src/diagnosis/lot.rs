@@ -1,0 +1,66 @@
+//! Numbers drawn by lot, the same for the same seed: what a repeat varies.
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+pub(super) struct Lot(u64);
+
+impl Lot {
+    /// The lot of one repeat of one plant.
+    pub(super) fn new(seed: u64, plant: &str, repeat: u32) -> Lot {
+        // FNV-1a, so that a plant has its own numbers wherever it stands in the list.
+        let name = plant.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        Lot(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From `low` to `high`, to two digits: every repeat can be told to people.
+    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
+        let share = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
+        let value = low + share * (high - low);
+        let places = if value >= 10.0 {
+            0
+        } else if value >= 1.0 {
+            1
+        } else {
+            2
+        };
+        // What is printed with so many places reads back as a number, and prints as short again.
+        format!("{value:.places$}").parse().unwrap_or(value)
+    }
+
+    /// One of several. `choices` has at least one.
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[(self.number() % choices.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_again_and_each_repeat_something_else() {
+        let draw = |seed, plant, repeat| Lot::new(seed, plant, repeat).number();
+        assert_eq!(draw(1, "loss", 0), draw(1, "loss", 0));
+        let others = [draw(2, "loss", 0), draw(1, "flush", 0), draw(1, "loss", 1)];
+        assert!(others.iter().all(|other| *other != draw(1, "loss", 0)));
+    }
+
+    #[test]
+    fn what_is_drawn_lies_between_and_is_short_to_write() {
+        let mut lot = Lot::new(1, "x", 0);
+        for _ in 0..1000 {
+            let value = lot.between(2.0, 20.0);
+            assert!((2.0..=20.0).contains(&value));
+            assert!(format!("{value}").len() <= 3, "{value}");
+        }
+    }
+}

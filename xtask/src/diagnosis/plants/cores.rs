@@ -1,0 +1,33 @@
+//! Who has the cores.
+
+use std::time::Duration;
+
+use super::Planted;
+use crate::diagnosis::lot::Lot;
+use crate::diagnosis::scene::{Burner, Scene};
+
+/// The two programs have a core each, so that what is taken from one is not taken from the other.
+const SERVER: usize = 0;
+const CLIENT: usize = 1;
+
+fn apart() -> Scene {
+    let mut scene = Scene { client_core: Some(CLIENT), ..Scene::loopback() };
+    scene.server.core = Some(SERVER);
+    scene
+}
+
+pub(super) fn target(lot: &mut Lot) -> Planted {
+    taken(lot, SERVER)
+}
+
+pub(super) fn client(lot: &mut Lot) -> Planted {
+    taken(lot, CLIENT)
+}
+
+/// By somebody who goes first, for a part of each period.
+fn taken(lot: &mut Lot, core: usize) -> Planted {
+    let (share, ms) = (lot.between(0.6, 0.85), lot.between(3.0, 12.0));
+    let period = Duration::from_secs_f64(ms / 1e3);
+    let scene = Scene { burner: Some(Burner { core, share, period }), ..apart() };
+    Planted::new(format!("{:.0} % of each {ms} ms", share * 100.0), scene, apart())
+}

@@ -1,0 +1,66 @@
+//! What was agreed on at login, and what the client asks.
+
+use super::{Cure, Planted};
+use crate::diagnosis::lot::Lot;
+use crate::diagnosis::scene::Scene;
+
+/// A write of 4 KiB waits two round trips instead of one.
+pub(super) fn solicitation(lot: &mut Lot) -> Planted {
+    let (megabits, round_trip) = (lot.one_of(&[200.0, 400.0, 1000.0]), lot.between(4.0, 15.0));
+    let cured = Scene::network(megabits, round_trip).writable();
+    let mut scene = cured.clone();
+    scene.server.session = vec!["initial-r2t = true".to_owned(), "immediate-data = false".to_owned()];
+    Planted::new(format!("{round_trip} ms, {megabits} Mbit/s"), scene, cured)
+}
+
+/// 32 writes of 64 KiB at once, each in bursts of at most 16 KiB: at least 5 round trips of 10 ms for 64 KiB, so at
+/// most 42 MB/s, where a link of 400 Mbit/s carries 47.
+pub(super) fn small_bursts(lot: &mut Lot) -> Planted {
+    let (kib, round_trip) = (lot.one_of(&[4, 8, 8, 12]), lot.between(12.0, 25.0));
+    let megabits = lot.one_of(&[400.0, 600.0]);
+    let cured = Scene::network(megabits, round_trip).writable();
+    let mut scene = cured.clone();
+    scene.server.session = vec![format!("max-burst = \"{kib}KiB\""), "max-outstanding-r2t = 1".to_owned()];
+    Planted::new(format!("{kib} KiB, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+}
+
+/// Where no link is in the way, what each PDU costs is what counts.
+pub(super) fn small_segments(lot: &mut Lot) -> Planted {
+    let bytes = lot.one_of(&[512, 512, 768, 1024]);
+    let (reads, writes) = lot.one_of(&[(true, true), (true, false), (false, true)]);
+    let cured = Scene::loopback().writable();
+    let mut scene = cured.clone();
+    if writes {
+        scene.server.session = vec![format!("max-segment = \"{bytes}B\"")];
+    }
+    if reads {
+        scene = scene.with_key("max-segment", bytes);
+    }
+    let which = if reads && writes {
+        "both ways"
+    } else if reads {
+        "reads"
+    } else {
+        "writes"
+    };
+    let number = lot.number() % 1000;
+    Planted::new(format!("{bytes} bytes, {which} (no. {number})"), scene, cured)
+}
+
+/// So many commands of 64 KiB each round trip, where the link carries at least 47 MB/s.
+pub(super) fn command_window(lot: &mut Lot) -> Planted {
+    let (window, round_trip) = (lot.one_of(&[1, 1, 2, 3]), lot.between(5.0, 15.0));
+    let megabits = lot.one_of(&[400.0, 600.0]);
+    let cured = Scene::network(megabits, round_trip);
+    let mut scene = cured.clone();
+    scene.server.window = Some(window);
+    Planted::new(format!("{window} commands, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
+}
+
+/// The person's own load: one request at a time.
+pub(super) fn depth(lot: &mut Lot) -> Planted {
+    let (block, round_trip) = (lot.one_of(&["4KiB", "8KiB", "16KiB", "64KiB"]), lot.between(1.0, 10.0));
+    let megabits = lot.one_of(&[200.0, 400.0, 1000.0]);
+    let scene = Scene::network(megabits, round_trip).asking(["--block", block, "--depth", "1"]);
+    Planted { details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"), scene, cure: Cure::Trial }
+}

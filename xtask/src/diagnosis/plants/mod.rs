@@ -1,0 +1,146 @@
+//! The causes that are planted, each with the path that it is planted in and the same path without it.
+//!
+//! Each repeat draws its own distances, rates and sizes, from a range in which the cause is what binds: the
+//! model says so (`reference/bench.md` 4.2), and the numbers are in the comment of each plant.
+
+mod cores;
+mod healthy;
+mod keys;
+mod network;
+mod storage;
+
+use bench::diagnosis::Cause;
+
+use super::lot::Lot;
+use super::scene::Scene;
+
+pub(super) use healthy::healthy;
+
+/// A cause in a path, and the way out.
+pub(super) struct Planted {
+    /// What was drawn, for people.
+    pub(super) details: String,
+    pub(super) scene: Scene,
+    pub(super) cure: Cure,
+}
+
+/// What takes the cause away.
+pub(super) enum Cure {
+    /// Another path in place of the planted one.
+    Path(Box<Scene>),
+    /// Another load: what the finding itself would try.
+    Trial,
+}
+
+impl Planted {
+    fn new(details: impl Into<String>, scene: Scene, cured: Scene) -> Planted {
+        Planted { details: details.into(), scene, cure: Cure::Path(Box::new(cured)) }
+    }
+}
+
+/// One row of the matrix.
+pub(super) struct Plant {
+    /// What it is called on the command line, after the cause.
+    pub(super) cause: Cause,
+    /// What is planted, in a few words.
+    pub(super) what: &'static str,
+    pub(super) plant: fn(&mut Lot) -> Planted,
+}
+
+pub(super) const ALL: &[Plant] = &[
+    Plant {
+        cause: Cause::TcpWindow,
+        what: "a TCP window of 32 to 96 KiB, 8 to 20 ms away",
+        plant: network::tcp_window,
+    },
+    Plant {
+        cause: Cause::Solicitation,
+        what: "InitialR2T=Yes with ImmediateData=No, 4 to 15 ms away",
+        plant: keys::solicitation,
+    },
+    Plant {
+        cause: Cause::SmallBursts,
+        what: "MaxBurstLength of 4 to 16 KiB, one R2T at a time",
+        plant: keys::small_bursts,
+    },
+    Plant {
+        cause: Cause::SmallSegments,
+        what: "MaxRecvDataSegmentLength of 512 bytes",
+        plant: keys::small_segments,
+    },
+    Plant { cause: Cause::CommandWindow, what: "a command window of 1 to 3", plant: keys::command_window },
+    Plant {
+        cause: Cause::Depth,
+        what: "a client that asks one at a time, 1 to 10 ms away",
+        plant: keys::depth,
+    },
+    Plant {
+        cause: Cause::LinkRate,
+        what: "a link that fell back to a tenth of its rate",
+        plant: network::link_rate,
+    },
+    Plant {
+        cause: Cause::PathMtu,
+        what: "interfaces of 9000 bytes, a path of 1500",
+        plant: network::path_mtu,
+    },
+    Plant { cause: Cause::Loss, what: "0.5 to 2 % of packets lost", plant: network::loss },
+    Plant { cause: Cause::SlowPath, what: "two connections, one by a slow lane", plant: network::slow_path },
+    Plant {
+        cause: Cause::Medium,
+        what: "a medium that takes 2 to 10 ms, or has a low rate",
+        plant: storage::medium,
+    },
+    Plant { cause: Cause::Flush, what: "a flush that takes 10 to 40 ms", plant: storage::flush },
+    Plant {
+        cause: Cause::Misalignment,
+        what: "writes of 512 bytes on blocks of 4 KiB, or across their ends",
+        plant: storage::misalignment,
+    },
+    Plant {
+        cause: Cause::TargetCpu,
+        what: "60 to 85 % of the target's core taken by others",
+        plant: cores::target,
+    },
+    Plant {
+        cause: Cause::ClientCpu,
+        what: "60 to 85 % of the client's core taken by others",
+        plant: cores::client,
+    },
+    Plant {
+        cause: Cause::DelayedAck,
+        what: "a target that sends header and data separately, without TCP_NODELAY",
+        plant: network::delayed_ack,
+    },
+];
+
+/// A cause as it is called in JSON and on the command line.
+pub(super) fn name(cause: Cause) -> String {
+    match serde_json::to_value(cause) {
+        Ok(serde_json::Value::String(name)) => name,
+        // Unit variants are strings; anything else would show at once.
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plant_has_a_cause_of_its_own_and_draws_differently_each_time() {
+        for (at, plant) in ALL.iter().enumerate() {
+            assert!(ALL[..at].iter().all(|other| other.cause != plant.cause));
+            let mut details: Vec<String> =
+                (0..10).map(|repeat| (plant.plant)(&mut Lot::new(1, plant.what, repeat)).details).collect();
+            details.sort();
+            details.dedup();
+            assert!(details.len() >= 5, "{}: {details:?}", plant.what);
+        }
+    }
+
+    #[test]
+    fn causes_have_the_names_that_json_has() {
+        assert_eq!(name(Cause::TcpWindow), "tcp-window");
+    }
+}

@@ -1,0 +1,136 @@
+//! What a load comes to on a path, with the cause and without it.
+
+use anyhow::{Context, Result};
+use bench::diagnosis::{Diagnosis, Finding};
+use bench::model::{Direction, Load};
+use serde::Deserialize;
+
+use super::world::World;
+
+/// What taking the cause away really brought.
+pub(super) struct Rates {
+    /// Bytes a second with the cause, round by round.
+    pub(super) planted: Vec<f64>,
+    /// Without it.
+    pub(super) cured: Vec<f64>,
+}
+
+impl Rates {
+    /// For people who look on.
+    pub(super) fn line(&self, load: &Load) -> String {
+        let mb = |rates: &[f64]| median(rates).unwrap_or(0.0) / 1e6;
+        let gain = self.gain().unwrap_or(f64::INFINITY);
+        format!(
+            "{:?} {} x {}: {:.3} MB/s, without the cause {:.3}, {gain:.2} times as much",
+            load.direction,
+            load.block_bytes,
+            load.depth,
+            mb(&self.planted),
+            mb(&self.cured)
+        )
+    }
+
+    /// The new rate over the old one; nothing if there was no old one.
+    pub(super) fn gain(&self) -> Option<f64> {
+        let (planted, cured) = (median(&self.planted)?, median(&self.cured)?);
+        (planted > 0.0).then(|| cured / planted)
+    }
+}
+
+/// Loads that show most causes.
+pub(super) const LOADS: &[Load] = &[
+    load(Direction::Read, 64 << 10, 32),
+    load(Direction::Read, 4 << 10, 1),
+    load(Direction::Write, 64 << 10, 32),
+    load(Direction::Write, 4 << 10, 1),
+    load(Direction::Write, 512, 1),
+];
+
+const fn load(direction: Direction, block_bytes: u32, depth: u32) -> Load {
+    Load { direction, block_bytes, depth, sessions: 1, random: depth == 1, durable: false }
+}
+
+/// Measures the load that a finding is about in both worlds, in turn.
+pub(super) fn confirm(
+    planted: &World,
+    cured: &World,
+    load: &Load,
+    other: &Load,
+    rounds: u32,
+) -> Result<Rates> {
+    let mut rates = Rates { planted: Vec::new(), cured: Vec::new() };
+    for round in 0..rounds {
+        // Who goes first changes, so that a machine that grows slower is unjust to both alike.
+        for cured_now in [round % 2 == 1, round % 2 == 0] {
+            match cured_now {
+                true => rates.cured.push(rate(cured, other)?),
+                // Where nothing gets through, that is its rate.
+                false => rates.planted.push(rate(planted, load).unwrap_or(0.0)),
+            }
+        }
+    }
+    Ok(rates)
+}
+
+/// The load, with what the finding would change of it.
+pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
+    let change = finding.trial.clone().unwrap_or_default();
+    Load {
+        depth: change.depth.unwrap_or(load.depth),
+        block_bytes: change.block_bytes.unwrap_or(load.block_bytes),
+        ..*load
+    }
+}
+
+/// The medians of a diagnosis' own rounds of the same load, where `linerate bench` cannot put it.
+pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
+    let run = diagnosis.evidence.loads.iter().find(|run| run.load == *load);
+    run.map(|run| run.bytes_per_s.clone()).unwrap_or_default()
+}
+
+/// Bytes a second.
+fn rate(world: &World, load: &Load) -> Result<f64> {
+    let percent = |yes: bool| if yes { "100" } else { "0" };
+    let is_read = load.direction == Direction::Read;
+    let (block, depth) = (load.block_bytes.to_string(), load.depth.to_string());
+    let mut arguments: Vec<String> = [
+        ["--block", &block],
+        ["--depth", &depth],
+        ["--read", percent(is_read)],
+        ["--random", percent(load.random)],
+        ["--seconds", SECONDS],
+        ["--warm-up", WARM_UP],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .collect();
+    if !is_read {
+        arguments.extend(["--allow-write", "--yes"].map(str::to_owned));
+    }
+    let said = world.bench(&arguments)?;
+    let mut values = serde_json::Deserializer::from_str(&said).into_iter::<Measured>();
+    let measured = values.next().with_context(|| format!("bench printed nothing: {said}"))??;
+    Ok(measured.mb_per_s * 1e6)
+}
+
+/// A line of `linerate bench --json`.
+#[derive(Deserialize)]
+struct Measured {
+    mb_per_s: f64,
+}
+
+/// Long enough for a hundred requests of a slow medium, and for a window to open before they count.
+const SECONDS: &str = "0.8";
+const WARM_UP: &str = "0.6";
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}

@@ -1,0 +1,187 @@
+//! A scene that has been built: hosts, the link, the server and whatever disturbs them. Gone when dropped.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::{HostPlan, Lab, LinkPlan, Plan};
+
+use super::scene::{Burner, Scene, Server};
+use crate::process::{self, Background, Ended};
+use crate::serving::linerate::await_ready;
+use crate::workspace;
+
+/// Everything of a scene, running.
+pub(super) struct World {
+    // In the order in which they are to end: who serves, and where that is.
+    _forwarder: Option<Background>,
+    _server: Background,
+    lab: Lab,
+    binary: PathBuf,
+    scene: Scene,
+    url: String,
+    state: PathBuf,
+}
+
+/// How long a diagnosis may take: several times what it promises for the slowest paths.
+const DIAGNOSIS: Duration = Duration::from_secs(180);
+/// How long one measurement may take that is to take a second or so. Where long packets vanish it takes for ever.
+const MEASUREMENT: Duration = Duration::from_secs(10);
+
+const CLIENT: &str = "client";
+const SERVER: &str = "server";
+const PORT: u16 = 3260;
+/// Where the server listens if somebody stands in front of it.
+const PORT_BEHIND: u16 = 3261;
+const NAME: &str = "iqn.2026-01.io.linerate:disk";
+
+impl World {
+    /// Builds `scene`; `name` is that of its folder.
+    pub(super) fn build(scene: &Scene, binary: &Path, name: &str) -> Result<World> {
+        let lab = Lab::build(&plan(scene)).context("building the lab")?;
+        let state =
+            workspace::target_directory().join(format!("xtask/diagnosis/{}-{name}", std::process::id()));
+        fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
+        let host = if scene.link.is_some() { SERVER } else { CLIENT };
+        let address = lab.host(host)?.address();
+        let behind = scene.middle.is_some();
+        let at = match behind {
+            true => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT_BEHIND),
+            false => SocketAddr::new(address, PORT),
+        };
+        let configuration = state.join("linerate.toml");
+        fs::write(&configuration, configured(&scene.server, at, &state))?;
+        let command = on_core(&lab, host, scene.server.core, binary)?;
+        let server = ready(serve(command, &configuration, &state))?;
+        let forwarder = match scene.middle {
+            None => None,
+            Some(middle) => {
+                let mut command = lab.host(host)?.command(std::env::current_exe()?);
+                command.args(["forward", "--listen", &format!("{address}:{PORT}"), "--to", &at.to_string()]);
+                command.args(middle.nagle.then_some("--nagle"));
+                Some(ready(command)?)
+            }
+        };
+        let keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mark = if keys.is_empty() { "" } else { "?" };
+        let url = format!("iscsi://{address}:{PORT}/{NAME}/0{mark}{}", keys.join("&"));
+        let (binary, scene) = (binary.to_owned(), scene.clone());
+        Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
+    }
+
+    /// What `linerate diagnose` measures of it, as it prints that.
+    pub(super) fn evidence(&self, more: &[String]) -> Result<String> {
+        let _burner = self.disturbed()?;
+        let mut command = self.client()?;
+        command.args(["--log", "error", "diagnose", &self.url]).args(&self.scene.asked).args(more);
+        let file = self.state.join("evidence.json");
+        command.arg("--evidence").arg(&file);
+        said(DIAGNOSIS, command)?;
+        fs::read_to_string(&file).with_context(|| file.display().to_string())
+    }
+
+    /// What `linerate bench` prints with these arguments.
+    pub(super) fn bench(&self, arguments: &[String]) -> Result<String> {
+        let _burner = self.disturbed()?;
+        let mut command = self.client()?;
+        command.args(["--log", "error", "bench", &self.url, "--json"]).args(arguments);
+        said(MEASUREMENT, command)
+    }
+
+    /// Whoever takes cores, while something is measured here: the other world has the same cores.
+    fn disturbed(&self) -> Result<Option<Background>> {
+        self.scene.burner.map(|burner| burn(&burner)).transpose()
+    }
+
+    fn client(&self) -> Result<Command> {
+        on_core(&self.lab, CLIENT, self.scene.client_core, &self.binary)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
+    }
+}
+
+fn plan(scene: &Scene) -> Plan {
+    let Some(link) = &scene.link else {
+        return Plan { hosts: vec![HostPlan::new(CLIENT)], links: Vec::new() };
+    };
+    let mut wire = LinkPlan::new("wire", CLIENT, SERVER, link.conditions.clone());
+    for end in &mut wire.ends {
+        end.interface_mtu = link.interface_mtu;
+        end.reported_megabits = link.reported_megabits;
+    }
+    // The two directions lose different packets, and a flow has one lane in both.
+    match wire.conditions[1].lanes.is_empty() {
+        true => wire.conditions[1].seed ^= 1,
+        false => wire.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= 1),
+    }
+    Plan { hosts: vec![HostPlan::new(CLIENT), HostPlan::new(SERVER)], links: vec![wire] }
+}
+
+/// `program` in a host, on one core if that is wanted.
+fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result<Command> {
+    let host = lab.host(host)?;
+    let Some(core) = core else { return Ok(host.command(program)) };
+    let mut command = host.command("taskset");
+    command.args(["--cpu-list", &core.to_string()]).arg(program);
+    Ok(command)
+}
+
+fn configured(server: &Server, listen: SocketAddr, state: &Path) -> String {
+    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let mut text = format!("[[portal]]\nlisten = \"{listen}\"\n");
+    // Writing into a String does not fail.
+    if let Some(bytes) = server.receive_buffer {
+        let _ = writeln!(text, "receive-buffer = \"{bytes}B\"");
+    }
+    let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"");
+    let _ = writeln!(text, "[[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]");
+    let _ = writeln!(text, "[target.session]\n{}", server.session.join("\n"));
+    if let Some(window) = server.window {
+        let _ = writeln!(text, "[limits]\nwindow = {window}");
+    }
+    text
+}
+
+fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
+    command.args(["--log", "error", "serve", "--reactors", "1", "--config"]).arg(configuration);
+    command.arg("--state").arg(state).arg("--control").arg(state.join("control"));
+    command
+}
+
+/// Before everybody else on its core, for the share that it is to take. Linux keeps 5 % of a core for those who are not
+/// real-time (sched_rt_runtime_us).
+fn burn(burner: &Burner) -> Result<Background> {
+    let mut command = Command::new("taskset");
+    command
+        .args(["--cpu-list", &burner.core.to_string(), "chrt", "--fifo", "50"])
+        .arg(std::env::current_exe()?);
+    let period_us = burner.period.as_micros().to_string();
+    command.args(["burn", "--share", &burner.share.to_string(), "--period-us", &period_us]);
+    Background::start(&mut command)
+}
+
+/// Starts a program and waits for its line `ready`.
+fn ready(mut command: Command) -> Result<Background> {
+    let mut background = Background::start(command.stdout(Stdio::piped()))?;
+    await_ready(background.child.stdout.take().context("its standard output")?)?;
+    Ok(background)
+}
+
+/// What a program prints that is to end by itself and well.
+fn said(limit: Duration, command: Command) -> Result<String> {
+    let (ended, text) = process::within(limit, command)?;
+    match ended {
+        Ended::Exited(status) => ensure!(status.success(), "{status}: {text}"),
+        Ended::Crashed(signal) => bail!("signal {signal}: {text}"),
+        Ended::OutOfTime => bail!("it did not end in {} s: {text}", limit.as_secs()),
+    }
+    Ok(text)
+}
