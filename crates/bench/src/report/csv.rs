@@ -1,8 +1,11 @@
 //! Tables for spreadsheets and scripts: RFC 4180, with the unit in each column's name.
 
 use super::Report;
+use super::diagnosis::term;
 use super::views::{Direction, asked_rate, block_bytes, latencies};
+use crate::plan::Way;
 use crate::summary::CellSummary;
+use crate::wan::{Met, Row};
 
 /// A line for each cell.
 pub(super) fn cells(report: &Report<'_>) -> String {
@@ -11,9 +14,55 @@ pub(super) fn cells(report: &Report<'_>) -> String {
         latency_mean_us,latency_p50_us,latency_p90_us,latency_p99_us,latency_p999_us,latency_p9999_us,latency_max_us,\
         service_p50_us,service_p99_us,client_cpu_us_per_io,client_iops_per_cpu_percent,server_cpu_us_per_io,\
         fairness,errors,mismatches,flags\n";
-    let mut text = COLUMNS.to_owned();
-    text.extend(report.summaries.iter().map(|summary| line(cell(summary))));
-    text
+    const OF_THE_WAY: &str = "way,rtt_ms,link_bits_per_s,mtu,loss,tcp_window_bytes,connections,sessions,command_window,\
+        congestion,most_bytes_per_s,model_bytes_per_s,model_limit,published_bytes_per_s,met";
+    let Some(wan) = &report.wan else {
+        let lines = report.summaries.iter().map(|summary| line(cell(summary)));
+        return COLUMNS.to_owned() + &lines.collect::<String>();
+    };
+    let lines = report.summaries.iter().filter_map(|summary| {
+        let row = wan.rows.iter().find(|row| row.cell == summary.cell.name)?;
+        Some(line(cell(summary).into_iter().chain(way(row))))
+    });
+    format!("{},{OF_THE_WAY}\n", COLUMNS.trim_end()) + &lines.collect::<String>()
+}
+
+/// The way that a cell was measured over, what the model and the document say of it.
+fn way(row: &Row) -> [String; 15] {
+    let setting = &row.setting;
+    let maybe = |value: Option<f64>| value.map(number).unwrap_or_default();
+    let whole = |value: Option<u32>| value.map(|value| value.to_string()).unwrap_or_default();
+    let way = match setting.way {
+        Way::Tcp { to_target: true } => "tcp to target",
+        Way::Tcp { to_target: false } => "tcp from target",
+        Way::Reads => "reads",
+        Way::MostSolicited => "most solicited writes",
+        Way::MostUnsolicited => "most unsolicited writes",
+    };
+    let met = match row.met {
+        Some(Met::Beaten) => "beaten",
+        Some(Met::Yes) => "met",
+        Some(Met::CannotBe(_)) => "cannot be",
+        Some(Met::No) => "missed",
+        None => "",
+    };
+    [
+        way.to_owned(),
+        number(setting.rtt_ms),
+        number(setting.link_bits_per_s),
+        setting.mtu.to_string(),
+        number(setting.loss),
+        whole(setting.tcp_window_bytes),
+        setting.connections.to_string(),
+        setting.sessions.to_string(),
+        whole(setting.command_window),
+        text(&setting.congestion),
+        number(row.most),
+        maybe(row.model),
+        row.binding.map(term).unwrap_or_default().to_owned(),
+        maybe(row.published.as_ref().map(|published| published.bytes_per_s)),
+        met.to_owned(),
+    ]
 }
 
 fn cell(summary: &CellSummary) -> Vec<String> {

@@ -72,3 +72,22 @@ fn a_terminal_shows_many_requests_over_every_round_trip() {
     // A fixed time for each request is what a distance is.
     assert!(!seen.contains("whatever their length") && !seen.contains("were asked for"), "{seen}");
 }
+
+#[test]
+fn the_table_of_cells_has_the_way_the_model_and_what_was_published() {
+    let record = records::wan();
+    let table = report(&record).cells_csv();
+    let columns: Vec<&str> = table.lines().next().expect("a head").split(',').collect();
+    let far = line(&table, "\"unsolicited write, 50 ms, 64 KiB × 32\"");
+    // Name and series have commas in them; what follows both has none.
+    let cells: Vec<&str> = far.rsplit("\",").next().expect("the rest").split(',').collect();
+    let at = |name: &str| columns.iter().position(|column| *column == name).expect("a column");
+    let cell = |name: &str| cells[at(name) - at("direction")];
+    assert_eq!([cell("way"), cell("rtt_ms"), cell("mtu")], ["most unsolicited writes", "50", "1500"]);
+    assert_eq!(
+        [cell("model_limit"), cell("published_bytes_per_s"), cell("met")],
+        ["writes under way", "4800000", "beaten"]
+    );
+    // Other suites have no ways of their own.
+    assert!(!report(&records::sweep()).cells_csv().contains("rtt_ms"));
+}

@@ -14,6 +14,8 @@ mod unknown;
 mod waterfall;
 mod words;
 
+pub(super) use words::term;
+
 use super::{html, markdown};
 use crate::diagnosis::Diagnosis;
 

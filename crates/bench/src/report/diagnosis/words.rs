@@ -48,7 +48,7 @@ pub(super) fn at(at: Where) -> &'static str {
 }
 
 /// A limit, in a word or two.
-pub(super) fn term(term: Term) -> &'static str {
+pub(in crate::report) fn term(term: Term) -> &'static str {
     match term {
         Term::Link => "link",
         Term::Window => "TCP window",

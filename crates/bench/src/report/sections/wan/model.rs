@@ -1,9 +1,9 @@
 //! What the model was given, how well it does, and the published numbers that cannot be reached over this way.
 
 use super::numbers::rate;
-use crate::model::{Direction, Path};
-use crate::report::document::{Block, Table};
-use crate::report::figures::{counted, grouped, latency, megabytes, significant, size};
+use crate::model::Direction;
+use crate::report::document::{Block, Column, Table};
+use crate::report::figures::{counted, grouped, latency, megabytes, round, significant, size};
 use crate::wan::{Constants, Met, Off, Row, Wan};
 
 pub(super) fn blocks(wan: &Wan) -> Vec<Block> {
@@ -43,46 +43,48 @@ fn how_well(wan: &Wan) -> Vec<String> {
     fitted.into_iter().chain(predicted).collect()
 }
 
+/// A line for each constant, a column for each link and direction.
 fn constants(wan: &Wan) -> Table {
-    let columns = [
-        "link",
-        "direction",
-        "#cells",
-        "#link carries",
-        "#exchange r",
-        "#command a",
-        "#data b",
-        "#exchanges",
-        "#writes under way",
-        "#window",
-        "#median error",
-    ];
-    let mut table = Table::of("Constants", &columns);
-    for found in &wan.constants {
-        let Path { payload_per_s, copy_per_s, exchanges_per_s, writes_under_way_bytes, window_bytes, .. } =
-            found.path;
-        table.row([
-            format!("{} Mbit/s{}", significant(found.link_bits_per_s / 1e6), window_note(found)),
-            match found.direction {
-                Direction::Read => "from the target".to_owned(),
-                Direction::Write => "to the target".to_owned(),
-            },
-            found.cells.to_string(),
-            with_unit(payload_per_s.map(megabytes), "MB/s"),
-            time(found.path.exchange_s),
-            time(found.path.command_s),
-            with_unit(copy_per_s.map(megabytes), "MB/s"),
-            with_unit(exchanges_per_s.map(|rate| grouped(rate.round() as u64)), "/s"),
-            with_unit(writes_under_way_bytes.map(size), ""),
-            with_unit(window_bytes.map(size), ""),
-            format!("{} %", significant(found.median_off * 100.0)),
-        ]);
-    }
+    let found: Vec<&Constants> = wan.constants.iter().filter(|one| !one.small_window).collect();
+    let mut table = Table::of("Constants", &[""]);
+    table.columns.extend(found.iter().map(|one| Column { title: head(one), numbers: true }));
+    let mut line = |name: &str, value: &dyn Fn(&Constants) -> String| {
+        table.row([name.to_owned()].into_iter().chain(found.iter().map(|one| value(one))));
+    };
+    line("link carries", &|one| with_unit(one.path.payload_per_s.map(megabytes), "MB/s"));
+    line("exchange, r", &|one| time(one.path.exchange_s));
+    line("command, a", &|one| time(one.path.command_s));
+    line("data, b", &|one| with_unit(one.path.copy_per_s.map(megabytes), "MB/s"));
+    line("exchanges", &|one| {
+        with_unit(one.path.exchanges_per_s.map(|rate| grouped(rate.round() as u64)), "/s")
+    });
+    line("writes under way", &|one| with_unit(one.path.writes_under_way_bytes.map(size), ""));
+    let small = |one: &Constants| {
+        let same = |other: &&Constants| {
+            other.small_window
+                && other.direction == one.direction
+                && other.link_bits_per_s == one.link_bits_per_s
+        };
+        wan.constants.iter().find(same)
+    };
+    line("small window", &|one| with_unit(small(one).and_then(|one| one.path.window_bytes).map(size), ""));
+    line("its delay", &|one| time(small(one).map_or(0.0, |one| one.path.window_delay_s)));
+    line("found in", &|one| counted(one.cells + small(one).map_or(0, |one| one.cells), "cell"));
+    line("median error", &|one| format!("{} %", significant(one.median_off * 100.0)));
     table
 }
 
-fn window_note(found: &Constants) -> &'static str {
-    if found.small_window { ", small window" } else { "" }
+/// `reads, 160 Mbit/s`
+fn head(found: &Constants) -> String {
+    let direction = match found.direction {
+        Direction::Read => "reads",
+        Direction::Write => "writes",
+    };
+    let rate = match found.link_bits_per_s {
+        bits if bits >= 1e9 => format!("{} Gbit/s", round(bits / 1e9)),
+        bits => format!("{} Mbit/s", round(bits / 1e6)),
+    };
+    format!("{direction}, {rate}")
 }
 
 /// What was not found limits nothing.

@@ -1,6 +1,7 @@
 //! A cell in a table or a picture: measured, model and published in one.
 
 use crate::plan::Way;
+use crate::report::diagnosis::term;
 use crate::report::figures::{megabytes, size};
 use crate::wan::{Met, Row};
 
@@ -35,11 +36,13 @@ pub(super) fn rate(bytes_per_s: Option<f64>) -> String {
 /// All of a cell, when it is pointed at.
 pub(super) fn says(row: &Row) -> String {
     let published = row.published.as_ref().map(|published| format!(", published {}", published.printed));
+    let limit = row.binding.map(|term| format!(" ({})", self::term(term)));
     format!(
-        "{}: measured {} MB/s, model {}{}",
+        "{}: measured {} MB/s, model {}{}{}",
         row.cell,
         rate(row.measured),
         rate(row.model),
+        limit.unwrap_or_default(),
         published.unwrap_or_default()
     )
 }
