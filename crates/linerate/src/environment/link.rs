@@ -45,9 +45,11 @@ fn known(system: &System, name: String, faults_before: u64) -> Known<LinkLayer> 
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
         return Known::Unknown(format!("the kernel tells nothing of the interface {name}"));
     };
-    // What has no device behind it is memory, and what it calls its speed limits nothing.
+    // What has no device behind it is memory, and what it calls its speed limits nothing, unless somebody has set it: for
+    // an interface of a laboratory or of a virtual machine to say what it stands for.
     let is_real = system.has(net(&name, "device"));
-    let mbit = system.number(net(&name, "speed")).filter(|mbit| *mbit > 0 && is_real);
+    let is_set = |mbit: &i64| *mbit > 0 && (is_real || !UNSET_MBIT.contains(mbit));
+    let mbit = system.number(net(&name, "speed")).filter(is_set);
     let full_duplex = match system.text(net(&name, "duplex")).as_deref().filter(|_| is_real) {
         Some("full") => Some(true),
         Some("half") => Some(false),
@@ -62,6 +64,9 @@ fn known(system: &System, name: String, faults_before: u64) -> Known<LinkLayer> 
         interface: name,
     })
 }
+
+/// What the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth (drivers/net/veth.c) begin with.
+const UNSET_MBIT: [i64; 2] = [10, 10_000];
 
 fn faults(system: &System, name: &str) -> u64 {
     let counters = FAULTS.iter().map(|counter| system.number(net(name, &format!("statistics/{counter}"))));
@@ -83,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_lost_meanwhile_counts_and_only_a_real_link_has_a_speed() {
+    fn only_what_was_lost_meanwhile_counts_and_only_a_link_that_somebody_gave_one_has_a_speed() {
         let files = [
             ("sys/class/net/eth0/mtu", "1500"),
             ("sys/class/net/eth0/speed", "100"),
@@ -93,6 +98,8 @@ mod tests {
             ("sys/class/net/eth0/statistics/rx_dropped", "1000"),
             ("sys/class/net/tap0/mtu", "9000"),
             ("sys/class/net/tap0/speed", "10"),
+            ("sys/class/net/tap1/mtu", "1500"),
+            ("sys/class/net/tap1/speed", "400"),
         ];
         let eth0 = LinkLayer {
             interface: "eth0".to_owned(),
@@ -105,5 +112,7 @@ mod tests {
         assert_eq!(watched("eth0", &files), Known::Measured(eth0));
         let tap0 = watched("tap0", &files);
         assert!(matches!(tap0, Known::Measured(LinkLayer { bits_per_s: None, mtu: 9000, .. })), "{tap0:?}");
+        let tap1 = watched("tap1", &files);
+        assert!(matches!(tap1, Known::Measured(LinkLayer { bits_per_s: Some(4e8), .. })), "{tap1:?}");
     }
 }
