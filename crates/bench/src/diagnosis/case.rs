@@ -127,7 +127,14 @@ impl<'a> Case<'a> {
 
     /// What it would bring if nobody held an acknowledgement back.
     pub(super) fn without_stalls(&self, stalls: Stalls) -> f64 {
-        let usual_s = if stalls.others_s > 0.0 { stalls.others_s } else { self.modelled.alone_s };
+        let sent_s = self
+            .setting
+            .path
+            .payload_per_s
+            .map_or(0.0, |payload| f64::from(self.load().block_bytes) / payload);
+        // What single probes took, they took with stalls as well; a NOP has no data that could be held back.
+        let least_s = self.layers.exchange_s() + self.layers.dispatch_s() + sent_s;
+        let usual_s = if stalls.others_s > 0.0 { stalls.others_s } else { least_s };
         self.service_s() / usual_s
     }
 

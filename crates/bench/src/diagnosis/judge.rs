@@ -64,7 +64,7 @@ fn worth_it(finding: &Finding) -> bool {
 }
 
 /// What looks like something else beside: the first of two is the cause, and the second its shadow.
-const SHADOWS: [(Cause, Cause); 9] = [
+const SHADOWS: [(Cause, Cause); 14] = [
     // Who has no CPU sees everything late.
     (Cause::ClientCpu, Cause::TargetCpu),
     (Cause::ClientCpu, Cause::Medium),
@@ -75,23 +75,37 @@ const SHADOWS: [(Cause, Cause); 9] = [
     (Cause::DelayedAck, Cause::Medium),
     (Cause::DelayedAck, Cause::TargetCpu),
     (Cause::DelayedAck, Cause::Flush),
+    // Two ways in turn are a wide spread, and the slow one fills first.
+    (Cause::SlowPath, Cause::TargetCpu),
+    (Cause::SlowPath, Cause::Medium),
+    (Cause::SlowPath, Cause::LinkRate),
+    (Cause::SlowPath, Cause::TcpWindow),
+    (Cause::SlowPath, Cause::DelayedAck),
     // What TCP lets be on the way after a loss is a small window too.
     (Cause::Loss, Cause::TcpWindow),
 ];
 
-/// The greatest gains, without what only looks like something. What is wrong with the path comes before what the load could
-/// do about it.
+/// The greatest gains, without what only looks like something.
 fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
     let causes: Vec<Cause> = findings.iter().map(|finding| finding.cause).collect();
     findings.retain(|finding| {
         !SHADOWS.iter().any(|(cause, shadow)| *shadow == finding.cause && causes.contains(cause))
     });
-    let of_the_load = |finding: &Finding| finding.cause == Cause::Depth;
     findings.sort_by(|one, other| {
-        of_the_load(one).cmp(&of_the_load(other)).then(size(other).total_cmp(&size(one)))
+        rank(one, &causes).cmp(&rank(other, &causes)).then(size(other).total_cmp(&size(one)))
     });
     findings.truncate(FINDINGS_MAX);
     findings
+}
+
+/// What is wrong with the path comes before what the load could do about it; and writes that go to the medium twice for
+/// nothing before the medium, which would have to be bought.
+fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
+    match finding.cause {
+        Cause::Depth => 2,
+        Cause::Medium if causes.contains(&Cause::Misalignment) => 1,
+        _ => 0,
+    }
 }
 
 /// What of a limit has to be reached for the path to be fine: what the model leaves open, and what rounds scatter by.

@@ -8,6 +8,8 @@ use crate::model::Term;
 
 /// The rates of Ethernet, in bits a second.
 const LADDER: [f64; 11] = [10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9];
+/// One step down Ethernet's ladder is half the rate or less. TCP that has not filled a long way yet is not that far from it.
+const FALLEN_MIN: f64 = 1.8;
 /// What TCP gets of a rate: the best implementations all, the others nine tenths.
 const REACHED: std::ops::Range<f64> = 0.9..1.02;
 
@@ -15,6 +17,9 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let built_for = case.roof.built_for?;
     let carried_per_s = case.roof.full_per_s?;
     if case.modelled.binding() != Some(Term::Link) {
+        return None;
+    }
+    if built_for.payload_per_s < FALLEN_MIN * carried_per_s {
         return None;
     }
     let gain = case.gain_of(|setting| setting.path.payload_per_s = Some(built_for.payload_per_s));
