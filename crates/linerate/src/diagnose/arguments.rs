@@ -8,6 +8,7 @@ use bench::model::{Direction, Load};
 use super::Options;
 use super::show::ShowOptions;
 use crate::bench::extent::Extent;
+use crate::bench::seconds;
 use crate::failure::Failure;
 use crate::spec::Bytes;
 
@@ -21,6 +22,9 @@ pub(crate) struct DiagnoseArguments {
     /// Take ten to fifteen seconds instead of forty, and know everything less well
     #[arg(long)]
     pub(super) quick: bool,
+    /// Take about so many seconds [default: 40]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "quick", value_parser = seconds)]
+    seconds: Option<f64>,
     /// What the link is built for, such as 1Gbit/s or 100Mbit/s
     #[arg(long, value_name = "RATE")]
     link: Option<BitRate>,
@@ -118,6 +122,7 @@ impl DiagnoseArguments {
         }
         Ok(Options {
             quick: self.quick,
+            seconds: self.seconds,
             own,
             allow_write: self.writing.allow_write,
             yes: self.writing.yes,

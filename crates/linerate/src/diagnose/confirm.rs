@@ -172,7 +172,8 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
     let request = rungs.map(us).into_iter().fold(0.0, f64::max);
     let round_trip = evidence.paths.iter().map(|path| path.round_trip_us).fold(0.0, f64::max);
     let [round_trip, request] = [round_trip, request].map(|us| Duration::from_secs_f64((us / 1e6).min(60.0)));
-    let (_, times) = Pace::new(options.quick).rounds(evidence.loads.len(), round_trip, request);
+    let (_, times) =
+        Pace::new(options.quick, options.seconds).rounds(evidence.loads.len(), round_trip, request);
     times
 }
 

@@ -53,13 +53,13 @@ pub(crate) async fn evidence(url: &Url, options: &Options, progress: &Progress) 
     };
     let server = Server::of(lun.target()).await;
     let mut ground = Ground::new(part, writable, options.seed, address, &url.settings);
-    let pace = Pace::new(options.quick);
+    let pace = Pace::new(options.quick, options.seconds);
     let round_trip = round_trip(&lun, &mut ground).await;
     drop(lun);
 
     progress.begins("long packets");
     let ping_bytes = parameters.peer_max_recv_data_segment_length.min(8192);
-    let patience = Pace::patience_without_disk(round_trip);
+    let patience = pace.patience_without_disk(round_trip);
     let Found { way, long_packets, unanswered_ping } =
         long_packets::look(way, &mut ground, ping_bytes, patience).await?;
     evidence.long_packets = long_packets;
@@ -70,7 +70,12 @@ pub(crate) async fn evidence(url: &Url, options: &Options, progress: &Progress) 
     if let Some(why) = unanswered_ping {
         course.rungs.leave_out_pings(&why);
     }
-    course.run(&loads, &mut evidence, progress).await;
+    let hopeless = evidence.long_packets.as_ref().filter(|lost| lost.works_bytes.is_none());
+    let hopeless = hopeless.map(|lost| lost.lost.clone());
+    if let Some(why) = &hopeless {
+        course.rungs.leave_out_long(why);
+    }
+    course.run(&loads, hopeless.as_deref(), &mut evidence, progress).await;
     evidence.link = link.map_or_else(Known::Unknown, LinkWatch::end);
     course.way.close().await;
     Ok(evidence)
@@ -87,11 +92,20 @@ struct Course {
 }
 
 impl Course {
-    /// Turns of the ladder, and rounds of the loads between them.
-    async fn run(&mut self, loads: &[(Load, bool)], evidence: &mut Evidence, progress: &Progress) {
+    /// Turns of the ladder, and rounds of the loads between them, unless these are hopeless.
+    async fn run(
+        &mut self,
+        loads: &[(Load, bool)],
+        hopeless: Option<&str>,
+        evidence: &mut Evidence,
+        progress: &Progress,
+    ) {
         let begun = reactor::now();
-        let mut running: Vec<Running> =
-            loads.iter().map(|(load, named)| Running::new(load, *named)).collect();
+        let running = loads.iter().map(|(load, named)| match hopeless {
+            Some(why) => Running::failed(load, *named, why),
+            None => Running::new(load, *named),
+        });
+        let mut running: Vec<Running> = running.collect();
         let mut random = Random::new(self.ground.random.next());
         progress.of(1);
         self.turn(progress).await;

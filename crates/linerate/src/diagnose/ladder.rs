@@ -35,6 +35,8 @@ struct Rung {
 const PINGS: [u32; 3] = [512, 4096, 8192];
 /// The lengths of reads and writes, from a page to what most systems ask for at once at most.
 const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
+/// What fits into the least packet that everybody takes (RFC 9293 section 3.7.1: segments of 536 bytes).
+const SHORT: u32 = 512;
 /// A rung that fails this often without ever having been measured is given up, and one that hangs sooner: it costs more.
 const FAILURES_MAX: u32 = 3;
 const LATE_MAX: u32 = 2;
@@ -88,6 +90,15 @@ impl Rungs {
     pub(super) fn leave_out_pings(&mut self, why: &str) {
         let pings = self.rungs.iter_mut().filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
         pings.for_each(|rung| rung.end(why));
+    }
+
+    /// Does not ask for what takes long packets: they do not arrive.
+    pub(super) fn leave_out_long(&mut self, why: &str) {
+        let long = self.rungs.iter_mut().filter(|rung| match rung.probe {
+            Probe::NopWithData(bytes) | Probe::CachedRead(bytes) | Probe::Write(bytes) => bytes > SHORT,
+            _ => false,
+        });
+        long.for_each(|rung| rung.end(why));
     }
 
     /// There is nobody to ask any more.
@@ -170,7 +181,10 @@ impl Rung {
         self.spent += since(begun);
         match outcome {
             Ok(time) => self.times.push(time),
-            Err(NoTime::Never(why)) => (self.is_over, self.why) = (true, Some(why)),
+            Err(NoTime::Never(why)) => {
+                self.fails(why, 0);
+                self.is_over = true;
+            }
             Err(NoTime::Failed(why)) => self.fails(why, FAILURES_MAX),
             Err(NoTime::Late) => {
                 self.fails(format!("there was no answer in {:.1} s", patience.as_secs_f64()), LATE_MAX);

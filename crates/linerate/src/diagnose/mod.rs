@@ -45,6 +45,8 @@ use show::Stage;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) quick: bool,
+    /// About how long it may take, if that was said.
+    pub(crate) seconds: Option<f64>,
     /// The load that the person has.
     pub(crate) own: Option<Load>,
     pub(crate) allow_write: Option<Extent>,

@@ -15,51 +15,49 @@ pub(super) struct Pace {
     pub(super) share: Duration,
     /// How long an answer may take that has to do with a disk.
     pub(super) patience: Duration,
-    /// What all rounds of all loads take together, unless the way is long or the disk slow.
-    loads: Duration,
     /// When no other round begins.
     pub(super) most: Duration,
+    without_disk: Duration,
+    /// What all rounds of all loads take together, unless the way is long or the disk slow.
+    loads: Duration,
     warm_up: Duration,
+    /// The shortest that a round may be.
+    counted_min: Duration,
 }
+
+/// What a diagnosis takes, if nobody says otherwise.
+const FULL_S: f64 = 40.0;
+/// What it takes if it is to be quick.
+const QUICK_S: f64 = 12.0;
+/// Fewer than this make no interval of the median to speak of.
+const ROUNDS_MIN: u32 = 3;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Fewer than this make no interval of the median to speak of.
-const ROUNDS_MIN: u32 = 3;
-
 impl Pace {
-    /// Ten to fifteen seconds on a LAN.
-    const QUICK: Pace = Pace {
-        rounds: 4,
-        turn: ms(700),
-        share: ms(1200),
-        patience: ms(5000),
-        loads: ms(5000),
-        most: ms(45_000),
-        warm_up: ms(100),
-    };
-
-    /// Some forty seconds.
-    const FULL: Pace = Pace {
-        rounds: 6,
-        turn: ms(1800),
-        share: ms(3000),
-        patience: ms(10_000),
-        loads: ms(20_000),
-        most: ms(120_000),
-        warm_up: ms(250),
-    };
-
-    pub(super) fn new(quick: bool) -> Pace {
-        if quick { Pace::QUICK } else { Pace::FULL }
+    /// For a diagnosis that takes some forty seconds, some twelve, or about as long as is said.
+    pub(super) fn new(quick: bool, seconds: Option<f64>) -> Pace {
+        let seconds = seconds.unwrap_or(if quick { QUICK_S } else { FULL_S });
+        let share = |share: f64| Duration::from_secs_f64(seconds * share);
+        Pace {
+            rounds: if seconds < FULL_S / 2.0 { 4 } else { 6 },
+            turn: share(0.045),
+            share: share(0.1),
+            patience: share(0.4).clamp(ms(1000), ms(10_000)),
+            without_disk: share(0.2).clamp(ms(500), ms(2000)),
+            most: share(3.0) + ms(10_000),
+            loads: share(0.5),
+            warm_up: share(0.008).clamp(ms(10), ms(250)),
+            counted_min: share(0.025).min(ms(300)),
+        }
     }
 
     /// What an answer may take that comes without a disk, on a way of this length: twice TCP's first retransmission
     /// timeout (RFC 6298: one second), so that a single loss is not taken for a way that is closed.
-    pub(super) fn patience_without_disk(round_trip: Duration) -> Duration {
-        (ms(2000) + 20 * round_trip).min(ms(8000))
+    pub(super) fn patience_without_disk(&self, round_trip: Duration) -> Duration {
+        (self.without_disk + 20 * round_trip).min(ms(8000))
     }
 
     /// How long each round of each of so many loads takes, and how many of them there are. `request` is what one request
@@ -68,14 +66,13 @@ impl Pace {
     /// A connection that starts from ten segments doubles them with each round trip (RFC 5681, RFC 6928), and the
     /// windows of both ends grow behind that: twenty round trips fill anything.
     pub(super) fn rounds(&self, loads: usize, round_trip: Duration, request: Duration) -> (u32, Times) {
-        let each = self.loads / (self.rounds * loads.max(1) as u32);
-        let counted = each.clamp(ms(300), ms(1500)).max(10 * round_trip).max((4 * request).min(ms(6000)));
-        let warm_up = self.warm_up.max((20 * round_trip).min(ms(2000))).max(request.min(ms(1000)));
-        let times = Times { warm_up, counted };
+        let loads = loads.max(1) as u32;
+        let each = (self.loads / (self.rounds * loads)).clamp(self.counted_min, ms(1500));
+        let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
+        let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
         // Rounds that are long are few.
-        let all = (warm_up + counted) * loads.max(1) as u32;
-        let fitting = (3 * self.loads).as_secs_f64() / all.as_secs_f64();
-        ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), times)
+        let fitting = (3 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
+        ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
     }
 }
 
@@ -83,8 +80,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn seconds(quick: bool, loads: usize, round_trip: Duration, request: Duration) -> f64 {
-        let pace = Pace::new(quick);
+    fn seconds(pace: Pace, loads: usize, round_trip: Duration, request: Duration) -> f64 {
         let (rounds, times) = pace.rounds(loads, round_trip, request);
         assert!((ROUNDS_MIN..=pace.rounds).contains(&rounds));
         let all = (times.warm_up + times.counted) * rounds * loads as u32 + pace.turn * (rounds + 1);
@@ -92,17 +88,20 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_look_at_a_lan_takes_some_ten_seconds_and_a_full_one_forty() {
+    fn it_takes_as_long_as_it_says_on_a_lan() {
         let (round_trip, request) = (Duration::from_micros(200), Duration::from_micros(300));
-        assert!((7.0..13.0).contains(&seconds(true, 3, round_trip, request)));
-        assert!((30.0..45.0).contains(&seconds(false, 3, round_trip, request)));
-        assert!((30.0..60.0).contains(&seconds(false, 6, round_trip, request)));
+        let lan = |quick, said, loads| seconds(Pace::new(quick, said), loads, round_trip, request);
+        assert!((8.0..13.0).contains(&lan(true, None, 3)), "{}", lan(true, None, 3));
+        assert!((30.0..42.0).contains(&lan(false, None, 3)), "{}", lan(false, None, 3));
+        assert!((30.0..50.0).contains(&lan(false, None, 6)), "{}", lan(false, None, 6));
+        assert!(lan(false, Some(1.0), 6) < 1.5, "{}", lan(false, Some(1.0), 6));
     }
 
     #[test]
     fn long_ways_and_slow_disks_take_longer_and_not_for_ever() {
-        assert!(seconds(true, 3, ms(50), ms(50)) < 30.0);
-        assert!(seconds(false, 6, ms(50), ms(50)) < 90.0);
-        assert!(seconds(true, 3, ms(1), ms(5000)) < 90.0, "{}", seconds(true, 3, ms(1), ms(5000)));
+        let (quick, full) = (Pace::new(true, None), Pace::new(false, None));
+        assert!(seconds(quick, 3, ms(50), ms(50)) < 25.0);
+        assert!(seconds(full, 6, ms(50), ms(50)) < 75.0);
+        assert!(seconds(quick, 3, ms(1), ms(5000)) < 80.0);
     }
 }

@@ -18,6 +18,7 @@ mod clients;
 mod compare_command;
 mod copy;
 mod crash;
+mod diagnose;
 mod discover_command;
 mod discovery;
 mod ending;

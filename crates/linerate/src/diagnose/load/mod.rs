@@ -34,6 +34,13 @@ impl Running {
         Running { load: *load, sum: Sum::new(load, named), others: Vec::new() }
     }
 
+    /// One that need not be tried: a sentence says why.
+    pub(super) fn failed(load: &Load, named: bool, why: &str) -> Running {
+        let mut running = Running::new(load, named);
+        running.sum.fail(why.to_owned());
+        running
+    }
+
     /// Whether another round may bring something.
     pub(super) fn goes_on(&self) -> bool {
         !self.sum.is_hopeless()

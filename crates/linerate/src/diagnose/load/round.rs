@@ -29,8 +29,8 @@ pub(in crate::diagnose) struct Times {
 /// What came of it.
 pub(super) struct Round {
     pub(super) run: Run,
-    pub(super) before: Snapshot,
-    pub(super) after: Snapshot,
+    /// When counting began and when it ended; nothing if it ended before its time, by too many failures.
+    pub(super) clocks: Option<(Snapshot, Snapshot)>,
     /// NOPs beside it.
     pub(super) nops: Vec<Duration>,
 }
@@ -70,10 +70,9 @@ pub(super) async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64
     let mut on = |_: &Sample| Go::On;
     let run = bench::run(&devices, &workload, &orders, &mut on);
     let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
-    let (snapshots, nops) = watch.end().await;
+    let (clocks, nops) = watch.end(to).await;
     let run = run.map_err(|_| "requests did not end".to_owned())?.map_err(|error| error.to_string())?;
-    let (before, after) = snapshots.ok_or("it ended before anything was counted")?;
-    Ok(Round { run, before, after, nops })
+    Ok(Round { run, clocks, nops })
 }
 
 fn workload(load: &Load, part: Part, seed: u64) -> Workload {
@@ -108,16 +107,16 @@ impl Watch {
         Watch { snapshots, nops, times }
     }
 
-    async fn end(self) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>) {
+    async fn end(self, to: Instant) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>) {
         self.nops.abort();
-        let snapshots = match self.snapshots.is_finished() {
+        let clocks = match reactor::now() >= to {
             true => Some(self.snapshots.await),
             false => {
                 self.snapshots.abort();
                 None
             }
         };
-        (snapshots, self.times.take())
+        (clocks, self.times.take())
     }
 }
 

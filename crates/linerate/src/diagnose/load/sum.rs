@@ -9,6 +9,7 @@ use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
 use reactor::PathInfo;
 
 use super::round::Round;
+use super::snapshot::Snapshot;
 
 /// Sums over rounds, sessions and connections.
 pub(in crate::diagnose) struct Sum {
@@ -84,18 +85,9 @@ impl Sum {
     }
 
     pub(super) fn add(&mut self, round: Round) {
-        let Round { run, before, after, nops } = round;
-        let time = after.at.saturating_duration_since(before.at);
-        self.time += time;
-        self.cpu += after.cpu.saturating_sub(before.cpu);
-        self.waited += after.waited.saturating_sub(before.waited);
-        if let (Some(after), Some(before)) = (&after.server, &before.server) {
-            *self.server.get_or_insert_default() += after.busiest_since(before);
-        }
-        for (after, before) in after.statistics.iter().zip(&before.statistics) {
-            self.session_time += time;
-            self.add_session(&after.since(before));
-            self.add_paths(&after.connections, &before.connections);
+        let Round { run, clocks, nops } = round;
+        if let Some((before, after)) = clocks {
+            self.add_clocks(&before, &after);
         }
         self.nops.extend(nops);
         let flow = match self.run.load.direction {
@@ -107,6 +99,21 @@ impl Sum {
         self.run.errors += run.errors;
         if let Some(failure) = run.first_failure {
             self.run.first_failure.get_or_insert(failure);
+        }
+    }
+
+    fn add_clocks(&mut self, before: &Snapshot, after: &Snapshot) {
+        let time = after.at.saturating_duration_since(before.at);
+        self.time += time;
+        self.cpu += after.cpu.saturating_sub(before.cpu);
+        self.waited += after.waited.saturating_sub(before.waited);
+        if let (Some(after), Some(before)) = (&after.server, &before.server) {
+            *self.server.get_or_insert_default() += after.busiest_since(before);
+        }
+        for (after, before) in after.statistics.iter().zip(&before.statistics) {
+            self.session_time += time;
+            self.add_session(&after.since(before));
+            self.add_paths(&after.connections, &before.connections);
         }
     }
 

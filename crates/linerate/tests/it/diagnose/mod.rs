@@ -1,0 +1,40 @@
+//! `linerate diagnose` at servers that behave and at those that do not: what is measured, what is left alone, and that it
+//! comes to an end.
+
+mod bad_targets;
+mod evidence;
+mod meddler;
+mod read_only;
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{Ended, run_command};
+
+/// Runs it on this URL for about a second, for what was measured.
+fn diagnose(url: &str, options: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(["--log", "error", "diagnose", url, "--seconds", "1", "--evidence", "-"]).args(options);
+    run_command(&mut command)
+}
+
+/// What was measured.
+fn evidence(url: &str, options: &[&str]) -> Value {
+    let said = diagnose(url, options).expect_success();
+    let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
+    serde_json::from_str(&said[begin..]).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// A rung of the ladder, or any other timed thing: its median in microseconds.
+#[track_caller]
+fn median_us(timed: &Value) -> f64 {
+    let median = timed["measured"]["median_us"].as_f64();
+    median.unwrap_or_else(|| panic!("not measured: {timed}"))
+}
+
+/// Why something is not known.
+#[track_caller]
+fn why_not(timed: &Value) -> &str {
+    timed["unknown"].as_str().unwrap_or_else(|| panic!("measured: {timed}"))
+}
