@@ -17,9 +17,10 @@ pub struct Measured {
     pub connections: u16,
     /// What it came to, in bytes a second.
     pub bytes_per_s: f64,
-    /// So far the truth may be from that, in bytes a second: half of the last digit that was printed, or half of a
-    /// confidence interval.
-    pub doubt_per_s: f64,
+    /// So far the truth may be from that, since it was rounded, in bytes a second: half of the last digit that is printed.
+    /// No place for a confidence interval: within the rounding every value counts as right, and a fit would lean on many
+    /// good measurements to please a few bad ones.
+    pub rounding_per_s: f64,
 }
 
 /// A number of a [`Path`] that can be found from measurements.
@@ -63,7 +64,7 @@ pub struct Fitted {
 /// Finds those numbers of a path which explain what was measured best; the others stay as `known` has them. `None` if
 /// there is nothing to go by: no measurement that is a positive number.
 ///
-/// What counts is by which factor the model is off, as far as the measurement's own doubt does not explain it, and a few
+/// What counts is by which factor the model is off, as far as its rounding does not explain it, and a few
 /// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is no reason to
 /// be wrong everywhere else. What limits reads and writes differs, so that each have a path of their own.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
@@ -120,15 +121,15 @@ fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) 
 fn loss(path: &Path, cells: &[Cell]) -> f64 {
     let of = |cell: &Cell| {
         let modelled = cell.modelled(path);
-        let Measured { bytes_per_s, doubt_per_s, .. } = cell.measured;
+        let Measured { bytes_per_s, rounding_per_s, .. } = cell.measured;
         // From the nearest end of what the measurement may mean.
-        let (low, high) = (bytes_per_s - doubt_per_s, bytes_per_s + doubt_per_s);
+        let (low, high) = (bytes_per_s - rounding_per_s, bytes_per_s + rounding_per_s);
         let beyond = match modelled {
             less if less < low => (low / less).ln(),
             more if more > high => (more / high).ln(),
             _ => 0.0,
         };
-        // Within the doubt the middle is still the best guess, by very little.
+        // Within the rounding the middle is still the best guess, by very little.
         let hint = (modelled / bytes_per_s).ln();
         (beyond / USUAL).powi(2).ln_1p() + 1e-3 * (hint / USUAL).powi(2).ln_1p()
     };
@@ -167,9 +168,9 @@ impl Measured {
     fn is_usable(&self) -> bool {
         let number = |x: f64| x.is_finite() && x >= 0.0;
         number(self.round_trip_s)
-            && number(self.doubt_per_s)
+            && number(self.rounding_per_s)
             && number(self.bytes_per_s)
-            && self.bytes_per_s > self.doubt_per_s
+            && self.bytes_per_s > self.rounding_per_s
     }
 
     /// What a path gives under the same conditions, in bytes a second.

@@ -64,14 +64,14 @@ fn measured(row: &Row) -> Measured {
         round_trip_s: row.rtt_ms.unwrap_or(0.0) * MS,
         connections: 1,
         bytes_per_s: row.bytes_per_s().expect("a rate"),
-        doubt_per_s: rounding(row),
+        rounding_per_s: rounding(row),
     }
 }
 
 /// A cell is reproduced if the model is within 10 % of it or rounds to it.
 fn is_reproduced(measured: &Measured, path: &Path) -> bool {
     let modelled = measured.modelled(path);
-    (modelled - measured.bytes_per_s).abs() <= measured.doubt_per_s.max(0.1 * measured.bytes_per_s)
+    (modelled - measured.bytes_per_s).abs() <= measured.rounding_per_s.max(0.1 * measured.bytes_per_s)
 }
 
 /// The cells of document 002 that have a round trip: 32 of reads and 64 of writes.
@@ -246,7 +246,7 @@ fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
                     round_trip_s: round_trip_ms * MS,
                     connections: 1,
                     bytes_per_s: 0.0,
-                    doubt_per_s: 0.0,
+                    rounding_per_s: 0.0,
                 };
                 cells.push(Measured { bytes_per_s: cell.modelled(path), ..cell });
             }

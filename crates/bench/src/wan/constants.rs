@@ -28,8 +28,8 @@ pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
     pub(super) setting: &'a Setting,
     pub(super) asked: Asked,
-    /// What it came to in bytes a second, and half of the interval that this is known in.
-    pub(super) measured: Option<(f64, f64)>,
+    /// What it came to, in bytes a second.
+    pub(super) measured: Option<f64>,
 }
 
 /// All that are found in a record. The axes that the document does not print are not used: they are a test of what was found.
@@ -90,14 +90,13 @@ fn free(direction: Direction, far: bool) -> &'static [Constant] {
 
 impl Seen<'_> {
     fn as_measured(&self) -> Option<Measured> {
-        let (bytes_per_s, doubt_per_s) = self.measured?;
         Some(Measured {
             load: self.asked.load(self.setting),
             keys: keys(self.setting.way),
             round_trip_s: self.setting.rtt_ms / 1e3,
             connections: self.setting.connections,
-            bytes_per_s,
-            doubt_per_s,
+            bytes_per_s: self.measured?,
+            rounding_per_s: 0.0,
         })
     }
 }

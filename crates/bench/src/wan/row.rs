@@ -106,9 +106,6 @@ impl Asked {
     }
 }
 
-/// The doubt of a single run is not more than this share of it: over a distance its samples are few.
-const DOUBT_MOST: f64 = 0.03;
-
 impl<'a> Seen<'a> {
     /// A cell, and what it came to if it was run.
     fn of(cell: &'a Cell, summaries: &[CellSummary]) -> Option<Seen<'a>> {
@@ -116,17 +113,14 @@ impl<'a> Seen<'a> {
         let asked = Asked::of(cell)?;
         let rate = summaries.iter().find(|summary| summary.cell.name == cell.name && summary.runs > 0);
         let rate = rate.map(|summary| summary.bytes_per_s);
-        let measured = rate.filter(|rate| rate.median.is_finite() && rate.median > 0.0).map(|rate| {
-            let half = rate.interval.map_or(0.0, |interval| (interval.high - interval.low) / 2.0);
-            (rate.median, half.clamp(0.0, DOUBT_MOST * rate.median))
-        });
+        let median = rate.map(|rate| rate.median);
+        let measured = median.filter(|rate| rate.is_finite() && *rate > 0.0);
         Some(Seen { name: &cell.name, setting, asked, measured })
     }
 }
 
 fn row(seen: &Seen<'_>, constants: &[Constants]) -> Row {
-    let Seen { name, setting, asked, .. } = *seen;
-    let measured = seen.measured.map(|(rate, _)| rate);
+    let Seen { name, setting, asked, measured } = *seen;
     let (model, binding) = model(setting, asked, constants).unzip();
     let (most, _) = ideal::most(setting, asked);
     let published = Published::of(setting, asked);
