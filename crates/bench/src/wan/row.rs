@@ -162,6 +162,11 @@ impl Row {
         Some(self.model? / self.measured? - 1.0)
     }
 
+    /// What was reached of what anybody could reach over that way.
+    pub fn share_of_most(&self) -> Option<f64> {
+        Some(self.measured? / self.most)
+    }
+
     /// What was reached of what the link alone would allow.
     pub fn share_of_link(&self) -> Option<f64> {
         Some(self.measured? / self.of_link)

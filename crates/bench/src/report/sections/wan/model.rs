@@ -113,7 +113,7 @@ fn impossible(wan: &Wan) -> Table {
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut table = Table::of(
         "Published, and more than this way allows",
-        &["why", "cells: measured of published, in MB/s"],
+        &["why", "cells: measured of published, in MB/s (in percent of what can be)"],
     );
     for (why, rows) in reasons {
         let cells: Vec<String> = rows.iter().map(|row| cell(row)).collect();
@@ -122,7 +122,12 @@ fn impossible(wan: &Wan) -> Table {
     table
 }
 
+/// Less than this of what can be is said.
+const NEAR: f64 = 0.9;
+
 fn cell(row: &Row) -> String {
     let published = row.published.as_ref().map_or("", |published| published.printed.as_str());
-    format!("{}: {} of {published}", row.cell, rate(row.measured))
+    let share = row.share_of_most().filter(|share| *share < NEAR);
+    let share = share.map(|share| format!(" ({} %)", significant(share * 100.0)));
+    format!("{}: {} of {published}{}", row.cell, rate(row.measured), share.unwrap_or_default())
 }
