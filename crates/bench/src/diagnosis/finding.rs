@@ -72,6 +72,21 @@ pub struct Confirmed {
     pub high: f64,
 }
 
+impl Confirmed {
+    /// Whether it is faster with the change, and not by chance.
+    pub fn brings(&self) -> bool {
+        self.low > 1.0
+    }
+
+    /// Whether it is as fast with the change as without, or hardly faster: what was found was not the cause.
+    pub fn brings_nothing(&self) -> bool {
+        self.high < GAIN_MIN && !self.brings()
+    }
+}
+
+/// A gain that is worth anybody's work, and more than a benchmark's own scatter.
+pub(super) const GAIN_MIN: f64 = 1.15;
+
 /// What to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remedy {

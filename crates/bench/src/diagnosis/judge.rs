@@ -2,13 +2,12 @@
 
 use super::case::Case;
 use super::causes::{self, Found};
+use super::finding::GAIN_MIN;
 use super::layers::Layers;
 use super::roof::Roof;
 use super::{Cause, Diagnosis, Evidence, Finding, Verdict};
 use crate::model::Term;
 
-/// A gain that is worth anybody's work, and more than a benchmark's own scatter.
-const GAIN_MIN: f64 = 1.15;
 /// More are not read.
 const FINDINGS_MAX: usize = 3;
 

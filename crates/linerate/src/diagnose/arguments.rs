@@ -28,22 +28,22 @@ pub(crate) struct DiagnoseArguments {
     /// What the link is built for, such as 1Gbit/s or 100Mbit/s
     #[arg(long, value_name = "RATE")]
     link: Option<BitRate>,
-    #[command(flatten)]
-    load: LoadOptions,
-    #[command(flatten)]
-    writing: WritingOptions,
     /// Try every change that can be made on this side: measure with it and without it, in turns
     #[arg(long)]
     pub(super) confirm: bool,
-    #[command(flatten)]
-    show: ShowOptions,
+    /// Where random places, data and the order of everything come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Write what was measured to this file as JSON, before anything is concluded from it (- is standard output, and
     /// nothing is concluded then)
     #[arg(long, value_name = "FILE", hide = true)]
     evidence: Option<PathBuf>,
-    /// Where random places, data and the order of everything come from
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    load: LoadOptions,
+    #[command(flatten)]
+    writing: WritingOptions,
+    #[command(flatten)]
+    show: ShowOptions,
 }
 
 /// The load that is slow. What is found is about it then; without any of these, about usual loads.

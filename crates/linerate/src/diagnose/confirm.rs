@@ -27,7 +27,7 @@ const SILENT_PAIRS: u32 = 2;
 /// Tries every finding that can be tried. What goes wrong is told with the finding, and ends nothing else.
 pub(super) async fn confirm(diagnosis: &mut Diagnosis, url: &Url, options: &Options, progress: &Progress) {
     let Diagnosis { evidence, findings, .. } = diagnosis;
-    for finding in findings {
+    for finding in &mut *findings {
         let Some(trial) = Trial::of(finding, evidence, url, options) else { continue };
         progress.begins(format!("trying {}", trial.named));
         match trial.run(options).await {
@@ -35,6 +35,8 @@ pub(super) async fn confirm(diagnosis: &mut Diagnosis, url: &Url, options: &Opti
             Err(why) => finding.because.push(format!("Trying {} failed: {why}.", trial.named)),
         }
     }
+    // What was tried in vain is not what to begin with.
+    findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
 }
 
 /// What is tried.

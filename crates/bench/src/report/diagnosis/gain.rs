@@ -22,9 +22,14 @@ pub(super) fn predicted(gain: &Gain) -> String {
     }
 }
 
-/// `×1.85 (1.80 to 1.90)`.
+/// `×1.85 (1.80 to 1.90)`, and what follows if that is no clear gain.
 pub(super) fn confirmed(confirmed: &Confirmed) -> String {
-    format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high))
+    let figures = format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high));
+    match confirmed {
+        tried if tried.brings() => figures,
+        tried if tried.brings_nothing() => format!("{figures}: nothing"),
+        _ => format!("{figures}: too little or too noisy to tell"),
+    }
 }
 
 fn bare(ratio: f64) -> String {
@@ -95,6 +100,14 @@ mod tests {
             [0.0, 0.00031, 0.0312, 0.973, f64::NAN].map(percent),
             ["0 %", "0.031 %", "3 %", "97 %", "? %"]
         );
+    }
+
+    #[test]
+    fn what_was_tried_in_vain_is_told_from_what_nobody_could_tell() {
+        let tried = |low, high| confirmed(&Confirmed { ratio: 1.04, low, high });
+        assert_eq!(tried(1.01, 1.08), "×1.04 (1.01 to 1.08)");
+        assert_eq!(tried(0.97, 1.08), "×1.04 (0.97 to 1.08): nothing");
+        assert_eq!(tried(0.2, 5.0), "×1.04 (0.20 to 5.0): too little or too noisy to tell");
     }
 
     #[test]

@@ -153,7 +153,10 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
         (Verdict::HeldBack, Some(finding)) => {
             let gain = &finding.gain;
             let brings = match &gain.confirmed {
-                Some(tried) => format!("mending it brought {} when it was tried", confirmed(tried)),
+                Some(tried) if tried.brings() => {
+                    format!("mending it brought {} when it was tried", confirmed(tried))
+                }
+                Some(tried) => format!("so it seems, but trying to mend it brought {}", confirmed(tried)),
                 None if gain.predicted.is_none() => predicted(gain),
                 None => format!("mending it would bring about {}", predicted(gain)),
             };
