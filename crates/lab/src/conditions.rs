@@ -60,9 +60,9 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// The default buffer, 8 MiB: what 32 commands of 256 KiB have outstanding waits here without loss, as it would
+    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss, as they would
     /// in the sender's socket if the sender's own network card were the bottleneck.
-    pub const BUFFER_BYTES: u64 = 8 << 20;
+    pub const BUFFER_BYTES: u64 = 16 << 20;
 
     /// The paths: the lanes, or the one that this is.
     pub(crate) fn paths(&self) -> &[Conditions] {

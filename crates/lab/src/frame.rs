@@ -31,7 +31,7 @@ struct Segment {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     V4,
     V6,
 }
@@ -230,13 +230,14 @@ const GSO_TCP6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const MSS: usize = 1000;
+    pub(crate) const MSS: usize = 1000;
+    pub(crate) use super::Version;
 
     /// A segment as the kernel hands it over: virtio header, Ethernet, IP, TCP with timestamps, payload.
-    fn made(version: Version, payload: &[u8], flags: u8) -> Vec<u8> {
+    pub(crate) fn made(version: Version, payload: &[u8], flags: u8) -> Vec<u8> {
         let tcp = ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         let mut packet = vec![1, if version == Version::V4 { GSO_TCP4 } else { GSO_TCP6 }, 0, 0];
         packet.extend((MSS as u16).to_ne_bytes());
@@ -265,7 +266,7 @@ mod tests {
         packet
     }
 
-    fn payload(bytes: usize) -> Vec<u8> {
+    pub(crate) fn payload(bytes: usize) -> Vec<u8> {
         (0..bytes).map(|byte| (byte * 7 % 251) as u8).collect()
     }
 

@@ -12,7 +12,7 @@ use crate::counts::Counts;
 use crate::error::LabError;
 use crate::host::Host;
 use crate::plan::{LinkPlan, Plan, default_address};
-use crate::way::Way;
+use crate::way::{TOGETHER_NS, Way};
 use crate::wire::Wire;
 
 /// Hosts and links. Dropped, or when the process ends, everything is gone.
@@ -251,12 +251,13 @@ fn ethernet(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x6c, 0x61, 0x62, link as u8, end as u8 + 1]
 }
 
-/// Of how many frames a segment may consist that is handed over in one piece: a quarter of a millisecond of the
-/// slowest path, as a network card would wait at most before it tells of frames received.
+/// Of how many frames a segment may consist that the kernel hands over in one piece: as many as would arrive together
+/// by the slowest path. Longer ones would have to be cut.
 fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
-    let frames = slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| rate * 250e-6 / frame_bits);
+    let frames =
+        slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| rate * (TOGETHER_NS as f64 / 1e9) / frame_bits);
     (frames as u32).clamp(1, SEGMENT_FRAMES_MAX)
 }
 

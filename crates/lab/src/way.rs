@@ -53,33 +53,29 @@ impl Way {
         }
     }
 
-    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row stay one packet, which arrives
-    /// when the last of them does, as when a network card tells of several frames at once.
+    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`TOGETHER_NS`], stay
+    /// one packet, which arrives when the last of them does, as when a network card tells of several frames at once.
     pub(crate) fn enter(&mut self, now_ns: u64, packet: &[u8]) {
         let Some(shape) = Shape::of(packet) else {
             self.counts.failed += 1;
             return;
         };
         let lane = self.lane(&shape);
-        let mut together: Option<(Range<usize>, u64)> = None;
+        let mut together: Option<Together> = None;
         for frame in 0..shape.frames() {
             match self.carry(lane, now_ns, shape.ip_bytes(frame), packet.len()) {
-                Fate::Arrives { at_ns } => match &mut together {
-                    Some((frames, due_ns)) => (frames.end, *due_ns) = (frame + 1, at_ns),
-                    None => together = Some((frame..frame + 1, at_ns)),
-                },
+                Fate::Arrives { at_ns } => {
+                    if !together.as_mut().is_some_and(|together| together.takes(frame, at_ns)) {
+                        self.send(together.replace(Together::new(frame, at_ns)), packet, &shape);
+                    }
+                }
                 Fate::Overtaken { at_ns } => {
                     self.counts.overtaken += 1;
-                    self.send(together.take(), packet, &shape);
-                    self.send(Some((frame..frame + 1, at_ns)), packet, &shape);
-                    continue;
+                    self.send(Some(Together::new(frame, at_ns)), packet, &shape);
                 }
                 Fate::Lost => self.counts.lost += 1,
                 Fate::Overflowed => self.counts.overflowed += 1,
                 Fate::TooLong => self.counts.too_long += 1,
-            }
-            if together.as_ref().is_some_and(|(frames, _)| frames.end <= frame) {
-                self.send(together.take(), packet, &shape);
             }
         }
         self.send(together, packet, &shape);
@@ -137,8 +133,8 @@ impl Way {
         })
     }
 
-    fn send(&mut self, part: Option<(Range<usize>, u64)>, packet: &[u8], shape: &Shape) {
-        let Some((frames, due_ns)) = part else { return };
+    fn send(&mut self, together: Option<Together>, packet: &[u8], shape: &Shape) {
+        let Some(Together { frames, due_ns, .. }) = together else { return };
         let bytes = frames.clone().map(|frame| frame_bytes(shape.ip_bytes(frame))).sum();
         let count = frames.len() as u32;
         self.line
@@ -148,5 +144,136 @@ impl Way {
 
 /// Flows that are remembered.
 const FLOWS_MAX: usize = 4096;
+
+/// Frames of a segment that arrive together.
+struct Together {
+    frames: Range<usize>,
+    first_ns: u64,
+    due_ns: u64,
+}
+
+impl Together {
+    fn new(frame: usize, at_ns: u64) -> Together {
+        Together { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
+    }
+
+    /// Whether this frame arrives with the others.
+    fn takes(&mut self, frame: usize, at_ns: u64) -> bool {
+        let takes = frame == self.frames.end && at_ns - self.first_ns <= TOGETHER_NS;
+        if takes {
+            (self.frames.end, self.due_ns) = (frame + 1, at_ns);
+        }
+        takes
+    }
+}
+
+/// How long frames wait for those behind them at most: as long as a network card waits before it tells of them.
+pub(crate) const TOGETHER_NS: u64 = 250_000;
+
 /// What may be under way in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::frame::tests::{MSS, Version, made, payload};
+
+    const MSS_FRAME_NS: u64 = wire_ns(MSS as u64 + 52);
+
+    /// How long an IP packet takes at 1 Gbit/s.
+    const fn wire_ns(ip_bytes: u64) -> u64 {
+        (ip_bytes + 38) * 8
+    }
+
+    fn way(change: impl FnOnce(&mut Conditions)) -> Way {
+        let mut conditions = Conditions { bits_per_s: Some(1e9), ..Conditions::default() };
+        change(&mut conditions);
+        Way::new(&conditions, 1500)
+    }
+
+    fn segment(frames: usize) -> Vec<u8> {
+        made(Version::V4, &payload(frames * MSS), 0x10)
+    }
+
+    /// All that leaves: when, and as how many frames.
+    fn leaving(way: &mut Way) -> Vec<(u64, u32)> {
+        let mut left = Vec::new();
+        while let Some(due_ns) = way.next_due_ns() {
+            let packet = way.leave(due_ns).expect("due");
+            left.push((due_ns, packet.frames));
+        }
+        left
+    }
+
+    #[test]
+    fn nonsense_counts_as_a_fault_of_the_lab() {
+        let mut way = way(|_| {});
+        way.enter(0, &[0; 12]);
+        assert_eq!((way.counts.failed, way.next_due_ns()), (1, None));
+    }
+
+    #[test]
+    fn a_segment_arrives_whole_when_its_last_frame_does() {
+        let mut way = way(|conditions| conditions.delay = Duration::from_millis(1));
+        way.enter(5, &segment(10));
+        assert_eq!(leaving(&mut way), [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]);
+        assert_eq!((way.counts.frames, way.counts.bytes), (10, 10 * (MSS as u64 + 52 + 18)));
+    }
+
+    #[test]
+    fn a_segment_that_takes_long_arrives_bit_by_bit() {
+        let mut way = way(|conditions| conditions.bits_per_s = Some(100e6));
+        way.enter(0, &segment(10));
+        let frame_ns = 10 * MSS_FRAME_NS;
+        // Three frames of 87 µs are 174 µs from the first to the last.
+        assert_eq!(
+            leaving(&mut way),
+            [(3, 3), (6, 3), (9, 3), (10, 1)].map(|(at, frames)| (at * frame_ns, frames))
+        );
+    }
+
+    #[test]
+    fn a_segment_that_loses_a_frame_arrives_in_two_parts() {
+        // The seed loses the fourth of ten.
+        let seed = (0..10_000).find(|&seed| {
+            let lost = |count| crate::random::fraction(seed, Purpose::Loss, count) < 0.05;
+            (0..10).all(|count| lost(count) == (count == 3))
+        });
+        let mut way =
+            way(|conditions| (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000")));
+        way.enter(0, &segment(10));
+        assert_eq!(leaving(&mut way), [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]);
+        assert_eq!((way.counts.lost, way.counts.frames), (1, 9));
+    }
+
+    #[test]
+    fn a_receiver_with_a_smaller_mtu_takes_nothing_longer() {
+        let conditions = Conditions { mtu: 9000, ..Conditions::default() };
+        let mut way = Way::new(&conditions, MSS as u32);
+        way.enter(0, &segment(2));
+        assert_eq!((way.counts.too_long, way.next_due_ns()), (2, None));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_has_not_arrived() {
+        let mut way = way(|_| {});
+        way.enter(0, &segment(3));
+        let packet = way.leave(u64::MAX / 2).expect("due");
+        way.refused(&packet);
+        assert_eq!((way.counts.frames, way.counts.bytes, way.counts.failed), (0, 0, 3));
+    }
+
+    #[test]
+    fn a_bundle_may_get_more_lanes_and_fewer() {
+        let mut way = way(|_| {});
+        let lane = Conditions { bits_per_s: Some(1e8), ..Conditions::default() };
+        way.set(&Conditions { lanes: vec![lane.clone(), lane], ..Conditions::default() });
+        way.enter(0, &segment(1));
+        assert_eq!(leaving(&mut way), [(10 * MSS_FRAME_NS, 1)]);
+        way.set(&Conditions::default());
+        way.enter(100_000, &segment(1));
+        assert_eq!(leaving(&mut way), [(100_000, 1)]);
+    }
+}

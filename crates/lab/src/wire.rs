@@ -8,6 +8,7 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -28,15 +29,17 @@ pub(crate) struct Wire {
 struct Shared {
     /// From the first end to the second, and back.
     ways: [Mutex<Way>; 2],
-    /// Readable once the thread is to end.
-    stop: OwnedFd,
+    /// Whether the thread is to end.
+    stop: AtomicBool,
+    /// Readable once it is, to wake it.
+    wake: OwnedFd,
 }
 
 impl Wire {
     /// Joins two interfaces.
     pub(crate) fn start(name: &str, taps: [Tap; 2], ways: [Way; 2]) -> io::Result<Wire> {
-        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let shared = Arc::new(Shared { ways: ways.map(Mutex::new), stop });
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let shared = Arc::new(Shared { ways: ways.map(Mutex::new), stop: AtomicBool::new(false), wake });
         let for_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name(format!("wire {name}")).spawn(move || {
             Carrier { taps, clock: Clock::start(), scratch: vec![0; PACKET_BYTES_MAX] }.run(&for_thread)
@@ -52,8 +55,9 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
         // An event counter takes any write up to 2^64 - 2; there is only this one.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic of the thread has been printed by itself
         }
@@ -78,7 +82,7 @@ impl Carrier {
         // Both are for precision; without them the lab works, and its counts tell what it adds.
         let _ = host::realtime::run_at_once();
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        loop {
+        while !shared.stop.load(Relaxed) {
             let mut busy = false;
             let mut next_ns: Option<u64> = None;
             for direction in 0..2 {
@@ -87,8 +91,8 @@ impl Carrier {
                 busy |= self.take_in(&mut way, direction);
                 next_ns = [next_ns, way.next_due_ns()].into_iter().flatten().min();
             }
-            if !busy && self.sleep(shared, next_ns) {
-                return;
+            if !busy {
+                self.sleep(shared, next_ns);
             }
         }
     }
@@ -114,19 +118,18 @@ impl Carrier {
         true
     }
 
-    /// Until something has been sent or is due. Whether the thread is to end.
-    fn sleep(&self, shared: &Shared, next_ns: Option<u64>) -> bool {
+    /// Until something has been sent or is due, or the thread is to end.
+    fn sleep(&self, shared: &Shared, next_ns: Option<u64>) {
         let wait = next_ns.map(|due_ns| due_ns.saturating_sub(self.clock.now_ns()));
         let timeout = wait
             .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
         let mut watched = [
-            PollFd::from_borrowed_fd(shared.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(shared.wake.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.taps[0].as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.taps[1].as_fd(), PollFlags::IN),
         ];
         // An interrupted sleep is a short one.
         let _ = rustix::event::poll(&mut watched, timeout.as_ref());
-        !watched[0].revents().is_empty()
     }
 }
 
