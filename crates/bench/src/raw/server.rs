@@ -73,10 +73,10 @@ impl Server {
         let placed = bytes.min(direct);
         self.asked.data_left -= placed as u64;
         self.at = after(memory, from, placed);
-        self.owed += self.asked.take(&self.scratch[..bytes - placed])?;
         if placed > 0 && self.asked.data_left == 0 {
             self.owed += HEADER_BYTES as u64;
         }
+        self.owed += self.asked.take(&self.scratch[..bytes - placed])?;
         Ok(Received::Something)
     }
 

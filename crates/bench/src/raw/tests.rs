@@ -45,16 +45,17 @@ impl Pipe {
 impl Stream for End {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.incoming.borrow_mut();
-        let Some(InSlice::Bytes(into)) =
-            into.iter_mut().find(|slice| matches!(slice, InSlice::Bytes(b) if !b.is_empty()))
-        else {
-            return Ok(0);
-        };
-        let bytes = into.len().min(self.at_once).min(pipe.bytes.len());
+        let mut bytes = 0;
+        // From one slice on into the next, as a socket does.
+        for slice in into.iter_mut() {
+            let InSlice::Bytes(slice) = slice else { continue };
+            let part = slice.len().min(self.at_once - bytes).min(pipe.bytes.len());
+            slice.iter_mut().zip(pipe.bytes.drain(..part)).for_each(|(place, byte)| *place = byte);
+            bytes += part;
+        }
         if bytes == 0 {
             return if pipe.closed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
-        into.iter_mut().zip(pipe.bytes.drain(..bytes)).for_each(|(into, byte)| *into = byte);
         pipe.wake();
         Ok(bytes)
     }
@@ -119,6 +120,50 @@ fn requests_are_answered_however_the_bytes_are_cut() {
             assert!(answered.requests > 10, "{question:?} by {at_once} bytes: {answered:?}");
         }
     }
+}
+
+#[test]
+fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
+    const WRITES: usize = 20;
+    let mut write = header(Direction::Write, 4096).to_vec();
+    write.resize(HEADER_BYTES + 4096, 0x5a);
+    for at_once in [47, 500, 997] {
+        let wire = write.repeat(WRITES);
+        let answers = block_on(Virtual::world(), async move {
+            let (client, server) = pair(at_once);
+            let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
+            let (mut sent, mut answers) = (0, 0);
+            while answers < WRITES * HEADER_BYTES {
+                let wrote = client.try_write(&[OutSlice::Bytes(&wire[sent..])]);
+                sent += unless_blocked(wrote).expect("the server listens").unwrap_or(0);
+                let mut scratch = [0; 4096];
+                let read = client.try_read(&mut [InSlice::Bytes(&mut scratch)]);
+                match unless_blocked(read).expect("the server lives") {
+                    Some(bytes) => answers += bytes,
+                    None if reactor::timeout(Duration::from_secs(1), heard(&client, sent < wire.len()))
+                        .await
+                        .is_err() =>
+                    {
+                        break;
+                    }
+                    None => {}
+                }
+            }
+            client.shutdown();
+            serving.await.expect("the client ends the stream in good order");
+            answers
+        });
+        assert_eq!(answers, WRITES * HEADER_BYTES, "by {at_once} bytes");
+    }
+}
+
+/// Something came, or there is room for what is still to be sent.
+async fn heard(end: &End, sends: bool) {
+    std::future::poll_fn(|cx| {
+        let room = sends && end.poll_writable(cx).is_ready();
+        if end.poll_readable(cx).is_ready() || room { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 #[test]
