@@ -1,14 +1,18 @@
 //! What can be asked of `linerate bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use bench::plan::Suite;
 
 use super::agents::{AgentName, Agents};
 use super::extent::Extent;
+use super::folder::Folder;
 use super::options::WorkloadOptions;
 use crate::agent::secret;
 use crate::agent::wire::message::Open;
 use crate::failure::Failure;
+use crate::limits::LinkRate;
 use crate::place::Place;
 use crate::spec::Bytes;
 
@@ -17,7 +21,7 @@ use crate::spec::Bytes;
 pub(crate) struct BenchArguments {
     /// What to measure: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as ram:1GiB, or the path
     /// of a file or block device
-    #[arg(value_name = "PLACE", required_unless_present = "list")]
+    #[arg(value_name = "PLACE", required_unless_present_any = ["list", "suite"])]
     place: Option<String>,
     /// A suite of tests by its name (--list), or in a file NAME.toml or, as Iometer writes it, NAME.icf; may be given
     /// several times [default: quick, if there is no workload either]
@@ -35,7 +39,27 @@ pub(crate) struct BenchArguments {
     #[command(flatten)]
     pub(super) agents: AgentOptions,
     #[command(flatten)]
+    pub(crate) lab: LabOptions,
+    #[command(flatten)]
     pub(super) output: OutputOptions,
+}
+
+/// The network of a suite that brings its own.
+#[derive(clap::Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "The lab of --suite wan")]
+pub(crate) struct LabOptions {
+    /// What its link carries [default: 1Gbit/s]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<LinkRate>,
+    /// A part of the matrix, for a short time: to see whether all of it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+impl LabOptions {
+    fn is_empty(&self) -> bool {
+        self.link.is_none() && !self.quick
+    }
 }
 
 /// Who measures, if it is not this machine.
@@ -116,8 +140,53 @@ impl BenchArguments {
     /// What is measured, with its secrets.
     pub(super) fn place(&self) -> Result<Place, Failure> {
         let session = &self.session;
-        Place::parse(self.place.as_deref().unwrap_or_default())?
-            .reached_by(session.connections, session.congestion.as_deref())
+        if !self.lab.is_empty() {
+            return Err(Failure::refused(
+                "--link and --quick are for --suite wan, which has a lab of its own",
+            ));
+        }
+        let Some(place) = self.place.as_deref() else {
+            return Err(Failure::refused("name what is to be measured: a URL, a volume, or a path"));
+        };
+        Place::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
+    }
+
+    /// Refuses what has no meaning where storage and network are the suite's own.
+    pub(crate) fn refuse_beside_a_lab(&self) -> Result<(), Failure> {
+        let said = [
+            (self.suite.len() != 1, "another --suite"),
+            (self.place.is_some(), "a place"),
+            (self.workload.shorter().is_none(), "a workload of your own"),
+            (!self.agents.agents.is_empty(), "--agents"),
+            (self.safety.allow_write.is_some() || self.safety.span.is_some(), "--allow-write or --span"),
+            (self.safety.size.is_some(), "--size"),
+            (self.session.connections.is_some() || self.session.congestion.is_some(), "keys of a session"),
+            (self.output.resume.is_some() && !self.lab.is_empty(), "--link or --quick with --resume"),
+        ];
+        match said.into_iter().find(|(is_said, _)| *is_said) {
+            None => Ok(()),
+            Some((_, what)) => Err(Failure::refused(format!(
+                "--suite wan brings storage, network and workloads of its own; leave out {what}"
+            ))),
+        }
+    }
+
+    /// The directory of a measurement to go on with.
+    pub(crate) fn resumed(&self) -> Option<Folder> {
+        self.output.resume.as_deref().map(Folder::open)
+    }
+
+    /// Where the result goes.
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.output.out.as_deref()
+    }
+
+    /// The suite in as much time as it may take.
+    pub(crate) fn shortened(&self, suite: Suite) -> Suite {
+        match self.workload.shorter() {
+            Some(shorter) => shorter.made_of(suite),
+            None => suite,
+        }
     }
 
     /// What agents are to open.

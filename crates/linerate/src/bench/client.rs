@@ -19,6 +19,7 @@ use reactor::{Receiver, Sender, mailbox};
 use super::costs::{Cost, Costs};
 use super::ways::{Source, Ways, settle};
 use crate::failure::Failure;
+use crate::site::Site;
 use crate::verify_log;
 
 /// A client, seen from the outside. It logs out and ends when this is dropped.
@@ -36,6 +37,8 @@ pub(crate) struct ClientOptions {
     pub(crate) source: Source,
     /// How long its thread looks for answers before it sleeps.
     pub(crate) spin: Duration,
+    /// On which network.
+    pub(crate) site: Site,
     /// Where it notes what the storage promises to a workload that is verified.
     pub(crate) log: Option<PathBuf>,
 }
@@ -90,7 +93,10 @@ impl Client {
         let name = options.name.clone();
         let thread = thread::Builder::new().name(name.replace(' ', "-"));
         let started = thread.spawn(move || {
-            live(&options, received);
+            if let Err(failure) = options.site.run(|| live(&options, received)) {
+                // Its orders are not answered any more, which is an answer.
+                tracing::error!(%failure, "a client has no network");
+            }
             // Whoever waits for the end may have gone.
             let _ = end.send(());
         });

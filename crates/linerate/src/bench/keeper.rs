@@ -9,7 +9,7 @@ use super::timestamp;
 use crate::failure::Failure;
 
 /// A record, and where it goes.
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     record: Record,
     folder: Option<Folder>,
     /// When the record began, on this machine's clock: one that is gone on with began earlier than this program.
@@ -21,7 +21,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Writes what is there already, so that a directory that cannot be written to is known before anything is measured.
-    pub(super) fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
+    pub(crate) fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
         if let Some(folder) = &folder {
             folder.save(&record)?;
         }
@@ -35,37 +35,37 @@ impl Keeper {
         })
     }
 
-    pub(super) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &Record {
         &self.record
     }
 
-    pub(super) fn folder(&self) -> Option<&Folder> {
+    pub(crate) fn folder(&self) -> Option<&Folder> {
         self.folder.as_ref()
     }
 
     /// Seconds since the record began.
-    pub(super) fn seconds_at(&self, instant: Instant) -> f64 {
+    pub(crate) fn seconds_at(&self, instant: Instant) -> f64 {
         (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
     }
 
     /// Adds a run. What it gives is to be told to people: that it could not be written down.
-    pub(super) fn keep(&mut self, run: CellRun) -> Option<String> {
+    pub(crate) fn keep(&mut self, run: CellRun) -> Option<String> {
         self.record.runs.push(run);
         self.save()
     }
 
     /// Adds something that a reader of the record should know.
-    pub(super) fn note(&mut self, sentence: String) {
+    pub(crate) fn note(&mut self, sentence: String) {
         self.record.notes.push(sentence);
     }
 
     /// All has been measured.
-    pub(super) fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         self.record.ended = Some(timestamp::now());
     }
 
     /// Writes the record. Says so the first time that this fails; space may come back.
-    pub(super) fn save(&mut self) -> Option<String> {
+    pub(crate) fn save(&mut self) -> Option<String> {
         let saved = self.folder.as_ref()?.save(&self.record);
         let Err(failure) = saved else {
             self.lost = None;
@@ -77,7 +77,7 @@ impl Keeper {
     }
 
     /// Writes the record a last time. Gives it, and why the directory does not have all of it, if so.
-    pub(super) fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
+    pub(crate) fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
         self.save();
         (self.record, self.folder, self.lost)
     }

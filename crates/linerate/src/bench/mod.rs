@@ -14,7 +14,7 @@
 
 mod agents;
 mod arguments;
-mod begin;
+pub(crate) mod begin;
 pub(crate) mod client;
 mod conduct;
 mod costs;
@@ -23,13 +23,13 @@ pub(crate) mod extent;
 mod fit;
 pub(crate) mod folder;
 mod holes;
-mod keeper;
+pub(crate) mod keeper;
 mod measured;
 mod options;
 mod own;
 mod plan;
 mod purge;
-mod resume;
+pub(crate) mod resume;
 mod safety;
 mod shorter;
 mod shown;
@@ -44,7 +44,7 @@ pub(crate) mod ways;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-pub(crate) use arguments::BenchArguments;
+pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
 use conduct::{Conductor, Outcome};
 use crew::{Crew, LocalCrew};
@@ -62,13 +62,16 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::place::Place;
-use crate::{remote, report};
+use crate::{remote, report, wan};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     if arguments.list {
         say(&suites::listed());
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.suite.iter().any(|name| name == wan::NAME) {
+        return wan::run(arguments);
     }
     let place = arguments.place()?;
     // A mistake in a number is told before anything is measured.
@@ -95,28 +98,52 @@ async fn measure(
     prepared: Prepared,
     interrupt: &Interrupt,
 ) -> Result<ExitCode, Failure> {
-    let Prepared { mut keeper, hands, server } = prepared;
-    let mut view = view(arguments, keeper.record(), interrupt)?;
-    keeper.record().notes.iter().for_each(|note| view.note(note));
-    let (outcome, tables) = match hands {
-        Hands::Agents(crew) => conduct(crew, &mut keeper, &mut *view, server, interrupt).await,
+    let Prepared { keeper, hands, server } = prepared;
+    let congestion = shown::congestion(place);
+    let work = Work { keeper, server, congestion };
+    match hands {
+        Hands::Agents(crew) => work.carry_out(crew, arguments, interrupt).await,
         Hands::Here(source) => {
             let crew = LocalCrew::new(source, arguments.session.spin());
             let crew = crew.with_log(arguments.workload.verify_log.clone());
-            conduct(crew, &mut keeper, &mut *view, server, interrupt).await
+            work.carry_out(crew, arguments, interrupt).await
         }
-    };
-    drop(view);
-    match &outcome {
-        Ok(Outcome::Complete) => keeper.complete(),
-        Ok(Outcome::Interrupted) => {}
-        Err(failure) => keeper.note(format!("ended by a failure: {failure}")),
     }
-    shown::print(&arguments.output, place, keeper.record(), &tables)?;
-    // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
-    let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
-    let (record, folder, lost) = keeper.end();
-    shown::verdict(&record, outcome, folder.as_ref(), lost.or(written.err()))
+}
+
+/// What is to be done.
+pub(crate) struct Work {
+    pub(crate) keeper: Keeper,
+    /// Who serves the storage, if it is somebody here.
+    pub(crate) server: Option<Server>,
+    /// The congestion control of our sockets, if all of them have one.
+    pub(crate) congestion: Option<String>,
+}
+
+impl Work {
+    /// Has a crew do it, shows it and keeps it.
+    pub(crate) async fn carry_out(
+        self,
+        crew: impl Crew,
+        arguments: &BenchArguments,
+        interrupt: &Interrupt,
+    ) -> Result<ExitCode, Failure> {
+        let Work { mut keeper, server, congestion } = self;
+        let mut view = view(arguments, keeper.record(), interrupt)?;
+        keeper.record().notes.iter().for_each(|note| view.note(note));
+        let (outcome, tables) = conduct(crew, &mut keeper, &mut *view, server, interrupt).await;
+        drop(view);
+        match &outcome {
+            Ok(Outcome::Complete) => keeper.complete(),
+            Ok(Outcome::Interrupted) => {}
+            Err(failure) => keeper.note(format!("ended by a failure: {failure}")),
+        }
+        shown::print(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
+        // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
+        let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
+        let (record, folder, lost) = keeper.end();
+        shown::verdict(&record, outcome, folder.as_ref(), lost.or(written.err()))
+    }
 }
 
 /// Has the crew do what is left to be done. Gives how it ended, and what sessions told in the last run.
@@ -130,6 +157,7 @@ async fn conduct(
     let mut conductor = Conductor { crew: &mut crew, keeper, view, interrupt, server, tables: Vec::new() };
     let outcome = conductor.conduct(SEED).await;
     let tables = conductor.tables;
+    crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
     crew.close().await;
     (outcome, tables)
 }

@@ -6,7 +6,7 @@ use super::timestamp;
 use crate::failure::Failure;
 
 /// The record of an interrupted measurement, to be gone on with on the storage that has been opened.
-pub(super) fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
+pub(crate) fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
         return Err(Failure::refused(format!("that measurement came to its end at {ended}")));
     }

@@ -13,17 +13,16 @@ use super::measured::{Beside, Measured};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 use crate::place::Place;
-use crate::report;
+use crate::{report, wan};
 
 /// What was measured, on standard output. `tables` are what sessions told of the last run.
 pub(super) fn print(
     options: &OutputOptions,
-    place: &Place,
+    congestion: Option<&str>,
     record: &Record,
     tables: &[String],
 ) -> Result<(), Failure> {
-    let congestion = congestion(place);
-    let beside = Beside { record, congestion: congestion.as_deref(), statistics: options.statistics };
+    let beside = Beside { record, congestion, statistics: options.statistics };
     if options.json {
         let mut runs = record.runs.iter();
         return runs.try_for_each(|run| Measured::of(run, beside).json().map(|line| say(&line)));
@@ -50,7 +49,7 @@ pub(crate) fn width() -> usize {
 
 /// The congestion control of our own sockets, if there are any: it is writes that it slows down, reads are up to the
 /// target's.
-fn congestion(place: &Place) -> Option<String> {
+pub(super) fn congestion(place: &Place) -> Option<String> {
     match place {
         Place::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
         Place::Volume(_) | Place::Path(_) => None,
@@ -82,10 +81,13 @@ pub(super) fn verdict(
     // A disk that is full is told by its own sentence.
     let kept = folder.filter(|_| lost.is_none());
     let then = kept.map(|folder| {
-        let whose = record.subject.identity.as_ref().map(|_| &record.subject.place);
-        let directory = folder.path().display();
-        match whose {
-            Some(place) => format!("linerate bench {place} --resume {directory} goes on"),
+        let (subject, directory) = (&record.subject, folder.path().display());
+        let suite = wan::NAME;
+        match &subject.identity {
+            Some(_) if wan::is_subject(subject) => {
+                format!("linerate bench --suite {suite} --resume {directory} goes on")
+            }
+            Some(_) => format!("linerate bench {} --resume {directory} goes on", subject.place),
             None => format!("they are in {directory}"),
         }
     });

@@ -9,6 +9,7 @@ use bench::{icf, suite};
 
 use crate::failure::Failure;
 use crate::nearest::hint;
+use crate::wan;
 
 /// A longer file is not a suite: the longest preset has some thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -45,7 +46,7 @@ fn named_after(path: &Path) -> String {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names: Vec<_> = suite::names().collect();
+    let names: Vec<_> = suite::names().chain([wan::NAME]).collect();
     Failure::refused(format!("unknown suite `{name}`{}", hint(name, &names)))
 }
 
@@ -66,7 +67,8 @@ pub(super) fn listed() -> String {
         let writes = if suite.writes() { " (writes, if allowed)" } else { "" };
         format!("{:<16} {}{writes}\n", suite.name, suite.title)
     };
-    suite::presets().iter().map(line).collect()
+    let own = format!("{:<16} {}\n", wan::NAME, wan::TITLE);
+    suite::presets().iter().map(line).chain([own]).collect()
 }
 
 #[cfg(test)]

@@ -34,6 +34,13 @@ pub(crate) async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<
     Facts(facts)
 }
 
+/// What is known of the machine and of what measures, where the way to the storage is not the machine's.
+pub(crate) fn machine() -> Facts {
+    let mut facts = client::facts(&System::this());
+    facts.extend(tool());
+    Facts(facts)
+}
+
 /// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none that limits.
 pub(crate) async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
     let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();

@@ -10,6 +10,9 @@ use std::str::FromStr;
 pub(crate) struct LinkRate(f64);
 
 impl LinkRate {
+    /// What most links are built for.
+    pub(crate) const GIGABIT: LinkRate = LinkRate(1e9);
+
     pub(crate) fn bits_per_s(self) -> f64 {
         self.0
     }

@@ -14,7 +14,7 @@ use bench::record::Limit;
 use host::{Epoll, EpollOptions};
 use reactor::{ListenOptions, StreamOptions};
 
-use super::server::VOLUME_BYTES;
+use super::VOLUME_BYTES;
 use crate::failure::Failure;
 
 /// How long each is asked at a time: the rate is steady from the first milliseconds on.

@@ -171,6 +171,6 @@ mod tests {
         let trips: Vec<RoundTrip> = trips(1).collect();
         assert!(trips.windows(2).all(|two| !two[0].extent.overlaps(two[1].extent)));
         let end = trips.last().and_then(|last| last.extent.end()).expect("there are trips");
-        assert!(end.0 * 512 <= super::super::server::VOLUME_BYTES);
+        assert!(end.0 * 512 <= super::super::VOLUME_BYTES);
     }
 }

@@ -8,9 +8,9 @@
 mod attached;
 mod ceiling;
 mod integrity;
-mod server;
 mod table;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,14 +20,16 @@ use bench::record::Record;
 use host::{Epoll, EpollOptions, threads};
 use initiator::Url;
 use reactor::StreamOptions;
+use target::Limits;
 
-use self::server::Server;
 use crate::bench::{OwnStorage, system_congestion};
 use crate::environment;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
+use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use crate::recording;
+use crate::site::Site;
 
 /// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let options = EpollOptions { spin: Duration::from_micros(args.spin_us()) };
     let congestion = args.congestion.clone().or_else(usual_congestion);
-    let server = Server::start(options, congestion.as_deref())?;
+    let server = serve(options, congestion.as_deref())?;
     let world = Epoll::shared(options).map_err(Failure::failed)?;
     heading(&server, congestion.as_deref());
     let proved = reactor::block_on(world, prove(args, &server, options, congestion))?;
@@ -79,6 +81,22 @@ impl ProveArguments {
     }
 }
 
+/// Larger than the caches of most machines, smaller than their memory.
+const VOLUME_BYTES: u64 = 256 << 20;
+
+/// The target that is proved: on loopback, on a port that the system picks.
+fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Failure> {
+    let options = OwnTargetOptions {
+        name: "iqn.2026-01.io.linerate:prove",
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        unit: own_target::memory(VOLUME_BYTES)?,
+        stream: StreamOptions { congestion: congestion.map(str::to_owned), ..StreamOptions::default() },
+        limits: Limits::default(),
+        epoll,
+    };
+    OwnTarget::start(options, &Site::Here)
+}
+
 /// cubic, where the kernel has it: bbr, the default on some systems, halves what loopback carries
 /// (`reference/crates.md`, section 1).
 fn usual_congestion() -> Option<String> {
@@ -88,7 +106,7 @@ fn usual_congestion() -> Option<String> {
 
 async fn prove(
     args: &ProveArguments,
-    server: &Server,
+    server: &OwnTarget,
     options: EpollOptions,
     congestion: Option<String>,
 ) -> Result<bool, Failure> {
@@ -119,7 +137,7 @@ fn went_well(record: &Record) -> bool {
     well
 }
 
-fn heading(server: &Server, congestion: Option<&str>) {
+fn heading(server: &OwnTarget, congestion: Option<&str>) {
     let system = system_congestion();
     let note = match congestion {
         Some(chosen) if chosen != system => {
@@ -128,7 +146,7 @@ fn heading(server: &Server, congestion: Option<&str>) {
         _ => format!("{system}, this system's own choice"),
     };
     say("linerate prove: our target and our initiator, over real TCP on this machine\n\n");
-    say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", server::VOLUME_BYTES >> 20));
+    say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
     say(&format!("  target       {}, on one reactor thread\n", server.address));
     say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));
     say(&format!("  congestion   {note}\n"));

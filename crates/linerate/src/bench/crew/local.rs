@@ -14,11 +14,13 @@ use crate::bench::client::{Client, ClientOptions, End, Part, Report, Task};
 use crate::bench::purge::purge;
 use crate::bench::ways::{Source, Ways};
 use crate::failure::Failure;
+use crate::site::Site;
 
 /// A thread for each role; those of earlier cells stay for later ones.
 pub(crate) struct LocalCrew {
     source: Source,
     spin: Duration,
+    site: Site,
     /// Whether nobody else works in this process.
     alone: bool,
     /// Where what the storage promises is noted.
@@ -30,12 +32,17 @@ pub(crate) struct LocalCrew {
 impl LocalCrew {
     /// Nobody yet: clients come with the roles.
     pub(crate) fn new(source: Source, spin: Duration) -> LocalCrew {
-        LocalCrew { source, spin, alone: true, log: None, clients: BTreeMap::new() }
+        LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
     /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread alone.
     pub(crate) fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
+    }
+
+    /// The same on another network.
+    pub(crate) fn at(self, site: Site) -> LocalCrew {
+        LocalCrew { site, ..self }
     }
 
     /// The same, whose one client notes what the storage promises.
@@ -52,6 +59,7 @@ impl LocalCrew {
                     name: format!("client {}", u32::from(role.client) + 1),
                     source: self.source.clone(),
                     spin: self.spin,
+                    site: self.site.clone(),
                     log: self.log.clone(),
                 })?),
             };
@@ -136,7 +144,7 @@ impl Crew for LocalCrew {
 }
 
 /// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the end.
-async fn gather(
+pub(crate) async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,
     end: &End,

@@ -6,7 +6,7 @@ use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::Sample;
 
-pub(crate) use local::LocalCrew;
+pub(crate) use local::{LocalCrew, gather};
 
 use super::client::Part;
 use crate::failure::Failure;
@@ -30,6 +30,11 @@ pub(crate) trait Crew {
 
     /// Whether all clients can still reach the storage; what their initiators do to get there again has its time.
     async fn look_alive(&mut self) -> Result<(), Failure>;
+
+    /// What a reader of the record should know of how its cells were carried out, in sentences; asked at the end.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Says good-bye to the storage.
     async fn close(self);

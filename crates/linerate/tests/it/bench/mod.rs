@@ -8,6 +8,7 @@ mod mistakes;
 mod promises;
 mod suite_files;
 mod trouble;
+mod wan;
 
 use std::fs;
 use std::path::{Path, PathBuf};

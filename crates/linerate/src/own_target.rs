@@ -1,6 +1,7 @@
-//! The target that is proved: one RAM volume, one reactor thread, a port the system picks.
+//! A target of our own for as long as a measurement lasts: one LUN, one reactor thread, in this process. `prove` has one on
+//! loopback, and the WAN matrix one in a lab's host.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,56 +14,77 @@ use target::{Access, Export, Limits, Portal, ServerConfig, Target};
 
 use crate::failure::Failure;
 use crate::remote::random;
+use crate::site::Site;
 
-/// Larger than the caches of most machines, smaller than their memory.
-pub(super) const VOLUME_BYTES: u64 = 256 << 20;
-
-const NAME: &str = "iqn.2026-01.io.linerate:prove";
 /// A command that takes longer than this on memory never ends.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Our own initiator has logged out by then.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How it serves.
+pub(crate) struct OwnTargetOptions {
+    /// Its iSCSI name.
+    pub(crate) name: &'static str,
+    /// Where it listens; port 0 takes a free one.
+    pub(crate) listen: SocketAddr,
+    /// Its LUN 0.
+    pub(crate) unit: Arc<LogicalUnit>,
+    /// How its sockets are set up.
+    pub(crate) stream: StreamOptions,
+    /// What nobody may exceed.
+    pub(crate) limits: Limits,
+    /// How its thread waits for events.
+    pub(crate) epoll: EpollOptions,
+}
+
 /// A target that serves until it is told to stop.
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct OwnTarget {
+    pub(crate) address: SocketAddr,
     /// The thread that serves, as the kernel numbers it.
-    pub(super) thread: u32,
+    pub(crate) thread: u32,
+    name: &'static str,
     server: Arc<target::Server>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
 }
 
-impl Server {
-    pub(super) fn start(options: EpollOptions, congestion: Option<&str>) -> Result<Server, Failure> {
-        let (server, cores) = target::Server::new(config(unit()?, congestion));
+impl OwnTarget {
+    /// Serves, on the network of this site.
+    pub(crate) fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
+        let (name, epoll, listen) = (options.name, options.epoll, options.listen);
+        let (server, cores) = target::Server::new(config(options));
         let (report, bound) = mpsc::channel();
         let (number, numbered) = mpsc::channel();
         let threads = cores.into_iter().map(|core| {
-            let (report, number) = (report.clone(), number.clone());
-            let main = move || {
+            let (report, number, site) = (report.clone(), number.clone(), site.clone());
+            let serve = move || {
                 // Whoever waits for it has given up, then.
                 let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-                let world = Epoll::shared(options).map_err(Failure::failed)?;
+                let world = Epoll::shared(epoll).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));
                 Ok(())
             };
+            let main = move || site.run(serve)?;
             thread::Builder::new().name("target".to_owned()).spawn(main).map_err(Failure::failed)
         });
         let threads = threads.collect::<Result<_, _>>()?;
+        // Who waits for the threads must not keep them from being heard to end.
+        drop((report, number));
         let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
         let addresses =
-            addresses.map_err(|error| Failure::failed(format!("cannot listen on loopback: {error}")))?;
+            addresses.map_err(|error| Failure::failed(format!("cannot listen on {listen}: {error}")))?;
         let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
-        Ok(Server { address: *address, thread, server, threads })
+        Ok(OwnTarget { address: *address, thread, name, server, threads })
     }
 
-    pub(super) fn url(&self) -> String {
-        format!("iscsi://{}/{NAME}/0", self.address)
+    /// Its LUN, for whoever is on the same network.
+    pub(crate) fn url(&self) -> String {
+        format!("iscsi://{}/{}/0", self.address, self.name)
     }
 
-    pub(super) fn stop(self) -> Result<(), Failure> {
+    /// Ends its sessions and waits for its thread.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
             thread.join().map_err(|_| Failure::failed("the target broke down"))??;
@@ -71,10 +93,11 @@ impl Server {
     }
 }
 
-fn unit() -> Result<Arc<LogicalUnit>, Failure> {
-    let device = RamDevice::new(RamOptions::new(VOLUME_BYTES)).map_err(Failure::failed)?;
+/// A logical unit of so many bytes of memory.
+pub(crate) fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
+    let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
     let options = LogicalUnitOptions {
-        identity: Identity::new(*NAME_UUID),
+        identity: Identity::new(*ANY_UUID),
         read_only: false,
         removable: false,
         thin: None,
@@ -82,14 +105,14 @@ fn unit() -> Result<Arc<LogicalUnit>, Failure> {
     LogicalUnit::new(Arc::new(device), options, None).map_err(Failure::failed)
 }
 
-/// The volume lives for seconds and meets one initiator: any identity will do.
-const NAME_UUID: &[u8; 16] = b"linerate's proof";
+/// The volume lives for a measurement and meets no initiator but ours: any identity will do.
+const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
-fn config(unit: Arc<LogicalUnit>, congestion: Option<&str>) -> ServerConfig {
-    let stream = StreamOptions { congestion: congestion.map(str::to_owned), ..StreamOptions::default() };
-    let portal = Portal { listen: (Ipv4Addr::LOCALHOST, 0).into(), tag: 1, advertise: None, stream };
+fn config(options: OwnTargetOptions) -> ServerConfig {
+    let OwnTargetOptions { name, listen, unit, stream, limits, .. } = options;
+    let portal = Portal { listen, tag: 1, advertise: None, stream };
     let target = Target {
-        name: NAME.to_owned(),
+        name: name.to_owned(),
         alias: None,
         exports: vec![Export { lun: 0, unit, initiators: None, deadline: DEADLINE }],
         access: Access::default(),
@@ -102,7 +125,7 @@ fn config(unit: Arc<LogicalUnit>, congestion: Option<&str>) -> ServerConfig {
         portals: vec![portal],
         targets: vec![target],
         discovery_authentication: None,
-        limits: Limits::default(),
+        limits,
         cores: 1,
         random,
     }

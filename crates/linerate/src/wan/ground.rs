@@ -1,0 +1,249 @@
+//! What a cell is measured on: two hosts of a lab, the link between them, and on one of them a target and a peer. Each is
+//! made anew when a setting wants it otherwise, and with it what stands on it, but nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::plan::Setting;
+use host::EpollOptions;
+use initiator::Url;
+use lab::{Conditions, Counts, Direction, HostPlan, Lab, Plan};
+use reactor::StreamOptions;
+use scsi::LogicalUnit;
+use target::Limits;
+
+use super::peer::Peer;
+use crate::failure::Failure;
+use crate::own_target::{self, OwnTarget, OwnTargetOptions};
+use crate::site::{self, Site};
+
+/// Larger than what is under way in any cell, smaller than the memory of most machines.
+pub(super) const VOLUME_BYTES: u64 = 256 << 20;
+/// The link's buffer. No cell fills it, so that frames are lost only where a cell says so: what the document calls "transmit
+/// and receive buffer sizes" is not what its tables are about.
+const BUFFER_BYTES: u64 = 64 << 20;
+/// A larger window than this is not asked of a socket, but left to the kernel, which the lab gives the room for it
+/// (`tcp_rmem`): net.core.rmem_max of the whole machine would be in the way.
+const SET_WINDOW_BYTES_MAX: u32 = 1 << 20;
+
+const NAME: &str = "iqn.2026-01.io.linerate:wan";
+const CLIENT: &str = "client";
+const SERVER: &str = "server";
+const WIRE: &str = "wire";
+
+/// It, as it is.
+pub(super) struct Ground {
+    unit: Arc<LogicalUnit>,
+    wire: Option<Wire>,
+    service: Option<Service>,
+    /// What the wires did that have been taken down.
+    before: Counts,
+}
+
+/// The lab, and what was asked for.
+struct Wire {
+    lab: Arc<Lab>,
+    link: LinkKey,
+    way: WayKey,
+}
+
+/// What serves in it.
+struct Service {
+    target: OwnTarget,
+    peer: Peer,
+    key: ServiceKey,
+}
+
+/// An interface knows its link's rate and the longest packet from the beginning.
+#[derive(Clone, PartialEq)]
+struct LinkKey {
+    bits_per_s: f64,
+    mtu: u32,
+    window_bytes: Option<u32>,
+}
+
+/// What can be changed while it runs.
+#[derive(Clone, PartialEq)]
+struct WayKey {
+    rtt_ms: f64,
+    loss: f64,
+}
+
+/// What a target has from the start.
+#[derive(Clone, PartialEq)]
+struct ServiceKey {
+    link: LinkKey,
+    congestion: String,
+    command_window: Option<u32>,
+}
+
+impl LinkKey {
+    fn of(setting: &Setting) -> LinkKey {
+        LinkKey {
+            bits_per_s: setting.link_bits_per_s,
+            mtu: setting.mtu,
+            window_bytes: setting.tcp_window_bytes,
+        }
+    }
+}
+
+impl WayKey {
+    fn of(setting: &Setting) -> WayKey {
+        WayKey { rtt_ms: setting.rtt_ms, loss: setting.loss }
+    }
+}
+
+impl ServiceKey {
+    fn of(setting: &Setting) -> ServiceKey {
+        ServiceKey {
+            link: LinkKey::of(setting),
+            congestion: setting.congestion.clone(),
+            command_window: setting.command_window,
+        }
+    }
+}
+
+impl Ground {
+    /// Nothing yet but the volume.
+    pub(super) fn new() -> Result<Ground, Failure> {
+        let unit = own_target::memory(VOLUME_BYTES)?;
+        Ok(Ground { unit, wire: None, service: None, before: Counts::default() })
+    }
+
+    /// Whether anything has to be made anew for this. Nobody may be connected then.
+    pub(super) fn fits(&self, setting: &Setting) -> bool {
+        let wire = self
+            .wire
+            .as_ref()
+            .is_some_and(|wire| (&wire.link, &wire.way) == (&LinkKey::of(setting), &WayKey::of(setting)));
+        wire && self.service.as_ref().is_some_and(|service| service.key == ServiceKey::of(setting))
+    }
+
+    /// Makes what does not fit.
+    pub(super) fn make(&mut self, setting: &Setting) -> Result<(), Failure> {
+        let (link, way, key) = (LinkKey::of(setting), WayKey::of(setting), ServiceKey::of(setting));
+        if self.service.as_ref().is_some_and(|service| service.key != key) {
+            self.end_service()?;
+        }
+        if let Some(old) = self.wire.take_if(|wire| wire.link != link) {
+            self.before += &counts(&old.lab)?;
+        }
+        let wire = match self.wire.take() {
+            Some(wire) if wire.way != way => {
+                let on = wire.lab.link(WIRE).and_then(|on| on.set(Direction::Both, &conditions(setting)));
+                on.map_err(site::failed)?;
+                Wire { way, ..wire }
+            }
+            Some(wire) => wire,
+            None => Wire { lab: Arc::new(built(setting)?), link, way },
+        };
+        if self.service.is_none() {
+            self.service = Some(self.served(&wire.lab, setting, key)?);
+        }
+        self.wire = Some(wire);
+        Ok(())
+    }
+
+    fn served(&self, lab: &Arc<Lab>, setting: &Setting, key: ServiceKey) -> Result<Service, Failure> {
+        let address = lab.host(SERVER).map_err(site::failed)?.address();
+        let site = Site::Host { lab: Arc::clone(lab), name: SERVER };
+        let listen = SocketAddr::new(address, 0);
+        let usual = Limits::default();
+        let options = OwnTargetOptions {
+            name: NAME,
+            listen,
+            unit: Arc::clone(&self.unit),
+            stream: stream(setting),
+            limits: Limits { window: setting.command_window.unwrap_or(usual.window), ..usual },
+            epoll: EpollOptions { spin: SPIN },
+        };
+        let target = OwnTarget::start(options, &site)?;
+        Ok(Service { target, peer: Peer::start(listen, stream(setting), &site)?, key })
+    }
+
+    fn end_service(&mut self) -> Result<(), Failure> {
+        self.service.take().map_or(Ok(()), |service| service.target.stop())
+    }
+
+    /// Where clients are.
+    pub(super) fn client(&self) -> Option<Site> {
+        let lab = Arc::clone(&self.wire.as_ref()?.lab);
+        Some(Site::Host { lab, name: CLIENT })
+    }
+
+    /// The other end of plain TCP.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.service.as_ref().map(|service| service.peer.address)
+    }
+
+    /// The volume, reached as this setting says.
+    pub(super) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
+        let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
+        let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
+        let settings = &mut url.settings;
+        settings.immediate_data = keys.immediate_data;
+        settings.initial_r2t = keys.initial_r2t;
+        settings.first_burst_bytes = keys.first_burst_bytes;
+        settings.max_burst_bytes = keys.max_burst_bytes;
+        settings.max_segment_bytes = keys.initiator_segment_bytes;
+        settings.max_outstanding_r2t = keys.outstanding_r2ts;
+        settings.connections = setting.connections;
+        settings.stream = stream(setting);
+        Ok(Some(url))
+    }
+
+    /// What the wires did.
+    pub(super) fn counts(&self) -> Result<Counts, Failure> {
+        let mut all = self.before.clone();
+        if let Some(wire) = &self.wire {
+            all += &counts(&wire.lab)?;
+        }
+        Ok(all)
+    }
+}
+
+/// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from the others.
+pub(super) const SPIN: Duration = Duration::ZERO;
+
+fn counts(lab: &Lab) -> Result<Counts, Failure> {
+    lab.link(WIRE).map(|link| link.counts()).map_err(site::failed)
+}
+
+fn built(setting: &Setting) -> Result<Lab, Failure> {
+    let mut plan = Plan::pair(conditions(setting));
+    plan.hosts.iter_mut().for_each(|host| prepare(host, setting));
+    Lab::build(&plan).map_err(site::failed)
+}
+
+fn prepare(host: &mut HostPlan, setting: &Setting) {
+    host.congestion.clone_from(&setting.congestion);
+    // A connection that rests between two requests, or between two cells, would begin again with ten packets.
+    host.sysctls.push(("net.ipv4.tcp_slow_start_after_idle".to_owned(), "0".to_owned()));
+    if let Some(window) = setting.tcp_window_bytes.filter(|window| *window > SET_WINDOW_BYTES_MAX) {
+        // The kernel takes half of a receive buffer for its own books.
+        let room = format!("4096 131072 {}", 2 * u64::from(window));
+        host.sysctls.push(("net.ipv4.tcp_rmem".to_owned(), room));
+    }
+}
+
+fn conditions(setting: &Setting) -> Conditions {
+    Conditions {
+        bits_per_s: Some(setting.link_bits_per_s),
+        delay: Duration::from_secs_f64(setting.rtt_ms.max(0.0) / 2e3),
+        loss: setting.loss,
+        mtu: setting.mtu,
+        buffer_bytes: BUFFER_BYTES,
+        ..Conditions::default()
+    }
+}
+
+/// Both ends have the same sockets.
+pub(super) fn stream(setting: &Setting) -> StreamOptions {
+    let window = setting.tcp_window_bytes.filter(|window| *window <= SET_WINDOW_BYTES_MAX);
+    StreamOptions {
+        congestion: Some(setting.congestion.clone()),
+        receive_buffer_bytes: window.map(|bytes| bytes as usize),
+        ..StreamOptions::default()
+    }
+}

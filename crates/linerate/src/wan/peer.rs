@@ -1,0 +1,65 @@
+//! The other end of plain TCP in a host of the lab: `linerate peer` on a thread.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use host::{Epoll, EpollOptions};
+use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
+
+use crate::failure::Failure;
+use crate::peer::service;
+use crate::site::Site;
+
+/// A peer that answers until it is dropped.
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// Its thread ends when nobody can send it anything any more.
+    alive: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    /// Answers on the network of this site.
+    pub(super) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
+        let (alive, end) = mailbox();
+        let (tell, bound) = mpsc::channel();
+        let site = site.clone();
+        let main = move || {
+            let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
+            // Whoever waits has heard of the address, or hears of this.
+            let _ = ran.map_err(|failure| tell.send(Err(failure)));
+        };
+        let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;
+        let address = bound.recv().map_err(|_| Failure::failed("the peer did not start"))??;
+        Ok(Peer { address, alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+fn serve(
+    listen: SocketAddr,
+    stream: StreamOptions,
+    mut end: Receiver<()>,
+    tell: &mpsc::Sender<Result<SocketAddr, Failure>>,
+) -> Result<(), Failure> {
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = reactor::world().listen(listen, &ListenOptions { stream });
+        let listener =
+            listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
+        // Whoever waits for it has given up, then.
+        let _ = tell.send(Ok(listener.local()));
+        let answering = reactor::spawn(async move { service::keep(&*listener).await });
+        end.recv().await;
+        answering.abort();
+        Ok(())
+    })
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.alive = None;
+        // A thread that broke down has said why.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

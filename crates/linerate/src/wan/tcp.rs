@@ -1,0 +1,270 @@
+//! Plain TCP as a cell: bytes one way, as many as go, between a client's host and the peer in the server's.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::Go;
+use bench::plan::{Role, Stop};
+use bench::raw::{Direction, Question, ask_while};
+use bench::record::{ClientRun, Cpu, Flow, Histogram, Run, Sample};
+use host::{Epoll, EpollOptions, cputime};
+use reactor::{Sender, StreamOptions, mailbox};
+
+use crate::bench::client::{End, Part, Report};
+use crate::bench::crew::{Carried, Progress, gather};
+use crate::failure::Failure;
+use crate::site::Site;
+
+/// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
+const PIECE_BYTES: u32 = 16 << 10;
+/// As much is under way as no window of the matrix holds, so that it is the window that limits.
+const UNDER_WAY_BYTES: u32 = 32 << 20;
+/// Of a system call.
+const CALL_BYTES: usize = 256 << 10;
+/// How often it is told how it goes.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A flow that is to be measured.
+pub(super) struct TcpFlow {
+    pub(super) peer: SocketAddr,
+    pub(super) stream: StreamOptions,
+    pub(super) direction: Direction,
+    pub(super) stop: Stop,
+    pub(super) role: Role,
+}
+
+impl TcpFlow {
+    /// Measures it from this site.
+    pub(super) async fn measure(
+        self,
+        site: &Site,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Carried, Failure> {
+        let (end, (tell, reports)) = (End::default(), mailbox());
+        let (site, asked) = (site.clone(), end.clone());
+        let main = move || {
+            let outcome = site.run(|| self.run(&tell, &asked)).and_then(|outcome| outcome);
+            // Whoever waits for it may have gone.
+            let _ = tell.send((0, Report::Ended(Box::new(outcome))));
+        };
+        thread::Builder::new().name("tcp".to_owned()).spawn(main).map_err(Failure::failed)?;
+        let parts = gather(1, reports, &end, progress).await?;
+        Ok(Carried { parts, lost: None })
+    }
+
+    fn run(&self, tell: &Sender<(usize, Report)>, end: &End) -> Result<Part, Failure> {
+        let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+        reactor::block_on(world, self.ask(tell, end))
+            .map_err(|error| Failure::failed(format_args!("plain TCP with {}: {error}", self.peer)))
+    }
+
+    async fn ask(&self, tell: &Sender<(usize, Report)>, end: &End) -> io::Result<Part> {
+        let stream = reactor::world().connect(self.peer, &self.stream)?;
+        poll_fn(|cx| stream.poll_writable(cx)).await?;
+        let question = Question {
+            direction: self.direction,
+            block_bytes: PIECE_BYTES,
+            depth: UNDER_WAY_BYTES / PIECE_BYTES,
+        };
+        let started = reactor::now();
+        let mut log = Log::new(self, started);
+        let cpu = Cell::new(Duration::ZERO);
+        let say = |report| drop(tell.send((0, report)));
+        ask_while(&*stream, question, CALL_BYTES, |now, pieces| {
+            let bytes = pieces * u64::from(PIECE_BYTES);
+            match log.heard(now, bytes) {
+                Heard::Nothing => {}
+                Heard::Counting => {
+                    cpu.set(cputime::thread());
+                    say(Report::Counting);
+                }
+                Heard::Sample(sample) => say(Report::Sample(sample)),
+            }
+            (!log.is_over(now) && !end.is_asked()).then_some(log.next)
+        })
+        .await?;
+        let cpu_s = cputime::thread().saturating_sub(cpu.get()).as_secs_f64();
+        stream.shutdown();
+        let cpus = u32::try_from(host::threads::available().get()).unwrap_or(u32::MAX);
+        let cpu = Cpu { seconds: cpu_s, busiest_thread_s: cpu_s, machine_s: None, cpus };
+        let run = ClientRun {
+            role: self.role.name.clone(),
+            client: "client 1".to_owned(),
+            run: log.run(),
+            cpu,
+            late_us: 0.0,
+            late_error_us: 0.0,
+            sessions: Vec::new(),
+        };
+        Ok(Part { run, tables: Vec::new(), started })
+    }
+}
+
+/// What is to be told.
+enum Heard {
+    Nothing,
+    Counting,
+    Sample(Sample),
+}
+
+/// Counts bytes into samples. A flow has no requests: its blocks, of the length that the cell says, follow one another, and
+/// each takes as long as its bytes take to come.
+struct Log {
+    direction: Direction,
+    block_bytes: u64,
+    begin: Instant,
+    end: Instant,
+    /// When it is to be looked at again.
+    next: Instant,
+    /// Since when, and with how many bytes, the sample that grows.
+    since: Option<(Instant, u64)>,
+    samples: Vec<Sample>,
+    service: Vec<(u64, u64)>,
+}
+
+impl Log {
+    fn new(flow: &TcpFlow, started: Instant) -> Log {
+        let begin = started + Duration::from_secs_f64(flow.stop.warm_up_s);
+        let block_bytes = u64::from(flow.role.workload.block_bytes_max().max(1));
+        Log {
+            direction: flow.direction,
+            block_bytes,
+            begin,
+            end: begin + Duration::from_secs_f64(flow.stop.max_s),
+            next: begin,
+            since: None,
+            samples: Vec::new(),
+            service: Vec::new(),
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.end
+    }
+
+    /// So many bytes have come since the beginning.
+    fn heard(&mut self, now: Instant, bytes: u64) -> Heard {
+        if now < self.next {
+            return Heard::Nothing;
+        }
+        self.next = (now + INTERVAL).min(self.end);
+        match self.since.replace((now, bytes)) {
+            None => {
+                self.begin = now;
+                Heard::Counting
+            }
+            Some((since, before)) => Heard::Sample(self.sample(since, now, before, bytes - before)),
+        }
+    }
+
+    fn sample(&mut self, since: Instant, now: Instant, before: u64, bytes: u64) -> Sample {
+        let seconds = (now - since).as_secs_f64();
+        // Counted from the beginning, so that parts of blocks are not lost between samples.
+        let blocks = (before + bytes) / self.block_bytes - before / self.block_bytes;
+        let block_s = if bytes > 0 { seconds * self.block_bytes as f64 / bytes as f64 } else { 0.0 };
+        if blocks > 0 {
+            self.service.push(((block_s * 1e9) as u64, blocks));
+        }
+        let (reads, writes) = match self.direction {
+            Direction::Read => ((blocks, bytes), (0, 0)),
+            Direction::Write => ((0, 0), (blocks, bytes)),
+        };
+        let us = block_s * 1e6;
+        let sample = Sample {
+            at_s: (now - self.begin).as_secs_f64(),
+            seconds,
+            reads: reads.0,
+            writes: writes.0,
+            read_bytes: reads.1,
+            written_bytes: writes.1,
+            p50_us: us,
+            p99_us: us,
+            max_us: us,
+            under_way: 1.0,
+        };
+        self.samples.push(sample);
+        sample
+    }
+
+    fn run(self) -> Run {
+        let bytes: u64 = self.samples.iter().map(|sample| sample.read_bytes + sample.written_bytes).sum();
+        let service = Histogram::default().merged(&Histogram(self.service));
+        let flow = Flow { ios: bytes / self.block_bytes, bytes, service, response: Histogram::default() };
+        let (reads, writes) = match self.direction {
+            Direction::Read => (flow, Flow::default()),
+            Direction::Write => (Flow::default(), flow),
+        };
+        Run {
+            seconds: self.samples.iter().map(|sample| sample.seconds).sum(),
+            under_way_mean: 1.0,
+            reads,
+            writes,
+            backlog_max: 0,
+            errors: 0,
+            mismatches: 0,
+            first_failure: None,
+            samples: self.samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::plan::{Percent, Workload};
+
+    use super::*;
+    use crate::wan::peer::Peer;
+
+    fn flow(direction: Direction) -> TcpFlow {
+        let stop = Stop { warm_up_s: 1.0, ..Stop::after(0.1) };
+        let workload = Workload::simple(64 << 10, 1, Percent::ALL, Percent::NONE);
+        let role = Role::new("client", 0, workload);
+        TcpFlow { peer: ([127, 0, 0, 1], 1).into(), stream: StreamOptions::default(), direction, stop, role }
+    }
+
+    #[test]
+    fn bytes_of_the_warm_up_do_not_count() {
+        let started = Instant::now();
+        let mut log = Log::new(&flow(Direction::Write), started);
+        let at = |ms| started + Duration::from_millis(ms);
+        assert!(matches!(log.heard(at(500), 1 << 30), Heard::Nothing));
+        assert!(matches!(log.heard(at(1000), 1 << 30), Heard::Counting));
+        assert!(matches!(log.heard(at(1050), (1 << 30) + (1 << 20)), Heard::Sample(_)));
+        assert!(!log.is_over(at(1050)));
+        assert!(matches!(log.heard(at(1100), (1 << 30) + (2 << 20)), Heard::Sample(_)));
+        assert!(log.is_over(at(1100)));
+        let run = log.run();
+        assert_eq!((run.bytes(), run.writes.ios, run.reads.ios, run.samples.len()), (2 << 20, 32, 0, 2));
+        assert!((run.seconds - 0.1).abs() < 1e-9);
+        // One block after the other: the rate times the time of each is one.
+        let under_way = run.writes.ios as f64 / run.seconds * run.writes.service.mean_ns() / 1e9;
+        assert!((under_way - 1.0).abs() < 0.01, "{under_way}");
+    }
+
+    #[test]
+    fn plain_tcp_goes_both_ways() {
+        let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        let peer = Peer::start(listen, StreamOptions::default(), &Site::Here).expect("a peer");
+        for direction in [Direction::Read, Direction::Write] {
+            let stop = Stop { warm_up_s: 0.05, ..Stop::after(0.2) };
+            let flow = TcpFlow { peer: peer.address, stop, ..flow(direction) };
+            let carried = crate::remote::run(async { flow.measure(&Site::Here, &mut |_| Go::On).await });
+            let run = &carried.expect("loopback carries bytes").parts[0].run.run;
+            assert!(run.bytes() > 0 && run.samples.len() > 1, "{direction:?}: {run:?}");
+        }
+    }
+
+    #[test]
+    fn a_flow_that_stands_still_has_samples_of_nothing() {
+        let started = Instant::now();
+        let mut log = Log::new(&flow(Direction::Read), started);
+        log.heard(started + Duration::from_millis(1000), 100);
+        log.heard(started + Duration::from_millis(1060), 100);
+        let run = log.run();
+        assert_eq!((run.bytes(), run.samples.len(), run.reads.service.is_empty()), (0, 1, true));
+    }
+}

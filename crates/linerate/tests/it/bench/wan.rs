@@ -1,0 +1,60 @@
+//! The suite that brings its own network. Where no lab can be made, it says what is missing, and so do these tests.
+
+use std::time::Duration;
+
+use super::{REFUSED, Scene, begun, bench, expect, record, runs};
+use crate::program::{ended_within, signal};
+
+const WAN: [&str; 5] = ["--suite", "wan", "--quick", "--seconds", "0.05"];
+
+#[test]
+fn what_makes_no_sense_beside_a_lab_is_refused() {
+    for (arguments, words) in [
+        (&["ram:16MiB"][..], &["leave out a place"][..]),
+        (&["--suite", "quick"], &["leave out another --suite"]),
+        (&["--block", "4KiB"], &["leave out a workload"]),
+        (&["--allow-write"], &["--allow-write"]),
+        (&["--connections", "2"], &["keys of a session"]),
+        (&["--link", "0"], &["--link"]),
+        (&["--link", "1GB/s"], &["counts bytes"]),
+    ] {
+        expect(bench(&[&WAN, arguments].concat()), REFUSED, words);
+    }
+    expect(bench(&["--suite", "quick"]), REFUSED, &["name what is to be measured"]);
+    for own in [&["--quick"][..], &["--link", "1G"]] {
+        expect(bench(&[&["ram:16MiB", "--suite", "quick"], own].concat()), REFUSED, &["--suite wan"]);
+    }
+    let scene = Scene::new();
+    let other = scene.text("other");
+    bench(&["ram:16MiB", "--seconds", "0.05", "--out", &other]).expect_success();
+    expect(bench(&["--suite", "wan", "--resume", &other]), REFUSED, &["no measurement of the suite `wan`"]);
+}
+
+#[test]
+fn a_matrix_that_was_interrupted_is_gone_on_with() {
+    let scene = Scene::new();
+    let out = scene.text("out");
+    let kept = || scene.path("out/result.json").exists().then(|| runs(&record(&scene.path("out"))).len());
+    let mut before = 0;
+    for place in ["--out", "--resume"] {
+        let mut child = begun(&[&["--suite", "wan", "--seconds", "0.05", place, &out][..]].concat());
+        let more = std::iter::repeat_with(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            (kept(), child.try_wait().expect("our own child"))
+        })
+        .find(|(runs, ended)| ended.is_some() || runs.is_some_and(|runs| runs > before + 1));
+        if let Some((_, Some(status))) = more {
+            // No right to make a lab: exit code 2, before anything was measured.
+            assert_eq!((status.code(), kept().unwrap_or(0)), (Some(REFUSED), 0));
+            eprintln!("skipped: no lab can be made here");
+            return;
+        }
+        signal(&child, "INT");
+        let status = ended_within(&mut child, Duration::from_secs(30)).expect("it ends when it is asked");
+        assert_eq!(status.code(), Some(130));
+        before = kept().expect("a result");
+    }
+    let record = record(&scene.path("out"));
+    assert_eq!(record["subject"]["kind"], "lab");
+    assert!(record["notes"].to_string().contains("gone on with"), "{}", record["notes"]);
+}
