@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 use crate::output::say;
-use crate::spec::{Bytes, NotATime, Time};
+use crate::spec::{Bytes, NotASize, NotATime, Time};
 
 use answer::{Answer, Distance, WriteMode};
 pub(crate) use link_rate::LinkRate;
@@ -167,8 +167,18 @@ impl LimitsArguments {
     }
 }
 
+/// A bare `K` or `M` is clear here, unlike where disks are measured: requests, bursts, segments and windows are counted in
+/// powers of two.
+fn power_of_two(text: &str) -> Result<Bytes, String> {
+    match text.ends_with(['K', 'k', 'M', 'G']) {
+        true => format!("{}iB", text.to_ascii_uppercase()).parse(),
+        false => text.parse(),
+    }
+    .map_err(|why: NotASize| why.to_string())
+}
+
 fn bytes_within(text: &str, range: std::ops::RangeInclusive<u64>, what: &str) -> Result<u32, String> {
-    let bytes = text.parse::<Bytes>().map_err(|why| why.to_string())?;
+    let bytes = power_of_two(text)?;
     let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
     fits.and_then(|bytes| u32::try_from(bytes).ok())
         .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
@@ -191,5 +201,19 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     match time <= ROUND_TRIP_MAX {
         true => Ok(time),
         false => Err(format!("a round trip is at most {}", Time(ROUND_TRIP_MAX))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_letter_is_a_power_of_two() {
+        for (text, bytes) in [("64K", 65_536), ("4k", 4096), ("1M", 1 << 20), ("64kB", 64_000), ("512", 512)]
+        {
+            assert_eq!(block_length(text), Ok(bytes), "{text}");
+        }
+        assert!(block_length("K").is_err_and(|why| why.contains("write a number and a unit")));
     }
 }

@@ -114,7 +114,7 @@ fn from_10_megabits_to_800_gigabits_there_is_an_answer() {
 #[test]
 fn what_cannot_be_is_refused_in_a_sentence() {
     for (arguments, sentence) in [
-        (&["--segment", "64K"][..], "`64K` can mean two sizes; write 64KiB for 2^10 bytes"),
+        (&["--segment", "64X"][..], "unknown unit `X`"),
         (&["--link", "125MB/s"], "counts bytes; a link's rate is in bits a second"),
         (&["--link", "0"], "is no rate of a link, which is from 10kbit/s to 10Tbit/s"),
         (&["--mtu", "40"], "40 is not in 68..=65535"),
