@@ -36,11 +36,13 @@ impl Link {
     /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of data takes its
     /// share of an acknowledgement in the other direction.
     pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
-        let pair = Traffic::of(Direction::Read, block_bytes, keys).and(Traffic::of(
-            Direction::Write,
-            block_bytes,
-            keys,
-        ));
+        let of = |direction| Traffic::of(direction, block_bytes, keys);
+        self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
+    }
+
+    /// The same for commands whose traffic is known otherwise.
+    pub fn carries_both(self, read: Traffic, write: Traffic, block_bytes: u32) -> Goodput {
+        let pair = read.and(write);
         let there = self.on_the_wire(pair.more()) + self.acks(pair.less());
         let back = self.on_the_wire(pair.less()) + self.acks(pair.more());
         let requests_per_s = 2.0 * self.bytes_per_s() / there.max(back);

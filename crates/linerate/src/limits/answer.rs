@@ -1,13 +1,15 @@
 //! The figures, before anybody formats them.
 
 use bench::link::{Goodput, Link};
-use bench::model::{Direction, Keys, Load, Path, Prediction, predict};
+use bench::model::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
 /// Everything that is told.
 pub(super) struct Answer {
     pub(super) link: Link,
     /// What the tables of goodput count with.
     pub(super) keys: Keys,
+    /// Reads end with a response PDU, and not with their last data.
+    pub(super) status_apart: bool,
     pub(super) write_modes: Vec<&'static str>,
     pub(super) blocks: Vec<Block>,
     pub(super) distance: Option<Far>,
@@ -86,19 +88,26 @@ impl Answer {
     pub(super) fn of(
         link: Link,
         keys: Keys,
+        status_apart: bool,
         modes: &[WriteMode],
         blocks: &[u32],
         distance: Option<Distance>,
     ) -> Answer {
-        let block = |&bytes: &u32| Block {
-            bytes,
-            reads: link.one_way(Direction::Read, bytes, &keys),
-            writes: link.one_way(Direction::Write, bytes, &keys),
-            both: link.both_ways(bytes, &keys),
+        let block = |&bytes: &u32| {
+            let read = Traffic::of(Direction::Read, bytes, &keys);
+            let read = if status_apart { read.with_status_apart(&keys) } else { read };
+            let write = Traffic::of(Direction::Write, bytes, &keys);
+            Block {
+                bytes,
+                reads: link.carries(read, bytes),
+                writes: link.carries(write, bytes),
+                both: link.carries_both(read, write, bytes),
+            }
         };
         Answer {
             link,
             keys,
+            status_apart,
             write_modes: modes.iter().map(|mode| mode.name).collect(),
             blocks: blocks.iter().map(block).collect(),
             distance: distance.map(|asked| far(link, keys, modes, blocks, asked)),

@@ -33,6 +33,7 @@ fn value(answer: &Answer) -> Value {
             "payload_bytes_per_s": link.payload_per_s_both_ways(),
         },
         "keys": answer.keys,
+        "status_apart": answer.status_apart,
         "blocks": answer.blocks.iter().map(block).collect::<Vec<_>>(),
         "distance": answer.distance.as_ref().map(|far| distance(answer, far)),
     })

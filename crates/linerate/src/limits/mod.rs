@@ -43,6 +43,9 @@ pub(crate) struct LimitsArguments {
     /// DataDigest=CRC32C
     #[arg(long)]
     data_digest: bool,
+    /// Reads end with a response PDU of their own, and not with their last data
+    #[arg(long)]
+    status_apart: bool,
     /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as RFC 7143 has it]
     #[arg(long, value_name = "SIZE", value_parser = key_length)]
     segment: Option<u32>,
@@ -129,7 +132,7 @@ impl LimitsArguments {
             depth: self.depth,
             connections: self.connections,
         });
-        Ok(Answer::of(link, keys, &self.write_modes(keys), &self.block, distance))
+        Ok(Answer::of(link, keys, self.status_apart, &self.write_modes(keys), &self.block, distance))
     }
 
     fn keys(&self) -> Result<Keys, Failure> {

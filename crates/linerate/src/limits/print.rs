@@ -125,8 +125,9 @@ fn iscsi(answer: &Answer) -> String {
         row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
     ];
     rows.extend(answer.blocks.iter().map(goodput));
+    let status = if answer.status_apart { "in a PDU of its own" } else { "with its last data" };
     let keys = format!(
-        "  {}.\n  Commands follow each other without gaps, and the status of a read comes with its last data. back: what the\n  \
+        "  {}.\n  Commands follow each other without gaps, and the status of a read comes {status}. back: what the\n  \
          other direction is busy with, its acknowledgements included.\n\n",
         keys(&answer.keys)
     );

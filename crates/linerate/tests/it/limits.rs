@@ -102,6 +102,20 @@ fn the_same_figures_are_in_the_json_with_their_units() {
 }
 
 #[test]
+fn a_status_of_its_own_costs_short_reads_most() {
+    let iops = |more: &[&str]| {
+        let said = limits(&[&["--block", "512", "--json"], more].concat()).expect_success();
+        let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let of = |way: &str| value["blocks"][0][way]["requests_per_s"].as_f64().expect("a number");
+        (of("reads"), of("writes"))
+    };
+    let (together, apart) = (iops(&[]), iops(&["--status-apart"]));
+    assert_eq!(together.1, apart.1);
+    // 48 bytes more for each 560.
+    assert!((together.0 / apart.0 - 608.0 / 560.0).abs() < 1e-9, "{together:?} {apart:?}");
+}
+
+#[test]
 fn from_10_megabits_to_800_gigabits_there_is_an_answer() {
     for link in ["10M", "100M", "1G", "2.5G", "10G", "25G", "40G", "100G", "400G", "800G"] {
         let page =
