@@ -55,6 +55,17 @@ fn every_cause_has_a_name_of_its_own_in_every_form() {
 }
 
 #[test]
+fn the_documentation_has_every_cause_by_both_its_names() {
+    let page = include_str!("../../../../docs/diagnose.md");
+    for cause in diagnoses::CAUSES {
+        let name = serde_json::to_string(&cause).expect("a name").replace('"', "`");
+        let verdict = bench::report::verdict(&diagnoses::with(cause));
+        let (title, _) = verdict.split_once(": ").expect("a title");
+        assert!(page.contains(&name) && page.contains(&format!("| {title} |")), "{name}: {title}");
+    }
+}
+
+#[test]
 fn that_nothing_is_wrong_is_said_with_what_limits() {
     let mut diagnosis = diagnoses::fine();
     assert!(
