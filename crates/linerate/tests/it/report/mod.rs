@@ -101,6 +101,9 @@ fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
     let broken = page.replace("--faint: #5c6570", "--faint: #c0c0c0");
     let seen = browser.look("pale", &broken, &["--blink-settings=preferredColorScheme=1"], 1100, 3000);
     assert!(seen["wrong"].to_string().contains("is hard to read"), "{seen}");
+    let full = Report::new(&records::wan()).html().replace("fill-opacity=\"0.5\"", "fill-opacity=\"1\"");
+    let seen = browser.look("full", &full, &["--blink-settings=preferredColorScheme=1"], 1100, 3000);
+    assert!(seen["wrong"].to_string().contains("is hard to read on its square"), "{seen}");
 }
 
 #[test]
