@@ -7,13 +7,14 @@ use std::time::Duration;
 use bench::Random;
 use bench::diagnosis::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::model::{Direction, Load};
+use bench::record::{Fact, Group};
 use block::BlockDevice as _;
 use initiator::verbs::ModeValues;
 use initiator::{ConnectionStatistics, RemoteLun, Url};
 use iscsi::pdu::Cid;
 
 use super::ladder::{Rungs, shuffle};
-use super::load::Running;
+use super::load::{Running, Times};
 use super::long_packets::{self, Found};
 use super::pace::Pace;
 use super::places::{Part, physical_block_bytes};
@@ -52,19 +53,20 @@ pub(crate) async fn evidence(url: &Url, options: &Options, progress: &Progress) 
         environment: facts(url, &lun).await,
     };
     let server = Server::of(lun.target()).await;
+    evidence.environment.0.extend(hidden_server(&connections, server.as_ref()));
     let mut ground = Ground::new(part, writable, options.seed, address, &url.settings);
     let pace = Pace::new(options.quick, options.seconds);
     let round_trip = round_trip(&lun, &mut ground).await;
     drop(lun);
 
     progress.begins("long packets");
+    let cids: Vec<Cid> = connections.iter().map(|connection| connection.cid).collect();
     let ping_bytes = parameters.peer_max_recv_data_segment_length.min(8192);
     let patience = pace.patience_without_disk(round_trip);
     let Found { way, long_packets, unanswered_ping } =
-        long_packets::look(way, &mut ground, ping_bytes, patience).await?;
+        long_packets::look(way, &mut ground, &cids, ping_bytes, patience).await?;
     evidence.long_packets = long_packets;
 
-    let cids: Vec<Cid> = connections.iter().map(|connection| connection.cid).collect();
     let rungs = Rungs::new(&cids, ping_bytes, writable.is_some(), pace.patience, pace.share);
     let mut course = Course { way, ground, rungs, pace, server, round_trip };
     if let Some(why) = unanswered_ping {
@@ -116,6 +118,9 @@ impl Course {
             let mut order: Vec<&mut Running> = running.iter_mut().collect();
             shuffle(&mut order, &mut random);
             let is_late = round > 0 && reactor::now() - begun > self.pace.most;
+            // The first time the windows of both ends have to grow to what the way holds.
+            let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
+            let times = Times { warm_up, ..times };
             for load in order {
                 progress.begins(super::load::described(load.load()));
                 if load.goes_on() && !is_late {
@@ -161,9 +166,9 @@ impl Course {
 
     /// NOPs by one connection: those by any, if it is the only one.
     fn nop_by(&self, cid: Cid) -> Known<Timed> {
-        match self.rungs.known(Probe::NopBy(cid)) {
+        match self.rungs.known(Probe::NopBy(cid, 0)) {
             Known::Measured(timed) => Known::Measured(timed),
-            Known::Unknown(_) if !self.rungs.has(Probe::NopBy(cid)) => self.rungs.known(Probe::Nop),
+            Known::Unknown(_) if !self.rungs.has(Probe::NopBy(cid, 0)) => self.rungs.known(Probe::Nop),
             unknown => unknown,
         }
     }
@@ -263,6 +268,18 @@ async fn storage(lun: &RemoteLun) -> Storage {
         write_cache: tells.then_some(profile.volatile_cache),
         product: product.filter(|product| !product.is_empty()),
     }
+}
+
+/// That the target is a process of this machine whose CPU time we may not see, if it is one.
+fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) -> Option<Fact> {
+    let is_here = connections.first().is_some_and(|first| first.peer.ip().is_loopback());
+    let may_look = rustix::process::geteuid().is_root();
+    (server.is_none() && is_here && !may_look).then(|| Fact {
+        group: Group::Storage,
+        name: "target's CPU time".to_owned(),
+        value: "not known: only root may see which process has the other end of a connection".to_owned(),
+        better: None,
+    })
 }
 
 async fn facts(url: &Url, lun: &Arc<RemoteLun>) -> bench::record::Facts {

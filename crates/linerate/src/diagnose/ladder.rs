@@ -58,7 +58,7 @@ impl Rungs {
         let deep = [Probe::Connect, Probe::Nop, Probe::TestUnitReady, Probe::MediumRead];
         let lengths = std::iter::once(0).chain(LENGTHS).map(Probe::Write);
         let writing = lengths.chain([Probe::DurableWrite, Probe::Flush, Probe::ShortWrite]);
-        let all = deep.into_iter().chain(several.copied().map(Probe::NopBy)).chain(pings).chain(reads);
+        let all = deep.into_iter().chain(several.map(|cid| Probe::NopBy(*cid, 0))).chain(pings).chain(reads);
         let all = all.chain(writing.filter(|_| writes));
         Rungs { rungs: all.map(Rung::new).collect(), patience, share }
     }
@@ -244,7 +244,7 @@ mod tests {
         let rungs = Rungs::new(&[Cid(0)], 8192, false, Duration::ZERO, Duration::ZERO);
         assert_eq!(rungs.ladder().write, Known::Unknown(NOT_ALLOWED.to_owned()));
         assert!(rungs.ladder().writes.is_empty() && rungs.ladder().nop_with_data.len() == 3);
-        assert_eq!(rungs.known(Probe::NopBy(Cid(0))), Known::Unknown("it was not asked".to_owned()));
+        assert_eq!(rungs.known(Probe::NopBy(Cid(0), 0)), Known::Unknown("it was not asked".to_owned()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bench::diagnosis::LongPackets;
 use initiator::{RemoteLun, Url};
+use iscsi::pdu::Cid;
 
 use super::probe::{Ground, NoTime, Probe};
 use super::way::{Way, told};
@@ -33,17 +34,25 @@ const READ_BYTES: u32 = 64 << 10;
 pub(super) async fn look(
     mut way: Way,
     ground: &mut Ground,
+    cids: &[Cid],
     ping_bytes: u32,
     patience: Duration,
 ) -> Result<Found, Failure> {
-    let (ping, read) = (Probe::NopWithData(ping_bytes), Probe::CachedRead(READ_BYTES));
+    let ping = Probe::NopWithData(ping_bytes);
+    // A READ goes by the first connection, and so does a NOP by any.
+    let others = cids.iter().skip(1).map(|cid| Probe::NopBy(*cid, ping_bytes));
+    let probes: Vec<Probe> = [ping, Probe::CachedRead(READ_BYTES)].into_iter().chain(others).collect();
     let mut found = None;
     let mut unanswered_ping = None;
-    for probe in [ping, read] {
+    for probe in probes {
+        let is_ping = probe != Probe::CachedRead(READ_BYTES);
+        if is_ping && unanswered_ping.is_some() {
+            continue;
+        }
         let Some(segment_bytes) = hangs(probe, &mut way, ground, patience).await? else { continue };
         let lost = format!("{} had no answer in {:.1} s", probe.name(), patience.as_secs_f64());
         let shorter = shorter(way.url(), segment_bytes, probe, ground, patience).await?;
-        let (works, is_ping) = (shorter.as_ref().map(|(bytes, _)| u32::from(*bytes)), probe == ping);
+        let works_bytes = shorter.as_ref().map(|(bytes, _)| u32::from(*bytes));
         if let Some((_, better)) = shorter {
             way = better;
         } else if is_ping {
@@ -51,8 +60,8 @@ pub(super) async fn look(
             unanswered_ping = Some(lost);
             continue;
         }
-        found = Some(LongPackets { lost, segment_bytes, works_bytes: works });
-        if works.is_none() {
+        found = Some(LongPackets { lost, segment_bytes, works_bytes });
+        if works_bytes.is_none() {
             break;
         }
     }
@@ -72,7 +81,8 @@ async fn hangs(
         return Ok(None);
     }
     let segment_bytes = segment_bytes(&lun).await;
-    let is_silent = Probe::Nop.ask(&lun, ground, patience / 2).await.is_err();
+    let again = if let Probe::NopBy(cid, _) = probe { Probe::NopBy(cid, 0) } else { Probe::Nop };
+    let is_silent = again.ask(&lun, ground, patience / 2).await.is_err();
     way.give_up();
     Ok(segment_bytes.filter(|_| is_silent))
 }

@@ -71,7 +71,7 @@ impl Pace {
         let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
         let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
         // Rounds that are long are few.
-        let fitting = (3 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
+        let fitting = (4 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
         ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
     }
 }

@@ -18,8 +18,8 @@ pub(super) enum Probe {
     Connect,
     /// A NOP-Out by any connection.
     Nop,
-    /// By this one.
-    NopBy(Cid),
+    /// By this one, with so many bytes of ping data.
+    NopBy(Cid, u32),
     /// With so many bytes of ping data.
     NopWithData(u32),
     /// TEST UNIT READY.
@@ -95,7 +95,7 @@ impl Probe {
             Probe::Write(_) | Probe::DurableWrite | Probe::Flush | Probe::ShortWrite => true,
             Probe::Connect
             | Probe::Nop
-            | Probe::NopBy(_)
+            | Probe::NopBy(..)
             | Probe::NopWithData(_)
             | Probe::TestUnitReady
             | Probe::CachedRead(_)
@@ -108,7 +108,8 @@ impl Probe {
         match self {
             Probe::Connect => "a TCP connection".to_owned(),
             Probe::Nop => "a NOP".to_owned(),
-            Probe::NopBy(cid) => format!("a NOP by connection {}", cid.0),
+            Probe::NopBy(cid, 0) => format!("a NOP by connection {}", cid.0),
+            Probe::NopBy(cid, bytes) => format!("a NOP with {bytes} bytes of data by connection {}", cid.0),
             Probe::NopWithData(bytes) => format!("a NOP with {bytes} bytes of data"),
             Probe::TestUnitReady => "TEST UNIT READY".to_owned(),
             Probe::CachedRead(bytes) => format!("a READ of {bytes} bytes"),
@@ -140,7 +141,7 @@ impl Probe {
         match self {
             Probe::Connect => connect(ground).await,
             Probe::Nop => ping(lun, None, 0).await,
-            Probe::NopBy(cid) => ping(lun, Some(cid), 0).await,
+            Probe::NopBy(cid, bytes) => ping(lun, Some(cid), bytes).await,
             Probe::NopWithData(bytes) => ping(lun, None, bytes).await,
             Probe::TestUnitReady => {
                 let begun = reactor::now();

@@ -3,6 +3,7 @@
 
 mod bad_targets;
 mod evidence;
+mod long_packets;
 mod meddler;
 mod read_only;
 
@@ -21,7 +22,12 @@ fn diagnose(url: &str, options: &[&str]) -> Ended {
 
 /// What was measured.
 fn evidence(url: &str, options: &[&str]) -> Value {
-    let said = diagnose(url, options).expect_success();
+    parsed(diagnose(url, options))
+}
+
+/// The JSON that it printed.
+fn parsed(ended: Ended) -> Value {
+    let said = ended.expect_success();
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     serde_json::from_str(&said[begin..]).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
