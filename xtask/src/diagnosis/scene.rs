@@ -85,8 +85,13 @@ impl Scene {
         }
     }
 
-    /// Two hosts, `round_trip_ms` apart, on a link of so many Mbit/s.
+    /// Two hosts, `round_trip_ms` apart, on a link of so many Mbit/s, whose rate the person knows.
     pub(super) fn network(megabits: f64, round_trip_ms: f64) -> Scene {
+        Scene::unknown_network(megabits, round_trip_ms).asking(["--link", &format!("{megabits}Mbit/s")])
+    }
+
+    /// The same where nobody says what the link is built for, but for the interfaces.
+    pub(super) fn unknown_network(megabits: f64, round_trip_ms: f64) -> Scene {
         let conditions = Conditions {
             bits_per_s: Some(megabits * 1e6),
             delay: Duration::from_secs_f64(round_trip_ms / 2e3),

@@ -6,18 +6,18 @@ use crate::diagnosis::scene::Scene;
 
 /// A write of 4 KiB waits two round trips instead of one.
 pub(super) fn solicitation(lot: &mut Lot) -> Planted {
-    let (megabits, round_trip) = (lot.one_of(&[200.0, 400.0, 1000.0]), lot.between(4.0, 15.0));
+    let (megabits, round_trip) = (lot.one_of(&[100.0, 200.0, 400.0]), lot.between(4.0, 15.0));
     let cured = Scene::network(megabits, round_trip).writable();
     let mut scene = cured.clone();
     scene.server.session = vec!["initial-r2t = true".to_owned(), "immediate-data = false".to_owned()];
     Planted::new(format!("{round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// 32 writes of 64 KiB at once, each in bursts of at most 16 KiB: at least 5 round trips of 10 ms for 64 KiB, so at
-/// most 42 MB/s, where a link of 400 Mbit/s carries 47.
+/// 32 writes of 64 KiB at once, each in bursts of at most 8 KiB: 8 round trips of 20 ms for 64 KiB, so at most 13 MB/s,
+/// where a link of 200 Mbit/s carries 23.
 pub(super) fn small_bursts(lot: &mut Lot) -> Planted {
-    let (kib, round_trip) = (lot.one_of(&[4, 8, 8, 12]), lot.between(12.0, 25.0));
-    let megabits = lot.one_of(&[400.0, 600.0]);
+    let (kib, round_trip) = (lot.one_of(&[4, 8, 8]), lot.between(20.0, 30.0));
+    let megabits = lot.one_of(&[200.0, 250.0]);
     let cured = Scene::network(megabits, round_trip).writable();
     let mut scene = cured.clone();
     scene.server.session = vec![format!("max-burst = \"{kib}KiB\""), "max-outstanding-r2t = 1".to_owned()];
@@ -47,10 +47,10 @@ pub(super) fn small_segments(lot: &mut Lot) -> Planted {
     Planted::new(format!("{bytes} bytes, {which} (no. {number})"), scene, cured)
 }
 
-/// So many commands of 64 KiB each round trip, where the link carries at least 47 MB/s.
+/// One or two commands of 64 KiB each round trip: at most 16 MB/s, where the link carries at least 23.
 pub(super) fn command_window(lot: &mut Lot) -> Planted {
-    let (window, round_trip) = (lot.one_of(&[1, 1, 2, 3]), lot.between(5.0, 15.0));
-    let megabits = lot.one_of(&[400.0, 600.0]);
+    let (window, round_trip) = (lot.one_of(&[1, 1, 2]), lot.between(8.0, 15.0));
+    let megabits = lot.one_of(&[200.0, 250.0]);
     let cured = Scene::network(megabits, round_trip);
     let mut scene = cured.clone();
     scene.server.window = Some(window);
@@ -59,8 +59,8 @@ pub(super) fn command_window(lot: &mut Lot) -> Planted {
 
 /// The person's own load: one request at a time.
 pub(super) fn depth(lot: &mut Lot) -> Planted {
-    let (block, round_trip) = (lot.one_of(&["4KiB", "8KiB", "16KiB", "64KiB"]), lot.between(1.0, 10.0));
-    let megabits = lot.one_of(&[200.0, 400.0, 1000.0]);
+    let (block, round_trip) = (lot.one_of(&["4KiB", "8KiB", "16KiB", "64KiB"]), lot.between(2.0, 10.0));
+    let megabits = lot.one_of(&[100.0, 200.0]);
     let scene = Scene::network(megabits, round_trip).asking(["--block", block, "--depth", "1"]);
     Planted { details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"), scene, cure: Cure::Trial }
 }

@@ -50,7 +50,7 @@ pub(super) struct Plant {
 pub(super) const ALL: &[Plant] = &[
     Plant {
         cause: Cause::TcpWindow,
-        what: "a TCP window of 32 to 96 KiB, 8 to 20 ms away",
+        what: "a TCP window of 32 to 64 KiB, 10 to 20 ms away",
         plant: network::tcp_window,
     },
     Plant {
@@ -60,7 +60,7 @@ pub(super) const ALL: &[Plant] = &[
     },
     Plant {
         cause: Cause::SmallBursts,
-        what: "MaxBurstLength of 4 to 16 KiB, one R2T at a time",
+        what: "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away",
         plant: keys::small_bursts,
     },
     Plant {
@@ -68,10 +68,14 @@ pub(super) const ALL: &[Plant] = &[
         what: "MaxRecvDataSegmentLength of 512 bytes",
         plant: keys::small_segments,
     },
-    Plant { cause: Cause::CommandWindow, what: "a command window of 1 to 3", plant: keys::command_window },
+    Plant {
+        cause: Cause::CommandWindow,
+        what: "a command window of 1 or 2, 8 to 15 ms away",
+        plant: keys::command_window,
+    },
     Plant {
         cause: Cause::Depth,
-        what: "a client that asks one at a time, 1 to 10 ms away",
+        what: "a client that asks one at a time, 2 to 10 ms away",
         plant: keys::depth,
     },
     Plant {

@@ -8,10 +8,10 @@ use super::Planted;
 use crate::diagnosis::lot::Lot;
 use crate::diagnosis::scene::{Forwarder, Scene};
 
-/// A window each round trip: at most 96 KiB in 8 ms, 12 MB/s, where the link carries at least 23.
+/// A window each round trip: at most 64 KiB in 8 ms, 8 MB/s, where the link carries at least 12.
 pub(super) fn tcp_window(lot: &mut Lot) -> Planted {
-    let (kib, round_trip) = (lot.one_of(&[32u64, 64, 64, 96]), lot.between(8.0, 20.0));
-    let megabits = lot.one_of(&[200.0, 300.0, 400.0]);
+    let (kib, round_trip) = (lot.one_of(&[32u64, 48, 64, 64]), lot.between(10.0, 20.0));
+    let megabits = lot.one_of(&[100.0, 150.0, 200.0]);
     let reads = lot.one_of(&[true, false]);
     // What the kernel is asked for it doubles, and of that a half is window.
     let scene = Scene::network(megabits, round_trip);
@@ -32,10 +32,9 @@ pub(super) fn link_rate(lot: &mut Lot) -> Planted {
     let round_trip = lot.between(0.2, 1.0);
     let told = lot.one_of(&[true, false]);
     let cured = Scene::network(built, round_trip);
-    let mut scene = Scene::network(fell, round_trip);
+    let mut scene = Scene::unknown_network(fell, round_trip);
     let how = if told {
-        let rate = format!("{built}Mbit/s");
-        scene = scene.asking(["--link", &rate]);
+        scene = scene.asking(["--link", &format!("{built}Mbit/s")]);
         "said by the person"
     } else {
         // It is the other end of the way that fell back: our own interface knows nothing of it.
@@ -50,7 +49,7 @@ pub(super) fn link_rate(lot: &mut Lot) -> Planted {
 /// Jumbo frames at both ends, and a switch between that has not heard of them.
 pub(super) fn path_mtu(lot: &mut Lot) -> Planted {
     let (interface, path) = (lot.one_of(&[9000, 9000, 4000]), lot.one_of(&[1500, 1500, 1400]));
-    let (megabits, round_trip) = (lot.one_of(&[200.0, 400.0]), lot.between(0.2, 5.0));
+    let (megabits, round_trip) = (lot.one_of(&[100.0, 200.0]), lot.between(0.2, 5.0));
     let with = |mtu| {
         let mut scene =
             Scene::network(megabits, round_trip).with_conditions(|conditions| conditions.mtu = mtu);
@@ -66,7 +65,7 @@ pub(super) fn path_mtu(lot: &mut Lot) -> Planted {
 /// By Mathis' rule a connection of cubic does a few MB/s there.
 pub(super) fn loss(lot: &mut Lot) -> Planted {
     let (percent, round_trip) = (lot.between(0.5, 2.0), lot.between(2.0, 10.0));
-    let megabits = lot.one_of(&[200.0, 300.0, 400.0]);
+    let megabits = lot.one_of(&[100.0, 150.0, 200.0]);
     let seed = lot.number();
     let cured = Scene::network(megabits, round_trip);
     let scene = cured.clone().with_conditions(|conditions| {
@@ -78,7 +77,7 @@ pub(super) fn loss(lot: &mut Lot) -> Planted {
 
 /// A bundle of two links, of which one has become long and narrow.
 pub(super) fn slow_path(lot: &mut Lot) -> Planted {
-    let (megabits, round_trip) = (lot.one_of(&[200.0, 400.0]), lot.between(1.0, 3.0));
+    let (megabits, round_trip) = (lot.one_of(&[100.0, 200.0]), lot.between(1.0, 3.0));
     let (share, further) = (lot.between(0.1, 0.3), lot.between(5.0, 15.0));
     let seed = lot.number();
     let bundle = |rate: f64, delay: f64| {
@@ -107,7 +106,7 @@ pub(super) fn slow_path(lot: &mut Lot) -> Planted {
 /// Nagle's algorithm at one end, delayed acknowledgements at the other: 40 ms for each answer that is shorter than a
 /// segment. With longer segments that is more of them.
 pub(super) fn delayed_ack(lot: &mut Lot) -> Planted {
-    let (megabits, round_trip) = (lot.one_of(&[400.0, 1000.0]), lot.between(0.2, 2.0));
+    let (megabits, round_trip) = (lot.one_of(&[100.0, 200.0, 400.0]), lot.between(0.3, 2.0));
     let with = |nagle| {
         let jumbo = |conditions: &mut Conditions| conditions.mtu = 9000;
         let scene = Scene::network(megabits, round_trip).with_conditions(jumbo);

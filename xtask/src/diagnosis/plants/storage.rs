@@ -6,7 +6,7 @@ use crate::diagnosis::scene::Scene;
 
 /// Longer than the network takes, or slower than it.
 pub(super) fn medium(lot: &mut Lot) -> Planted {
-    let (megabits, round_trip) = (lot.one_of(&[400.0, 1000.0]), lot.between(1.0, 3.0));
+    let (megabits, round_trip) = (lot.one_of(&[200.0, 400.0]), lot.between(1.0, 3.0));
     let cured = Scene::network(megabits, round_trip);
     let (volume, how) = match lot.one_of(&[true, true, false]) {
         true => {
@@ -25,7 +25,7 @@ pub(super) fn medium(lot: &mut Lot) -> Planted {
 /// A write cache that is slow to empty.
 pub(super) fn flush(lot: &mut Lot) -> Planted {
     let (round_trip, ms) = (lot.between(1.0, 5.0), lot.between(10.0, 40.0));
-    let megabits = lot.one_of(&[400.0, 1000.0]);
+    let megabits = lot.one_of(&[100.0, 200.0]);
     let with = |flush: f64| {
         let volume = format!("delay:0us:[ram:1GiB]?flush={:.0}us", flush * 1e3);
         Scene::network(megabits, round_trip).with_volume(volume).writable()
@@ -40,7 +40,7 @@ pub(super) fn misalignment(lot: &mut Lot) -> Planted {
     let block = lot.one_of(&["512", "512", "1KiB", "2KiB"]);
     let medium = |volume: &str| format!("delay:{:.0}us:[{volume}]", ms * 1e3);
     let on = |volume: String| {
-        let scene = Scene::network(400.0, round_trip).with_volume(volume).writable();
+        let scene = Scene::network(200.0, round_trip).with_volume(volume).writable();
         scene.asking(["--write", "--block", block, "--depth", "1"])
     };
     let scene = on(format!("512e:[{}]", medium("ram:1GiB?block=4096")));
