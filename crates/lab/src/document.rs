@@ -382,4 +382,23 @@ mod tests {
         assert_eq!((plan.hosts[0].name.as_str(), plan.hosts[1].name.as_str()), ("zeta", "alpha"));
         assert_eq!((plan.hosts[0].ready, plan.hosts[1].congestion.as_str()), (Some(3260), "bbr"));
     }
+
+    #[test]
+    fn the_plans_of_the_documentation_are_sound() {
+        let page = include_str!("../../../docs/lab.md");
+        let plans: Vec<_> =
+            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(plans.len() >= 4);
+        for text in plans {
+            let plan = parse(text).unwrap_or_else(|error| panic!("{error} in:\n{text}"));
+            assert_eq!(plan.mistake(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_every_condition() {
+        let page = include_str!("../../../docs/lab.md");
+        let missing = CONDITIONS.iter().find(|key| !page.contains(&format!("| `{key}` |")));
+        assert_eq!(missing, None);
+    }
 }
