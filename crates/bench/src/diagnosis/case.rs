@@ -117,6 +117,12 @@ impl<'a> Case<'a> {
         self.gain_to(changed.predict().bytes_per_s)
     }
 
+    /// The share of the time for which this machine let loads of single requests wait for a CPU.
+    pub(super) fn waited_alone(&self) -> f64 {
+        let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
+        crate::statistics::median(&single.map(|run| run.client_waited).collect::<Vec<_>>())
+    }
+
     /// What it would bring if the times that are many times as long as usual were as usual.
     pub(super) fn without_waits(&self) -> f64 {
         match patterns::spread(&self.run.service) {
@@ -132,10 +138,9 @@ impl<'a> Case<'a> {
             .path
             .payload_per_s
             .map_or(0.0, |payload| f64::from(self.load().block_bytes) / payload);
-        // What single probes took, they took with stalls as well; a NOP has no data that could be held back.
+        // Longer requests took what they took with stalls as well; a NOP has no data that could be held back.
         let least_s = self.layers.exchange_s() + self.layers.dispatch_s() + sent_s;
-        let usual_s = if stalls.others_s > 0.0 { stalls.others_s } else { least_s };
-        self.service_s() / usual_s
+        stalls.mean_s() / stalls.others_s.unwrap_or(least_s)
     }
 
     /// The gain of another rate over the one that was measured.
@@ -145,7 +150,10 @@ impl<'a> Case<'a> {
 
     /// A gain, with what the measurements behind it leave open.
     pub(super) fn gain(&self, ratio: f64) -> Gain {
-        let of_layers = self.layers.nop.map_or(0.0, Estimate::relative_error);
+        // As far as the load's time consists of exchanges.
+        let exchanges_s = f64::from(self.modelled.exchanges) * self.layers.exchange_s();
+        let of_nop = self.layers.nop.map_or(0.0, Estimate::relative_error);
+        let of_layers = of_nop * (exchanges_s / self.service_s()).min(1.0);
         let error =
             1.0 + (MODEL_ERROR.powi(2) + self.rate.relative_error().powi(2) + of_layers.powi(2)).sqrt();
         Gain {

@@ -65,7 +65,6 @@ fn worth_it(finding: &Finding) -> bool {
 /// What looks like something else beside: the first of two is the cause, and the second its shadow.
 const SHADOWS: [(Cause, Cause); 14] = [
     // Who has no CPU sees everything late.
-    (Cause::ClientCpu, Cause::TargetCpu),
     (Cause::ClientCpu, Cause::Medium),
     (Cause::ClientCpu, Cause::Flush),
     (Cause::TargetCpu, Cause::Medium),
@@ -82,6 +81,7 @@ const SHADOWS: [(Cause, Cause); 14] = [
     (Cause::SlowPath, Cause::DelayedAck),
     // What TCP lets be on the way after a loss is a small window too.
     (Cause::Loss, Cause::TcpWindow),
+    (Cause::Loss, Cause::DelayedAck),
 ];
 
 /// The greatest gains, without what only looks like something.

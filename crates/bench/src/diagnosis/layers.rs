@@ -16,6 +16,8 @@ pub(super) struct Layers {
     pub(super) nop: Option<Estimate>,
     /// How NOPs are distributed.
     pub(super) nop_spread: Option<Spread>,
+    /// The share of the time in which there was no answer to anything.
+    pub(super) away: f64,
     /// TEST UNIT READY.
     pub(super) unit_ready: Option<Estimate>,
     /// READs by their length in bytes, the shortest first.
@@ -39,6 +41,27 @@ pub(super) fn median(probe: &Known<Timed>) -> Option<Estimate> {
     }
 }
 
+fn spread(probe: &Known<Timed>) -> Option<Spread> {
+    match probe {
+        Known::Measured(timed) => patterns::spread(&timed.times),
+        Known::Unknown(_) => None,
+    }
+}
+
+/// Who is away is away whatever is asked: it is the least that NOPs, TEST UNIT READY, reads and loads of single requests
+/// show. A medium that is slow at times is in some of them only, and a disturbance that comes once too.
+fn away(evidence: &Evidence) -> f64 {
+    let ladder = &evidence.ladder;
+    let probes = [&ladder.nop, &ladder.test_unit_ready, &ladder.cached_read].into_iter().map(spread);
+    let single = evidence.loads.iter().filter(|run| run.load.depth == 1);
+    let all = probes.chain(single.map(|run| patterns::spread(&run.service)));
+    all.flatten().map(|spread| spread.away).fold(None, least).unwrap_or(0.0)
+}
+
+fn least(so_far: Option<f64>, next: f64) -> Option<f64> {
+    Some(so_far.map_or(next, |least| least.min(next)))
+}
+
 impl Layers {
     pub(super) fn of(evidence: &Evidence) -> Layers {
         let ladder = &evidence.ladder;
@@ -53,10 +76,8 @@ impl Layers {
         Layers {
             round_trip_s: round_trip(evidence, nop),
             nop,
-            nop_spread: match &ladder.nop {
-                Known::Measured(timed) => patterns::spread(&timed.times),
-                Known::Unknown(_) => None,
-            },
+            nop_spread: spread(&ladder.nop),
+            away: away(evidence),
             unit_ready: median(&ladder.test_unit_ready),
             seek_s: more(&ladder.medium_read, median(&ladder.cached_read)).unwrap_or(0.0),
             flush_s: more(&ladder.durable_write, write)

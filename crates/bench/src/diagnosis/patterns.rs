@@ -48,43 +48,50 @@ pub(super) fn spread(times: &Histogram) -> Option<Spread> {
 /// Times that crowd where an acknowledgement is held back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stalls {
-    /// Those that are there, of all.
+    /// Those that are there or later, of all.
     pub(super) share: f64,
-    /// Between these they are, in seconds.
-    pub(super) from_s: f64,
-    pub(super) to_s: f64,
-    /// The mean of the others that are much shorter; 0 if there are none.
-    pub(super) others_s: f64,
+    /// The median of those, in seconds.
+    pub(super) held_s: f64,
+    /// The mean of the others, which are much shorter; `None` if there are none to speak of.
+    pub(super) others_s: Option<f64>,
 }
 
-/// Linux holds an acknowledgement back for 40 ms (TCP_DELACK_MIN) and what the next tick adds, Windows and others for 200
+impl Stalls {
+    /// The mean of all.
+    pub(super) fn mean_s(&self) -> f64 {
+        self.share * self.held_s + (1.0 - self.share) * self.others_s.unwrap_or(self.held_s)
+    }
+}
+
+/// Linux holds an acknowledgement back for 40 ms (TCP_DELACK_MIN) and what the next ticks add, Windows and others for 200
 /// ms.
-const HELD_BACK_S: [(f64, f64); 2] = [(0.038, 0.054), (0.195, 0.225)];
+const HELD_BACK_S: [(f64, f64); 2] = [(0.036, 0.056), (0.19, 0.225)];
 /// One of twenty, and the mean is more than twice what it should be.
 const SHARE_MIN: f64 = 0.05;
+/// Fewer others are those that began before the receiver held anything back (quick acknowledgements, `tcp(7)`).
+const OTHERS_MIN: f64 = 0.1;
 
-/// `None` if there is no such crowd, or if a round trip could take that long by itself.
-pub(super) fn stalls(times: &Histogram, round_trip_s: f64) -> Option<Stalls> {
-    let all = times.count().max(COUNT_MIN) as f64;
-    HELD_BACK_S.into_iter().filter(|(from_s, _)| round_trip_s < from_s / 2.0).find_map(|(from_s, to_s)| {
-        let within = |ns: u64| (from_s..to_s).contains(&seconds(ns));
-        let crowd: u64 = times.0.iter().filter(|(ns, _)| within(*ns)).map(|(_, count)| count).sum();
-        let shorter: Vec<_> = times.0.iter().copied().filter(|(ns, _)| seconds(*ns) < from_s / 2.0).collect();
-        // Around it there is nothing: otherwise it is just the middle of something wide.
-        let beside: u64 = times
-            .0
-            .iter()
-            .filter(|(ns, _)| (from_s / 2.0..from_s).contains(&seconds(*ns)))
-            .map(|(_, count)| count)
-            .sum();
-        let share = crowd as f64 / all;
-        (share >= SHARE_MIN && beside < crowd / 4).then(|| Stalls {
-            share,
-            from_s,
-            to_s,
-            others_s: mean_s(&shorter).unwrap_or(0.0),
-        })
+/// `None` if there is no such crowd, or if an exchange could take that long by itself.
+pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
+    HELD_BACK_S.into_iter().filter(|(from_s, _)| exchange_s < from_s / 2.0).find_map(|(from_s, to_s)| {
+        let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
+            times.0.iter().copied().filter(|(ns, _)| range.contains(&seconds(*ns))).collect()
+        };
+        let (from_s, to_s) = (from_s + exchange_s, to_s + exchange_s);
+        let (shorter, beside) = (within(0.0..from_s / 2.0), within(from_s / 2.0..from_s));
+        let (crowd, later) = (within(from_s..to_s), within(to_s..f64::INFINITY));
+        let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
+        let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
+        let others_s = mean_s(&shorter).filter(|_| others);
+        // It is a crowd, with nothing around it: otherwise it is just the middle of something wide.
+        let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
+        let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
+        (share >= SHARE_MIN && crowded).then_some(Stalls { share: share.min(1.0), held_s, others_s })
     })
+}
+
+fn count(times: &[(u64, u64)]) -> f64 {
+    times.iter().map(|(_, count)| *count as f64).sum()
 }
 
 fn mean_s(times: &[(u64, u64)]) -> Option<f64> {
@@ -122,7 +129,7 @@ mod tests {
     #[test]
     fn a_crowd_at_40_ms_is_an_acknowledgement_held_back() {
         let stalls = stalls(&times(&[(300, 60), (40_500, 40)]), 0.0002).unwrap();
-        assert!((stalls.share - 0.4).abs() < 1e-9 && stalls.others_s < 0.001, "{stalls:?}");
+        assert!((stalls.share - 0.4).abs() < 1e-9 && stalls.others_s < Some(0.001), "{stalls:?}");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::model::{Keys, Load, Path, Term, predict};
 pub(super) struct Roof {
     /// The rate that it is built for, and who says so.
     pub(super) built_for: Option<BuiltFor>,
+    /// The way does not leave this machine.
+    pub(super) loopback: bool,
     /// TCP payload in bytes a second that it carried at its end, if a load brought it there.
     pub(super) full_per_s: Option<f64>,
 }
@@ -31,19 +33,27 @@ impl Roof {
             evidence.loads.iter().filter_map(|run| payload_per_s(run, &evidence.got)).fold(0.0, f64::max);
         let built_for =
             built_for(evidence).filter(|built| built.said || built.payload_per_s > fastest * CARRIED_MAX);
-        Roof { full_per_s: full_per_s(evidence, layers, built_for), built_for }
+        Roof { full_per_s: full_per_s(evidence, layers, built_for), built_for, loopback: loopback(evidence) }
     }
 
     /// Limits a path by what holds for this load.
     pub(super) fn limit(&self, path: &mut Path, run: &LoadRun, rate: Estimate, signs: &Signs) {
         path.payload_per_s = self.full_per_s.or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = signs.window.map(|window| window.bytes);
-        path.commands_at_once = (signs.waiting >= WAITING_MIN).then_some(signs.at_once.max(1.0));
+        path.commands_at_once = (signs.waiting >= WAITING_MIN).then(|| at_once(path, run, rate, signs));
         path.exchanges_per_s = at_its_end(run).map(|share| {
             let requests_per_s = rate.value / f64::from(run.load.block_bytes.max(1));
             requests_per_s / share
         });
     }
+}
+
+/// How many commands were under way at once: by what they waited for, and by what they came to (Little's law), of which
+/// the larger is nearer to the truth: requests also wait for their turn behind others of this end.
+fn at_once(path: &Path, run: &LoadRun, rate: Estimate, signs: &Signs) -> f64 {
+    let alone_s = path.round_trip_s + path.exchange_s + path.command_s;
+    let by_rate = rate.value * alone_s / f64::from(run.load.block_bytes.max(1));
+    by_rate.min(run.under_way).max(signs.at_once).max(1.0)
 }
 
 /// A command that waits a tenth of its time for the window is kept back by it.
@@ -61,47 +71,83 @@ fn at_its_end(run: &LoadRun) -> Option<f64> {
 /// A thread that spins before it sleeps is at 80 % without doing much.
 const BUSY_MIN: f64 = 0.9;
 
-fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
-    let layer = match &evidence.link {
+fn layer(evidence: &Evidence) -> Option<&LinkLayer> {
+    match &evidence.link {
         Known::Measured(layer) => Some(layer),
         Known::Unknown(_) => None,
-    };
-    if layer.is_some_and(|layer| layer.loopback) {
+    }
+}
+
+fn loopback(evidence: &Evidence) -> bool {
+    layer(evidence).is_some_and(|layer| layer.loopback)
+}
+
+fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
+    if loopback(evidence) {
         return None;
     }
     let said = evidence.expected_link_bits_per_s;
-    let bits_per_s =
-        said.or(layer.and_then(|layer| layer.bits_per_s)).filter(|bits| *bits > 0.0 && bits.is_finite())?;
-    let payload_per_s = link(bits_per_s, layer).payload_per_s();
+    let told = layer(evidence).and_then(|layer| layer.bits_per_s);
+    let bits_per_s = said.or(told).filter(|bits| *bits > 0.0 && bits.is_finite())?;
+    let payload_per_s = link_payload_per_s(evidence, bits_per_s);
     Some(BuiltFor { bits_per_s, payload_per_s, said: said.is_some() })
 }
 
-/// A link of this rate with the interface's MTU, and TCP as Linux does it.
-pub(super) fn link(bits_per_s: f64, layer: Option<&LinkLayer>) -> Link {
-    let mtu = layer.map_or(1500, |layer| layer.mtu.clamp(MTU_MIN, MTU_MAX));
-    Link { timestamps: true, ..Link::ethernet(bits_per_s, mtu) }
+/// What a link of this rate carries with the interface's MTU, and TCP as Linux does it.
+pub(super) fn link_payload_per_s(evidence: &Evidence, bits_per_s: f64) -> f64 {
+    let mtu = layer(evidence).map_or(1500, |layer| layer.mtu.clamp(MTU_MIN, MTU_MAX));
+    Link { timestamps: true, ..Link::ethernet(bits_per_s, mtu) }.payload_per_s()
 }
 
 /// IPv4 promises no less; Ethernet carries no more.
 const MTU_MIN: u32 = 576;
 const MTU_MAX: u32 = 9216;
 
-/// What the link carried when it was full: when packets queued up before it, or when what went through is what it is
-/// built for.
+/// The rates of Ethernet, in bits a second.
+const LADDER: [f64; 11] = [10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9];
+/// What TCP gets of a rate: the best implementations all, the others nine tenths.
+const REACHED: std::ops::Range<f64> = 0.9..1.02;
+
+/// The rate of Ethernet that a link ran at which carried so much payload at its end, if it is one.
+pub(super) fn step(evidence: &Evidence, carried_per_s: f64) -> Option<f64> {
+    LADDER
+        .into_iter()
+        .find(|bits_per_s| REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s))))
+}
+
+/// What the link carried when it was full. No load can have carried more then.
 fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>) -> Option<f64> {
-    if matches!(&evidence.link, Known::Measured(layer) if layer.loopback) {
+    if loopback(evidence) {
         return None;
     }
-    let full = |run: &&LoadRun| {
-        let Some(rate) = Estimate::of_rounds(&run.bytes_per_s) else { return false };
-        let signs = Signs::of(evidence, layers, run, rate);
-        let filled = built_for.zip(payload_per_s(run, &evidence.got));
-        signs.queued(layers) && !signs.starved()
-            || filled.is_some_and(|(built, per_s)| per_s >= built.payload_per_s * FULL_MIN)
-    };
-    let carried = evidence.loads.iter().filter(full).filter_map(|run| payload_per_s(run, &evidence.got));
-    carried.max_by(f64::total_cmp)
+    let all = || evidence.loads.iter().filter_map(|run| Some((run, payload_per_s(run, &evidence.got)?)));
+    let full = all().filter(|(run, per_s)| is_full(evidence, layers, built_for, run, *per_s));
+    let carried = full.map(|(_, per_s)| per_s).max_by(f64::total_cmp)?;
+    let most = all().map(|(_, per_s)| per_s).fold(0.0, f64::max);
+    (carried >= most * FULL_MIN).then_some(carried)
 }
+
+/// A link is full if as much goes through as it is built for; or if packets queue up before it and are not lost, or are
+/// lost at one of Ethernet's rates, where the queue is short; or if it carries the same in every round, and that is one of
+/// Ethernet's rates, where TCP keeps the queue short.
+fn is_full(
+    evidence: &Evidence,
+    layers: &Layers,
+    built_for: Option<BuiltFor>,
+    run: &LoadRun,
+    per_s: f64,
+) -> bool {
+    let Some(rate) = Estimate::of_rounds(&run.bytes_per_s) else { return false };
+    let signs = Signs::of(evidence, layers, run, rate);
+    let at_step = step(evidence, per_s).is_some();
+    let steady = rate.relative_error() <= STEADY_MAX && run.load.depth > 1 && signs.window.is_none();
+    built_for.is_some_and(|built| per_s >= built.payload_per_s * FULL_MIN)
+        || signs.queued(layers) && (!signs.lossy() || at_step)
+        || steady && at_step && !signs.lossy()
+}
+
+/// A link gives the same rate in every round, to the percent.
+const STEADY_MAX: f64 = 0.02;
 
 /// Of a full link's payload TCP leaves some percent to acknowledgements and to its own swings.
 const FULL_MIN: f64 = 0.9;

@@ -6,8 +6,9 @@
 use super::estimate::Estimate;
 use super::layers::{Layers, median};
 use super::patterns::{self, Stalls};
-use super::{Evidence, LoadRun, PathUnderLoad};
+use super::{Evidence, Known, LoadRun, PathUnderLoad};
 use crate::model::Direction;
+use crate::record::Histogram;
 
 /// What a load shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,7 +68,7 @@ impl Signs {
             window: None,
             starved: run.client_waited,
             stalls: stalls(evidence, layers, run),
-            target_away: layers.nop_spread.map_or(0.0, |spread| spread.away),
+            target_away: layers.away,
             medium_full: false,
         };
         Signs { window: full_window(evidence, layers, run, rate, &signs), ..signs }
@@ -79,9 +80,11 @@ impl Signs {
         self.lost >= LOST_MIN
     }
 
-    /// Whether packets queue up in the network: the link is full.
+    /// Whether packets queue up in the network: the link is full. TCP sees a longer round trip too where the target has no
+    /// data to send with its acknowledgement and holds it back; a NOP then sees none.
     pub(super) fn queued(&self, layers: &Layers) -> bool {
-        self.queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
+        let queue_s = self.nop_queue_s.map_or(self.queue_s, |nop_queue_s| nop_queue_s.min(self.queue_s));
+        queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
     }
 
     /// Whether this end waits for a CPU.
@@ -94,24 +97,31 @@ const LOST_MIN: f64 = 0.001;
 /// Below that share of a few thousand segments, it is a handful that says nothing.
 const LOST_COUNT_MIN: u64 = 5;
 /// A busy machine delays an acknowledgement by this without any queue.
-const QUEUE_MIN_S: f64 = 0.000_8;
-/// Half a round trip more is what TCP itself keeps in the queue of a path that it fills.
-const QUEUE_SHARE_MIN: f64 = 0.15;
-/// A neighbour on the same CPU takes a tenth now and then.
-const STARVED_MIN: f64 = 0.2;
+const QUEUE_MIN_S: f64 = 0.001_5;
+/// A quarter of a round trip more is what BBR keeps in the queue of a path that it fills, and others more.
+const QUEUE_SHARE_MIN: f64 = 0.25;
+/// Neighbours on the same CPU take a third now and then; from here on they have more of it than we.
+const STARVED_MIN: f64 = 0.4;
 
-/// Retransmitted of what was sent, or out of order of what came, whichever is more: a loss on the way here is only seen by
-/// what arrives behind it.
+/// Retransmitted of the data that were sent, or out of order of those that came: a loss on the way here is only seen by what
+/// arrives behind it. What goes the other way is a few commands, and those that are sent again because an answer was late
+/// would be a large share of them.
 fn lost(run: &LoadRun) -> f64 {
     let sum = |of: fn(&PathUnderLoad) -> u64| run.paths.iter().map(of).fold(0, u64::saturating_add);
     let share = |bad: u64, all: u64| match bad >= LOST_COUNT_MIN && all > 0 {
         true => (bad as f64 / all as f64).min(1.0),
         false => 0.0,
     };
-    let sent = sum(|path| path.segments_out.unwrap_or(path.sent_bytes / SEGMENT_BYTES));
-    let came = sum(|path| path.segments_in.unwrap_or(path.received_bytes / SEGMENT_BYTES));
-    share(sum(|path| path.retransmitted_segments), sent)
-        .max(share(sum(|path| path.out_of_order_segments.unwrap_or(0)), came))
+    match run.load.direction {
+        Direction::Write => {
+            let sent = sum(|path| path.segments_out.unwrap_or(path.sent_bytes / SEGMENT_BYTES));
+            share(sum(|path| path.retransmitted_segments), sent)
+        }
+        Direction::Read => {
+            let came = sum(|path| path.segments_in.unwrap_or(path.received_bytes / SEGMENT_BYTES));
+            share(sum(|path| path.out_of_order_segments.unwrap_or(0)), came)
+        }
+    }
 }
 
 /// Of Ethernet without jumbo frames, where the kernel does not count segments.
@@ -138,22 +148,49 @@ fn waiting(run: &LoadRun) -> f64 {
     if all > 0.0 { (parts.waiting_us / all).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// A medium may take 40 ms for a request too, but then it takes them for each: either some requests of the load do not, or
-/// those of a load with more of them at once do not, where what is sent next takes the acknowledgement along.
+/// Whether single requests of this kind wait for an acknowledgement that is held back.
+///
+/// Asked alone, they are a crowd at 40 ms or 200 ms; beside others, an acknowledgement goes with the next request. A medium
+/// may take 40 ms too, but then it takes them for each, and longer requests are not quicker: a stall ends with a segment
+/// that is full, or with the next request.
 fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls> {
-    let stalls = patterns::stalls(&run.service, layers.round_trip_s)?;
-    let quicker = |other: &&LoadRun| {
+    if run.load.depth > 1 || run.load.durable {
+        return None;
+    }
+    let exchange_s = layers.exchange_s();
+    let of_the_load = || Some((patterns::stalls(&run.service, exchange_s)?, None));
+    let probe = nearest(evidence, run)
+        .and_then(|(bytes, probe)| Some((patterns::stalls(probe, exchange_s)?, Some(bytes))));
+    let (stalls, bytes) = probe.or_else(of_the_load)?;
+    let quick = |times: &Histogram| times.quantile_ns(0.5) as f64 / 1e9 < stalls.held_s / 2.0;
+    let longer = bytes.is_some_and(|bytes| {
+        single(evidence, run.load.direction).any(|(longer, times)| longer > bytes && quick(times))
+    });
+    let deeper = evidence.loads.iter().any(|other| {
         other.load.direction == run.load.direction
             && other.load.depth > run.load.depth
-            && other.service.quantile_ns(0.5) as f64 / 1e9 < stalls.from_s / 2.0
-    };
-    let some =
-        stalls.share <= 1.0 - SOME_MIN && stalls.others_s > 0.0 && stalls.others_s < stalls.from_s / 2.0;
-    (some || evidence.loads.iter().any(|other| quicker(&other))).then_some(stalls)
+            && quick(&other.service)
+    });
+    (stalls.others_s.is_some() || longer || deeper).then_some(stalls)
 }
 
-/// Of a hundred requests.
-const SOME_MIN: f64 = 0.02;
+/// Probes that read or write, by their length.
+fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u32, &Histogram)> {
+    let ladder = &evidence.ladder;
+    let probes = match direction {
+        Direction::Read => &ladder.cached_reads,
+        Direction::Write => &ladder.writes,
+    };
+    probes.iter().filter_map(|(bytes, probe)| match probe {
+        Known::Measured(timed) => Some((*bytes, &timed.times)),
+        Known::Unknown(_) => None,
+    })
+}
+
+/// The one that is as long as the load's requests, or nearly.
+fn nearest<'a>(evidence: &'a Evidence, run: &LoadRun) -> Option<(u32, &'a Histogram)> {
+    single(evidence, run.load.direction).min_by_key(|(bytes, _)| bytes.abs_diff(run.load.block_bytes))
+}
 
 /// A window is full if the kernel says so, or if what is on the way at once is what the window lets be.
 ///
@@ -223,7 +260,7 @@ fn receiving(
         signs.nop_queue_s.is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
     let steady = rate.relative_error() <= STEADY_MAX;
     match window {
-        Some(window) if used(window) && steady && waits_for_data => {
+        Some(window) if used(window) && waits_for_data => {
             Some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
         }
         _ if waits_for_data && steady && !signs.starved() => {
@@ -236,4 +273,4 @@ fn receiving(
 /// A window's worth has to leave before a NOP's answer does, and takes a round trip.
 const NOP_QUEUE_MIN: f64 = 0.5;
 /// A fixed window gives the same rate in every round; TCP that still grows does not.
-const STEADY_MAX: f64 = 0.1;
+const STEADY_MAX: f64 = 0.15;

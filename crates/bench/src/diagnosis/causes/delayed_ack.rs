@@ -10,13 +10,20 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let stalls = case.signs.stalls?;
     let gain = case.gain(case.without_stalls(stalls));
     let because = vec![
-        format!(
-            "{} of these requests took between {} and {}, and the others {} or so.",
-            words::share(stalls.share),
-            words::time(stalls.from_s),
-            words::time(stalls.to_s),
-            words::time(stalls.others_s),
-        ),
+        match stalls.others_s {
+            Some(others_s) => format!(
+                "Of single requests of {}, {} took {} and more, and the others {}.",
+                words::size(f64::from(case.load().block_bytes)),
+                words::share(stalls.share),
+                words::time(stalls.held_s),
+                words::time(others_s),
+            ),
+            None => format!(
+                "Single requests of {} take {}, while longer ones, or many at once, are quicker.",
+                words::size(f64::from(case.load().block_bytes)),
+                words::time(stalls.held_s),
+            ),
+        },
         format!(
             "With a round trip of {} nothing on the way takes that long: it is the time for which an \
              acknowledgement is held back, and one end waits for it before it sends the rest.",

@@ -3,10 +3,12 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::{Case, Setting};
 use crate::diagnosis::{Cause, Known, Where, words};
-use crate::model::Direction;
+use crate::model::{Direction, Term};
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
-    if !case.signs.lossy() {
+    // Before a full link packets are dropped too: that is how TCP learns of it. And nothing is lost within a machine.
+    let full = case.roof.full_per_s.is_some() && case.modelled.binding() == Some(Term::Link);
+    if !case.signs.lossy() || full || case.roof.loopback {
         return None;
     }
     let gain = case.gain_without(Setting::open_windows);

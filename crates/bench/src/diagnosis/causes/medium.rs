@@ -10,7 +10,7 @@ use crate::model::Direction;
 const ACCESS_MIN_S: f64 = 0.001;
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
-    if case.signs.starved() || case.signs.stalls.is_some() || case.signs.target_away > AWAY_MAX {
+    if case.signs.starved() || case.signs.stalls.is_some() {
         return None;
     }
     let load = case.load();
@@ -23,9 +23,6 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     };
     Some(Found { cause: Cause::Medium, because, gain, remedies: remedies(), trial: None })
 }
-
-/// More of the time than that, and a target without CPU time makes everything slow.
-const AWAY_MAX: f64 = 0.3;
 
 /// What an access takes beside what the target takes for any command, in seconds.
 fn access_s(case: &Case<'_>) -> f64 {

@@ -11,7 +11,9 @@ const MORE_MIN: f64 = 0.3;
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let ladder = &case.evidence.ladder;
     let (short, whole) = (median(&ladder.short_write)?, median(&ladder.write)?);
-    if !case.layers.short_of_a_block(case.load()) || short.low < whole.high * (1.0 + MORE_MIN) {
+    if !case.layers.short_of_a_block(case.load())
+        || short.low < whole.high.max(whole.value * (1.0 + MORE_MIN))
+    {
         return None;
     }
     let storage = &case.evidence.storage;

@@ -1,10 +1,10 @@
-//! One of several connections has a slower way than the others: commands take turns on them, and the slow one holds its
-//! share back.
+//! One of several connections has a slower way than the others, and the commands that take it come back late.
 
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::layers::median;
-use crate::diagnosis::{Cause, PathLayer, Where, words};
+use crate::diagnosis::{Cause, PathLayer, PathUnderLoad, Where, words};
+use crate::model::Direction;
 
 /// A way that takes half as long again as the best one is another way.
 const SLOWER_MIN: f64 = 1.5;
@@ -19,11 +19,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     if worst_s < best_s * SLOWER_MIN || worst_s - best_s < GAP_MIN_S {
         return None;
     }
-    let mean_s = ways.iter().map(|(_, way_s)| way_s).sum::<f64>() / ways.len() as f64;
-    let service_s = case.service_s();
-    let mended_s = (service_s - (mean_s - best_s)).max(best_s);
-    let link_per_s = case.setting.path.payload_per_s.unwrap_or(f64::INFINITY);
-    let gain = case.gain_to((case.rate.value * service_s / mended_s).min(link_per_s));
+    let gain = case.gain_to(mended_per_s(case, best, best_s, ways.len()));
     let because = vec![
         format!(
             "A NOP takes {} on connection {} ({}), and {} on connection {} ({}).",
@@ -35,10 +31,10 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
             best.peer,
         ),
         format!(
-            "Commands take turns on all {} connections: on average a request has {} more than it would have \
-             on the best.",
+            "Connection {} carried {} of the data of all {}.",
+            worst.cid,
+            words::share(carried(case, worst.cid)),
             ways.len(),
-            words::time(mean_s - best_s),
         ),
     ];
     let remedies = vec![
@@ -62,6 +58,44 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     // The first connection of a new session may be the slow one: one connection less is no trial of the cause.
     Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })
 }
+
+/// What all connections would give if they were like the best. If that one is full, all of them would be; otherwise
+/// requests would take what they take there.
+fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usize) -> f64 {
+    let under_load_s =
+        case.run.paths.iter().find(|path| path.cid == best.cid).map(|path| path.round_trip_us / 1e6);
+    let queued = under_load_s.is_some_and(|under_load_s| under_load_s > best_s * FULL_MIN + QUEUE_MIN_S);
+    let share = carried(case, best.cid);
+    let all_like_it = case.rate.value * share * connections as f64;
+    if queued && case.load().depth > 1 {
+        return all_like_it.max(case.rate.value);
+    }
+    if carried(case, best.cid) >= ALONE_MIN {
+        return case.rate.value;
+    }
+    let mut setting = case.setting.clone();
+    setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
+    setting.path.exchange_s = best_s - setting.path.round_trip_s;
+    setting.path.payload_per_s = setting.path.payload_per_s.map(|payload| payload * connections as f64);
+    setting.predict().bytes_per_s
+}
+
+/// What a connection had of all data.
+fn carried(case: &Case<'_>, cid: u16) -> f64 {
+    let bytes = |path: &PathUnderLoad| match case.load().direction {
+        Direction::Read => path.received_bytes as f64,
+        Direction::Write => path.sent_bytes as f64,
+    };
+    let all: f64 = case.run.paths.iter().map(bytes).sum();
+    let own: f64 = case.run.paths.iter().filter(|path| path.cid == cid).map(bytes).sum();
+    if all > 0.0 { own / all } else { 1.0 }
+}
+
+/// A round trip that is twice as long under the load: the connection has a queue in the network.
+const FULL_MIN: f64 = 2.0;
+const QUEUE_MIN_S: f64 = 0.001;
+/// A load all of whose commands take the best connection anyway.
+const ALONE_MIN: f64 = 0.95;
 
 /// What a NOP takes on a connection, in seconds, or TCP's round trip.
 fn way_s(path: &PathLayer) -> Option<f64> {

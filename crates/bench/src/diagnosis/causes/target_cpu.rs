@@ -7,7 +7,8 @@ use crate::diagnosis::{Cause, Where, words};
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let away = case.signs.target_away;
-    if away < AWAY_MIN || case.signs.starved() || case.signs.stalls.is_some() {
+    let ours = case.waited_alone();
+    if away < AWAY_MIN || away < ours + OURS_MIN || case.signs.stalls.is_some() {
         return None;
     }
     let spread = case.layers.nop_spread?;
@@ -62,3 +63,5 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
 
 /// A machine that others use too is away for a tenth or two of the time; from here on it is its own trouble.
 const AWAY_MIN: f64 = 0.35;
+/// So much more than what this machine itself let the requests wait.
+const OURS_MIN: f64 = 0.25;
