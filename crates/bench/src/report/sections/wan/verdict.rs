@@ -13,8 +13,8 @@ pub(crate) fn headlines(wan: &Wan) -> Vec<Headline> {
         let reached = verdict.beaten + verdict.met;
         headlines.push(Headline {
             what: "published numbers met or beaten".to_owned(),
-            value: format!("{reached} of {}", verdict.published),
-            note: format!("{} cannot be over this way; {} missed", verdict.cannot_be, verdict.missed.len()),
+            value: format!("{reached} of {}", verdict.published - verdict.cannot_be),
+            note: format!("of those that can be; {} cannot over this way", verdict.cannot_be),
         });
     }
     headlines.extend(verdict.fitted.map(|off| Headline {
