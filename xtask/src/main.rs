@@ -17,6 +17,7 @@ mod suites;
 mod tally;
 mod test;
 mod tidy;
+mod wan;
 mod workspace;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ enum Command {
     Suites(suites::Options),
     /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes docs/diagnosis-matrix.md
     DiagnoseMatrix(diagnosis::Options),
+    /// The tables of measurements by `linerate bench --suite wan`; writes docs/wan.md
+    Wan(wan::Options),
     /// Takes a core for a part of the time (for diagnose-matrix)
     #[command(hide = true)]
     Burn(diagnosis::burn::Options),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Fio(options) => fio::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
+        Command::Wan(options) => wan::run(&options),
         Command::Burn(options) => Ok(diagnosis::burn::run(&options)),
         Command::Forward(options) => diagnosis::forward::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -16,6 +16,7 @@ const RECORDER: &str = include_str!("../../../docs/recorder.md");
 const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const SUITES: &str = include_str!("../../../docs/suites.md");
 const REPORT: &str = include_str!("../../../docs/report.md");
+const WAN: &str = include_str!("../../../docs/wan.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -37,7 +38,8 @@ fn every_example_of_a_configuration_is_good() {
 #[test]
 fn every_example_of_a_command_line_is_understood() {
     let documents = [
-        AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, LIMITS, RECORDER, PUBLISHED, REPORT, SUITES, README,
+        AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, LIMITS, RECORDER, PUBLISHED, REPORT, SUITES, WAN,
+        README,
     ];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
     let lines: Vec<String> =
@@ -59,6 +61,14 @@ fn every_option_of_agents_is_in_their_document() {
     let command = Arguments::command();
     for option in options(&command, "agent").chain(["agents", "agent-secret-file"]) {
         assert!(AGENTS.contains(&format!("--{option}")), "--{option} is not in docs/agents.md");
+    }
+}
+
+#[test]
+fn every_option_of_the_wan_matrix_and_of_a_peer_is_in_their_document() {
+    let command = Arguments::command();
+    for option in options(&command, "peer").chain(["link", "quick"]) {
+        assert!(WAN.contains(&format!("--{option}")), "--{option} is not in docs/wan.md");
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Page {
     Performance,
     /// What `linerate bench` measures, and whether it measures right.
     Bench,
+    /// Document 002's matrix.
+    Wan,
 }
 
 impl Page {
@@ -20,6 +22,7 @@ impl Page {
         match self {
             Page::Performance => "performance.md",
             Page::Bench => "bench.md",
+            Page::Wan => "wan.md",
         }
     }
 }
