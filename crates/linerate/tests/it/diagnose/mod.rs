@@ -6,6 +6,7 @@ mod evidence;
 mod long_packets;
 mod meddler;
 mod read_only;
+pub(crate) mod told;
 
 use std::process::Command;
 

@@ -8,6 +8,7 @@ mod accounts;
 mod attach;
 mod commands;
 mod copies;
+mod diagnose;
 mod istgt;
 mod load;
 mod neighbours;
