@@ -97,7 +97,8 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
 /// Files of nothing but tests, or of what tests of several files need, are introduced where they are declared.
 fn is_test_file(path: &str) -> bool {
     let named = ["/tests.rs", "/testing.rs"].iter().any(|name| path.ends_with(name));
-    named || path.contains("/tests/") || path.starts_with("fuzz/")
+    let within = ["/tests/", "/testing/"].iter().any(|folder| path.contains(folder));
+    named || within || path.starts_with("fuzz/")
 }
 
 fn of_lines(source: &Source) -> Vec<Fault> {
