@@ -25,7 +25,7 @@ pub(super) struct Signs {
     pub(super) at_once: f64,
     /// A TCP window that was full, if there was one.
     pub(super) window: Option<FullWindow>,
-    /// The share of the time in which this end could have gone on and had no CPU.
+    /// The share of the time in which this end could have gone on and others than the target had its CPU.
     pub(super) starved: f64,
     /// Requests that crowd where an acknowledgement is held back.
     pub(super) stalls: Option<Stalls>,
@@ -66,7 +66,7 @@ impl Signs {
             waiting,
             at_once: run.under_way * (1.0 - waiting),
             window: None,
-            starved: run.client_waited,
+            starved: starved(run),
             stalls: stalls(evidence, layers, run),
             target_away: layers.away,
             medium_full: false,
@@ -126,6 +126,12 @@ fn lost(run: &LoadRun) -> f64 {
 
 /// Of Ethernet without jumbo frames, where the kernel does not count segments.
 const SEGMENT_BYTES: u64 = 1448;
+
+/// What this end waited for a CPU, without what a target on this machine had one: the scheduler puts two programs that wake
+/// each other on one CPU, and then the one waits while the other works for it.
+pub(super) fn starved(run: &LoadRun) -> f64 {
+    (run.client_waited - run.server_busy.unwrap_or(0.0)).clamp(0.0, 1.0)
+}
 
 fn queue_s(layers: &Layers, run: &LoadRun) -> f64 {
     let loaded: Vec<f64> =
@@ -208,7 +214,10 @@ fn full_window(
     let connections = evidence.paths.len().max(1) as f64;
     let on_the_way = rate.value * layers.round_trip_s / connections;
     let far = layers.round_trip_s >= FAR_S && asked / connections >= ASKED_MIN * on_the_way;
-    if !far || signs.lossy() || signs.queued(layers) {
+    // What requests come to that take as long as they do alone is no window's doing.
+    let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
+    let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
+    if !far || explained || signs.lossy() || signs.queued(layers) {
         return None;
     }
     match run.load.direction {
@@ -221,6 +230,7 @@ fn full_window(
 const FAR_S: f64 = 0.000_5;
 /// There must be more to send than is on the way.
 const ASKED_MIN: f64 = 1.5;
+const EXPLAINED_MAX: f64 = 1.3;
 
 fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     let mean = |of: fn(&PathUnderLoad) -> f64| {

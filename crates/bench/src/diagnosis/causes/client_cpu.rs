@@ -15,7 +15,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let because = vec![format!(
         "For {} of the time the thread that makes the requests could have gone on and had no CPU; it ran for \
          {}.",
-        words::share(case.signs.starved),
+        words::share(case.run.client_waited),
         words::share(case.run.client_busy),
     )];
     let remedies = vec![

@@ -22,7 +22,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     if !case.run.named || case.modelled.binding() != Some(Term::Depth) || case.signs.waiting >= 0.5 {
         return None;
     }
-    let way_s = f64::from(case.modelled.exchanges) * case.layers.exchange_s();
+    let sent_s = case.setting.path.payload_per_s.map_or(0.0, |payload| f64::from(load.block_bytes) / payload);
+    let way_s = f64::from(case.modelled.exchanges) * case.layers.exchange_s() + sent_s;
     let far = way_s >= WAY_MIN * case.modelled_alone_s();
     if !far || case.rate.value < EXPLAINED_MIN * case.modelled.bytes_per_s {
         return None;

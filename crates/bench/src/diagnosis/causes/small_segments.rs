@@ -2,8 +2,9 @@
 
 use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
-use crate::diagnosis::{Cause, Change, Remedy, Where, words};
+use crate::diagnosis::{Cause, Change, LoadRun, Remedy, Where, words};
 use crate::model::{Direction, Keys};
+use crate::statistics;
 
 /// RFC 7143's default (section 13.12). Below it, somebody set it so.
 const USUAL_BYTES: u32 = 8192;
@@ -36,34 +37,50 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::SmallSegments, because, gain, remedies, trial: trial(case) })
 }
 
-/// Requests of as many bytes in long PDUs cost at the ends what the other direction's cost, if that has long ones, and
-/// otherwise what it takes to copy them.
+/// What the same load is in the other direction, if that has long PDUs; otherwise what is left of a request's time without
+/// what PDUs beyond the first cost. That is what longer requests take more than shorter ones, beside the copying.
 fn mended(case: &Case<'_>, segment_bytes: u32) -> f64 {
+    let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
+    let at_the_ends =
+        in_the_other_direction(case).or_else(|| without_pdus(case, segment_bytes)).unwrap_or(1.0);
+    let most = case.setting.path.payload_per_s.map_or(f64::INFINITY, |payload| payload / case.rate.value);
+    at_the_ends.max(headers).min(most.max(1.0))
+}
+
+fn in_the_other_direction(case: &Case<'_>) -> Option<f64> {
     let load = case.load();
     let other = match load.direction {
         Direction::Read => Direction::Write,
         Direction::Write => Direction::Read,
     };
-    let data_s = |direction| data_s(case, direction, load.block_bytes);
-    let long_s = f64::from(load.block_bytes) / COPIED_PER_S;
-    let other_s =
-        data_s(other).filter(|_| segment(&case.setting.keys, other) >= USUAL_BYTES).unwrap_or(long_s);
-    let now_s = data_s(load.direction).unwrap_or(long_s);
-    let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
-    let at_the_ends = (now_s / other_s.max(long_s)).max(headers);
-    let most = case.setting.path.payload_per_s.map_or(f64::INFINITY, |payload| payload / case.rate.value);
-    at_the_ends.min(most.max(1.0))
+    let same = |run: &&LoadRun| {
+        let size = run.load.block_bytes == load.block_bytes && run.load.depth == load.depth;
+        size && run.load.direction == other && !run.load.durable
+    };
+    let long = segment(&case.setting.keys, other) >= USUAL_BYTES;
+    let run = case.evidence.loads.iter().find(same).filter(|_| long)?;
+    Some(statistics::median(&run.bytes_per_s) / case.rate.value)
 }
 
-/// What both ends' kernels and programs together copy of a command's data, one after the other, on a machine of today.
-const COPIED_PER_S: f64 = 2e9;
-
-/// What the data of a command take on top of a command of one block.
-fn data_s(case: &Case<'_>, direction: Direction, bytes: u32) -> Option<f64> {
-    let whole_s = case.layers.alone_s(direction, bytes)?;
-    let block_s = case.layers.alone_s(direction, case.evidence.storage.block_bytes)?;
-    Some(whole_s - block_s).filter(|data_s| *data_s > 0.0)
+fn without_pdus(case: &Case<'_>, segment_bytes: u32) -> Option<f64> {
+    let load = case.load();
+    let shorter = |run: &&LoadRun| {
+        let same = run.load.direction == load.direction && run.load.depth == load.depth;
+        same && !run.load.durable && run.load.block_bytes < load.block_bytes
+    };
+    let run = case.evidence.loads.iter().find(shorter)?;
+    let each_s = f64::from(load.block_bytes) / case.rate.value;
+    let shorter_s = f64::from(run.load.block_bytes) / statistics::median(&run.bytes_per_s);
+    let pdus = |bytes: u32| f64::from(bytes.div_ceil(segment_bytes.max(1)));
+    let more_bytes = f64::from(load.block_bytes - run.load.block_bytes);
+    let more_pdus = pdus(load.block_bytes) - pdus(run.load.block_bytes);
+    let pdu_s = (each_s - shorter_s - more_bytes / COPIED_PER_S) / more_pdus.max(1.0);
+    let mended_s = each_s - pdu_s.max(0.0) * (pdus(load.block_bytes) - 1.0);
+    Some(each_s / mended_s.max(f64::from(load.block_bytes) / COPIED_PER_S))
 }
+
+/// What one thread copies between a socket and memory on a machine of today.
+const COPIED_PER_S: f64 = 4e9;
 
 fn segment(keys: &Keys, direction: Direction) -> u32 {
     match direction {

@@ -8,7 +8,7 @@ use crate::diagnosis::{Cause, Where, words};
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let away = case.signs.target_away;
     let ours = case.waited_alone();
-    if away < AWAY_MIN || away < ours + OURS_MIN || case.signs.stalls.is_some() {
+    if away < AWAY_MIN || ours > away * OURS_MAX || case.signs.stalls.is_some() {
         return None;
     }
     let spread = case.layers.nop_spread?;
@@ -63,5 +63,5 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
 
 /// A machine that others use too is away for a tenth or two of the time; from here on it is its own trouble.
 const AWAY_MIN: f64 = 0.35;
-/// So much more than what this machine itself let the requests wait.
-const OURS_MIN: f64 = 0.25;
+/// Of which this machine itself may have let the requests wait for no more than so much.
+const OURS_MAX: f64 = 0.5;
