@@ -74,6 +74,9 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
         return case.rate.value;
     }
     let mut setting = case.setting.clone();
+    // Half of the requests that are late look like a full medium or a full window.
+    setting.path.medium_per_s = None;
+    setting.path.window_bytes = None;
     setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
     setting.path.exchange_s = best_s - setting.path.round_trip_s;
     setting.path.payload_per_s = setting.path.payload_per_s.map(|payload| payload * connections as f64);
