@@ -35,7 +35,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     if refused {
         because.push(format!("The target answered BUSY or TASK SET FULL {} times.", run.busy_answers));
     }
-    let window = depth.next_power_of_two().max(128);
+    let window = depth.clamp(128, 65_536);
     let remedies = vec![
         remedy(Where::Linerate, format!("[limits] window = {}", window.max(256))),
         remedy(

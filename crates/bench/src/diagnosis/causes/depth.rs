@@ -9,6 +9,7 @@ use crate::model::Term;
 /// What initiators keep under way for a LUN unless told otherwise (open-iscsi's node.session.queue_depth), and what every
 /// target's queue has room for.
 const DEPTH_MAX: u32 = 32;
+const DEPTHS: [u32; 5] = [2, 4, 8, 16, DEPTH_MAX];
 /// Of a request's time, what passes on the way and at the ends for any command, from which it is the distance that it
 /// waits for, and not something at the target that more of them would wait for too.
 const WAY_MIN: f64 = 0.5;
@@ -28,7 +29,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     if !far || case.rate.value < EXPLAINED_MIN * case.modelled.bytes_per_s {
         return None;
     }
-    let depth = enough(case).filter(|depth| *depth > load.depth)?;
+    let depth = enough(case)?;
     let gain = case.gain_of(|setting| setting.load.depth = depth);
     let block = words::size(f64::from(load.block_bytes));
     let because = vec![
@@ -76,7 +77,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Depth, because, gain, remedies, trial })
 }
 
-/// The smallest power of two that gives nearly all that more would.
+/// The smallest that gives nearly all that more would.
 fn enough(case: &Case<'_>) -> Option<u32> {
     let rate = |depth: u32| {
         let mut setting = case.setting.clone();
@@ -84,10 +85,7 @@ fn enough(case: &Case<'_>) -> Option<u32> {
         setting.predict().bytes_per_s
     };
     let most = rate(DEPTH_MAX);
-    let depths = std::iter::successors(Some(case.load().depth.max(1).next_power_of_two()), |depth| {
-        depth.checked_mul(2)
-    });
-    depths.take_while(|depth| *depth <= DEPTH_MAX).find(|depth| rate(*depth) >= ENOUGH * most)
+    DEPTHS.into_iter().filter(|depth| *depth > case.load().depth).find(|depth| rate(*depth) >= ENOUGH * most)
 }
 
 fn requests(depth: u32) -> String {

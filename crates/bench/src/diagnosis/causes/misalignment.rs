@@ -3,7 +3,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::layers::median;
-use crate::diagnosis::{Cause, Change, Where, words};
+use crate::diagnosis::{Cause, Where, words};
 
 /// A short write that takes a third more than a whole one does something else beside.
 const MORE_MIN: f64 = 0.3;
@@ -63,6 +63,6 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
             "VMFS 6 aligns by itself; a virtual disk from an old guest may not: check its partition table",
         ),
     ];
-    let trial = Some(Change { block_bytes: Some(storage.physical_block_bytes), ..Change::default() });
-    Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial })
+    // Longer requests would be another load: what they move more is not what mending brings.
+    Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial: None })
 }

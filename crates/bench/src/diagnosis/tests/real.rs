@@ -3,6 +3,7 @@
 
 use crate::diagnosis::{Cause, Diagnosis, Evidence, Verdict, diagnose};
 use crate::model::Term;
+use crate::random::Random;
 
 fn diagnosis(evidence: &str) -> Diagnosis {
     let evidence: Evidence = serde_json::from_str(evidence).expect("it is evidence");
@@ -55,4 +56,40 @@ fn loopback_is_as_fast_as_its_cpus_are() {
     let diagnosis = diagnosis(include_str!("real/healthy-loopback.json"));
     assert_eq!(diagnosis.findings, []);
     assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9));
+}
+
+/// Evidence may come from a file, and numbers in it from a target that lies.
+#[test]
+fn numbers_that_nobody_can_have_measured_are_survived() {
+    let evidence: serde_json::Value = serde_json::from_str(include_str!("real/slow-path.json")).unwrap();
+    let mut random = Random::new(11);
+    let mut judged = 0;
+    for _ in 0..400 {
+        let mut lie = evidence.clone();
+        spoil(&mut lie, &mut random);
+        let Ok(lie) = serde_json::from_value::<Evidence>(lie) else { continue };
+        let diagnosis = diagnose(lie);
+        assert!(diagnosis.findings.len() <= 3);
+        assert_eq!(diagnosis.explained.len(), diagnosis.evidence.loads.len());
+        judged += 1;
+    }
+    assert!(judged > 100, "{judged}");
+}
+
+/// Puts another number in the place of one of fifty.
+fn spoil(value: &mut serde_json::Value, random: &mut Random) {
+    match value {
+        serde_json::Value::Number(number) if random.below(50) == 0 => {
+            let whole = [0, 1, 512, 4_294_967_295, u64::MAX];
+            let broken = [0.0, -1.0, 1e-300, 1e300];
+            let is_whole = number.is_u64();
+            *value = match is_whole {
+                true => whole[random.below(whole.len() as u64) as usize].into(),
+                false => broken[random.below(broken.len() as u64) as usize].into(),
+            };
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| spoil(value, random)),
+        serde_json::Value::Object(values) => values.values_mut().for_each(|value| spoil(value, random)),
+        _ => {}
+    }
 }
