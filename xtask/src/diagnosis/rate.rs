@@ -122,7 +122,7 @@ struct Measured {
 
 /// Long enough for a hundred requests of a slow medium, and for a window to open before they count.
 const SECONDS: &str = "0.8";
-const WARM_UP: &str = "0.6";
+const WARM_UP: &str = "1.0";
 
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

@@ -57,9 +57,9 @@ pub(super) fn command_window(lot: &mut Lot) -> Planted {
     Planted::new(format!("{window} commands, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// The person's own load: one request at a time.
+/// The person's own load: one request at a time, much shorter than what the link carries in a round trip.
 pub(super) fn depth(lot: &mut Lot) -> Planted {
-    let (block, round_trip) = (lot.one_of(&["4KiB", "8KiB", "16KiB", "64KiB"]), lot.between(2.0, 10.0));
+    let (block, round_trip) = (lot.one_of(&["4KiB", "8KiB", "16KiB"]), lot.between(2.0, 10.0));
     let megabits = lot.one_of(&[100.0, 200.0]);
     let scene = Scene::network(megabits, round_trip).asking(["--block", block, "--depth", "1"]);
     Planted { details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"), scene, cure: Cure::Trial }

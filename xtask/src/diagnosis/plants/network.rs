@@ -81,17 +81,15 @@ pub(super) fn slow_path(lot: &mut Lot) -> Planted {
     let (share, further) = (lot.between(0.1, 0.3), lot.between(5.0, 15.0));
     let seed = lot.number();
     let bundle = |rate: f64, delay: f64| {
-        let scene = Scene::network(megabits, round_trip).with_key("connections", 2);
+        let scene = Scene::network(2.0 * megabits, round_trip).with_key("connections", 2);
         scene.with_conditions(|conditions| {
             conditions.seed = seed;
-            let good = Conditions { seed, ..conditions.clone() };
-            let bits_per_s = conditions.bits_per_s.map(|bits| bits * rate);
-            let other = Conditions {
-                bits_per_s,
+            let lane = |rate: f64, delay: f64| Conditions {
+                bits_per_s: Some(megabits * 1e6 * rate),
                 delay: conditions.delay + Duration::from_secs_f64(delay / 2e3),
-                ..good.clone()
+                ..conditions.clone()
             };
-            conditions.lanes = vec![good, other];
+            conditions.lanes = vec![lane(1.0, 0.0), lane(rate, delay)];
             conditions.spread = Spread::InTurn;
         })
     };
