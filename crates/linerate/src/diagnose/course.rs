@@ -151,9 +151,10 @@ impl Course {
         progress.ended();
     }
 
-    /// What one request takes, alone, where it takes longest.
+    /// What one request takes, alone, where it takes longest: a long write may wait for many R2Ts.
     fn request(&self) -> Duration {
-        let rungs = [Probe::CachedRead(0), Probe::MediumRead, Probe::Write(0), Probe::DurableWrite];
+        let rungs =
+            [Probe::CachedRead(LONG_BYTES), Probe::MediumRead, Probe::Write(LONG_BYTES), Probe::DurableWrite];
         rungs.into_iter().filter_map(|probe| self.rungs.median(probe)).max().unwrap_or_default()
     }
 
@@ -212,6 +213,9 @@ async fn round_trip(lun: &RemoteLun, ground: &mut Ground) -> Duration {
     shortest.unwrap_or(Duration::from_millis(100))
 }
 
+/// The longer requests of the usual loads.
+const LONG_BYTES: u32 = 64 << 10;
+
 /// What is asked together: the person's own load first, then usual ones.
 fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
     let load = |direction, block_bytes, depth, random, durable| Load {
@@ -224,12 +228,12 @@ fn loads(options: &Options, lun: &RemoteLun, writable: Option<Part>) -> Result<V
     };
     let (read, write) = (Direction::Read, Direction::Write);
     let mut usual = vec![
-        load(read, 64 << 10, 32, false, false),
+        load(read, LONG_BYTES, 32, false, false),
         load(read, 4 << 10, 1, true, false),
         load(read, 4 << 10, 32, true, false),
     ];
     if writable.is_some() {
-        usual.push(load(write, 64 << 10, 32, false, false));
+        usual.push(load(write, LONG_BYTES, 32, false, false));
         usual.push(load(write, 4 << 10, 1, true, false));
         usual.push(load(write, 4 << 10, 1, true, true));
     }
