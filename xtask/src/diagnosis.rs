@@ -225,8 +225,10 @@ fn mended(
 ) -> Result<Option<Gain>> {
     let finding = diagnosis.findings.first().context("no finding")?;
     let load = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?.load;
+    // What chance loses, it loses unevenly: TCP's rate under losses differs by half from second to second.
+    let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
     let rates = match cure {
-        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), options.rounds)?,
+        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds)?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
             // `linerate bench` makes no durable writes, and its connections may go by other lanes.
@@ -237,12 +239,14 @@ fn mended(
                     cured: rate::of_diagnosis(&other, &load),
                 }
             } else {
-                rate::confirm(world, &cured, &load, &load, options.rounds)?
+                rate::confirm(world, &cured, &load, &load, rounds)?
             }
         }
     };
     Ok(Some(Gain { load, ratio: rates.gain() }))
 }
+
+const LOSS_ROUNDS: u32 = 4;
 
 /// Judges again what was measured before, by the rules as they are now.
 fn judge_again(folder: &Path) -> Result<()> {
