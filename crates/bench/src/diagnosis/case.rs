@@ -1,5 +1,6 @@
 //! A load, and what the model makes of it: as it is, and as it would be with something changed.
 
+use super::came_to;
 use super::estimate::Estimate;
 use super::layers::Layers;
 use super::patterns::{self, Stalls};
@@ -57,7 +58,7 @@ impl<'a> Case<'a> {
         index: usize,
     ) -> Option<Case<'a>> {
         let run = &evidence.loads[index];
-        let rate = Estimate::of_rounds(&run.bytes_per_s)?;
+        let rate = came_to::rate(evidence, run)?;
         let connections = u16::try_from(evidence.paths.len()).unwrap_or(u16::MAX).max(1);
         let mut path = layers.path(&run.load, &evidence.got, connections);
         let signs = Signs::of(evidence, layers, run, rate);
@@ -100,29 +101,14 @@ impl<'a> Case<'a> {
         let mut changed = self.setting.clone();
         change(&mut changed);
         let truth = match self.modelled.binding() {
-            Some(Term::Depth) => {
-                (self.settled_per_s() / self.modelled.bytes_per_s).clamp(TRUTH_MIN, TRUTH_MAX)
-            }
+            Some(Term::Depth) => (self.rate.value / self.modelled.bytes_per_s).clamp(TRUTH_MIN, TRUTH_MAX),
             _ => 1.0,
         };
         let limit = |(term, bytes_per_s): &(Term, f64)| match term {
             Term::Depth => bytes_per_s * truth,
             _ => *bytes_per_s,
         };
-        self.gain(
-            changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min) / self.settled_per_s(),
-        )
-    }
-
-    /// The rate that is measured in the long run. A round in which each place of the queue had one or two requests counts
-    /// whole batches of them, and one more or less by chance; then the model is the better measure.
-    fn settled_per_s(&self) -> f64 {
-        let rounds = self.run.bytes_per_s.len().max(1) as f64;
-        let each = self.run.service.count() as f64 / rounds / f64::from(self.load().depth.max(1));
-        match self.modelled.binding() {
-            Some(Term::Depth) if each < REQUESTS_MIN => self.modelled.bytes_per_s,
-            _ => self.rate.value,
-        }
+        self.gain_to(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min))
     }
 
     /// What removing something would bring that the model does not know of: then it is as the model says.
@@ -180,8 +166,6 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Requests one after the other in each place of the queue, from which a batch more or less no longer counts.
-const REQUESTS_MIN: f64 = 4.0;
 /// A depth that came to less than a quarter of what the model says is limited by something else.
 const TRUTH_MIN: f64 = 0.25;
 const TRUTH_MAX: f64 = 1.5;

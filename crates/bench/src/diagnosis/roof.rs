@@ -1,5 +1,6 @@
 //! What no request can get past, however many there are: the link, and what a load itself shows to be at its end.
 
+use super::came_to;
 use super::estimate::Estimate;
 use super::layers::Layers;
 use super::signs::Signs;
@@ -30,7 +31,7 @@ pub(super) struct BuiltFor {
 impl Roof {
     pub(super) fn of(evidence: &Evidence, layers: &Layers) -> Roof {
         let fastest =
-            evidence.loads.iter().filter_map(|run| payload_per_s(run, &evidence.got)).fold(0.0, f64::max);
+            evidence.loads.iter().filter_map(|run| payload_per_s(evidence, run)).fold(0.0, f64::max);
         let built_for =
             built_for(evidence).filter(|built| built.said || built.payload_per_s > fastest * CARRIED_MAX);
         Roof { full_per_s: full_per_s(evidence, layers, built_for), built_for, loopback: loopback(evidence) }
@@ -121,7 +122,7 @@ fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>)
     if loopback(evidence) {
         return None;
     }
-    let all = || evidence.loads.iter().filter_map(|run| Some((run, payload_per_s(run, &evidence.got)?)));
+    let all = || evidence.loads.iter().filter_map(|run| Some((run, payload_per_s(evidence, run)?)));
     let full = all().filter(|(run, per_s)| is_full(evidence, layers, built_for, run, *per_s));
     let carried = full.map(|(_, per_s)| per_s).max_by(f64::total_cmp)?;
     let most = all().map(|(_, per_s)| per_s).fold(0.0, f64::max);
@@ -138,7 +139,7 @@ fn is_full(
     run: &LoadRun,
     per_s: f64,
 ) -> bool {
-    let Some(rate) = Estimate::of_rounds(&run.bytes_per_s) else { return false };
+    let Some(rate) = came_to::rate(evidence, run) else { return false };
     let signs = Signs::of(evidence, layers, run, rate);
     let at_step = step(evidence, per_s).is_some();
     let steady = rate.relative_error() <= STEADY_MAX && run.load.depth > 1 && signs.window.is_none();
@@ -154,8 +155,8 @@ const STEADY_MAX: f64 = 0.02;
 const FULL_MIN: f64 = 0.9;
 
 /// What a load's data were of TCP payload, in bytes a second.
-pub(super) fn payload_per_s(run: &LoadRun, keys: &Keys) -> Option<f64> {
-    Some(Estimate::of_rounds(&run.bytes_per_s)?.value / data_share(&run.load, keys))
+fn payload_per_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
+    Some(came_to::rate(evidence, run)?.value / data_share(&run.load, &evidence.got))
 }
 
 /// What of TCP's payload is data.

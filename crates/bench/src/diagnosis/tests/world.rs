@@ -273,11 +273,11 @@ impl World {
         let waiting_s = service_s * (1.0 - at_once / depth);
         let limited = binding == Some(Term::Window) && self.loss == 0.0 && load.direction == Direction::Write;
         let sent = load.direction == Direction::Write;
-        let segments = (bytes_per_s * 5.0 / 1448.0) as u64;
+        let segments = (bytes_per_s * COUNTED_S / 1448.0) as u64;
         let path = |cid| PathUnderLoad {
             cid,
-            sent_bytes: if sent { bytes_per_s as u64 * 5 } else { 10_000 },
-            received_bytes: if sent { 10_000 } else { bytes_per_s as u64 * 5 },
+            sent_bytes: if sent { (bytes_per_s * COUNTED_S) as u64 } else { 10_000 },
+            received_bytes: if sent { 10_000 } else { (bytes_per_s * COUNTED_S) as u64 },
             segments_in: Some(if sent { 100 } else { segments }),
             segments_out: Some(if sent { segments } else { 100 }),
             retransmitted_segments: if sent { (segments as f64 * self.loss) as u64 } else { 0 },
@@ -293,7 +293,7 @@ impl World {
             load: *load,
             named: false,
             bytes_per_s: (0..6).map(|_| bytes_per_s * noise.factor(0.03)).collect(),
-            service: self.service(load, service_s, noise),
+            service: as_many(self.service(load, service_s, noise), bytes_per_s * COUNTED_S / block),
             under_way: depth,
             parts: Parts {
                 waiting_us: waiting_s * 1e6,
@@ -323,6 +323,18 @@ impl World {
         }
         noise.probe(service_s * (1.0 - self.target_away), self.target_away).times
     }
+}
+
+/// How long a load is counted, all rounds together.
+const COUNTED_S: f64 = 5.0;
+
+/// A distribution of so many requests, made of one in which each time is once.
+fn as_many(times: Histogram, requests: f64) -> Histogram {
+    let each = requests / times.count().max(1) as f64;
+    let until = |index: usize| (index as f64 * each).round() as u64;
+    let spread =
+        times.0.into_iter().enumerate().map(|(index, (ns, _))| (ns, until(index + 1) - until(index)));
+    Histogram(spread.filter(|(_, count)| *count > 0).collect())
 }
 
 /// What is longer waits for something, and that does not scatter with it.
