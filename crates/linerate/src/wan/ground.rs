@@ -188,7 +188,7 @@ impl Ground {
         settings.max_burst_bytes = keys.max_burst_bytes;
         settings.max_segment_bytes = keys.initiator_segment_bytes;
         settings.max_outstanding_r2t = keys.outstanding_r2ts;
-        settings.connections = setting.connections;
+        settings.connections = setting.connections.clamp(1, 8);
         settings.stream = stream(setting);
         Ok(Some(url))
     }
@@ -205,6 +205,11 @@ impl Ground {
 
 /// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from the others.
 pub(super) const SPIN: Duration = Duration::ZERO;
+
+/// Fails where the machine or the user lacks what a lab needs: to be known before a result is begun.
+pub(super) fn can_be_made() -> Result<(), Failure> {
+    Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(site::failed)
+}
 
 fn counts(lab: &Lab) -> Result<Counts, Failure> {
     lab.link(WIRE).map(|link| link.counts()).map_err(site::failed)
@@ -230,7 +235,8 @@ fn prepare(host: &mut HostPlan, setting: &Setting) {
 fn conditions(setting: &Setting) -> Conditions {
     Conditions {
         bits_per_s: Some(setting.link_bits_per_s),
-        delay: Duration::from_secs_f64(setting.rtt_ms.max(0.0) / 2e3),
+        // What a record says that is no time is more than a lab takes, and refused there.
+        delay: Duration::try_from_secs_f64(setting.rtt_ms / 2e3).unwrap_or(Duration::MAX),
         loss: setting.loss,
         mtu: setting.mtu,
         buffer_bytes: BUFFER_BYTES,

@@ -56,6 +56,7 @@ pub(crate) fn is_subject(subject: &Subject) -> bool {
 /// Runs the suite, or goes on with it.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     arguments.refuse_beside_a_lab()?;
+    ground::can_be_made()?;
     let (record, folder) = match arguments.resumed() {
         Some(folder) => (resumed(&folder)?, Some(folder)),
         None => {

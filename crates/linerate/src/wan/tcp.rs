@@ -128,13 +128,13 @@ struct Log {
 
 impl Log {
     fn new(flow: &TcpFlow, started: Instant) -> Log {
-        let begin = started + Duration::from_secs_f64(flow.stop.warm_up_s);
+        let begin = started + seconds(flow.stop.warm_up_s);
         let block_bytes = u64::from(flow.role.workload.block_bytes_max().max(1));
         Log {
             direction: flow.direction,
             block_bytes,
             begin,
-            end: begin + Duration::from_secs_f64(flow.stop.max_s),
+            end: begin + seconds(flow.stop.max_s),
             next: begin,
             since: None,
             samples: Vec::new(),
@@ -210,6 +210,12 @@ impl Log {
             samples: self.samples,
         }
     }
+}
+
+/// A record may say anything: what is no time takes none.
+fn seconds(seconds: f64) -> Duration {
+    const DAY_S: f64 = 86_400.0;
+    Duration::try_from_secs_f64(seconds.min(DAY_S)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -54,6 +54,18 @@ fn a_cell_without_a_setting_is_refused() {
 }
 
 #[test]
+fn a_distance_that_no_lab_has_is_refused() {
+    if !may_make_a_lab() {
+        return;
+    }
+    let near = *cells()["read, 2 ms, 1 KiB × 1"].setting.clone().expect("all have one");
+    for rtt_ms in [-1.0, 1e300, f64::NAN, 60_000.0] {
+        let why = Ground::new().expect("memory").make(&Setting { rtt_ms, ..near.clone() });
+        assert!(why.is_err_and(|why| why.to_string().contains("at most 10 s")), "{rtt_ms}");
+    }
+}
+
+#[test]
 fn each_cell_is_measured_over_the_way_that_its_setting_names() {
     if !may_make_a_lab() {
         return;
