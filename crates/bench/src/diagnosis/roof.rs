@@ -63,10 +63,10 @@ const WAITING_MIN: f64 = 0.1;
 /// real one.
 const CARRIED_MAX: f64 = 0.95;
 
-/// How far the busier end's thread is at its end, if it is so nearly: it works, or waits for its CPU, all the time.
+/// How far the ends are at their end, if they are so nearly: a thread of theirs works, or waits for its CPU, all the time.
+/// Where both are on one machine they wake each other, and it is the two together.
 fn at_its_end(run: &LoadRun) -> Option<f64> {
-    let ours = run.client_busy + run.client_waited;
-    let busiest = ours.max(run.server_busy.unwrap_or(0.0)).min(1.0);
+    let busiest = (run.client_busy + run.client_waited + run.server_busy.unwrap_or(0.0)).min(1.0);
     (busiest >= BUSY_MIN).then_some(busiest)
 }
 
