@@ -224,11 +224,13 @@ fn mended(
     name: &str,
 ) -> Result<Option<Gain>> {
     let finding = diagnosis.findings.first().context("no finding")?;
-    let load = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?.load;
+    let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?;
+    let load = run.load;
+    let seconds = rate::seconds(&load, rate::median(&run.bytes_per_s).unwrap_or(0.0));
     // What chance loses, it loses unevenly: TCP's rate under losses differs by half from second to second.
     let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
     let rates = match cure {
-        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds)?,
+        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds, seconds)?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
             // `linerate bench` makes no durable writes, and its connections may go by other lanes.
@@ -239,7 +241,7 @@ fn mended(
                     cured: rate::of_diagnosis(&other, &load),
                 }
             } else {
-                rate::confirm(world, &cured, &load, &load, rounds)?
+                rate::confirm(world, &cured, &load, &load, rounds, seconds)?
             }
         }
     };
@@ -270,7 +272,7 @@ fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     let planted = World::build(&scene, binary, &format!("{name}-planted"))?;
     let cured = World::build(&path, binary, &format!("{name}-cured"))?;
     for load in rate::LOADS {
-        match rate::confirm(&planted, &cured, load, load, options.rounds) {
+        match rate::confirm(&planted, &cured, load, load, options.rounds, rate::SECONDS_MIN) {
             Ok(rates) => println!("  {}", rates.line(load)),
             Err(error) => println!("  {error:#}"),
         }

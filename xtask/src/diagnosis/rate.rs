@@ -57,15 +57,16 @@ pub(super) fn confirm(
     load: &Load,
     other: &Load,
     rounds: u32,
+    seconds: f64,
 ) -> Result<Rates> {
     let mut rates = Rates { planted: Vec::new(), cured: Vec::new() };
     for round in 0..rounds {
         // Who goes first changes, so that a machine that grows slower is unjust to both alike.
         for cured_now in [round % 2 == 1, round % 2 == 0] {
             match cured_now {
-                true => rates.cured.push(rate(cured, other)?),
+                true => rates.cured.push(rate(cured, other, seconds)?),
                 // Where nothing gets through, that is its rate.
-                false => rates.planted.push(rate(planted, load).unwrap_or(0.0)),
+                false => rates.planted.push(rate(planted, load, seconds).unwrap_or(0.0)),
             }
         }
     }
@@ -89,16 +90,17 @@ pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
 }
 
 /// Bytes a second.
-fn rate(world: &World, load: &Load) -> Result<f64> {
+fn rate(world: &World, load: &Load, seconds: f64) -> Result<f64> {
     let percent = |yes: bool| if yes { "100" } else { "0" };
     let is_read = load.direction == Direction::Read;
     let (block, depth) = (load.block_bytes.to_string(), load.depth.to_string());
+    let seconds = format!("{seconds:.1}");
     let mut arguments: Vec<String> = [
         ["--block", &block],
         ["--depth", &depth],
         ["--read", percent(is_read)],
         ["--random", percent(load.random)],
-        ["--seconds", SECONDS],
+        ["--seconds", &seconds],
         ["--warm-up", WARM_UP],
     ]
     .concat()
@@ -120,11 +122,21 @@ struct Measured {
     mb_per_s: f64,
 }
 
-/// Long enough for a hundred requests of a slow medium, and for a window to open before they count.
-const SECONDS: &str = "0.8";
+/// How long to measure a load that came to this rate: long enough for a hundred requests of a slow medium, and for all of
+/// those under way to end several times where each waits for many round trips.
+pub(super) fn seconds(load: &Load, bytes_per_s: f64) -> f64 {
+    let all_s = f64::from(load.depth) * f64::from(load.block_bytes) / bytes_per_s;
+    (TURNS * all_s).clamp(SECONDS_MIN, SECONDS_MAX)
+}
+
+const TURNS: f64 = 6.0;
+pub(super) const SECONDS_MIN: f64 = 0.8;
+/// What does not move at all would take for ever.
+const SECONDS_MAX: f64 = 4.0;
+/// For windows to open.
 const WARM_UP: &str = "1.0";
 
-fn median(values: &[f64]) -> Option<f64> {
+pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
