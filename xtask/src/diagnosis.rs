@@ -67,6 +67,9 @@ pub(crate) struct Options {
     /// Use this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// What else readers of the page should know of the run
+    #[arg(long, value_name = "SENTENCE")]
+    note: Vec<String>,
     /// Leave docs/diagnosis-matrix.md as it is
     #[arg(long)]
     dry: bool,
@@ -306,8 +309,15 @@ fn line(name: &str, outcome: &Outcome) -> String {
 
 fn setting(options: &Options) -> Vec<String> {
     let mode = if options.quick { "`linerate diagnose --quick`" } else { "`linerate diagnose`" };
-    vec![
+    let rounds =
+        if options.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", options.rounds) };
+    let mut lines = vec![
         format!("Machine: {}, Linux {}", machine::machine(), machine::kernel()),
-        format!("{mode}, seed {}, {} rounds for each gain", options.seed, options.rounds),
-    ]
+        format!(
+            "{mode}, seed {}, {rounds} for each gain ({LOSS_ROUNDS} times as many where packets are lost)",
+            options.seed
+        ),
+    ];
+    lines.extend(options.note.iter().cloned());
+    lines
 }
