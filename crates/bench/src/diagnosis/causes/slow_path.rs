@@ -84,7 +84,7 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
 }
 
 /// Requests that take their ways by chance do not fill all of them alike: where depth and link limit to nearly the same,
-/// neither is reached. The power is that of the lab: of 60 and 47 MB/s, 40 were measured.
+/// neither is reached. The power is that of the lab: of 56 and 55 MB/s, 45 were measured.
 fn softly(prediction: &Prediction) -> f64 {
     const POWER: f64 = 3.0;
     prediction.terms.iter().map(|(_, per_s)| per_s.powf(-POWER)).sum::<f64>().powf(-1.0 / POWER)
