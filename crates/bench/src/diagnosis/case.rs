@@ -118,10 +118,11 @@ impl<'a> Case<'a> {
         self.gain_to(changed.predict().bytes_per_s)
     }
 
-    /// The share of the time for which this machine let loads of single requests wait for a CPU.
-    pub(super) fn waited_alone(&self) -> f64 {
+    /// The share of the time for which this machine let loads of single requests wait for a CPU; `None` if there are none.
+    pub(super) fn waited_alone(&self) -> Option<f64> {
         let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
-        crate::statistics::median(&single.map(signs::starved).collect::<Vec<_>>())
+        let waited: Vec<f64> = single.map(signs::starved).collect();
+        (!waited.is_empty()).then(|| crate::statistics::median(&waited))
     }
 
     /// What it would bring if the times that are many times as long as usual were as usual.

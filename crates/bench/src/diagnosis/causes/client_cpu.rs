@@ -5,7 +5,7 @@ use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Where, words};
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
-    if !case.signs.starved() {
+    if !case.signs.starved() || case.waited_alone().is_some_and(|waited| waited < ALONE_MIN) {
         return None;
     }
     let waited = case.signs.starved.min(STARVED_MAX);
@@ -42,5 +42,8 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
 }
 
+/// Single requests leave a CPU idle most of the time: who has to wait for it then waits for others. Of many at once the
+/// thread waits for what they make the machine do themselves, in the kernel and in other programs on the way.
+const ALONE_MIN: f64 = 0.35;
 /// Nothing follows from a thread that hardly ran.
 const STARVED_MAX: f64 = 0.95;

@@ -7,7 +7,7 @@ use crate::diagnosis::{Cause, Gain, Where, words};
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let away = case.signs.target_away;
-    let ours = case.waited_alone();
+    let ours = case.waited_alone().unwrap_or(0.0);
     if away < AWAY_MIN || ours > away * OURS_MAX || case.signs.stalls.is_some() {
         return None;
     }
