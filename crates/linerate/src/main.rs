@@ -26,6 +26,7 @@ mod info;
 mod interrupt;
 mod lab;
 mod limits;
+mod link_rate;
 mod log;
 mod man;
 mod nearest;

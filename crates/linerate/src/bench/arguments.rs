@@ -12,7 +12,7 @@ use super::options::WorkloadOptions;
 use crate::agent::secret;
 use crate::agent::wire::message::Open;
 use crate::failure::Failure;
-use crate::limits::LinkRate;
+use crate::link_rate::LinkRate;
 use crate::place::Place;
 use crate::spec::Bytes;
 

@@ -1,7 +1,6 @@
 //! What can be asked of `linerate diagnose`.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use bench::model::{Direction, Load};
 
@@ -10,6 +9,7 @@ use super::show::ShowOptions;
 use crate::bench::extent::Extent;
 use crate::bench::seconds;
 use crate::failure::Failure;
+use crate::link_rate::LinkRate;
 use crate::spec::Bytes;
 
 /// Finds out why an iSCSI path is slow: measures it layer by layer, and says what limits it, what that costs and what to
@@ -27,7 +27,7 @@ pub(crate) struct DiagnoseArguments {
     seconds: Option<f64>,
     /// What the link is built for, such as 1Gbit/s or 100Mbit/s
     #[arg(long, value_name = "RATE")]
-    link: Option<BitRate>,
+    link: Option<LinkRate>,
     /// Try every change that can be made on this side: measure with it and without it, in turns
     #[arg(long)]
     pub(super) confirm: bool,
@@ -86,32 +86,6 @@ struct WritingOptions {
     yes: bool,
 }
 
-/// So many bits a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct BitRate(f64);
-
-impl FromStr for BitRate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<BitRate, String> {
-        let lower = text.to_ascii_lowercase();
-        let number = lower.strip_suffix("/s").or(lower.strip_suffix("ps")).unwrap_or(&lower);
-        let number = number.strip_suffix("bit").or(number.strip_suffix('b')).unwrap_or(number).trim_end();
-        let (number, unit) = match number.char_indices().last() {
-            Some((at, 'k')) => (&number[..at], 1e3),
-            Some((at, 'm')) => (&number[..at], 1e6),
-            Some((at, 'g')) => (&number[..at], 1e9),
-            Some((at, 't')) => (&number[..at], 1e12),
-            _ => (number, 1.0),
-        };
-        let rate = number.trim_end().parse::<f64>().ok().map(|number| number * unit);
-        // From a modem to what is not built yet.
-        rate.filter(|rate| (1e3..=1e14).contains(rate))
-            .map(BitRate)
-            .ok_or_else(|| format!("`{text}` is not the rate of a link; write 100Mbit/s or 1Gbit/s"))
-    }
-}
-
 impl DiagnoseArguments {
     pub(super) fn options(&self) -> Result<Options, Failure> {
         let own = self.load.load()?;
@@ -126,7 +100,7 @@ impl DiagnoseArguments {
             own,
             allow_write: self.writing.allow_write,
             yes: self.writing.yes,
-            expected_link_bits_per_s: self.link.map(|rate| rate.0),
+            expected_link_bits_per_s: self.link.map(LinkRate::bits_per_s),
             seed: self.seed,
         })
     }
@@ -164,23 +138,3 @@ impl LoadOptions {
 
 /// Longer requests are cut into such by our initiator, and mean nothing for the path.
 const BLOCK_MAX: u32 = 16 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_rate_is_answered_with_one() {
-        for text in ["", "fast", "1", "-1Gbit/s", "1Pbit/s", "nan", "1Gbit/h", "ä"] {
-            let why = text.parse::<BitRate>().expect_err(text);
-            assert!(why.contains("1Gbit/s"), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_rate_is_understood_as_people_write_it() {
-        for text in ["1Gbit/s", "1gbps", "1G", "1000 Mbit/s", "1000000kbit", "1e9"] {
-            assert_eq!(text.parse(), Ok(BitRate(1e9)), "{text}");
-        }
-    }
-}

@@ -27,19 +27,21 @@ mod show;
 mod way;
 mod writing;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use arguments::DiagnoseArguments;
 use bench::diagnosis::diagnose;
 use bench::model::Load;
 pub(crate) use course::evidence;
+use initiator::Url;
 pub(crate) use progress::Progress;
 
 use crate::bench::extent::Extent;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
-use show::Stage;
+use show::{ShowOptions, Stage};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -54,6 +56,24 @@ pub(crate) struct Options {
     pub(crate) yes: bool,
     pub(crate) expected_link_bits_per_s: Option<f64>,
     pub(crate) seed: u64,
+}
+
+/// Diagnoses a LUN whose data nobody misses, in about so many seconds, and leaves the report in a directory, in place of
+/// an earlier one.
+pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf) -> Result<(), Failure> {
+    let options = Options {
+        quick: false,
+        seconds: Some(seconds),
+        own: None,
+        allow_write: Some(Extent::ALL),
+        yes: true,
+        expected_link_bits_per_s: None,
+        seed: 1,
+    };
+    let show = ShowOptions::report(out);
+    let stage = Stage::replace(&show)?;
+    let evidence = evidence(url, &options, &Progress::shown()).await?;
+    stage.show(&diagnose(evidence)).map(|_| ())
 }
 
 /// Runs the command.

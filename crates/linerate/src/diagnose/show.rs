@@ -52,14 +52,29 @@ struct Told<'a> {
 const FORMAT: u32 = 1;
 const FILE: &str = "diagnosis.json";
 
+impl ShowOptions {
+    /// On the terminal, and as a report there.
+    pub(super) fn report(out: PathBuf) -> ShowOptions {
+        ShowOptions { json: false, out: Some(out), check: false }
+    }
+}
+
 impl<'a> Stage<'a> {
     /// Makes the directory, if there is to be one. One that holds a diagnosis is left alone.
     pub(super) fn set(options: &'a ShowOptions) -> Result<Stage<'a>, Failure> {
-        let folder = options.out.as_deref().map(Folder::replace).transpose()?;
-        if let Some(folder) = folder.as_ref().filter(|folder| folder.file(FILE).exists()) {
-            let directory = folder.path().display();
-            return Err(Failure::refused(format!("{directory} holds a diagnosis; name another directory")));
+        let stage = Stage::replace(options)?;
+        match &stage.folder {
+            Some(folder) if folder.file(FILE).exists() => Err(Failure::refused(format!(
+                "{} holds a diagnosis; name another directory",
+                folder.path().display()
+            ))),
+            _ => Ok(stage),
         }
+    }
+
+    /// The same in a directory whose diagnosis nobody misses.
+    pub(super) fn replace(options: &'a ShowOptions) -> Result<Stage<'a>, Failure> {
+        let folder = options.out.as_deref().map(Folder::replace).transpose()?;
         Ok(Stage { options, folder, begun: timestamp::now() })
     }
 

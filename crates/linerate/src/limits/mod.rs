@@ -3,7 +3,6 @@
 
 mod answer;
 mod json;
-mod link_rate;
 mod print;
 
 use std::time::Duration;
@@ -13,11 +12,11 @@ use bench::model::Keys;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
+use crate::link_rate::LinkRate;
 use crate::output::say;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
 
 use answer::{Answer, Distance, WriteMode};
-pub(crate) use link_rate::LinkRate;
 
 /// Print what a link carries at most: frames, TCP payload, iSCSI's data, and what fills it over a distance
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 //! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
 //! own initiator, writes data that can be recognised in every way iSCSI has of sending it, reads it back, and then
 //! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
-//! beside what was published. Nothing outside this process is needed, and nothing but the report is left behind.
+//! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
 
 mod attached;
 mod ceiling;
@@ -23,6 +23,7 @@ use reactor::StreamOptions;
 use target::Limits;
 
 use crate::bench::{OwnStorage, system_congestion};
+use crate::diagnose;
 use crate::environment;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -81,6 +82,9 @@ impl ProveArguments {
     }
 }
 
+/// A diagnosis takes so much longer than a cell: a dozen seconds, unless somebody is in a hurry.
+const DIAGNOSIS: f64 = 12.0;
+
 /// Larger than the caches of most machines, smaller than their memory.
 const VOLUME_BYTES: u64 = 256 << 20;
 
@@ -121,10 +125,12 @@ async fn prove(
     let limits = ceiling::measure(&suite, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
-    let storage = OwnStorage { url, spin: options.spin, out: &args.out, limits, server };
+    let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
     let record = storage.measure(suite, &interrupt).await?;
     say(&table::table(&bench::summary::of(&record), &record.limits));
     say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
+    say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
+    diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;
     Ok(sound && went_well(&record))
 }
 

@@ -30,7 +30,7 @@ use crate::bench::{BenchArguments, LabOptions, Work, begin};
 use crate::environment;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::limits::LinkRate;
+use crate::link_rate::LinkRate;
 use crate::remote;
 
 use crew::WanCrew;

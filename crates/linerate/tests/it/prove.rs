@@ -12,7 +12,8 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let told = run(env!("CARGO_BIN_EXE_linerate"), &arguments).expect_success();
     assert_eq!(told.matches('✓').count(), 11, "{told}");
     assert!(told.contains("Proved: every block"), "{told}");
-    let cells: Vec<&str> = told.lines().filter(|line| line.contains("iB ×")).collect();
+    let (measured, diagnosed) = told.split_once("Why not more").expect("a diagnosis behind the measurements");
+    let cells: Vec<&str> = measured.lines().filter(|line| line.contains("iB ×")).collect();
     assert_eq!(cells.len(), 15, "{told}");
     let compared = cells.iter().filter(|line| line.contains(" %   ") && line.contains("(00")).count();
     assert_eq!(compared, 14, "all cells but the mixed one: {told}");
@@ -23,4 +24,10 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     assert!(record.runs.iter().all(|run| run.server_cpu.is_some()));
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
     assert!(page.contains("TCP on this machine"), "the ceiling is drawn");
+    assert!(diagnosed.contains("PDU handling"), "{told}");
+    let diagnosis = std::fs::read_to_string(out.join("diagnosis/diagnosis.json")).expect("a diagnosis");
+    let diagnosis: bench::diagnosis::Diagnosis = serde_json::from_str(&diagnosis).expect("of this format");
+    assert_eq!(diagnosis.evidence.loads.len(), diagnosis.explained.len());
+    assert!(diagnosis.evidence.loads.iter().all(|run| run.errors == 0), "{told}");
+    assert!(out.join("diagnosis/report.html").exists());
 }
