@@ -74,6 +74,13 @@ impl Threads {
         Ok(Threads(times))
     }
 
+    /// One of process `pid` alone, which must live: whatever others come and go meanwhile.
+    pub fn only(pid: u32, thread: u32) -> io::Result<Threads> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"))?;
+        let time = used(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(Threads(BTreeMap::from([(thread, time)])))
+    }
+
     /// Of one thread; nothing, if it did not live.
     pub fn of_thread(&self, thread: u32) -> Duration {
         self.0.get(&thread).copied().unwrap_or_default()
@@ -147,7 +154,7 @@ mod tests {
     fn a_process_that_is_not_there_has_no_time() {
         // Above the largest number that Linux gives (2^22).
         assert!(of_process(1 << 23).is_err() && of_process(u32::MAX).is_err());
-        assert!(Threads::of(1 << 23).is_err());
+        assert!(Threads::of(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
     }
 
     #[test]

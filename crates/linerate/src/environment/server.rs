@@ -53,12 +53,16 @@ impl Server {
 
     /// What it has used by now; an error if it has ended.
     pub(crate) fn clocks(&self) -> io::Result<ServerClocks> {
-        let threads = Threads::of(self.pid)?;
-        let process = match self.thread {
-            None => cputime::of_process(self.pid)?,
-            Some(thread) => threads.of_thread(thread),
-        };
-        Ok(ServerClocks { process, threads })
+        match self.thread {
+            None => {
+                let threads = Threads::of(self.pid)?;
+                Ok(ServerClocks { process: cputime::of_process(self.pid)?, threads })
+            }
+            Some(thread) => {
+                let threads = Threads::only(self.pid, thread)?;
+                Ok(ServerClocks { process: threads.of_thread(thread), threads })
+            }
+        }
     }
 
     /// What it has used since `earlier`, for the record; `None` if it has ended.
