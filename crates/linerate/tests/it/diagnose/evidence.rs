@@ -100,7 +100,7 @@ fn what_cannot_be_asked_is_refused_before_anything_is() {
     assert!(refused("disk", &["--block", "2MiB"]).contains("do not fit"));
     assert!(refused("disk", &["--block", "1000B"]).contains("blocks of 512"));
     assert!(refused("disk", &["--allow-write=512KiB..2MiB"]).contains("beyond the end"));
-    assert!(refused("disk", &["--link", "fast"]).contains("1Gbit/s"));
+    assert!(refused("disk", &["--link", "fast"]).contains("2.5Gbit/s"));
     if server.is_ours() {
         assert!(refused("kept", &["--allow-write"]).contains("write-protected"));
     }
