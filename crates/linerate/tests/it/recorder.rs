@@ -251,8 +251,8 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     let url = format!("{}?reconnect-time=0", server.url("disk"));
     command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
     let bench = thread::spawn(move || run_command(&mut command));
-    // Logged in on both sides: a login that is lost is no connection yet.
-    wait_until(|| sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(0)));
+    // The session that measures, and not the one before it that looks at the LUN and logs out.
+    wait_until(|| sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000)));
     server.kill();
     bench.join().expect("no panic").expect_failure();
     let mut files = folder.path().read_dir().expect("the folder");
