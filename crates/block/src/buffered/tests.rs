@@ -5,9 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{
-    Ask, Dawdling, Here, ManualClock, Memory, Task, asks, at_most, carry_out, end, filled, read, run, seed,
-};
+use crate::testing::{Dawdling, Here, ManualClock, Memory, all_end, asks, end, filled, read, run, seed};
 use crate::{Checked, Fault, FaultControl, Lba, Misbehaviour, Requests, Rule};
 
 /// 4 KiB at once, 16 KiB in all.
@@ -172,20 +170,7 @@ proptest! {
         seed(lot);
         let inner = Checked::new(Dawdling(Memory::new(64)));
         let device = Checked::new(if lot % 2 == 0 { over(inner) } else { cramped(inner) });
-        let alone = |asks: Vec<(Ask, u64, u64)>| -> Task<'_> {
-            let device = &device;
-            Box::pin(async move {
-                for ask in asks {
-                    carry_out(device, ask).await;
-                }
-            })
-        };
-        let mut tasks: Vec<Task<'_>> = users.into_iter().map(alone).collect();
-        if let Some(polls) = patience {
-            let last = tasks.pop().expect("at least one");
-            tasks.push(Box::pin(at_most(polls, last)));
-        }
-        prop_assert!(run(tasks).is_empty(), "somebody waits for ever");
+        prop_assert!(all_end(&device, users, patience), "somebody waits for ever");
         end(device.quiesced()).expect("fenced");
         let all = read(&device, 0, 64);
         end(device.flush()).expect("flushed");

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{
-    Ask, Dawdling, Here, ManualClock, Memory, Task, asks, at_most, carry_out, end, filled, read, run, seed,
+    Dawdling, Here, ManualClock, Memory, Task, all_end, asks, at_most, end, filled, read, run, seed,
 };
 use crate::{Checked, Fault, FaultControl, Misbehaviour, Requests, Rule};
 
@@ -125,20 +125,7 @@ proptest! {
     ) {
         seed(lot);
         let device = Checked::new(over(Checked::new(Dawdling(memory(8)))));
-        let alone = |asks: Vec<(Ask, u64, u64)>| -> Task<'_> {
-            let device = &device;
-            Box::pin(async move {
-                for ask in asks {
-                    carry_out(device, ask).await;
-                }
-            })
-        };
-        let mut tasks: Vec<Task<'_>> = users.into_iter().map(alone).collect();
-        if let Some(polls) = patience {
-            let last = tasks.pop().expect("at least one");
-            tasks.push(Box::pin(at_most(polls, last)));
-        }
-        prop_assert!(run(tasks).is_empty(), "somebody waits for ever");
+        prop_assert!(all_end(&device, users, patience), "somebody waits for ever");
         end(device.quiesced()).expect("fenced");
         let all = read(&device, 0, 64);
         prop_assert!((0..64 * 512).all(|at| device.inner().inner.inner().0.byte(at) == all[at]));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::end;
+use super::{Task, at_most, end, run};
 use crate::{BlockDevice, Buffer, Durability, Extent, Slice};
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) fn asks() -> impl Strategy<Value = (Ask, u64, u64)> {
     (ask, 0u64..60, 0u64..14)
 }
 
-pub(crate) async fn carry_out(device: &impl BlockDevice, (ask, lba, blocks): (Ask, u64, u64)) {
+async fn carry_out(device: &impl BlockDevice, (ask, lba, blocks): (Ask, u64, u64)) {
     // A few of them pass the end, and are refused.
     let extent = Extent::new(lba, blocks);
     let _ = match ask {
@@ -41,6 +41,28 @@ pub(crate) async fn carry_out(device: &impl BlockDevice, (ask, lba, blocks): (As
         Ask::Zero => device.write_zeroes(extent, false).await,
         Ask::Allocation => device.allocation(extent, 1).await.map(drop),
     };
+}
+
+/// Whether several users of a device all come to their ends, each asking one thing after the other at the same time as the
+/// others; the last of them gives up what it asks after so many polls.
+pub(crate) fn all_end(
+    device: &impl BlockDevice,
+    users: Vec<Vec<(Ask, u64, u64)>>,
+    patience: Option<u64>,
+) -> bool {
+    let alone = |asks: Vec<(Ask, u64, u64)>| -> Task<'_> {
+        Box::pin(async move {
+            for ask in asks {
+                carry_out(device, ask).await;
+            }
+        })
+    };
+    let mut tasks: Vec<Task<'_>> = users.into_iter().map(alone).collect();
+    if let Some(polls) = patience {
+        let last = tasks.pop().expect("at least one");
+        tasks.push(Box::pin(at_most(polls, last)));
+    }
+    run(tasks).is_empty()
 }
 
 pub(crate) fn filled(byte: u8, blocks: u64) -> Slice {

@@ -4,7 +4,7 @@ mod asks;
 mod dawdling;
 mod tasks;
 
-pub(crate) use asks::{Ask, asks, carry_out, filled, read};
+pub(crate) use asks::{all_end, asks, filled, read};
 pub(crate) use dawdling::Dawdling;
 pub(crate) use tasks::{Here, Task, at_most, draw, end, run, seed};
 
