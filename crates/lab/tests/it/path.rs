@@ -6,22 +6,13 @@ use lab::{Conditions, Direction, Plan, Spread};
 
 use crate::scene::{arrivals, build, connection, host, pair, round_trip, send, udp};
 
-const GIGABIT: Conditions = Conditions {
-    bits_per_s: Some(1e9),
-    delay: Duration::ZERO,
-    jitter: Duration::ZERO,
-    loss: 0.0,
-    reorder: 0.0,
-    mtu: 1500,
-    buffer_bytes: Conditions::BUFFER_BYTES,
-    seed: 0,
-    lanes: Vec::new(),
-    spread: Spread::ByHash,
-};
+fn gigabit() -> Conditions {
+    Conditions { bits_per_s: Some(1e9), ..Conditions::default() }
+}
 
 #[test]
 fn a_packet_longer_than_the_path_carries_vanishes_without_a_word() {
-    let mut plan = Plan::pair(Conditions { mtu: 1400, ..GIGABIT });
+    let mut plan = Plan::pair(Conditions { mtu: 1400, ..gigabit() });
     for end in &mut plan.links[0].ends {
         end.interface_mtu = Some(1500);
     }
@@ -39,7 +30,7 @@ fn a_packet_longer_than_the_path_carries_vanishes_without_a_word() {
 
 #[test]
 fn the_same_seed_loses_the_same_frames() {
-    let lossy = |seed| pair(Conditions { loss: 0.02, seed, ..GIGABIT }).map(|lab| arrivals(&lab, 2000));
+    let lossy = |seed| pair(Conditions { loss: 0.02, seed, ..gigabit() }).map(|lab| arrivals(&lab, 2000));
     let Some(once) = lossy(5) else { return };
     assert!((1900..2000).contains(&once.len()), "{}", once.len());
     assert_eq!(lossy(5), Some(once.clone()));
@@ -48,7 +39,7 @@ fn the_same_seed_loses_the_same_frames() {
 
 #[test]
 fn data_are_whole_behind_a_link_that_loses_and_reorders() {
-    let conditions = Conditions { loss: 0.01, reorder: 0.01, bits_per_s: Some(200e6), ..GIGABIT };
+    let conditions = Conditions { loss: 0.01, reorder: 0.01, bits_per_s: Some(200e6), ..gigabit() };
     let Some(lab) = pair(conditions) else { return };
     let (client, server) = connection(&lab);
     // A receiver would discard frames that were cut wrongly, and no byte would arrive for a long time.
@@ -60,7 +51,7 @@ fn data_are_whole_behind_a_link_that_loses_and_reorders() {
 
 #[test]
 fn a_round_trip_takes_both_delays() {
-    let Some(lab) = pair(Conditions { delay: Duration::from_millis(5), ..GIGABIT }) else { return };
+    let Some(lab) = pair(Conditions { delay: Duration::from_millis(5), ..gigabit() }) else { return };
     let (client, server) = connection(&lab);
     let shortest = round_trip(&client, &server, 5);
     assert!(shortest >= Duration::from_millis(10), "{shortest:?}");
@@ -68,7 +59,7 @@ fn a_round_trip_takes_both_delays() {
 
 #[test]
 fn a_link_does_not_carry_more_than_its_rate() {
-    let Some(lab) = pair(Conditions { bits_per_s: Some(100e6), ..GIGABIT }) else { return };
+    let Some(lab) = pair(Conditions { bits_per_s: Some(100e6), ..gigabit() }) else { return };
     let (client, server) = connection(&lab);
     let bytes = 4_000_000;
     let took = send(&client, &server, bytes);
@@ -79,23 +70,23 @@ fn a_link_does_not_carry_more_than_its_rate() {
 
 #[test]
 fn conditions_change_while_the_link_runs() {
-    let Some(lab) = pair(GIGABIT) else { return };
+    let Some(lab) = pair(gigabit()) else { return };
     let (client, server) = connection(&lab);
     let link = lab.link("wire").expect("there");
-    let slow = Conditions { delay: Duration::from_millis(10), ..GIGABIT };
+    let slow = Conditions { delay: Duration::from_millis(10), ..gigabit() };
     link.set(Direction::Back, &slow).expect("sound");
     let one_way = round_trip(&client, &server, 3);
     assert!(one_way >= Duration::from_millis(10), "{one_way:?}");
     link.set(Direction::Both, &slow).expect("sound");
     let both = round_trip(&client, &server, 3);
     assert!(both >= Duration::from_millis(20), "{both:?}");
-    assert!(link.set(Direction::Both, &Conditions { loss: 2.0, ..GIGABIT }).is_err());
+    assert!(link.set(Direction::Both, &Conditions { loss: 2.0, ..gigabit() }).is_err());
 }
 
 #[test]
 fn flows_stay_in_their_lane_of_a_bundle() {
-    let slow = Conditions { delay: Duration::from_millis(20), ..GIGABIT };
-    let Some(lab) = pair(Conditions { lanes: vec![GIGABIT, slow], ..GIGABIT }) else { return };
+    let slow = Conditions { delay: Duration::from_millis(20), ..gigabit() };
+    let Some(lab) = pair(Conditions { lanes: vec![gigabit(), slow], ..gigabit() }) else { return };
     // Of twenty connections, all in one lane would be a chance of one in half a million.
     let slow = (0..20).filter(|_| {
         let (client, server) = connection(&lab);
@@ -106,8 +97,8 @@ fn flows_stay_in_their_lane_of_a_bundle() {
 
 #[test]
 fn flows_can_take_the_lanes_in_turn() {
-    let slow = Conditions { delay: Duration::from_millis(20), ..GIGABIT };
-    let bundle = Conditions { lanes: vec![GIGABIT, slow], spread: Spread::InTurn, ..GIGABIT };
+    let slow = Conditions { delay: Duration::from_millis(20), ..gigabit() };
+    let bundle = Conditions { lanes: vec![gigabit(), slow], spread: Spread::InTurn, ..gigabit() };
     let Some(lab) = pair(bundle) else { return };
     let held: Vec<_> = (0..4).map(|_| connection(&lab)).collect();
     let slow: Vec<bool> = held
@@ -119,7 +110,7 @@ fn flows_can_take_the_lanes_in_turn() {
 
 #[test]
 fn a_host_reports_its_links_speed_or_what_the_plan_says() {
-    let mut plan = Plan::pair(Conditions { bits_per_s: Some(160e6), ..GIGABIT });
+    let mut plan = Plan::pair(Conditions { bits_per_s: Some(160e6), ..gigabit() });
     plan.links[0].ends[1].reported_megabits = Some(10_000);
     let Some(lab) = build(&plan) else { return };
     let speed = |name: &str| {
@@ -133,7 +124,7 @@ fn a_host_reports_its_links_speed_or_what_the_plan_says() {
 
 #[test]
 fn a_host_has_the_settings_of_its_plan() {
-    let mut plan = Plan::pair(GIGABIT);
+    let mut plan = Plan::pair(gigabit());
     plan.hosts[0].congestion = "reno".to_owned();
     plan.hosts[0].sysctls.push(("net.ipv4.tcp_sack".to_owned(), "0".to_owned()));
     let Some(lab) = build(&plan) else { return };
