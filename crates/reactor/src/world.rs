@@ -1,6 +1,7 @@
 //! What can be asked of the world: streams, listeners, time, and a place to sleep.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -69,6 +70,20 @@ pub trait Listener {
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Where it listens, with the port that was really taken.
     fn local(&self) -> SocketAddr;
+}
+
+impl dyn Listener + '_ {
+    /// The next connection, as soon as there is one.
+    pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        loop {
+            match self.try_accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.poll_acceptable(cx)).await?;
+                }
+                accepted => return accepted,
+            }
+        }
+    }
 }
 
 /// How a listener is set up.

@@ -5,8 +5,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +37,7 @@ pub(super) async fn keep(listener: &dyn Listener, secret: Secret, allow_write: b
     let house = Rc::new(House { secret, allow_write, coordinator: Cell::new(None) });
     let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
-        let stream = match accept(listener).await {
+        let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
                 // No file descriptors or no memory: there may be some later.
@@ -53,17 +51,6 @@ pub(super) async fn keep(listener: &dyn Listener, secret: Secret, allow_write: b
             strangers.pop_front().into_iter().for_each(JoinHandle::abort);
         }
         strangers.push_back(reactor::spawn(open(Rc::clone(&house), stream)));
-    }
-}
-
-async fn accept(listener: &dyn Listener) -> io::Result<Box<dyn Stream>> {
-    loop {
-        match listener.try_accept() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| listener.poll_acceptable(cx)).await?;
-            }
-            accepted => return accepted,
-        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! Answering whoever connects, so many at once and no more.
 
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,24 +21,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     let present = Rc::new(Cell::new(0));
     loop {
-        match accept(listener).await {
+        match listener.accept().await {
             Ok(stream) => drop(Guest::enter(&present).map(|guest| reactor::spawn(answer(guest, stream)))),
             Err(error) => {
                 // No file descriptors or no memory: there may be some later.
                 tracing::warn!(%error, "cannot accept a connection");
                 reactor::sleep(PAUSE).await;
             }
-        }
-    }
-}
-
-async fn accept(listener: &dyn Listener) -> io::Result<Box<dyn Stream>> {
-    loop {
-        match listener.try_accept() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| listener.poll_acceptable(cx)).await?;
-            }
-            accepted => return accepted,
         }
     }
 }
