@@ -16,7 +16,10 @@ use super::{Direction, HEADER_BYTES, parse, unless_blocked};
 /// [`SILENCE_MAX`].
 pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
     let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
-    loop {
+    for turn in 1_u64.. {
+        if turn.is_multiple_of(TURNS) {
+            reactor::yield_now().await;
+        }
         let received = server.receive(stream, memory)?;
         let sent = server.send(stream, memory)?;
         match received {
@@ -26,6 +29,7 @@ pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
             Received::Nothing => server.idle(stream).await?,
         }
     }
+    Ok(())
 }
 
 struct Server {
@@ -47,6 +51,9 @@ enum Received {
 /// Whoever asks always has requests under way; one who says nothing for so long has gone, or only takes the place of
 /// others. A lossy path may be silent for the retransmission timeouts of several losses in a row.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// One who always has something to ask keeps the others of this thread waiting for no more than so many reads of the
+/// socket, which is a millisecond or less.
+const TURNS: u64 = 16;
 /// Answers that wait are bounded by those whose requests are answered only when these are gone.
 const OWED_BYTES_MAX: u64 = 32 << 20;
 /// Thousands of headers, or a few writes.

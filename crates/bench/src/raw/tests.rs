@@ -206,6 +206,21 @@ fn a_client_that_says_nothing_is_not_kept() {
     assert!(took >= SILENCE_MAX, "{took:?}");
 }
 
+#[test]
+fn a_client_that_always_has_something_to_ask_lets_others_have_their_turn() {
+    let left = block_on(Virtual::world(), async {
+        let (client, server) = pair(1);
+        server.incoming.borrow_mut().bytes.extend(header(Direction::Write, 1 << 20));
+        server.incoming.borrow_mut().bytes.extend([0; 5000]);
+        client.shutdown();
+        let incoming = Rc::clone(&server.incoming);
+        let other = reactor::spawn(async move { incoming.borrow().bytes.len() });
+        serve(&server, &mut [0; 64]).await.expect("the client has ended the stream");
+        other.await
+    });
+    assert!(left > 4000, "{left} bytes were left when the other one had its turn");
+}
+
 const QUESTION: Question = Question { direction: Direction::Read, block_bytes: 512, depth: 1 };
 
 fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
