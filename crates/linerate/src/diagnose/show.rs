@@ -78,22 +78,22 @@ impl<'a> Stage<'a> {
         Ok(Stage { options, folder, begun: timestamp::now() })
     }
 
-    /// Tells it.
+    /// Tells it. What was found is shown even if there is no room for the report.
     pub(super) fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
         let report = DiagnosisReport::new(diagnosis, &self.begun, version);
+        let json = self.json(diagnosis, version)?;
+        match self.options.json {
+            true => say(&json),
+            false => say(&report.terminal(width())),
+        }
         if let Some(folder) = &self.folder {
-            folder.write(FILE, self.json(diagnosis, version)?.as_bytes())?;
+            folder.write(FILE, json.as_bytes())?;
             folder.write("report.md", report.markdown().as_bytes())?;
             folder.write("report.html", report.html().as_bytes())?;
-        }
-        match (self.options.json, &self.folder) {
-            (true, _) => say(&self.json(diagnosis, version)?),
-            (false, Some(folder)) => {
-                let page = folder.file("report.html");
-                say(&format!("{}\nreport: {}\n", report.terminal(width()), page.display()));
+            if !self.options.json {
+                say(&format!("\nreport: {}\n", folder.file("report.html").display()));
             }
-            (false, None) => say(&report.terminal(width())),
         }
         if self.options.check { check(diagnosis) } else { Ok(ExitCode::SUCCESS) }
     }

@@ -39,6 +39,16 @@ fn a_directory_holds_the_page_the_text_and_what_programs_read() {
 }
 
 #[test]
+fn what_was_found_is_shown_though_there_is_no_room_for_the_report() {
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir_all(folder.path().join("report.md/taken")).expect("a directory in the place of a file");
+    let said =
+        diagnose(&server.url("disk"), &["--out", &folder.path().display().to_string()]).expect_failure();
+    assert!(said.contains("tightest limits") && said.contains("cannot write"), "{said}");
+}
+
+#[test]
 fn a_script_is_told_by_the_exit_code_if_it_asks() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let ended = diagnose(&server.url("disk"), &["--json", "--check"]);
