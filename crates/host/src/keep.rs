@@ -40,6 +40,16 @@ impl Keep {
         Ok(Keep { directory: Arc::new(directory), lane: Lane::new(1) })
     }
 
+    /// The bytes saved last under `name`; `None` if there are none. Blocks its thread: for the time before serving.
+    pub fn load_at_start(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.directory.load(&checked(name)?)
+    }
+
+    /// As [`Keep::save`]. Blocks its thread, and does not wait for what is being saved: for the time before serving.
+    pub fn save_at_start(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.directory.save(&checked(name)?, bytes)
+    }
+
     /// The bytes saved last under `name`; `None` if there are none.
     pub async fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
@@ -160,6 +170,18 @@ mod tests {
             again.remove("vm1").await.expect("removed already");
             assert_eq!(again.load("vm1").await.expect("readable"), None);
         });
+    }
+
+    #[test]
+    fn what_is_saved_at_the_start_is_there_for_everybody() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let keep = Keep::open(directory.path()).expect("opened");
+        assert_eq!(keep.load_at_start("uuid").expect("readable"), None);
+        keep.save_at_start("uuid", b"1").expect("saved");
+        assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
+        assert_eq!(run(keep.load("uuid")).expect("readable"), Some(b"1".to_vec()));
+        let refused = keep.save_at_start("../x", b"").expect_err("refused");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

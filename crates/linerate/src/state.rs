@@ -4,12 +4,11 @@
 
 use std::fmt;
 use std::fs;
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use block::{DeviceError, Pending};
-use host::{Epoll, EpollOptions, Keep};
+use host::Keep;
 
 use crate::config::{Uuid, Volume, VolumeName};
 use crate::failure::Failure;
@@ -139,7 +138,7 @@ impl Folder {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error.to_string())))?;
         let uuid = Uuid::from_random(random);
-        wait(self.keep.save(UUID, format!("{uuid}\n").into_bytes())).map_err(failed)?;
+        self.keep.save_at_start(UUID, format!("{uuid}\n").as_bytes()).map_err(failed)?;
         Ok(uuid)
     }
 
@@ -155,7 +154,7 @@ impl Folder {
     }
 
     fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
-        wait(self.keep.load(name)).map_err(|error| StateError::Io("read", self.path.join(name), error))
+        self.keep.load_at_start(name).map_err(|error| StateError::Io("read", self.path.join(name), error))
     }
 }
 
@@ -174,11 +173,6 @@ impl scsi::Keep for UnitState {
     fn load(&self) -> Option<Vec<u8>> {
         self.at_start.clone()
     }
-}
-
-/// Runs a future of `host` on this thread, before there are reactors.
-fn wait<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    reactor::block_on(Epoll::shared(EpollOptions::default())?, future)
 }
 
 /// Where the state is if nobody says otherwise: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
@@ -262,7 +256,8 @@ mod tests {
         let unit = || state.folder(&volume("vm1")).and_then(Folder::unit).expect("a folder");
         let first = unit();
         assert_eq!(first.load(), None);
-        wait(async { first.save(b"reserved".to_vec()).await.map_err(io::Error::other) }).expect("saved");
+        let world = host::Epoll::shared(host::EpollOptions::default()).expect("an epoll");
+        reactor::block_on(world, first.save(b"reserved".to_vec())).expect("saved");
         drop(first);
         assert_eq!(unit().load(), Some(b"reserved".to_vec()));
     }

@@ -21,7 +21,7 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
         let portal = portals.iter().find(|(portal, _)| reaches(target, portal));
         let Some((_, address)) = portal else { continue };
         for lun in &target.luns {
-            let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(config, volumes, lun));
+            let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(volumes, lun));
             text += &lines(&Way {
                 portal: reachable(*address),
                 target: target.name.as_str(),
@@ -41,14 +41,11 @@ fn reaches(target: &Target, portal: &Portal) -> bool {
     target.groups.is_empty() || target.groups.contains(&portal.group)
 }
 
-fn volume(config: &Config, volumes: &Volumes, lun: &Lun) -> String {
-    let spec = config.volumes.iter().find(|volume| volume.name == lun.volume).map(|volume| &volume.spec);
-    let shape = volumes.get(&lun.volume).map(|opened| {
-        let geometry = opened.unit.device().geometry();
-        format!("{} in blocks of {}", Bytes(geometry.bytes()), Bytes(geometry.block_size.bytes().into()))
-    });
-    let spec = spec.map(|spec| spec.to_string());
-    [Some(lun.volume.to_string()), spec, shape].into_iter().flatten().collect::<Vec<_>>().join(", ")
+fn volume(volumes: &Volumes, lun: &Lun) -> String {
+    let Some(opened) = volumes.get(&lun.volume) else { return lun.volume.to_string() };
+    let geometry = opened.unit.device().geometry();
+    let (bytes, block) = (Bytes(geometry.bytes()), Bytes(geometry.block_size.bytes().into()));
+    format!("{}, {}, {bytes} in blocks of {block}", lun.volume, opened.spec)
 }
 
 /// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.

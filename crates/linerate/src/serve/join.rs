@@ -12,7 +12,7 @@ use crate::config::{self, Chap, Config};
 pub(super) fn server(config: &Config, volumes: &Volumes, cores: usize) -> ServerConfig {
     ServerConfig {
         portals: config.portals.iter().map(portal).collect(),
-        targets: config.targets.iter().map(|target| one(target, config, volumes)).collect(),
+        targets: config.targets.iter().map(|target| one(target, volumes)).collect(),
         discovery_authentication: config.discovery.as_ref().map(authentication),
         limits: limits(&config.limits),
         cores,
@@ -34,11 +34,11 @@ fn portal(portal: &config::Portal) -> target::Portal {
     }
 }
 
-fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::Target {
+fn one(target: &config::Target, volumes: &Volumes) -> target::Target {
     target::Target {
         name: target.name.to_string(),
         alias: target.alias.clone(),
-        exports: target.luns.iter().filter_map(|lun| export(lun, config, volumes)).collect(),
+        exports: target.luns.iter().filter_map(|lun| export(lun, volumes)).collect(),
         access: Access { initiators: target.initiators.clone(), networks: target.networks.clone() },
         authentication: target.chap.as_ref().map(authentication),
         offers: target.offers.clone(),
@@ -48,14 +48,13 @@ fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::T
 }
 
 /// The configuration has made sure that the volume of every LUN is there.
-fn export(lun: &config::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
-    let volume = config.volumes.iter().find(|volume| volume.name == lun.volume)?;
+fn export(lun: &config::Lun, volumes: &Volumes) -> Option<Export> {
     let opened = volumes.get(&lun.volume)?;
     Some(Export {
         lun: lun.lun,
         unit: Arc::clone(&opened.unit),
         initiators: lun.initiators.clone(),
-        deadline: volume.deadline,
+        deadline: opened.deadline,
     })
 }
 

@@ -1,5 +1,6 @@
 //! What `linerate serve --check` says about a configuration without mistakes.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use crate::config::{Config, Lun, Target};
@@ -17,7 +18,8 @@ pub(super) fn of(config: &Config) -> String {
             let _ = writeln!(text, "  LUN {}: {}", lun.lun, volume(config, lun));
         }
     }
-    for volume in config.volumes.iter().filter(|volume| !is_used(config, volume.name.as_str())) {
+    let shown = shown(config);
+    for volume in config.volumes.iter().filter(|volume| !shown.contains(volume.name.as_str())) {
         let _ = writeln!(text, "volume {} is under no LUN and will not be opened", volume.name);
     }
     text + "the configuration is good\n"
@@ -38,9 +40,9 @@ fn volume(config: &Config, lun: &Lun) -> String {
     format!("{}{spec}{masked}", lun.volume)
 }
 
-/// Whether a LUN of any target shows the volume.
-pub(super) fn is_used(config: &Config, name: &str) -> bool {
-    config.targets.iter().flat_map(|target| &target.luns).any(|lun| lun.volume.as_str() == name)
+/// The names of the volumes that a LUN of any target shows.
+pub(super) fn shown(config: &Config) -> HashSet<&str> {
+    config.targets.iter().flat_map(|target| &target.luns).map(|lun| lun.volume.as_str()).collect()
 }
 
 #[cfg(test)]

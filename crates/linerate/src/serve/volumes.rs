@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use block::{DeviceError, FaultControl};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
@@ -19,6 +22,10 @@ pub(super) struct Volumes(HashMap<VolumeName, Opened>);
 pub(super) struct Opened {
     /// What initiators speak to.
     pub(super) unit: Arc<LogicalUnit>,
+    /// How long a command may take before it is given up.
+    pub(super) deadline: Duration,
+    /// What it was opened as, for people.
+    pub(super) spec: String,
     /// Of its `fault:` layers, if it has any.
     faults: Option<FaultControl>,
 }
@@ -49,12 +56,51 @@ impl Opened {
     }
 }
 
-/// Opens every volume that is under a LUN.
+/// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
 pub(super) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
-    let used = config.volumes.iter().filter(|volume| super::summary::is_used(config, volume.name.as_str()));
-    used.map(|volume| Ok((volume.name.clone(), open_one(volume, state)?)))
-        .collect::<Result<_, _>>()
-        .map(Volumes)
+    let shown = super::summary::shown(config);
+    let used = config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str()));
+    // What was kept under a previous name must be taken over before that name's new volume finds it.
+    let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
+        used.partition(|volume| volume.previous_name.is_some());
+    let renamed: Vec<_> = renamed.into_iter().map(|volume| open_named(volume, state)).collect();
+    let others = at_once(&others, |volume| open_named(volume, state));
+    renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
+}
+
+/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served, and a file
+/// system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
+const OPENERS: usize = 32;
+
+/// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
+fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(thing) = things.get(index)
+        {
+            done.push((index, work(thing)));
+        }
+        done
+    };
+    let mut done = thread::scope(|scope| {
+        // The rest of the work is this thread's, and all of it if there are no threads to be had.
+        let helpers = 1..OPENERS.min(things.len());
+        let helpers: Vec<_> =
+            helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
+        let mut done = run();
+        for helper in helpers {
+            done.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn open_named(volume: &Volume, state: &State) -> Result<(VolumeName, Opened), Failure> {
+    Ok((volume.name.clone(), open_one(volume, state)?))
 }
 
 fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
@@ -75,5 +121,67 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
         refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    Ok(Opened { unit, faults })
+    Ok(Opened { unit, deadline: volume.deadline, spec: volume.spec.to_string(), faults })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn config(volumes: &str, luns: &[&str]) -> Config {
+        let luns = luns
+            .iter()
+            .enumerate()
+            .map(|(lun, volume)| format!("[[target.lun]]\nlun = {lun}\nvolume = \"{volume}\"\n"));
+        let target = "[[target]]\nname = \"iqn.2026-01.com.example:disks\"\n";
+        let text = format!("{volumes}{target}{}", luns.collect::<String>());
+        Config::parse("x.toml", &text).expect("nothing wrong")
+    }
+
+    fn ram(name: &str, more: &str) -> String {
+        format!("[volume.{name}]\nspec = \"ram:1MiB\"\n{more}\n")
+    }
+
+    #[test]
+    fn all_of_many_volumes_are_opened_and_stay_who_they_are() {
+        let names: Vec<String> = (0..3 * OPENERS).map(|number| format!("v{number}")).collect();
+        let volumes: String = names.iter().map(|name| ram(name, "")).collect();
+        let config = config(&volumes, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let identities = || {
+            let state = State::open(directory.path()).expect("a state directory");
+            let volumes = open(&config, &state).ok().expect("opened");
+            let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
+            names.iter().map(of).collect::<Vec<_>>()
+        };
+        let first = identities();
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), names.len(), "each has its own");
+        assert_eq!(identities(), first);
+    }
+
+    #[test]
+    fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = State::open(directory.path()).expect("a state directory");
+        let before = open(&config(&ram("old", ""), &["old"]), &state).ok().expect("opened");
+        let identity = before.named("old").expect("opened").unit.identity().uuid;
+        drop(before);
+        // The new one stands first, so that it would be opened first.
+        let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
+        let after = open(&config(&both, &["old", "new"]), &state).ok().expect("opened");
+        let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
+        assert_eq!(uuid("new"), identity);
+        assert_ne!(uuid("old"), identity);
+    }
+
+    #[test]
+    fn the_first_volume_that_cannot_be_opened_says_why() {
+        let volumes = "[volume.a]\nspec = \"/nowhere/a\"\n[volume.b]\nspec = \"/nowhere/b\"\n";
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let state = State::open(directory.path()).expect("a state directory");
+        let failure = open(&config(volumes, &["a", "b"]), &state).err().expect("there is no such file");
+        assert!(failure.to_string().contains("volume a:"), "{failure}");
+    }
 }
