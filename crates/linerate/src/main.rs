@@ -35,6 +35,7 @@ mod own_target;
 mod page;
 mod peer;
 mod place;
+mod poll;
 mod prove;
 mod published;
 mod queue;

@@ -29,6 +29,9 @@ const SHORTEST: Duration = Duration::from_micros(3);
 pub const CROWDED_WAITS: u32 = 256;
 
 impl Spin {
+    /// As a limit: looks until there is something, and never sleeps. For who has a CPU to give away.
+    pub const ALWAYS: Duration = Duration::MAX;
+
     /// Never looks longer than `limit`; zero never looks.
     pub fn new(limit: Duration) -> Spin {
         Spin { limit, allowance: Duration::ZERO, crowded: 0 }
@@ -36,6 +39,9 @@ impl Spin {
 
     /// How long to look before sleeping this time.
     pub fn allowance(&self) -> Duration {
+        if self.limit == Spin::ALWAYS {
+            return Spin::ALWAYS;
+        }
         if self.crowded > 0 { Duration::ZERO } else { self.allowance }
     }
 
@@ -104,6 +110,14 @@ mod tests {
         spin.slept(Duration::ZERO, Duration::ZERO);
         spin.found();
         assert_eq!(spin.allowance(), Duration::ZERO);
+    }
+
+    #[test]
+    fn whoever_always_looks_learns_nothing() {
+        let mut spin = Spin::new(Spin::ALWAYS);
+        spin.idle();
+        spin.slept(1000 * US, 5 * US);
+        assert_eq!(spin.allowance(), Spin::ALWAYS);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use crate::config::{Address, Config, Portal, Target, Volume, VolumeName};
 use crate::failure::Failure;
+use crate::poll::Poll;
 use crate::spec::Spec;
 
 /// Serves volumes over iSCSI until SIGTERM or SIGINT
@@ -38,9 +38,10 @@ pub(crate) struct ServeArguments {
     /// TCP congestion control of all listeners, such as cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// How long a reactor looks for events before it sleeps, in microseconds; 0 sleeps at once [default: 50]
-    #[arg(long, value_name = "N")]
-    poll_us: Option<u32>,
+    /// How long a reactor looks for events before it sleeps, in microseconds: 0 sleeps at once, `always` never sleeps
+    /// and uses up its CPU [default: 50]
+    #[arg(long, value_name = "N", value_parser = Poll::of_microseconds)]
+    poll_us: Option<Poll>,
     /// How files are read and written: uring (io_uring), threads, or auto for the first of them that works
     /// [default: auto]
     #[arg(long, value_name = "ENGINE")]
@@ -122,7 +123,7 @@ impl ServeArguments {
         *state = self.state.clone().or(state.take());
         *control = self.control.clone().or(control.take());
         *reactors = self.reactors.map(usize::from).or(*reactors);
-        *poll = self.poll_us.map(|us| Duration::from_micros(us.into())).or(*poll);
+        *poll = self.poll_us.map(|poll| poll.0).or(*poll);
         *io_engine = self.io_engine.or(*io_engine);
     }
 }
