@@ -19,11 +19,12 @@ pub(crate) fn open_with_faults(
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let read_only = spec.readonly;
     Ok(match &spec.layer {
-        Layer::Ram { size, blocks } => Arc::new(RamDevice::new(RamOptions {
+        Layer::Ram { size, blocks, small_pages } => Arc::new(RamDevice::new(RamOptions {
             bytes: size.0,
             block_size: blocks.logical,
             physical_exponent: blocks.physical_exponent(),
             read_only,
+            huge_pages: !small_pages,
         })?),
         Layer::File { path, size, blocks, direct } => Arc::new(FileDevice::open(FileOptions {
             path: path.clone(),

@@ -44,6 +44,13 @@ impl Mapping {
         Ok(Mapping { start, length })
     }
 
+    /// Takes memory 2 MiB at a time from now on, where that much lies together and the kernel has such pages.
+    pub(super) fn prefer_huge_pages(&self) {
+        // SAFETY: the whole mapping; what it holds stays the same. A kernel without huge pages says so, and
+        // small ones it is.
+        let _ = unsafe { madvise(self.start.as_ptr(), self.length, Advice::LinuxHugepage) };
+    }
+
     /// The mapping as counters or bitmaps.
     pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives; atomics

@@ -43,7 +43,8 @@ fn volume(node: &Node) -> Meant<Spec> {
 
 fn known_options(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Ram | Kind::Null => &["block", "physical", "readonly", "removable"],
+        Kind::Ram => &["block", "physical", "readonly", "removable", "small-pages"],
+        Kind::Null => &["block", "physical", "readonly", "removable"],
         Kind::File => &["block", "physical", "readonly", "removable", "size", "direct"],
         Kind::Delay => {
             &["tail", "tail-share", "flush", "stall", "stall-every", "seed", "readonly", "removable"]
@@ -55,7 +56,7 @@ fn known_options(kind: Kind) -> &'static [&'static str] {
 fn ram(node: &Node, options: &Options<'_>) -> Meant<Layer> {
     let blocks = options.blocks()?;
     let size = capacity(&node.argument, blocks)?;
-    Ok(Layer::Ram { size, blocks })
+    Ok(Layer::Ram { size, blocks, small_pages: options.flag("small-pages")? })
 }
 
 fn null(node: &Node, options: &Options<'_>) -> Meant<Layer> {

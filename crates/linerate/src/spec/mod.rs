@@ -48,6 +48,8 @@ pub(crate) enum Layer {
         size: Bytes,
         /// Its blocks.
         blocks: BlockShape,
+        /// In pages of 4 KiB alone: slower, and takes no more memory than is written.
+        small_pages: bool,
     },
     /// Nothing: keeps no data and takes no time.
     Null {
@@ -183,9 +185,10 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut options = Vec::new();
         match &self.layer {
-            Layer::Ram { size, blocks } => {
+            Layer::Ram { size, blocks, small_pages } => {
                 write!(f, "ram:{size}")?;
                 options.extend(blocks.options());
+                options.extend(small_pages.then(|| "small-pages".to_owned()));
             }
             Layer::Null { size, blocks } => {
                 write!(f, "null:{size}")?;

@@ -28,7 +28,11 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("ram:1G", "1G", "write 1GiB for 2^30 bytes or 1GB for 10^9");
     refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
     refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
-    refused("ram:1GiB?compress", "compress", "known are `block`, `physical`, `readonly` and `removable`");
+    refused(
+        "ram:1GiB?compress",
+        "compress",
+        "known are `block`, `physical`, `readonly`, `removable` and `small-pages`",
+    );
     refused("ram:1GiB?block=513", "513", "512 or 4096");
     refused("ram:1GiB?block=4096&physical=512", "512", "power of two of bytes, 4096");
     refused("ram:1GiB?readonly&readonly", "readonly", "twice");
@@ -71,7 +75,11 @@ fn the_examples_of_the_documents_are_understood() {
     let blocks = BlockShape { logical: BlockSize::B4096, physical: BlockSize::B4096 };
     assert_eq!(
         ram,
-        Spec { layer: Layer::Ram { size: Bytes(1 << 30), blocks }, readonly: true, removable: false }
+        Spec {
+            layer: Layer::Ram { size: Bytes(1 << 30), blocks, small_pages: false },
+            readonly: true,
+            removable: false
+        }
     );
     let file = spec("file:/data/vm1.img?size=50GiB&direct=on");
     let layer = Layer::File {
@@ -182,7 +190,11 @@ fn size() -> impl Strategy<Value = Bytes> {
 fn store() -> impl Strategy<Value = Layer> {
     let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
     prop_oneof![
-        (size(), blocks()).prop_map(|(size, blocks)| Layer::Ram { size, blocks }),
+        (size(), blocks(), any::<bool>()).prop_map(|(size, blocks, small_pages)| Layer::Ram {
+            size,
+            blocks,
+            small_pages
+        }),
         (size(), blocks()).prop_map(|(size, blocks)| Layer::Null { size, blocks }),
         (path, proptest::option::of(size()), blocks(), any::<bool>()).prop_map(
             |(path, size, blocks, direct)| { Layer::File { path: path.into(), size, blocks, direct } }
