@@ -60,7 +60,7 @@ fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(family_of), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
 }
 
-fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
+pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
     // A reply must not wait for the acknowledgement of the one before it.
     socket.set_tcp_nodelay(true)?;
     if let Some(name) = &options.congestion {
@@ -75,7 +75,7 @@ fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
     Ok(())
 }
 
-fn address(address: &SockAddr) -> io::Result<SocketAddr> {
+pub(crate) fn address(address: &SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
@@ -235,14 +235,14 @@ impl Listener for TcpListener {
 }
 
 /// Places to receive into, as the kernel takes them.
-struct InVector<'a> {
+pub(crate) struct InVector<'a> {
     vector: Vector,
-    bytes: usize,
+    pub(crate) bytes: usize,
     _borrowed: std::marker::PhantomData<&'a mut ()>,
 }
 
 impl<'a> InVector<'a> {
-    fn of(slices: &'a mut [InSlice<'_>]) -> InVector<'a> {
+    pub(crate) fn of(slices: &'a mut [InSlice<'_>]) -> InVector<'a> {
         let mut vector = Vector::empty();
         for slice in slices.iter_mut().take(SLICES) {
             match slice {
@@ -254,7 +254,7 @@ impl<'a> InVector<'a> {
         InVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
     }
 
-    fn receive(&self, socket: i32) -> io::Result<usize> {
+    pub(crate) fn receive(&self, socket: i32) -> io::Result<usize> {
         let mut message = self.vector.message();
         // SAFETY: the vector names memory that `of` borrowed mutably, or atomics that anyone may write, for as
         // long as `self` lives, which is longer than the call.
@@ -264,14 +264,14 @@ impl<'a> InVector<'a> {
 }
 
 /// Bytes to send, as the kernel takes them.
-struct OutVector<'a> {
+pub(crate) struct OutVector<'a> {
     vector: Vector,
-    bytes: usize,
+    pub(crate) bytes: usize,
     _borrowed: std::marker::PhantomData<&'a ()>,
 }
 
 impl<'a> OutVector<'a> {
-    fn of(slices: &'a [OutSlice<'_>]) -> OutVector<'a> {
+    pub(crate) fn of(slices: &'a [OutSlice<'_>]) -> OutVector<'a> {
         let mut vector = Vector::empty();
         for slice in slices.iter().take(SLICES) {
             match slice {
@@ -282,7 +282,7 @@ impl<'a> OutVector<'a> {
         OutVector { bytes: vector.bytes, vector, _borrowed: std::marker::PhantomData }
     }
 
-    fn send(&self, socket: i32) -> io::Result<usize> {
+    pub(crate) fn send(&self, socket: i32) -> io::Result<usize> {
         let message = self.vector.message();
         // SAFETY: the vector names memory that `of` borrowed for as long as `self` lives, which is longer than
         // the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end of us.

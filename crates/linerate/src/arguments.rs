@@ -24,6 +24,7 @@ use crate::man::{self, ManArguments};
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
+use crate::raw::{self, RawArguments};
 use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
 use crate::report::{self, ReportArguments};
@@ -60,6 +61,7 @@ enum Command {
     VerifyLog(VerifyLogArguments),
     Agent(AgentArguments),
     Peer(PeerArguments),
+    Raw(RawArguments),
     Compare(CompareArguments),
     Prove(ProveArguments),
     Published(PublishedArguments),
@@ -90,6 +92,7 @@ impl Command {
                 | Command::Limits(_)
                 | Command::Published(_)
                 | Command::Peer(_)
+                | Command::Raw(_)
                 | Command::Detach(_)
                 | Command::Attachments(_)
                 | Command::Compare(_)
@@ -147,6 +150,7 @@ impl Arguments {
             Command::VerifyLog(arguments) => return verify_log::run(&arguments),
             Command::Agent(arguments) => agent::run(&arguments)?,
             Command::Peer(arguments) => peer::run(&arguments)?,
+            Command::Raw(arguments) => raw::run(&arguments)?,
             Command::Compare(arguments) => return compare::run(&arguments),
             Command::Prove(arguments) => return prove::run(&arguments),
             Command::Diagnose(arguments) => return diagnose::run(&arguments),

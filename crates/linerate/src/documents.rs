@@ -17,6 +17,7 @@ const PUBLISHED: &str = include_str!("../../../docs/published.md");
 const SUITES: &str = include_str!("../../../docs/suites.md");
 const REPORT: &str = include_str!("../../../docs/report.md");
 const WAN: &str = include_str!("../../../docs/wan.md");
+const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -38,7 +39,19 @@ fn every_example_of_a_configuration_is_good() {
 #[test]
 fn every_example_of_a_command_line_is_understood() {
     let documents = [
-        AGENTS, SERVE, OPERATE, INITIATOR, COPY, COMPARE, LIMITS, RECORDER, PUBLISHED, REPORT, SUITES, WAN,
+        AGENTS,
+        SERVE,
+        OPERATE,
+        INITIATOR,
+        COPY,
+        COMPARE,
+        LIMITS,
+        RECORDER,
+        PUBLISHED,
+        REPORT,
+        SUITES,
+        WAN,
+        PERFORMANCE,
         README,
     ];
     let blocks = documents.iter().flat_map(|document| blocks(document, "console"));
@@ -69,6 +82,15 @@ fn every_option_of_the_wan_matrix_and_of_a_peer_is_in_their_document() {
     let command = Arguments::command();
     for option in options(&command, "peer").chain(["link", "quick"]) {
         assert!(WAN.contains(&format!("--{option}")), "--{option} is not in docs/wan.md");
+    }
+}
+
+#[test]
+fn every_option_of_the_ceiling_is_in_its_document() {
+    let command = Arguments::command();
+    let raw = command.find_subcommand("raw").expect("the command exists");
+    for option in ["serve", "ask"].into_iter().flat_map(|half| options(raw, half)) {
+        assert!(PERFORMANCE.contains(&format!("--{option}")), "--{option} is not in docs/performance.md");
     }
 }
 

@@ -39,6 +39,7 @@ mod poll;
 mod prove;
 mod published;
 mod queue;
+mod raw;
 mod read;
 mod recording;
 mod remote;

@@ -9,6 +9,7 @@
 //! to do, or one that spins.
 
 mod client;
+pub mod iscsi;
 mod server;
 
 use std::io;

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ struct Pipe {
 }
 
 /// One end of a stream, which moves at most `at_once` bytes a call.
-struct End {
+pub(super) struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
     at_once: usize,
@@ -30,7 +31,7 @@ struct End {
 
 const ROOM_BYTES: usize = 1_000;
 
-fn pair(at_once: usize) -> (End, End) {
+pub(super) fn pair(at_once: usize) -> (End, End) {
     let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
     let one = End { incoming: Rc::clone(&back), outgoing: Rc::clone(&there), at_once };
     (one, End { incoming: there, outgoing: back, at_once })
@@ -48,10 +49,22 @@ impl Stream for End {
         let mut bytes = 0;
         // From one slice on into the next, as a socket does.
         for slice in into.iter_mut() {
-            let InSlice::Bytes(slice) = slice else { continue };
-            let part = slice.len().min(self.at_once - bytes).min(pipe.bytes.len());
-            slice.iter_mut().zip(pipe.bytes.drain(..part)).for_each(|(place, byte)| *place = byte);
-            bytes += part;
+            let room = self.at_once - bytes;
+            bytes += match slice {
+                InSlice::Bytes(slice) => {
+                    let part = slice.len().min(room).min(pipe.bytes.len());
+                    slice.iter_mut().zip(pipe.bytes.drain(..part)).for_each(|(place, byte)| *place = byte);
+                    part
+                }
+                InSlice::Shared(slice) => {
+                    let part = slice.len().min(room).min(pipe.bytes.len());
+                    slice
+                        .iter()
+                        .zip(pipe.bytes.drain(..part))
+                        .for_each(|(place, byte)| place.store(byte, Relaxed));
+                    part
+                }
+            };
         }
         if bytes == 0 {
             return if pipe.closed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
@@ -62,12 +75,21 @@ impl Stream for End {
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.outgoing.borrow_mut();
-        let Some(OutSlice::Bytes(from)) = from.first() else { return Ok(0) };
-        let bytes = from.len().min(self.at_once).min(ROOM_BYTES - pipe.bytes.len());
-        if bytes == 0 {
+        let room = self.at_once.min(ROOM_BYTES - pipe.bytes.len());
+        if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        pipe.bytes.extend(&from[..bytes]);
+        let before = pipe.bytes.len();
+        for slice in from {
+            let left = before + room - pipe.bytes.len();
+            match slice {
+                OutSlice::Bytes(slice) => pipe.bytes.extend(slice.iter().take(left)),
+                OutSlice::Shared(slice) => {
+                    pipe.bytes.extend(slice.iter().take(left).map(|byte| byte.load(Relaxed)))
+                }
+            }
+        }
+        let bytes = pipe.bytes.len() - before;
         pipe.wake();
         Ok(bytes)
     }

@@ -40,6 +40,7 @@ mod program;
 mod prove;
 mod proxy;
 mod qemu;
+mod raw_command;
 mod recorder;
 mod refusals;
 mod remote;

@@ -1,0 +1,139 @@
+//! The half that asks.
+
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+
+use bench::raw::Direction;
+use bench::raw::iscsi::{self, Asked, Load};
+use initiator::Url;
+use reactor::{Stream, StreamOptions};
+use serde::Serialize;
+
+use super::Poll;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::spec::Bytes;
+
+/// Keeps READs or WRITEs under way and throws away what it reads: what a target can do at most. WRITES OVER THE DISK
+#[derive(Debug, clap::Args)]
+pub(super) struct RawAskArguments {
+    /// iscsi://host[:port]/target/lun; what is asked of sessions behind a `?` is left out
+    url: String,
+    /// Data of each command
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    block: Bytes,
+    /// Commands under way in each session
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    /// Sessions, all on one thread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    sessions: u8,
+    /// Write instead of reading
+    #[arg(long)]
+    write: bool,
+    /// At random places instead of one after the other
+    #[arg(long)]
+    random: bool,
+    /// The part of the disk to ask for, from its beginning
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    span: Bytes,
+    /// How long
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// How long before that, uncounted
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.1, value_parser = seconds)]
+    warm_up: f64,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=86_400.0).contains(number));
+    number.ok_or_else(|| "not a number of seconds up to a day".to_owned())
+}
+
+/// What is printed, named as `linerate bench` names it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    iops: f64,
+    mb_per_s: f64,
+    latency_us: Latency,
+    ios: u64,
+    /// No command failed, or nothing would be shown.
+    errors: u64,
+    idle_looks_per_io: f64,
+}
+
+/// Of a sample.
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+}
+
+pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
+    let url = Url::parse(&arguments.url).map_err(Failure::refused)?;
+    let load = load(arguments)?;
+    let asked = reactor::block_on(Poll::Always.world()?, ask(&url, arguments, load));
+    let shown = Shown::of(&asked.map_err(Failure::failed)?, load);
+    if arguments.json {
+        say(&(serde_json::to_string(&shown).map_err(Failure::failed)? + "\n"));
+        return Ok(());
+    }
+    let Latency { p50, p99, p999 } = shown.latency_us;
+    say(&format!(
+        "{:.0} IOPS   {:.1} MB/s\nlatency of a sample   p50 {p50:.1} µs   p99 {p99:.1} µs   p99.9 {p999:.1} µs\n\
+         {:.2} looks in vain for each command\n",
+        shown.iops, shown.mb_per_s, shown.idle_looks_per_io
+    ));
+    Ok(())
+}
+
+fn load(arguments: &RawAskArguments) -> Result<Load, Failure> {
+    const BLOCK_BYTES_MAX: u64 = 16 << 20;
+    let (Bytes(block), Bytes(disk_bytes)) = (arguments.block, arguments.span);
+    let is_sound = block > 0 && block <= BLOCK_BYTES_MAX && block % 512 == 0 && block <= disk_bytes;
+    match u32::try_from(block) {
+        Ok(block_bytes) if is_sound => Ok(Load {
+            direction: if arguments.write { Direction::Write } else { Direction::Read },
+            block_bytes,
+            depth: arguments.depth,
+            random: arguments.random,
+            disk_bytes,
+        }),
+        _ => Err(Failure::refused(
+            "--block takes a multiple of 512 bytes up to 16MiB, and no more than --span",
+        )),
+    }
+}
+
+async fn ask(url: &Url, arguments: &RawAskArguments, load: Load) -> io::Result<Asked> {
+    let address = url.portal.resolve()?.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
+    let mut streams: Vec<Box<dyn Stream>> = Vec::new();
+    for _ in 0..arguments.sessions {
+        let stream = reactor::world().connect(address, &StreamOptions::default())?;
+        poll_fn(|cx| stream.poll_writable(cx)).await?;
+        streams.push(stream);
+    }
+    let streams: Vec<&dyn Stream> = streams.iter().map(|stream| &**stream).collect();
+    let times = [arguments.warm_up, arguments.seconds].map(Duration::from_secs_f64);
+    iscsi::ask(&streams, &url.target, url.lun, load, times).await
+}
+
+impl Shown {
+    fn of(asked: &Asked, load: Load) -> Shown {
+        let iops = asked.requests as f64 / asked.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let us = |share| asked.latencies.quantile_ns(share) as f64 / 1e3;
+        Shown {
+            iops,
+            mb_per_s: iops * f64::from(load.block_bytes) / 1e6,
+            latency_us: Latency { p50: us(0.5), p99: us(0.99), p999: us(0.999) },
+            ios: asked.requests,
+            errors: 0,
+            idle_looks_per_io: asked.idle_looks,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `linerate raw`: the ceiling serves every initiator, and its client every target.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::program::{installed, run};
+use crate::server::Server;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// A raw server on a port of the loopback.
+struct Raw {
+    child: Child,
+    address: String,
+}
+
+impl Raw {
+    fn start(poll: &str) -> Raw {
+        let mut command = Command::new(LINERATE);
+        command.args(["raw", "serve", "--listen", "127.0.0.1:0", "--size", "64MiB", "--poll", poll]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("a raw server");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        let address = lines.into_iter().find_map(|line| {
+            let rest = line.strip_prefix("listens on ")?;
+            Some(rest.split(';').next()?.to_owned())
+        });
+        Raw { child, address: address.expect("it says where it listens") }
+    }
+
+    fn url(&self) -> String {
+        format!("iscsi://{}/iqn.2026-01.io.linerate:raw/0", self.address)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+    }
+}
+
+fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
+    let common = ["bench", url, "--json", "--allow-write", "--yes", "--seconds", "0.2"];
+    run(LINERATE, &[&common[..], arguments].concat()).expect_json_line()
+}
+
+#[test]
+fn our_initiator_reads_and_writes_at_the_ceiling() {
+    for poll in ["never", "always"] {
+        let raw = Raw::start(poll);
+        for (block, read) in [("4KiB", "100"), ("4KiB", "0"), ("256KiB", "50"), ("1MiB", "0")] {
+            let said =
+                bench(&raw.url(), &["--block", block, "--read", read, "--depth", "8", "--sessions", "2"]);
+            assert!(
+                said["ios"].as_u64().is_some_and(|ios| ios > 0),
+                "{poll}, {block}, {read} % reads: {said}"
+            );
+            assert_eq!(said["errors"], 0, "{poll}, {block}, {read} % reads");
+        }
+    }
+}
+
+#[test]
+fn initiators_of_others_read_and_write_at_the_ceiling() {
+    if !installed(&["qemu-img", "iscsi-perf"]) {
+        return;
+    }
+    let raw = Raw::start("never");
+    let bench = ["bench", "-f", "raw", "-t", "none", "-c", "200", "-d", "8", "-s"];
+    for (block, more) in [("4096", &[][..]), ("1048576", &[]), ("4096", &["-w"]), ("1048576", &["-w"])] {
+        run("qemu-img", &[&bench[..], &[block], more, &[&raw.url()]].concat()).expect_success();
+    }
+    run("iscsi-perf", &["-t", "1", &raw.url()]).expect_success();
+}
+
+#[test]
+fn the_lean_client_reads_and_writes_at_our_target_and_at_the_ceiling() {
+    let server = Server::serving(&["disk=ram:64MiB"]);
+    let raw = Raw::start("never");
+    for url in [server.url("disk"), raw.url()] {
+        for more in [
+            &["--random"][..],
+            &["--write"],
+            &["--write", "--block", "1MiB"],
+            &["--block", "512", "--sessions", "3"],
+        ] {
+            let common =
+                ["raw", "ask", &url, "--json", "--span", "64MiB", "--seconds", "0.2", "--depth", "8"];
+            let said = run(LINERATE, &[&common[..], more].concat()).expect_json_line();
+            assert!(said["ios"].as_u64().is_some_and(|ios| ios > 0), "{url} {more:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_stranger_is_turned_away_and_the_next_one_answered() {
+    let raw = Raw::start("never");
+    let mut stranger = TcpStream::connect(&raw.address).expect("a connection");
+    stranger.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+    stranger.write_all(&[0xff; 30_000]).expect("there is room");
+    let ended = stranger.read(&mut [0; 64]);
+    assert!(
+        ended.map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |bytes| bytes == 0)
+    );
+    assert_eq!(bench(&raw.url(), &[])["errors"], 0);
+}
