@@ -1,5 +1,5 @@
-//! Our initiator's speed and CPU beside libiscsi's, in alternating rounds on the machine at hand, against our server
-//! and against tgt.
+//! Our initiator's speed and CPU beside libiscsi's, in alternating rounds on the machine at hand, against our server,
+//! against tgt, and against the raw server, which is never what limits a client.
 //!
 //! libiscsi is measured by both programs that its users know: `iscsi-perf`, which only reads and lets all reads land in
 //! one buffer, and `qemu-img bench`. Neither keeps latencies, makes data or looks at what it read; `linerate bench`
@@ -46,7 +46,7 @@ struct Results {
     measured: BTreeMap<(&'static str, Peer, Client), Vec<Measured>>,
 }
 
-const SERVERS: [Peer; 2] = [Peer::Linerate, Peer::Tgt];
+const SERVERS: [Peer; 3] = [Peer::Linerate, Peer::Tgt, Peer::RawSpinning];
 const CLIENTS: [Client; 3] = [Client::Linerate, Client::IscsiPerf, Client::QemuImg];
 
 /// The cells of the comparison; which figure a goal multiplies, [`page::Figure`] says.
@@ -55,6 +55,7 @@ const CELLS: &[Cell] = &[
         name: "4 KiB random read, depth 32",
         block_bytes: 4 << 10,
         depth: 32,
+        sessions: 1,
         direction: Direction::Read,
         places: Places::Random,
         goal: Some(1.5),
@@ -63,6 +64,7 @@ const CELLS: &[Cell] = &[
         name: "4 KiB random write, depth 32",
         block_bytes: 4 << 10,
         depth: 32,
+        sessions: 1,
         direction: Direction::Write,
         places: Places::Random,
         goal: Some(1.5),
@@ -71,6 +73,7 @@ const CELLS: &[Cell] = &[
         name: "4 KiB random read, depth 1",
         block_bytes: 4 << 10,
         depth: 1,
+        sessions: 1,
         direction: Direction::Read,
         places: Places::Random,
         goal: Some(1.0),
@@ -79,6 +82,7 @@ const CELLS: &[Cell] = &[
         name: "4 KiB random write, depth 1",
         block_bytes: 4 << 10,
         depth: 1,
+        sessions: 1,
         direction: Direction::Write,
         places: Places::Random,
         goal: Some(1.0),
@@ -87,6 +91,7 @@ const CELLS: &[Cell] = &[
         name: "256 KiB sequential read, depth 32",
         block_bytes: 256 << 10,
         depth: 32,
+        sessions: 1,
         direction: Direction::Read,
         places: Places::Sequential,
         goal: None,
@@ -95,6 +100,7 @@ const CELLS: &[Cell] = &[
         name: "256 KiB sequential write, depth 32",
         block_bytes: 256 << 10,
         depth: 32,
+        sessions: 1,
         direction: Direction::Write,
         places: Places::Sequential,
         goal: None,

@@ -2,7 +2,7 @@
 //!
 //! Everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
 //! machine's default does to a loopback is no property of a program. The server has core 0 for itself, the client
-//! core 1. Each server is started afresh and filled in each round, and measured while no other is there.
+//! core 1. Each server is started afresh and filled in each round, and measured while every other is gone or paused.
 
 pub(crate) mod cell;
 pub(crate) mod client;
@@ -16,7 +16,10 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::process::Background;
+use crate::serving::istgt::Istgt;
 use crate::serving::linerate::Linerate;
+use crate::serving::raw::Raw;
 use crate::serving::tgt::Tgt;
 use crate::serving::{Peer, Placement};
 use client::Target;
@@ -39,32 +42,58 @@ pub(crate) struct Server {
 #[derive(Debug)]
 enum Running {
     Tgt(Tgt),
+    Istgt(Istgt),
+    Raw(Raw),
     Linerate(Linerate),
 }
 
+/// What makes our server look for work all the time.
+const POLLING: &[&str] = &["--poll-us", "always"];
+
 impl Server {
-    /// Starts one of either make, and writes all of its volume.
+    /// Starts one of any make, and sees to it that all of its volume is written.
     pub(crate) fn start(peer: Peer, binary: &Path, namespace: &Namespace) -> Result<Server> {
         let here = |core| Placement { namespace: Some(namespace.name.clone()), core: Some(core) };
+        let core = here(SERVER_CORE);
+        let linerate = |options| {
+            let volume = format!("ram0=ram:{}MiB", VOLUME_BYTES >> 20);
+            Linerate::start_with(options, binary, &[volume], 1, &core).map(Running::Linerate)
+        };
+        let raw = |poll| Raw::start(binary, VOLUME_BYTES, poll, &core).map(Running::Raw);
         let running = match peer {
-            Peer::Tgt => Running::Tgt(Tgt::start(VOLUME_BYTES, &here(SERVER_CORE))?),
-            Peer::Linerate => {
-                let volume = format!("ram0=ram:{}MiB", VOLUME_BYTES >> 20);
-                Running::Linerate(Linerate::start(binary, &[volume], 1, &here(SERVER_CORE))?)
-            }
+            Peer::Tgt => Running::Tgt(Tgt::start(VOLUME_BYTES, &core)?),
+            Peer::Istgt => Running::Istgt(Istgt::start(VOLUME_BYTES, &core)?),
+            Peer::RawSleeping => raw("never")?,
+            Peer::RawSpinning => raw("always")?,
+            Peer::Linerate => linerate(&[])?,
+            Peer::LineratePolling => linerate(POLLING)?,
         };
         let server = Server { running, client: here(CLIENT_CORE) };
-        client::fill(&server.target().url, VOLUME_BYTES, &server.client)?;
+        if matches!(server.running, Running::Tgt(_) | Running::Linerate(_)) {
+            client::fill(&server.target().url, VOLUME_BYTES, &server.client)?; // the others begin with theirs written
+        }
         Ok(server)
     }
 
     /// What a client must know of it.
     pub(crate) fn target(&self) -> Target {
         let (url, server) = match &self.running {
-            Running::Tgt(tgt) => (tgt.url(), tgt.pid()),
+            Running::Tgt(tgt) => (tgt.url(), tgt.process().pid()),
+            Running::Istgt(istgt) => (istgt.url(), istgt.process().pid()),
+            Running::Raw(raw) => (raw.url(), raw.process().pid()),
             Running::Linerate(linerate) => (linerate.url("ram0", 0), linerate.pid()),
         };
         Target { url, server, placement: self.client.clone() }
+    }
+
+    /// Its process, to be paused while another server is measured.
+    pub(crate) fn process(&self) -> &Background {
+        match &self.running {
+            Running::Tgt(tgt) => tgt.process(),
+            Running::Istgt(istgt) => istgt.process(),
+            Running::Raw(raw) => raw.process(),
+            Running::Linerate(linerate) => linerate.process(),
+        }
     }
 }
 

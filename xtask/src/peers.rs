@@ -1,146 +1,166 @@
-//! Our server's speed and CPU beside tgt's, in alternating rounds on the machine at hand; one client measures both.
+//! Our server's speed and CPU beside tgt's, istgt's and the raw server's, cell by cell in turn on the machine at hand.
+//!
+//! One client measures all; a leaner one measures ours and the raw server again, since a client that is the bottleneck
+//! would make all fast servers equal. NBD's servers are not here: there is no NBD in linerate yet.
 
+mod cells;
+mod held;
 mod page;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measuring::cell::{self, Cell, Direction, Places};
 use crate::measuring::client::{Client, Measured};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
-use crate::measuring::{Server, in_turn};
+use crate::measuring::{Server, cell, in_turn};
 use crate::process;
 use crate::serving::Peer;
 use crate::tally::Verdict;
 use crate::workspace;
+use cells::{CONTESTS, Contest};
+use held::Held;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Only cells whose name contains this; may be repeated
     #[arg(long, value_name = "TEXT")]
     cells: Vec<String>,
+    /// Only these servers
+    #[arg(long, value_enum, value_delimiter = ',')]
+    servers: Vec<Peer>,
     /// Rounds; each figure is the median of them
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds for each cell in each round
-    #[arg(long, default_value_t = 3)]
+    /// Seconds for each cell, server and client in each round
+    #[arg(long, default_value_t = 1)]
     seconds: u64,
-    /// Who measures; iscsi-perf only reads; the others are here as a cross-check
-    #[arg(long, value_enum, default_value_t = Client::Linerate)]
-    client: Client,
+    /// Only this client measures; iscsi-perf only reads, and it and qemu-img have one session
+    #[arg(long, value_enum)]
+    client: Option<Client>,
+    /// A linerate that was built before, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Leave docs/performance.md as it is
     #[arg(long)]
     dry: bool,
 }
 
-/// Everything measured, a list of rounds for each cell and server.
+/// Everything measured, a list of rounds for each cell, server and client.
 #[derive(Debug)]
 struct Results {
     setting: Setting,
-    measured: BTreeMap<(&'static str, Peer), Vec<Measured>>,
+    measured: BTreeMap<(&'static str, Peer, Client), Vec<Measured>>,
+    held: Vec<Held>,
 }
 
-/// The cells of the comparison; the goals are multiples of tgt's rate, with no more CPU per request. They are half to
-/// two thirds of what SPDK reaches by polling (6.5 and 2.45 times tgt on this kind of machine).
-const CELLS: &[Cell] = &[
-    Cell {
-        name: "4 KiB random read, depth 32",
-        block_bytes: 4 << 10,
-        depth: 32,
-        direction: Direction::Read,
-        places: Places::Random,
-        goal: Some(4.0),
-    },
-    Cell {
-        name: "256 KiB sequential read, depth 32",
-        block_bytes: 256 << 10,
-        depth: 32,
-        direction: Direction::Read,
-        places: Places::Sequential,
-        goal: Some(2.0),
-    },
-    Cell {
-        name: "4 KiB random read, depth 1",
-        block_bytes: 4 << 10,
-        depth: 1,
-        direction: Direction::Read,
-        places: Places::Random,
-        goal: None,
-    },
-    Cell {
-        name: "4 KiB random write, depth 32",
-        block_bytes: 4 << 10,
-        depth: 32,
-        direction: Direction::Write,
-        places: Places::Random,
-        goal: None,
-    },
-    Cell {
-        name: "64 KiB sequential write, depth 8",
-        block_bytes: 64 << 10,
-        depth: 8,
-        direction: Direction::Write,
-        places: Places::Sequential,
-        goal: None,
-    },
-];
+const SERVERS: [Peer; 6] =
+    [Peer::Tgt, Peer::Istgt, Peer::RawSleeping, Peer::RawSpinning, Peer::Linerate, Peer::LineratePolling];
 
-/// Measures, prints the table, writes the page and its numbers. Holds if every cell that has a goal reaches it.
+/// Who measures all, and who measures again where the first may be the bottleneck.
+const MAIN: Client = Client::Linerate;
+const LEAN: Client = Client::Lean;
+const FAST: [Peer; 3] = [Peer::RawSpinning, Peer::Linerate, Peer::LineratePolling];
+
+/// Measures, prints the tables, writes the page and its numbers. Holds if every floor is reached.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    for program in ["tgtd", "qemu-io", "taskset", "ip"] {
+    let cells: Vec<&Contest> =
+        CONTESTS.iter().filter(|contest| contest.cell.is_named(&options.cells)).collect();
+    ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CONTESTS.iter().map(|c| &c.cell)));
+    let servers = if options.servers.is_empty() { SERVERS.to_vec() } else { options.servers.clone() };
+    for program in ["tgtd", "istgt", "qemu-io", "taskset", "ip", "nsenter"] {
         ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
     }
-    let cells = chosen(options)?;
-    let binary = workspace::release_binary()?;
+    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
     let namespace = Namespace::create()?;
     let setting = Setting::look(&namespace, options.rounds, options.seconds);
-    let mut results = Results { setting, measured: BTreeMap::new() };
+    let mut results = Results { setting, measured: BTreeMap::new(), held: Vec::new() };
     for round in 0..options.rounds {
-        for peer in in_turn(&[Peer::Tgt, Peer::Linerate], round) {
-            println!("round {} of {}: {peer:?}", round + 1, options.rounds);
-            for (cell, measured) in one_round(peer, &cells, &binary, &namespace, options)? {
-                results.measured.entry((cell.name, peer)).or_default().push(measured);
+        let started = servers.iter().map(|peer| paused(*peer, &binary, &namespace));
+        let started = started.collect::<Result<Vec<_>>>()?;
+        let mut measuring = Round { number: round, binary: &binary, options, servers: started };
+        for contest in &cells {
+            println!("round {} of {}: {}", round + 1, options.rounds, contest.cell.name);
+            measuring.measure(contest, &mut results)?;
+        }
+        results.held.extend(measuring.hold(&results)?);
+    }
+    print!("{}", page::tables(&cells, &results));
+    write(&cells, &servers, &results, options)?;
+    Ok(if page::all_reached(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
+}
+
+/// A server that waits until it is measured.
+fn paused(peer: Peer, binary: &std::path::Path, namespace: &Namespace) -> Result<(Peer, Server)> {
+    let server =
+        Server::start(peer, binary, namespace).with_context(|| format!("starting {}", peer.name()))?;
+    server.process().pause();
+    Ok((peer, server))
+}
+
+/// A round's servers, all paused but the one that is measured.
+struct Round<'a> {
+    number: usize,
+    binary: &'a std::path::Path,
+    options: &'a Options,
+    servers: Vec<(Peer, Server)>,
+}
+
+impl Round<'_> {
+    /// A cell, with all servers one right after the other: what the machine does meanwhile, it does to all.
+    fn measure(&mut self, contest: &Contest, results: &mut Results) -> Result<()> {
+        let order = in_turn(&(0..self.servers.len()).collect::<Vec<_>>(), self.number);
+        for (peer, server) in order.into_iter().map(|at| &self.servers[at]) {
+            for client in self.clients(*peer).into_iter().filter(|client| client.can(&contest.cell)) {
+                server.process().resume();
+                let measured = self.one(client, contest, server);
+                server.process().pause();
+                let measured = measured.with_context(|| peer.name())?;
+                results.measured.entry((contest.cell.name, *peer, client)).or_default().push(measured);
             }
         }
+        Ok(())
     }
-    print!("{}", page::table(&cells, &results));
-    write(&cells, &results, options)?;
-    let reached =
-        cells.iter().all(|cell| page::comparison(cell, &results).is_none_or(|found| found.is_reached()));
-    Ok(if reached { Verdict::Holds } else { Verdict::Fails })
+
+    fn clients(&self, peer: Peer) -> Vec<Client> {
+        match self.options.client {
+            Some(client) => vec![client],
+            None if FAST.contains(&peer) => vec![MAIN, LEAN],
+            None => vec![MAIN],
+        }
+    }
+
+    fn one(&self, client: Client, contest: &Contest, server: &Server) -> Result<Measured> {
+        let target = server.target();
+        client.warm_up(&contest.cell, self.binary, &target)?;
+        client.measure(&contest.cell, self.binary, &target, self.options.seconds)
+    }
+
+    /// Our server at the rate that was tgt's in this round.
+    fn hold(&self, results: &Results) -> Result<Option<Held>> {
+        let of = |wanted| self.servers.iter().find(|(peer, _)| *peer == wanted).map(|(_, server)| server);
+        let rounds = results.measured.get(&(cells::DEEP_READ, Peer::Tgt, MAIN));
+        let Some((ours, tgt)) = of(Peer::Linerate).zip(rounds.and_then(|rounds| rounds.last())) else {
+            return Ok(None);
+        };
+        ours.process().resume();
+        let held = Held::measure(self.binary, &ours.target(), tgt, self.options.seconds as f64);
+        ours.process().pause();
+        held.map(Some)
+    }
 }
 
-fn chosen(options: &Options) -> Result<Vec<&'static Cell>> {
-    let wanted = |cell: &&Cell| cell.is_named(&options.cells) && options.client.can(cell);
-    let cells: Vec<&Cell> = CELLS.iter().filter(wanted).collect();
-    ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CELLS));
-    Ok(cells)
-}
-
-fn one_round(
-    peer: Peer,
-    cells: &[&'static Cell],
-    binary: &Path,
-    namespace: &Namespace,
-    options: &Options,
-) -> Result<Vec<(&'static Cell, Measured)>> {
-    let server = Server::start(peer, binary, namespace)?;
-    let target = server.target();
-    let measure =
-        |cell: &&'static Cell| Ok((*cell, options.client.measure(cell, binary, &target, options.seconds)?));
-    cells.iter().map(measure).collect()
-}
-
-fn write(cells: &[&'static Cell], results: &Results, options: &Options) -> Result<()> {
+fn write(cells: &[&Contest], servers: &[Peer], results: &Results, options: &Options) -> Result<()> {
     let path = workspace::target_directory().join("peers.json");
-    fs::write(&path, page::json(cells, results)?).with_context(|| path.display().to_string())?;
-    if !options.dry && options.cells.is_empty() && options.client == Client::Linerate {
-        document::write_section(Page::Performance, "The server beside tgt", &page::section(cells, results))?;
+    fs::write(&path, page::json(results)?).with_context(|| path.display().to_string())?;
+    println!("wrote {}", path.display());
+    let is_all = cells.len() == CONTESTS.len() && servers.len() == SERVERS.len() && options.client.is_none();
+    if is_all && !options.dry {
+        document::write_section(Page::Performance, page::HEADING, &page::section(cells, results))?;
     }
     Ok(())
 }

@@ -119,6 +119,23 @@ impl Background {
         self.child.id()
     }
 
+    /// Lets it do nothing (SIGSTOP) until [`Background::resume`]. Nothing is left to do about an error: then it has
+    /// ended, and whoever needs it will find out.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal); // see `pause`
+        }
+    }
+
     /// Ends it at once (SIGKILL).
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill(); // an error means that it has ended already
@@ -129,6 +146,7 @@ impl Background {
     pub(crate) fn stop(&mut self) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
         if matches!(self.child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
+            self.resume(); // who is paused would not hear of it
             let _ = end_within(Self::GRACE, &mut self.child); // nothing is left to do about an error here
         }
     }

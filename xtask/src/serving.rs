@@ -1,7 +1,10 @@
-//! Servers to test and to measure: ours, and tgt beside it.
+//! Servers to test and to measure: ours, tgt and istgt beside it, and the raw one that is the ceiling.
 
 pub(crate) mod attached;
+mod image;
+pub(crate) mod istgt;
 pub(crate) mod linerate;
+pub(crate) mod raw;
 pub(crate) mod tgt;
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,11 +13,34 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Whose server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// Whose server, and how it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
     Tgt,
+    Istgt,
+    /// No storage, and asleep when there is nothing to do.
+    RawSleeping,
+    /// No storage, and never asleep.
+    RawSpinning,
+    /// As it is shipped: it looks for work for up to 50 µs before it sleeps.
     Linerate,
+    /// Never asleep.
+    LineratePolling,
+}
+
+impl Peer {
+    /// As a person would call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Peer::Tgt => "tgt",
+            Peer::Istgt => "istgt",
+            Peer::RawSleeping => "raw, sleeping",
+            Peer::RawSpinning => "raw, spinning",
+            Peer::Linerate => "linerate",
+            Peer::LineratePolling => "linerate, polling",
+        }
+    }
 }
 
 /// Where a program runs: in a network namespace, on one core, or simply here.

@@ -5,7 +5,9 @@
 pub(crate) struct Cell {
     pub(crate) name: &'static str,
     pub(crate) block_bytes: u64,
+    /// Requests under way in each session.
     pub(crate) depth: u32,
+    pub(crate) sessions: u32,
     pub(crate) direction: Direction,
     pub(crate) places: Places,
     /// How many times the peer's figure is asked for; which figure that is, the comparison says.
@@ -38,6 +40,6 @@ impl Cell {
 }
 
 /// The names of all cells, for messages.
-pub(crate) fn names(cells: &[Cell]) -> String {
-    cells.iter().map(|cell| cell.name).collect::<Vec<_>>().join("; ")
+pub(crate) fn names<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> String {
+    cells.into_iter().map(|cell| cell.name).collect::<Vec<_>>().join("; ")
 }

@@ -1,5 +1,5 @@
-//! The programs that measure: our own `linerate bench`, and two with libiscsi inside, `iscsi-perf` and
-//! `qemu-img bench`.
+//! The programs that measure: our own `linerate bench`, the lean `linerate raw ask`, and two with libiscsi inside,
+//! `iscsi-perf` and `qemu-img bench`.
 //!
 //! Each is measured by the same clock: its rate is what it says itself, its CPU time what the kernel says of the whole
 //! process, its start and its login included.
@@ -16,8 +16,11 @@ use crate::serving::Placement;
 
 /// Who measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Client {
     Linerate,
+    /// No block device, no clock for most requests, and never asleep.
+    Lean,
     IscsiPerf,
     QemuImg,
 }
@@ -37,16 +40,52 @@ pub(crate) struct Target {
 pub(crate) struct Measured {
     pub(crate) iops: f64,
     pub(crate) mb_per_s: f64,
+    /// Where the client says how long requests took.
+    pub(crate) latency_us: Option<Latency>,
     /// Microseconds of the server's CPU time for each request, all its threads and the kernel's work for them.
     pub(crate) server_cpu_us_per_io: f64,
     /// The same of the client.
     pub(crate) client_cpu_us_per_io: f64,
+    /// Looks for answers that found none, for each request; where the client counts them. One that has none is the
+    /// bottleneck itself.
+    pub(crate) idle_looks_per_io: Option<f64>,
+}
+
+/// How long requests took: this share of them no longer than so many microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
 }
 
 impl Measured {
+    /// One for tests: this rate, and so much CPU time of either side for each request.
+    #[cfg(test)]
+    pub(crate) fn of_rate(iops: f64, cpu_us: f64) -> Measured {
+        Measured {
+            iops,
+            mb_per_s: iops,
+            latency_us: None,
+            server_cpu_us_per_io: cpu_us,
+            client_cpu_us_per_io: cpu_us,
+            idle_looks_per_io: None,
+        }
+    }
+
     /// How many requests a second of the client's CPU time is enough for.
     pub(crate) fn iops_per_client_cpu(&self) -> f64 {
         1e6 / self.client_cpu_us_per_io
+    }
+
+    /// The share of the time that the client's process ran for.
+    pub(crate) fn client_busy(&self) -> f64 {
+        self.client_cpu_us_per_io * self.iops / 1e6
+    }
+
+    /// The share of the time that the server's process ran for.
+    pub(crate) fn server_busy(&self) -> f64 {
+        self.server_cpu_us_per_io * self.iops / 1e6
     }
 }
 
@@ -55,21 +94,31 @@ impl Measured {
 struct Report {
     iops: f64,
     ios: u64,
+    latency_us: Option<Latency>,
+    idle_looks_per_io: Option<f64>,
 }
+
+/// Of a [`Client::warm_up`].
+pub(crate) const WARM_UP_SECONDS: f64 = 0.2;
 
 impl Client {
     /// As a person would call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Client::Linerate => "linerate bench",
+            Client::Lean => "linerate raw ask",
             Client::IscsiPerf => "iscsi-perf",
             Client::QemuImg => "qemu-img bench",
         }
     }
 
-    /// iscsi-perf has no writes.
+    /// iscsi-perf has no writes, and both with libiscsi inside have one session.
     pub(crate) fn can(self, cell: &Cell) -> bool {
-        self != Client::IscsiPerf || cell.is_read()
+        match self {
+            Client::Linerate | Client::Lean => true,
+            Client::IscsiPerf => cell.is_read() && cell.sessions == 1,
+            Client::QemuImg => cell.sessions == 1,
+        }
     }
 
     /// Measures a cell for about so long.
@@ -80,25 +129,65 @@ impl Client {
         target: &Target,
         seconds: u64,
     ) -> Result<Measured> {
+        self.measure_for(cell, binary, target, seconds as f64)
+    }
+
+    /// Asks for a moment as [`Client::measure`] will: what came before is then in no cache.
+    pub(crate) fn warm_up(self, cell: &Cell, binary: &std::path::Path, target: &Target) -> Result<()> {
+        self.measure_for(cell, binary, target, WARM_UP_SECONDS).map(drop)
+    }
+
+    fn measure_for(
+        self,
+        cell: &Cell,
+        binary: &std::path::Path,
+        target: &Target,
+        seconds: f64,
+    ) -> Result<Measured> {
         let count = match self {
             Client::QemuImg => requests_of(cell, target, seconds)?,
-            Client::Linerate | Client::IscsiPerf => 0,
+            Client::Linerate | Client::Lean | Client::IscsiPerf => 0,
         };
-        let before = (cpu::of_process(target.server)?, cpu::of_ended_children()?);
-        let report = match self {
+        let measured = measured(cell, target, || match self {
             Client::Linerate => bench(cell, target.placement.command(binary), &target.url, seconds),
+            Client::Lean => lean(cell, target.placement.command(binary), &target.url, seconds),
             Client::IscsiPerf => iscsi_perf(cell, target, seconds),
             Client::QemuImg => qemu_img(cell, target, count),
-        };
-        let report = report.with_context(|| format!("{}, {}", self.name(), cell.name))?;
-        let ios = report.ios.max(1) as f64;
-        Ok(Measured {
-            iops: report.iops,
-            mb_per_s: report.iops * cell.block_bytes as f64 / 1e6,
-            server_cpu_us_per_io: (cpu::of_process(target.server)? - before.0) * 1e6 / ios,
-            client_cpu_us_per_io: (cpu::of_ended_children()? - before.1) * 1e6 / ios,
-        })
+        });
+        measured.with_context(|| format!("{}, {}", self.name(), cell.name))
     }
+
+    /// Measures a cell with our own client, which makes so many requests a second and no more.
+    pub(crate) fn measure_at_rate(
+        cell: &Cell,
+        binary: &std::path::Path,
+        target: &Target,
+        rate: u64,
+        seconds: f64,
+    ) -> Result<Measured> {
+        let mut command = target.placement.command(binary);
+        let asking = || {
+            bench_arguments(&mut command, cell, &target.url, seconds);
+            command.args(["--rate", &rate.to_string()]);
+            our_report(command)
+        };
+        measured(cell, target, asking).with_context(|| format!("{rate} requests a second"))
+    }
+}
+
+/// Both sides' CPU time while a client runs, and what it says.
+fn measured(cell: &Cell, target: &Target, client: impl FnOnce() -> Result<Report>) -> Result<Measured> {
+    let before = (cpu::of_process(target.server)?, cpu::of_ended_children()?);
+    let report = client()?;
+    let ios = report.ios.max(1) as f64;
+    Ok(Measured {
+        iops: report.iops,
+        mb_per_s: report.iops * cell.block_bytes as f64 / 1e6,
+        latency_us: report.latency_us,
+        idle_looks_per_io: report.idle_looks_per_io,
+        server_cpu_us_per_io: (cpu::of_process(target.server)? - before.0) * 1e6 / ios,
+        client_cpu_us_per_io: (cpu::of_ended_children()? - before.1) * 1e6 / ios,
+    })
 }
 
 /// Writes the whole volume, so that no server reads holes; with QEMU's initiator, which is neither's.
@@ -113,28 +202,61 @@ pub(super) fn fill(url: &str, bytes: u64, placement: &Placement) -> Result<()> {
     process::capture(command).context("filling the volume").map(drop)
 }
 
-/// What `linerate bench --json` prints, as far as it is used here.
+/// What both of ours print with `--json`, as far as it is used here.
 #[derive(Debug, Deserialize)]
-struct BenchReport {
+struct OurReport {
     iops: f64,
     ios: u64,
     errors: u64,
+    latency_us: Latency,
+    idle_looks_per_io: Option<f64>,
 }
 
-fn bench(cell: &Cell, mut command: Command, url: &str, seconds: u64) -> Result<Report> {
+fn bench(cell: &Cell, mut command: Command, url: &str, seconds: f64) -> Result<Report> {
+    bench_arguments(&mut command, cell, url, seconds);
+    our_report(command)
+}
+
+fn bench_arguments(command: &mut Command, cell: &Cell, url: &str, seconds: f64) {
     let percent = |is_all: bool| if is_all { "100" } else { "0" };
     command.args(["bench", url, "--json", "--allow-write", "--yes", "--seconds", &seconds.to_string()]);
-    command.args(["--block", &format!("{}KiB", cell.block_bytes >> 10), "--depth", &cell.depth.to_string()]);
+    command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
+    command.args(["--sessions", &cell.sessions.to_string()]);
     command.args(["--read", percent(cell.direction == Direction::Read)]);
     command.args(["--random", percent(cell.places == Places::Random)]);
-    let output = process::capture(command)?;
-    let report: BenchReport =
-        serde_json::from_str(&output).with_context(|| format!("it printed: {output}"))?;
-    ensure!(report.errors == 0, "{} requests failed", report.errors);
-    Ok(Report { iops: report.iops, ios: report.ios })
 }
 
-fn iscsi_perf(cell: &Cell, target: &Target, seconds: u64) -> Result<Report> {
+fn lean(cell: &Cell, mut command: Command, url: &str, seconds: f64) -> Result<Report> {
+    command.args(["raw", "ask", url, "--json", "--seconds", &seconds.to_string(), "--warm-up", "0"]);
+    command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
+    command.args(["--sessions", &cell.sessions.to_string(), "--span", &VOLUME_BYTES.to_string()]);
+    if cell.direction == Direction::Write {
+        command.arg("--write");
+    }
+    if cell.places == Places::Random {
+        command.arg("--random");
+    }
+    our_report(command)
+}
+
+fn our_report(command: Command) -> Result<Report> {
+    let output = process::capture(command)?;
+    let report: OurReport = serde_json::from_str(&output).with_context(|| format!("it printed: {output}"))?;
+    ensure!(report.errors == 0, "{} requests failed", report.errors);
+    let OurReport { iops, ios, latency_us, idle_looks_per_io, .. } = report;
+    Ok(Report { iops, ios, latency_us: Some(latency_us), idle_looks_per_io })
+}
+
+impl Report {
+    /// Of a client that says no more than this.
+    fn of_rate(iops: f64, ios: u64) -> Report {
+        Report { iops, ios, latency_us: None, idle_looks_per_io: None }
+    }
+}
+
+/// It counts in whole seconds.
+fn iscsi_perf(cell: &Cell, target: &Target, seconds: f64) -> Result<Report> {
+    let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
     command.args(["-m", &cell.depth.to_string(), "-b", &(cell.block_bytes / 512).to_string()]);
     command.args(["-t", &seconds.to_string()]);
@@ -144,7 +266,7 @@ fn iscsi_perf(cell: &Cell, target: &Target, seconds: u64) -> Result<Report> {
     command.arg(&target.url);
     let output = process::capture(command)?;
     let iops = average(&output).with_context(|| format!("it printed: {output}"))?;
-    Ok(Report { iops, ios: (iops * seconds as f64) as u64 })
+    Ok(Report::of_rate(iops, (iops * seconds) as u64))
 }
 
 /// The last `iops average N` of a line that it prints over and over.
@@ -154,10 +276,10 @@ fn average(output: &str) -> Option<f64> {
 }
 
 /// qemu-img wants a number of requests, not of seconds: a first run of a few tells how many those are.
-fn requests_of(cell: &Cell, target: &Target, seconds: u64) -> Result<u64> {
+fn requests_of(cell: &Cell, target: &Target, seconds: f64) -> Result<u64> {
     const FIRST: u64 = 2000;
     let report = qemu_img(cell, target, FIRST).context("a first run of qemu-img bench")?;
-    Ok(((report.iops * seconds as f64) as u64).max(FIRST))
+    Ok(((report.iops * seconds) as u64).max(FIRST))
 }
 
 /// Its requests follow each other at a step. One of about 0.618 times the volume, in whole requests, scatters them over
@@ -178,7 +300,7 @@ fn qemu_img(cell: &Cell, target: &Target, count: u64) -> Result<Report> {
     command.arg(&target.url);
     let output = process::capture(command)?;
     let seconds = completed_in(&output).with_context(|| format!("it printed: {output}"))?;
-    Ok(Report { iops: count as f64 / seconds, ios: count })
+    Ok(Report::of_rate(count as f64 / seconds, count))
 }
 
 /// `Run completed in 1.234 seconds.`

@@ -5,10 +5,11 @@ use std::fs;
 use serde::Serialize;
 
 use super::namespace::Namespace;
+use crate::serving::istgt::Istgt;
 use crate::serving::tgt::Tgt;
 
 /// The setting of a comparison.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Setting {
     pub(crate) machine: String,
     pub(crate) kernel: String,
@@ -18,6 +19,7 @@ pub(crate) struct Setting {
     pub(crate) rounds: usize,
     pub(crate) seconds: u64,
     pub(crate) tgt: String,
+    pub(crate) istgt: String,
 }
 
 impl Setting {
@@ -36,6 +38,7 @@ impl Setting {
             rounds,
             seconds,
             tgt: Tgt::version(),
+            istgt: Istgt::version(),
         }
     }
 

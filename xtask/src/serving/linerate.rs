@@ -33,6 +33,17 @@ impl Linerate {
         listeners: usize,
         placement: &Placement,
     ) -> Result<Linerate> {
+        Linerate::start_with(&[], binary, volumes, listeners, placement)
+    }
+
+    /// The same, with further options of `linerate serve`.
+    pub(crate) fn start_with(
+        options: &[&str],
+        binary: &Path,
+        volumes: &[String],
+        listeners: usize,
+        placement: &Placement,
+    ) -> Result<Linerate> {
         let ports = (0..listeners).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
         let state =
             workspace::target_directory().join(format!("xtask/state-{}-{}", std::process::id(), ports[0]));
@@ -43,7 +54,8 @@ impl Linerate {
             .arg("--state")
             .arg(&state)
             .arg("--control")
-            .arg(state.join("control"));
+            .arg(state.join("control"))
+            .args(options);
         for volume in volumes {
             command.args(["--volume", &volume.replace("{state}", &state.display().to_string())]);
         }
@@ -59,6 +71,11 @@ impl Linerate {
     /// The URL of LUN 0 of a volume's target, by the listener of that number.
     pub(crate) fn url(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> &Background {
+        &self.server
     }
 
     /// Its process id.

@@ -46,9 +46,9 @@ impl Tgt {
         format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
     }
 
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.server.pid()
+    /// Its process.
+    pub(crate) fn process(&self) -> &Background {
+        &self.server
     }
 
     /// What it is and how it is set up here, for the reports.

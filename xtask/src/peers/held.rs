@@ -1,0 +1,39 @@
+//! What our server takes for the work that is all tgt can do.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::cells::{CONTESTS, DEEP_READ};
+use crate::measuring::client::{Client, Measured, Target};
+
+/// One round's run at tgt's rate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Held {
+    /// tgt at its fastest.
+    pub(super) tgt: Measured,
+    /// Ours, asked for no more than that.
+    pub(super) ours: Measured,
+}
+
+/// Our CPU time is at most this share of tgt's.
+pub(super) const CPU_SHARE_MAX: f64 = 0.2;
+
+impl Held {
+    /// Measures the deep random read again, by a client that asks at tgt's rate.
+    pub(super) fn measure(
+        binary: &std::path::Path,
+        target: &Target,
+        tgt: &Measured,
+        seconds: f64,
+    ) -> Result<Held> {
+        let deep = CONTESTS.iter().find(|contest| contest.cell.name == DEEP_READ);
+        let cell = &deep.unwrap_or(&CONTESTS[0]).cell; // it is in the table
+        let ours = Client::measure_at_rate(cell, binary, target, tgt.iops as u64, seconds)?;
+        Ok(Held { tgt: *tgt, ours })
+    }
+
+    /// Our CPU time as a share of tgt's, for the same work.
+    pub(super) fn cpu_share(&self) -> f64 {
+        self.ours.server_cpu_us_per_io / self.tgt.server_cpu_us_per_io
+    }
+}
