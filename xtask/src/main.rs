@@ -6,6 +6,7 @@
 mod clients;
 mod conformance;
 mod diagnosis;
+mod digests;
 mod fio;
 mod fuzz;
 mod measuring;
@@ -44,6 +45,8 @@ enum Command {
     Peers(peers::Options),
     /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes docs/performance.md
     Clients(clients::Options),
+    /// What digests cost in speed and CPU, on long requests and on short ones; writes docs/performance.md
+    Digests(digests::Options),
     /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
     Fio(fio::Options),
     /// Every suite of `linerate bench` on every kind of storage; writes docs/bench.md
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Peers(options) => peers::run(&options),
         Command::Clients(options) => clients::run(&options),
+        Command::Digests(options) => digests::run(&options),
         Command::Fio(options) => fio::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),

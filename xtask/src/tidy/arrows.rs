@@ -29,8 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-lab",
         ],
     ),
-    // It builds the paths of the diagnosis' matrix, and reads what a diagnosis prints.
-    ("xtask", &["linerate-lab", "linerate-bench"]),
+    // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
+    ("xtask", &["linerate-lab", "linerate-bench", "linerate-iscsi"]),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.
