@@ -21,6 +21,8 @@ pub(crate) struct Sender {
     /// Headers and the like of everything in `chunks`.
     staged: Vec<u8>,
     chunks: Vec<Chunk>,
+    /// Bytes of payloads in `chunks` that a digest was made of.
+    summed_bytes: usize,
     /// How many chunks are sent, and how much of the one after them.
     sent_chunks: usize,
     sent_bytes: usize,
@@ -37,12 +39,21 @@ enum Chunk {
 const SLICES_MAX: usize = 64;
 /// Payloads this short are copied: less work than another slice for the kernel.
 const COPIED_BYTES_MAX: usize = 512;
+/// Payloads are sent before so much more is summed: the kernel is to find them in the second-level cache.
+const SUMMED_BYTES: usize = 256 << 10;
 /// PDUs of a round. A window of 256 commands goes out in four.
 const ROUND_CHUNKS: usize = 2 * SLICES_MAX;
 
 impl Sender {
     pub(crate) fn new(framing: Framing) -> Sender {
-        Sender { framing, staged: Vec::new(), chunks: Vec::new(), sent_chunks: 0, sent_bytes: 0 }
+        Sender {
+            framing,
+            staged: Vec::new(),
+            chunks: Vec::new(),
+            summed_bytes: 0,
+            sent_chunks: 0,
+            sent_bytes: 0,
+        }
     }
 
     /// Whether everything the machine has said so far is with the kernel.
@@ -59,14 +70,14 @@ impl Sender {
         tape: &mut Tape,
     ) -> Result<bool, Ending> {
         loop {
-            while self.chunks.len() < ROUND_CHUNKS {
+            while !self.is_full() {
                 let Some(transmit) = parts.machine.poll_transmit(parts.now, id) else { break };
                 self.stage(transmit, parts, tape)?;
             }
             if self.chunks.is_empty() {
                 return Ok(true);
             }
-            let is_much = self.chunks.len() >= ROUND_CHUNKS;
+            let is_much = self.is_full();
             match self.write(stream, &mut parts.meter.sent) {
                 Ok(()) if is_much => parts.now = reactor::now(),
                 Ok(()) => {}
@@ -74,6 +85,11 @@ impl Sender {
                 Err(error) => return Err(Ending::Io(error)),
             }
         }
+    }
+
+    /// Whether a round takes no more.
+    fn is_full(&self) -> bool {
+        self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
 
     fn stage(&mut self, transmit: Transmit, parts: &mut Parts, tape: &mut Tape) -> Result<(), Ending> {
@@ -102,6 +118,9 @@ impl Sender {
                 } else {
                     self.push_staged(begin);
                     self.chunks.push(Chunk::Data(data.clone()));
+                }
+                if self.framing.data_digest {
+                    self.summed_bytes += length;
                 }
                 let end = self.staged.len();
                 let end_data = || self.framing.end_data(&mut self.staged, &data);
@@ -141,6 +160,7 @@ impl Sender {
         }
         self.staged.clear();
         self.chunks.clear();
+        self.summed_bytes = 0;
         self.sent_chunks = 0;
         Ok(())
     }

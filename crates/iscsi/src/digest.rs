@@ -5,7 +5,7 @@
 //! standard writes the polynomial's remainder with its bits mirrored, which for a CRC computed in the usual way
 //! comes to little endian.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 use crate::pdu::{Bhs, pad_bytes};
 
@@ -20,8 +20,16 @@ pub fn header_digest(bhs: &Bhs, ahs: &[u8]) -> [u8; DIGEST_BYTES] {
     running.finish()
 }
 
+/// The digest of bytes that lie in one piece.
+pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+    crc32_iscsi(bytes).to_le_bytes()
+}
+
 /// The digest that follows this data segment when it is padded with zeros, as we send it.
 pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
+    if pad_bytes(data.len()) == 0 {
+        return digest(data);
+    }
     let mut running = RunningDigest::new();
     running.update(data);
     running.update(&[0; 3][..pad_bytes(data.len())]);
@@ -29,23 +37,29 @@ pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 }
 
 /// A digest of data that comes in pieces. What was received is checked with the padding that was received.
-pub struct RunningDigest(Digest);
+///
+/// It is the CRC's register and nothing else: the library's own value has a table of its constants inside, 300
+/// bytes that every data segment would carry about.
+#[derive(Clone, Copy)]
+pub struct RunningDigest(u32);
 
 impl RunningDigest {
     /// The digest of nothing, so far.
     pub fn new() -> RunningDigest {
-        RunningDigest(Digest::new(CrcAlgorithm::Crc32Iscsi))
+        RunningDigest(u32::MAX)
     }
 
     /// Takes in the next piece.
     pub fn update(&mut self, piece: &[u8]) {
-        self.0.update(piece);
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
+        digest.update(piece);
+        // A 32-bit CRC comes in the low half of the library's register.
+        self.0 = digest.get_state() as u32;
     }
 
     /// The digest of all pieces, as it travels.
     pub fn finish(&self) -> [u8; DIGEST_BYTES] {
-        // A 32-bit CRC comes in the low half of the library's answer.
-        (self.0.finalize() as u32).to_le_bytes()
+        (!self.0).to_le_bytes()
     }
 }
 

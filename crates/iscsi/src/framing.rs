@@ -8,7 +8,7 @@
 //!
 //! Both drivers need it, each for both directions; it computes and checks, and keeps no bytes.
 
-use crate::digest::{DIGEST_BYTES, RunningDigest, data_digest};
+use crate::digest::{DIGEST_BYTES, RunningDigest, data_digest, digest};
 use crate::negotiate::{DigestKind, Parameters};
 use crate::pdu::{BHS_BYTES, Bhs, pad_bytes};
 
@@ -51,21 +51,26 @@ impl Framing {
 
     /// Whether a header as received, [`Framing::header_bytes`] long, matches its digest; true without digests.
     pub fn header_intact(self, header: &[u8]) -> bool {
-        !self.header_digest || ends_in_its_digest(&[header])
+        !self.header_digest || header.split_last_chunk().is_some_and(|(header, told)| digest(header) == *told)
     }
 
     /// Whether data as received match their digest, given the padding and digest behind them; true without
     /// digests.
     pub fn data_intact(self, data: &[u8], trailer: &[u8]) -> bool {
-        !self.data_digest || data.is_empty() || ends_in_its_digest(&[data, trailer])
+        !self.data_digest || data.is_empty() || {
+            let Some((padding, told)) = trailer.split_last_chunk() else { return false };
+            let mut running = RunningDigest::new();
+            running.update(data);
+            running.update(padding);
+            running.finish() == *told
+        }
     }
 
     /// Ends a header that begins at `begin` of `out` and reaches to its end: appends the digest, if there is one.
     pub fn end_header(self, out: &mut Vec<u8>, begin: usize) {
         if self.header_digest {
-            let mut digest = RunningDigest::new();
-            digest.update(&out[begin..]);
-            out.extend_from_slice(&digest.finish());
+            let digest = digest(&out[begin..]);
+            out.extend_from_slice(&digest);
         }
     }
 
@@ -83,16 +88,6 @@ impl Framing {
 
 fn digest_bytes(present: bool) -> usize {
     if present { DIGEST_BYTES } else { 0 }
-}
-
-/// Whether the last four bytes of these pieces, which lie in the last piece, are the digest of all before them.
-fn ends_in_its_digest(pieces: &[&[u8]]) -> bool {
-    let Some((last, before)) = pieces.split_last() else { return false };
-    let Some((rest, digest)) = last.split_last_chunk::<DIGEST_BYTES>() else { return false };
-    let mut running = RunningDigest::new();
-    before.iter().for_each(|piece| running.update(piece));
-    running.update(rest);
-    running.finish() == *digest
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::admission::Admitted;
 use crate::core::Local;
 use crate::inbox::{Inbox, Input, Scratch};
 use crate::link::{Closing, Link};
-use crate::outbox::Outbox;
+use crate::outbox::{self, Outbox};
 use crate::session::SharedSession;
 
 /// Why a connection ended.
@@ -83,19 +83,22 @@ impl Connection {
         let stream = reactor::world().adopt(stream)?;
         let now = reactor::now();
         let link = Rc::new(Link::new(login.request.cid, peer, here));
-        let start = ConnectionStart::new(login.stat_sn, &login.parameters);
+        let framing = Framing::new(&login.parameters);
+        let mut start = ConnectionStart::new(login.stat_sn, &login.parameters);
+        let segment_max = &mut start.peer_max_recv_data_segment_length;
+        *segment_max = outbox::segment_max(*segment_max, framing);
         let id = session.borrow_mut().open_link(now, Rc::clone(&link), start);
         session.borrow().log_in(&link);
         Ok(Connection {
             stream,
             id,
-            framing: Framing::new(&login.parameters),
+            framing,
             session: Rc::clone(session),
             link,
             scratch: Rc::clone(&local.scratch),
             send_stall: local.server.config.limits.send_stall,
             inbox: Inbox::after_login(rest),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(framing),
             readable: true,
             stuck: None,
         })
@@ -134,7 +137,7 @@ impl Connection {
         let session = &mut *self.session.borrow_mut();
         let scratch = &mut *self.scratch.borrow_mut();
         let kept = self.inbox.restore(scratch);
-        let direct = self.inbox.direct_place(session);
+        let direct = self.inbox.direct_place(session, self.framing);
         let direct_bytes = direct.as_ref().map_or(0, |(_, length)| *length);
         let room = direct_bytes + scratch.len() - kept;
         let read = match direct {
@@ -177,13 +180,13 @@ impl Connection {
         while self.outbox.has_room() {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
             let Transmit { header, payload, last_of } = transmit;
-            self.outbox.push_header(&header, self.framing);
+            self.outbox.push_header(&header);
             match payload {
                 Payload::None => {}
-                Payload::Inline(bytes) => self.outbox.push_inline(&bytes, self.framing),
+                Payload::Inline(bytes) => self.outbox.push_inline(&bytes),
                 Payload::Task { task, offset, length } => {
                     let range = offset as usize..offset as usize + length as usize;
-                    self.outbox.push_segment(session.outgoing(task), range, self.framing);
+                    self.outbox.push_segment(session.outgoing(task), range);
                 }
             }
             if let Some(lock) = last_of.and_then(|task| session.sent(task)) {

@@ -5,6 +5,10 @@
 //! large rest of a data segment is missing is it received straight to where it belongs. Between two reads a
 //! connection keeps nothing but an incomplete header: an idle session costs no receive buffer.
 //!
+//! With data digests, what belongs on a medium that is memory gets there when its digest has been seen to match:
+//! out of the scratch buffer, if the segment lies there in one piece, else out of a buffer that takes the segment
+//! meanwhile. Each piece is summed as it comes, while it is in the cache.
+//!
 //! ```text
 //!   scratch   | hdr | data | hdr | data…          one read, many PDUs: data is copied to its place
 //!   place                        |  …data  |      the rest, when it is large: no copy of ours
@@ -92,6 +96,8 @@ struct Segment {
     trailer_length: usize,
     trailer_received: usize,
     digest: RunningDigest,
+    /// The data, if the medium itself is their place and their digest is still to come.
+    unchecked: Option<Buffer>,
     /// For places that are no task's.
     inline: Vec<u8>,
 }
@@ -111,15 +117,22 @@ impl Inbox {
     }
 
     /// Where the rest of the current data segment can be received without a copy, if that pays.
-    pub(crate) fn direct_place<'s>(&self, session: &'s mut Session) -> Option<(InSlice<'s>, usize)> {
-        let segment = self.segment.as_ref()?;
-        let rest = segment.length - segment.received;
+    pub(crate) fn direct_place<'s>(
+        &'s mut self,
+        session: &'s mut Session,
+        framing: Framing,
+    ) -> Option<(InSlice<'s>, usize)> {
+        let segment = self.segment.as_mut()?;
+        let (received, rest) = (segment.received, segment.length - segment.received);
         let Place::Task { task, offset } = segment.place else { return None };
         if rest < DIRECT_BYTES {
             return None;
         }
-        let place = session.landing(task)?.place(offset as usize + segment.received, rest)?;
-        Some((place, rest))
+        let landing = session.landing(task)?;
+        if segment.is_to_be_checked(landing, framing) {
+            return Some((InSlice::Bytes(&mut segment.unchecked()[received..]), rest));
+        }
+        Some((landing.place(offset as usize + received, rest)?, rest))
     }
 
     /// `length` bytes have been received where [`Inbox::direct_place`] said.
@@ -130,12 +143,8 @@ impl Inbox {
         length: usize,
     ) -> Result<(), Fatal> {
         let Some(segment) = self.segment.as_mut().filter(|_| length > 0) else { return Ok(()) };
-        if input.framing.data_digest
-            && let Place::Task { task, offset } = segment.place
-            && let Some(Landing::Buffer(buffer)) = session.landing(task)
-        {
-            let start = offset as usize + segment.received;
-            segment.digest.update(&buffer[start..start + length]);
+        if input.framing.data_digest {
+            segment.sum_placed(session, length);
         }
         segment.received += length;
         self.end_segment(input, session)
@@ -189,8 +198,11 @@ impl Inbox {
 
     /// If the segment is complete, says so.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
-        let Some(mut segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
+        let Some(segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
         let holds = !input.framing.data_digest || segment.digest_holds();
+        if holds {
+            segment.release(session);
+        }
         session.machine.handle_segment(input.now, input.connection, holds, &segment.inline)?;
         session.handle_events(input.now);
         Ok(())
@@ -208,34 +220,74 @@ impl Segment {
             trailer_length: framing.segment_bytes(bhs) - length,
             trailer_received: 0,
             digest: RunningDigest::new(),
+            unchecked: None,
             inline: Vec::new(),
         }
     }
 
     fn take<'b>(&mut self, input: &Input, session: &mut Session, bytes: &'b [u8]) -> &'b [u8] {
         let (data, rest) = bytes.split_at(bytes.len().min(self.length - self.received));
-        if !data.is_empty() {
-            self.put(session, data);
-            if input.framing.data_digest {
-                self.digest.update(data);
-            }
-            self.received += data.len();
-        }
         let (trailer, rest) = rest.split_at(rest.len().min(self.trailer_length - self.trailer_received));
         self.trailer[self.trailer_received..][..trailer.len()].copy_from_slice(trailer);
         self.trailer_received += trailer.len();
+        if !data.is_empty() {
+            if input.framing.data_digest {
+                self.digest.update(data);
+            }
+            self.put(session, data, input.framing);
+            self.received += data.len();
+        }
         rest
     }
 
-    fn put(&mut self, session: &mut Session, data: &[u8]) {
+    fn put(&mut self, session: &mut Session, data: &[u8], framing: Framing) {
         match self.place {
             Place::None | Place::Discard => {}
             Place::Inline => self.inline.extend_from_slice(data),
             Place::Task { task, offset } => {
-                if let Some(landing) = session.landing(task) {
+                let Some(landing) = session.landing(task) else { return };
+                if !self.is_to_be_checked(landing, framing) {
                     landing.put(offset as usize + self.received, data);
+                } else if data.len() < self.length || self.trailer_received < self.trailer_length {
+                    let received = self.received;
+                    self.unchecked()[received..][..data.len()].copy_from_slice(data);
+                } else if self.digest_holds() {
+                    landing.put(offset as usize, data);
                 }
             }
+        }
+    }
+
+    /// Whether the data have to wait for their digest. Those that began to wait go on, even if their place is no
+    /// longer the medium (`Session::withdraw_slow_writes`).
+    fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
+        self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory(_))
+    }
+
+    /// Where they wait.
+    fn unchecked(&mut self) -> &mut Buffer {
+        self.unchecked.get_or_insert_with(|| Buffer::recycled(self.length))
+    }
+
+    /// Sums `length` bytes that the kernel has put behind those received before.
+    fn sum_placed(&mut self, session: &mut Session, length: usize) {
+        let placed = self.received..self.received + length;
+        if let Some(unchecked) = &self.unchecked {
+            self.digest.update(&unchecked[placed]);
+        } else if let Place::Task { task, offset } = self.place
+            && let Some(Landing::Buffer(buffer)) = session.landing(task)
+        {
+            self.digest.update(&buffer[offset as usize..][placed]);
+        }
+    }
+
+    /// The digest matches: what waited for it goes where it belongs.
+    fn release(&self, session: &mut Session) {
+        if let Place::Task { task, offset } = self.place
+            && let Some(unchecked) = &self.unchecked
+            && let Some(landing) = session.landing(task)
+        {
+            landing.put(offset as usize, unchecked);
         }
     }
 
@@ -244,10 +296,11 @@ impl Segment {
     }
 
     /// The digest covers the padding, too (RFC 7143 section 11.2.4).
-    fn digest_holds(&mut self) -> bool {
-        let (padding, digest) =
+    fn digest_holds(&self) -> bool {
+        let (padding, told) =
             self.trailer[..self.trailer_length].split_at(self.trailer_length - DIGEST_BYTES);
-        self.digest.update(padding);
-        self.digest.finish() == *digest
+        let mut digest = self.digest;
+        digest.update(padding);
+        digest.finish() == *told
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Filled from the session's machine up to a limit, then sent until empty; the socket's own buffer keeps the
 //! wire busy meanwhile.
+//!
+//! With data digests, blocks of a medium that is memory are copied when it is their turn, since another session may
+//! overwrite them between the sum and the kernel's copy, and their reader would close its connection for that. Of
+//! such copies the queue has few: they are taken from the buffers that were sent last, and stay in the cache.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
 use block::{Buffer, Region};
+use iscsi::digest::{self, DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
 use reactor::{OutSlice, Stream};
@@ -17,6 +23,15 @@ use reactor::{OutSlice, Stream};
 const FILL_BYTES: usize = 1 << 20;
 /// What one system call takes at most: what the world's streams pass on at once.
 const SLICES: usize = 64;
+
+/// The same with data digests: the copies are to be in the second-level cache still when the kernel takes them.
+const STAGED_BYTES: usize = 256 << 10;
+/// Copies this short go among the headers: one slice for the kernel instead of two for each PDU.
+const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
+/// What a connection keeps of its arena when all is sent: the headers of a whole window.
+const ARENA_KEPT_BYTES: usize = 16 << 10;
+/// What is copied and then summed at once: a part of the first-level cache.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// Data on its way to an initiator.
 #[derive(Clone, Debug)]
@@ -43,6 +58,11 @@ impl Payload {
     }
 }
 
+/// How long a data segment may be, if the peer takes `peer_max`: no longer than what is copied for it may be.
+pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
+    if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
+}
+
 enum Piece {
     Arena(Range<usize>),
     Payload(Payload, Range<usize>),
@@ -51,8 +71,8 @@ enum Piece {
 }
 
 /// The queue.
-#[derive(Default)]
 pub(crate) struct Outbox {
+    framing: Framing,
     arena: Vec<u8>,
     pieces: VecDeque<Piece>,
     /// How much of the first piece is sent.
@@ -61,47 +81,91 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// An empty one.
+    pub(crate) fn new(framing: Framing) -> Outbox {
+        Outbox { framing, arena: Vec::new(), pieces: VecDeque::new(), sent: 0, queued_bytes: 0 }
+    }
+
     /// Whether everything is sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Whether more may be put in.
+    /// Whether more may be put in. The arena counts as long as a part of it is not sent: it is emptied as a whole.
     pub(crate) fn has_room(&self) -> bool {
-        self.queued_bytes < FILL_BYTES
+        let room_bytes = if self.framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
+        self.queued_bytes.max(self.arena.len()) < room_bytes
     }
 
     /// Adds a header, and its digest if there is one.
-    pub(crate) fn push_header(&mut self, header: &Bhs, framing: Framing) {
+    pub(crate) fn push_header(&mut self, header: &Bhs) {
         let start = self.arena.len();
         self.arena.extend_from_slice(&header.0);
-        framing.end_header(&mut self.arena, start);
+        self.framing.end_header(&mut self.arena, start);
         self.queue_arena(start);
     }
 
     /// Adds a data segment of the machine's own making.
-    pub(crate) fn push_inline(&mut self, data: &[u8], framing: Framing) {
+    pub(crate) fn push_inline(&mut self, data: &[u8]) {
         let start = self.arena.len();
         self.arena.extend_from_slice(data);
-        framing.end_data(&mut self.arena, data);
+        self.framing.end_data(&mut self.arena, data);
         self.queue_arena(start);
     }
 
     /// Adds a part of a payload as a data segment.
-    pub(crate) fn push_segment(&mut self, payload: Payload, range: Range<usize>, framing: Framing) {
-        let data = match &payload {
-            Payload::None => return,
-            Payload::Bytes(bytes) => &bytes[range.clone()],
-            Payload::Buffer(buffer) => &buffer[range.clone()],
-            // Whole blocks need no padding, and with digests on sessions send copies: `session::outgoing`.
-            Payload::Memory(_) => &[],
-        };
+    pub(crate) fn push_segment(&mut self, payload: Payload, range: Range<usize>) {
         // The trailer is made first, while the data is at hand, and queued behind it.
         let start = self.arena.len();
-        framing.end_data(&mut self.arena, data);
+        let (payload, range) = match payload {
+            Payload::None => return,
+            Payload::Memory(region) if self.framing.data_digest && range.len() <= ARENA_COPY_BYTES_MAX => {
+                self.make_room_for_copies();
+                self.arena.resize(start + range.len(), 0);
+                region.load(range.start, &mut self.arena[start..]);
+                let digest = digest::digest(&self.arena[start..]);
+                self.arena.extend_from_slice(&digest);
+                return self.queue_arena(start);
+            }
+            Payload::Memory(region) if self.framing.data_digest => {
+                let (copy, digest) = copy_and_sum(&region, range);
+                // Whole blocks need no padding.
+                self.arena.extend_from_slice(&digest);
+                let whole = 0..copy.len();
+                (Payload::Buffer(Rc::new(copy)), whole)
+            }
+            Payload::Memory(_) => (payload, range),
+            Payload::Bytes(ref bytes) => {
+                self.framing.end_data(&mut self.arena, &bytes[range.clone()]);
+                (payload, range)
+            }
+            Payload::Buffer(ref buffer) => {
+                self.framing.end_data(&mut self.arena, &buffer[range.clone()]);
+                (payload, range)
+            }
+        };
         self.queued_bytes += range.len();
         self.pieces.push_back(Piece::Payload(payload, range));
         self.queue_arena(start);
+    }
+
+    /// Takes the core's large arena, if this one is not large itself.
+    fn make_room_for_copies(&mut self) {
+        if self.arena.capacity() < STAGED_BYTES {
+            let mut large = SPARE_ARENA.take();
+            large.reserve(STAGED_BYTES + ARENA_COPY_BYTES_MAX);
+            large.extend_from_slice(&self.arena);
+            self.arena = large;
+        }
+    }
+
+    /// Nothing is queued. A large arena is for whoever needs one next: connections that are idle cost no memory, and
+    /// it is in the cache.
+    fn clear_arena(&mut self) {
+        self.arena.clear();
+        if self.arena.capacity() > ARENA_KEPT_BYTES {
+            SPARE_ARENA.set(std::mem::take(&mut self.arena));
+        }
     }
 
     /// Queues what the arena has from `start` on.
@@ -115,9 +179,11 @@ impl Outbox {
         }
     }
 
-    /// Keeps `lock` until all that is queued so far is sent.
+    /// Keeps `lock` until all that is queued so far is sent, or not at all if that was copied.
     pub(crate) fn keep(&mut self, lock: block::Shared) {
-        self.pieces.push_back(Piece::Keep(lock));
+        if !self.framing.data_digest {
+            self.pieces.push_back(Piece::Keep(lock));
+        }
     }
 
     /// Sends as much as the stream takes. `Ok(true)` if anything went.
@@ -187,6 +253,22 @@ impl Outbox {
             self.sent = 0;
             self.pieces.pop_front();
         }
-        self.arena.clear();
+        self.clear_arena();
     }
+}
+
+thread_local! {
+    /// The core's large arena, while nobody has it.
+    static SPARE_ARENA: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A copy of a part of `region`, and the copy's digest.
+fn copy_and_sum(region: &Region, range: Range<usize>) -> (Buffer, [u8; DIGEST_BYTES]) {
+    let mut copy = Buffer::recycled(range.len());
+    let mut digest = RunningDigest::new();
+    for (index, piece) in copy.chunks_mut(PIECE_BYTES).enumerate() {
+        region.load(range.start + index * PIECE_BYTES, piece);
+        digest.update(piece);
+    }
+    (copy, digest.finish())
 }

@@ -1,6 +1,9 @@
 //! Sessions and their connections, from the first login to the last logout, as `linerate sessions` shows them.
 
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
@@ -155,6 +158,28 @@ fn digests_and_their_keys_from_end_to_end() {
     let said = run_command(table.args(["sessions", "--control"]).arg(server.state().join("control")))
         .expect_success();
     assert!(said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"), "{said}");
+}
+
+/// Their reader would close its connection over a sum that is not that of the bytes it was sent.
+#[test]
+fn blocks_that_are_overwritten_while_they_are_read_come_with_their_digest() {
+    let Some(server) = configured("", "") else { return };
+    let mut config = to_disk(&server, 1);
+    config.offers.data_digest = vec![DigestKind::Crc32c];
+    let mut reader = Peer::log_in(&server, config).expect("a session").ready();
+    let mut writer = Peer::log_in(&server, to_disk(&server, 2)).expect("a session").ready();
+    let is_done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for pattern in (0..=u8::MAX).cycle().take(5000).take_while(|_| !is_done.load(Relaxed)) {
+                writer.write(0, &[pattern; 256 * BLOCK]);
+            }
+        });
+        for _ in 0..500 {
+            reader.read(0, 256);
+        }
+        is_done.store(true, Relaxed);
+    });
 }
 
 const LOCK: &str = r#"

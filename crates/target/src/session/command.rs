@@ -23,7 +23,7 @@ impl Session {
         let slot = self.luns.slot(index);
         if slot.enter(attribute) {
             self.open_task(now, Some(index), &command, true);
-            self.begin_command(index, &command, self.digests);
+            self.begin_command(index, &command, false);
         } else if command.write {
             // Its immediate data follows at once, so it must have a place; only its effect can wait.
             self.open_task(now, Some(index), &command, false);
@@ -116,15 +116,18 @@ impl Session {
 
     pub(super) fn receive(&mut self, command: &Command, receive: Receive) {
         let Receive { bytes, place, job } = receive;
+        // Of what goes to memory, one data segment at a time waits for its digest.
+        let buffer_bytes = match place {
+            scsi::Landing::Buffer => bytes,
+            scsi::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
+        };
         let landing = match place {
-            scsi::Landing::Memory(region) => Landing::Memory(region),
-            scsi::Landing::Buffer if self.charge(command.task, bytes as usize) => {
-                Landing::Buffer(Buffer::recycled(bytes as usize))
-            }
-            scsi::Landing::Buffer => {
+            _ if !self.charge(command.task, buffer_bytes as usize) => {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
+            scsi::Landing::Memory(region) => Landing::Memory(region),
+            scsi::Landing::Buffer => Landing::Buffer(Buffer::recycled(bytes as usize)),
         };
         if let Some(task) = self.task(command.task) {
             task.landing = landing;

@@ -58,9 +58,8 @@ pub(crate) struct Session {
     budget: Rc<Budget>,
     /// Reads that wait for memory.
     starved: VecDeque<(TaskId, Job)>,
-    /// Data digests are on: data must be checked before it reaches the medium, and must not change between being
-    /// summed and being sent.
-    digests: bool,
+    /// What a data segment that waits for its digest takes at most; zero without data digests.
+    checked_bytes_max: u32,
     /// Units that were at work on commands which have been given up.
     given_up: Vec<Arc<LogicalUnit>>,
     /// Who waits for the session's end; told by being dropped.
@@ -158,7 +157,10 @@ impl Session {
                 links: Vec::new(),
                 budget: Budget::new(limits.session_staging_bytes, Some(Rc::clone(memory))),
                 starved: VecDeque::new(),
-                digests: login.parameters.data_digest != DigestKind::None,
+                checked_bytes_max: match login.parameters.data_digest {
+                    DigestKind::None => 0,
+                    DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
+                },
                 given_up: Vec::new(),
                 ending: Vec::new(),
             })

@@ -30,7 +30,7 @@ impl Session {
                 task.entered = true;
             }
             match next {
-                Waiting::Begin(command) => self.begin_command(index, &command, self.digests),
+                Waiting::Begin(command) => self.begin_command(index, &command, false),
                 Waiting::Finish(id, job, data) => self.finish(id, job, data),
             }
         }
