@@ -79,7 +79,15 @@ const GOAL: f64 = 0.85;
 const fn short(name: &'static str, direction: Direction) -> Case {
     let places = Places::Random;
     Case {
-        cell: Cell { name, block_bytes: 4 << 10, depth: 32, direction, places, goal: Some(GOAL) },
+        cell: Cell {
+            name,
+            block_bytes: 4 << 10,
+            depth: 32,
+            sessions: 1,
+            direction,
+            places,
+            goal: Some(GOAL),
+        },
         digests: Digests::Both,
     }
 }
@@ -87,7 +95,7 @@ const fn short(name: &'static str, direction: Direction) -> Case {
 const fn long(name: &'static str, kib: u64, depth: u32, direction: Direction) -> Case {
     let places = Places::Sequential;
     Case {
-        cell: Cell { name, block_bytes: kib << 10, depth, direction, places, goal: Some(GOAL) },
+        cell: Cell { name, block_bytes: kib << 10, depth, sessions: 1, direction, places, goal: Some(GOAL) },
         digests: Digests::Data,
     }
 }
