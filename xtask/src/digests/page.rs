@@ -135,10 +135,11 @@ mod tests {
 
     #[test]
     fn a_share_below_the_goal_is_a_miss() {
-        let measured =
-            |iops| Measured { iops, mb_per_s: iops, server_cpu_us_per_io: 1.0, client_cpu_us_per_io: 1.0 };
-        let comparison =
-            |with| Comparison { without: measured(100.0), with: measured(with), goal: Some(0.85) };
+        let comparison = |with| Comparison {
+            without: Measured::of_rate(100.0, 1.0),
+            with: Measured::of_rate(with, 1.0),
+            goal: Some(0.85),
+        };
         assert!(comparison(85.0).is_reached());
         assert!(!comparison(84.9).is_reached());
     }
