@@ -1,5 +1,7 @@
 //! A slot: the place of one request under way, filled again and again.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 
 use block::{DeviceError, Durability};
@@ -13,13 +15,14 @@ use crate::Failure;
 use crate::access::{Ask, Kind};
 
 /// A device that answers at once, such as memory, never makes a slot wait: it then yields by itself now and then, so
-/// that the other slots, and the rest of the thread, have their turn.
+/// that the other slots, and the rest of the thread, have their turn. A slot that has waited has given them theirs: were
+/// it to yield as well, its next request would miss those of the others, and a session would send for it alone.
 const REQUESTS_WITHOUT_YIELD: u32 = 16;
 
 /// Makes requests until the run is over.
 pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32) {
     let mut payload = session.payload(number);
-    let mut since_yield = 0;
+    let mut since_wait = 0;
     // The end of the last request, as long as it is the time.
     let mut time = None;
     while let Some(due) = shared.next_due().await {
@@ -28,16 +31,17 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
         if session.turnstile.is_some() || due.is_some() {
             time = None;
         }
-        time = Some(carry_out(&shared, &session, request, &mut payload, due, time).await);
+        let Returned { at, waited } = carry_out(&shared, &session, request, &mut payload, due, time).await;
+        time = Some(at);
         if session.keeps_journal() {
             time = None;
             if let Err(failure) = session.flush_if_due().await {
                 shared.tally.borrow_mut().failed(shared.now(), failure);
             }
         }
-        since_yield += 1;
-        if since_yield == REQUESTS_WITHOUT_YIELD {
-            since_yield = 0;
+        since_wait = if waited { 0 } else { since_wait + 1 };
+        if since_wait == REQUESTS_WITHOUT_YIELD {
+            since_wait = 0;
             time = None;
             reactor::yield_now().await;
         }
@@ -81,7 +85,15 @@ impl Session {
 /// A century: draining has no time of its own to end.
 const FOR_EVER_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
-/// One request from beginning to end; gives the time at which it came back.
+/// That a request has come back, well or not.
+#[derive(Clone, Copy)]
+struct Returned {
+    at: u64,
+    /// Not at once: others had their turn meanwhile.
+    waited: bool,
+}
+
+/// One request from beginning to end.
 async fn carry_out(
     shared: &Shared,
     session: &Session,
@@ -89,21 +101,21 @@ async fn carry_out(
     payload: &mut Payload,
     due: Option<u64>,
     time: Option<u64>,
-) -> u64 {
-    let begun = match request.ask.kind {
+) -> Returned {
+    let ended = match request.ask.kind {
         Kind::Read => read(shared, session, &request, payload, time).await,
         Kind::Write => write(shared, session, &request, payload, time).await,
     };
-    let Ended { handed, returned, outcome } = begun;
+    let Ended { handed, returned, outcome } = ended;
     session.end(&request);
     let mut tally = shared.tally.borrow_mut();
     match outcome {
-        Err(failure) => tally.failed(returned, failure),
+        Err(failure) => tally.failed(returned.at, failure),
         Ok(()) => {
-            let service = returned - handed;
-            let response = due.map(|due| returned - due.min(handed));
+            let service = returned.at - handed;
+            let response = due.map(|due| returned.at - due.min(handed));
             tally.completed(
-                returned,
+                returned.at,
                 Completed { kind: request.ask.kind, bytes: request.ask.bytes, service, response },
             );
         }
@@ -116,9 +128,9 @@ async fn carry_out(
 
 /// How a request went.
 struct Ended {
-    /// When the device had it, and when it had come back.
+    /// When the device had it.
     handed: u64,
-    returned: u64,
+    returned: Returned,
     outcome: Result<(), Failure>,
 }
 
@@ -170,11 +182,17 @@ async fn timed<T>(
     shared: &Shared,
     time: Option<u64>,
     request: impl Future<Output = Result<T, DeviceError>>,
-) -> (u64, u64, Result<T, DeviceError>) {
+) -> (u64, Returned, Result<T, DeviceError>) {
     let handed = time.unwrap_or_else(|| shared.now());
     shared.tally.borrow_mut().handed(handed);
-    let outcome = request.await;
-    let returned = shared.now();
-    shared.tally.borrow_mut().returned(returned);
-    (handed, returned, outcome)
+    let (mut request, mut waited) = (pin!(request), false);
+    let outcome = poll_fn(|cx| {
+        let polled = request.as_mut().poll(cx);
+        waited |= polled.is_pending();
+        polled
+    })
+    .await;
+    let at = shared.now();
+    shared.tally.borrow_mut().returned(at);
+    (handed, Returned { at, waited }, outcome)
 }
