@@ -98,7 +98,7 @@ fn client(role: &Role, iops: f64) -> ClientRun {
         first_failure: None,
         samples: (0..SAMPLES).map(sample).collect(),
     };
-    let cpu = Cpu { seconds: 1.0, busiest_thread_s: 1.0, machine_s: None, cpus: 4 };
+    let cpu = Cpu { seconds: 1.0, busiest_thread_s: 1.0, looked_in_vain_s: 0.0, machine_s: None, cpus: 4 };
     ClientRun {
         role: role.name.clone(),
         client: role.name.clone(),

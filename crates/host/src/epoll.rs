@@ -51,6 +51,7 @@ pub struct Epoll {
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
+    looked_in_vain: Cell<Duration>,
     /// For files; `None` where threads do that.
     ring: Option<Rc<Ring>>,
 }
@@ -94,6 +95,7 @@ impl Epoll {
             unpark,
             events: RefCell::new(Vec::with_capacity(EVENTS)),
             spin: Cell::new(Spin::new(options.spin)),
+            looked_in_vain: Cell::default(),
         })
     }
 
@@ -111,16 +113,23 @@ impl Epoll {
         while looked < look {
             if self.take_events(Some(Duration::ZERO)) || self.files_have_news() {
                 spin.found();
-                return self.spin.set(spin);
+                self.spin.set(spin);
+                return self.note_looking(looked);
             }
             looked = start.elapsed();
         }
+        self.note_looking(looked);
         let left = limit.map(|limit| limit.saturating_sub(looked));
         match self.sleep(left) {
             true => spin.slept(looked, start.elapsed().saturating_sub(looked)),
             false => spin.idle(),
         }
         self.spin.set(spin);
+    }
+
+    /// Up to the last look that found nothing: the one that finds something is work.
+    fn note_looking(&self, looked: Duration) {
+        self.looked_in_vain.set(self.looked_in_vain.get() + looked);
     }
 
     /// Waits for events at most for `limit`, to the microsecond, and wakes whom they are for; whether there were any.
@@ -223,6 +232,10 @@ impl World for Epoll {
         if !finished {
             self.turn_files();
         }
+    }
+
+    fn looked_in_vain(&self) -> Duration {
+        self.looked_in_vain.get()
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {

@@ -121,6 +121,11 @@ pub trait World {
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Looks for events and wakes the tasks they are for. Sleeps, at most for `park`, if there are none.
     fn turn(&self, park: Park);
+    /// CPU time, since the beginning, of looking for events that were not there yet instead of sleeping: what a thread
+    /// uses beyond that is what its work costs. Nothing in a world that never looks.
+    fn looked_in_vain(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Lets any thread end the sleep of [`World::turn`].
     fn unpark(&self) -> Arc<dyn Unpark>;
 }

@@ -121,12 +121,24 @@ pub struct Cpu {
     pub seconds: f64,
     /// The busiest of those threads.
     pub busiest_thread_s: f64,
+    /// Of that, what it took to look for answers that were not there yet, in seconds: a thread that waits awake could have
+    /// done more in this time.
+    #[serde(default)]
+    pub looked_in_vain_s: f64,
     /// Of the whole machine, all programs and interrupts, if it is known. Where several clients share a machine the first
     /// of them has it, and the others `None`, so that it is counted once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_s: Option<f64>,
     /// CPUs of the machine.
     pub cpus: u32,
+}
+
+impl Cpu {
+    /// What the requests cost, in seconds: CPU time without looking for answers in vain. That is measured by the clock, and
+    /// a thread that was kept from its CPU meanwhile has looked for longer than it computed; there is no less than nothing.
+    pub fn busy_s(&self) -> f64 {
+        (self.seconds - self.looked_in_vain_s).max(0.0)
+    }
 }
 
 /// CPU time of a server during a run.

@@ -4,7 +4,7 @@ use super::counted::Counted;
 use super::cpu::machine_percent;
 use super::{CellSummary, Flag};
 use crate::plan::{Order, Rule};
-use crate::record::{CellRun, ClientRun, Ended, Flow};
+use crate::record::{CellRun, ClientRun, Cpu, Ended, Flow};
 use crate::schedule::percent_wanted;
 use crate::statistics::{little, mean, median, series_mean, welch};
 
@@ -64,7 +64,9 @@ const BUSY_PERCENT: f64 = 95.0;
 
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
     let busy = |client: &ClientRun| {
-        if client.run.seconds > 0.0 { 100.0 * client.cpu.busiest_thread_s / client.run.seconds } else { 0.0 }
+        let Cpu { busiest_thread_s, looked_in_vain_s, .. } = client.cpu;
+        let busy_s = busiest_thread_s - looked_in_vain_s;
+        if client.run.seconds > 0.0 { 100.0 * busy_s / client.run.seconds } else { 0.0 }
     };
     let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
     (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })

@@ -21,7 +21,7 @@ pub enum Flag {
     },
     /// The client's threads were busy all the time: it is the client that was measured.
     ClientCpu {
-        /// The busiest thread's CPU time in percent of the time.
+        /// The busiest thread's CPU time in percent of the time, without what it looked for answers in vain.
         percent: f64,
     },
     /// The CPUs of a client's machine were busy all the time, whoever used them: nothing there could go faster.
@@ -83,8 +83,8 @@ impl fmt::Display for Flag {
             ),
             Flag::ClientCpu { percent } => write!(
                 f,
-                "A thread of the client was busy for {percent:.0} % of the time, looking for answers included: the client \
-                 may be what was measured"
+                "A thread of the client was busy for {percent:.0} % of the time, looking for answers in vain not included: \
+                 the client may be what was measured"
             ),
             Flag::MachineBusy { percent } => write!(
                 f,

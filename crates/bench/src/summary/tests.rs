@@ -182,6 +182,15 @@ fn a_connection_that_drains_is_not_held_to_its_full_depth() {
 }
 
 #[test]
+fn a_thread_that_waits_awake_is_not_busy() {
+    let flags = flags_after(&cell("c", 4096, 1), |run| {
+        run.clients[0].cpu.busiest_thread_s = 0.99 * SECONDS;
+        run.clients[0].cpu.looked_in_vain_s = 0.2 * SECONDS;
+    });
+    assert_eq!(flags, []);
+}
+
+#[test]
 fn a_busy_thread_is_told() {
     let flags = flags_after(&cell("c", 4096, 1), |run| run.clients[0].cpu.busiest_thread_s = 0.97 * SECONDS);
     assert!(matches!(flags[..], [Flag::ClientCpu { percent }] if (percent - 97.0).abs() < 1e-9), "{flags:?}");

@@ -296,6 +296,7 @@ fn client(role: &Role, number: usize, share: f64, seconds: f64, noise: &mut Nois
         cpu: Cpu {
             seconds: cpu_s,
             busiest_thread_s: cpu_s,
+            looked_in_vain_s: 0.0,
             machine_s: (number == 0).then_some(cpu_s * 1.4),
             cpus: 8,
         },

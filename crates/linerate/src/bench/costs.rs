@@ -34,6 +34,7 @@ pub(super) struct Cost {
 #[derive(Clone, Copy)]
 struct Clocks {
     thread: Duration,
+    looked_in_vain: Duration,
     process: Duration,
     machine: Option<Duration>,
 }
@@ -73,7 +74,12 @@ impl Costs {
 
 impl Clocks {
     fn now() -> Clocks {
-        Clocks { thread: cputime::thread(), process: cputime::process(), machine: cputime::machine().ok() }
+        Clocks {
+            thread: cputime::thread(),
+            looked_in_vain: reactor::world().looked_in_vain(),
+            process: cputime::process(),
+            machine: cputime::machine().ok(),
+        }
     }
 
     fn since(&self, before: &Clocks, alone: bool) -> Cpu {
@@ -83,6 +89,7 @@ impl Clocks {
         Cpu {
             seconds: if alone { process } else { thread },
             busiest_thread_s: thread,
+            looked_in_vain_s: self.looked_in_vain.saturating_sub(before.looked_in_vain).as_secs_f64(),
             machine_s: machine.map(|machine| machine.as_secs_f64()),
             cpus: cpus(),
         }

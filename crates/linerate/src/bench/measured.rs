@@ -22,6 +22,8 @@ pub(super) struct Measured<'a> {
     mb_per_s: f64,
     latency_us: Latency,
     client_cpu_us_per_io: Option<f64>,
+    /// The same without looking for answers that were not there yet.
+    client_busy_us_per_io: Option<f64>,
     ios: u64,
     reads: u64,
     errors: u64,
@@ -75,6 +77,7 @@ impl<'a> Measured<'a> {
         let runs = || run.clients.iter().map(|client| &client.run);
         let ios: u64 = runs().map(|run| run.ios()).sum();
         let cpu_s: f64 = run.clients.iter().map(|client| client.cpu.seconds).sum();
+        let busy_s: f64 = run.clients.iter().map(|client| client.cpu.busy_s()).sum();
         let is_only = beside.record.suite.cells().count() == 1;
         let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
         Measured {
@@ -84,6 +87,7 @@ impl<'a> Measured<'a> {
             mb_per_s: runs().map(|run| run.bytes_per_s()).sum::<f64>() / 1e6,
             latency_us: Latency::of(run),
             client_cpu_us_per_io: (ios > 0).then(|| cpu_s * 1e6 / ios as f64),
+            client_busy_us_per_io: (ios > 0).then(|| busy_s * 1e6 / ios as f64),
             ios,
             reads: runs().map(|run| run.reads.ios).sum(),
             errors: runs().map(|run| run.errors).sum(),
@@ -109,7 +113,7 @@ impl<'a> Measured<'a> {
         let Latency { p50, p99, p999, mean, max } = self.latency_us;
         format!(
             "{}: {}{}\n{}\n\n  {} IOPS   {} MB/s\n  latency   p50 {}   p99 {}   p99.9 {}   mean {}   longest {}\n  \
-             CPU       {} per request on this side\n  requests  {} in {:.1} s, {}\n{}",
+             CPU       {} per request on this side, {} of it busy\n  requests  {} in {:.1} s, {}\n{}",
             record.subject.place,
             Bytes(self.device_bytes),
             network.unwrap_or_default(),
@@ -122,6 +126,7 @@ impl<'a> Measured<'a> {
             us(mean),
             us(max),
             self.client_cpu_us_per_io.map_or_else(|| "-".to_owned(), us),
+            self.client_busy_us_per_io.map_or_else(|| "-".to_owned(), us),
             grouped(self.ios),
             self.seconds,
             self.failures(),

@@ -90,7 +90,7 @@ impl TcpFlow {
         let cpu_s = cputime::thread().saturating_sub(cpu.get()).as_secs_f64();
         stream.shutdown();
         let cpus = u32::try_from(host::threads::available().get()).unwrap_or(u32::MAX);
-        let cpu = Cpu { seconds: cpu_s, busiest_thread_s: cpu_s, machine_s: None, cpus };
+        let cpu = Cpu { seconds: cpu_s, busiest_thread_s: cpu_s, cpus, ..Cpu::default() };
         let run = ClientRun {
             role: self.role.name.clone(),
             client: "client 1".to_owned(),
