@@ -23,7 +23,7 @@ pub use executor::{block_on, now, spawn, world, yield_now};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use path::PathInfo;
-pub use spin::{CROWDED_WAITS, Spin};
+pub use spin::Spin;
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
 pub use world::{
     Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,

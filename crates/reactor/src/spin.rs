@@ -8,7 +8,8 @@
 //! - it came much later, or there was none: looking does not pay, look half as long, soon not at all: an idle
 //!   reactor uses no CPU;
 //! - looking was in vain, yet the event came at once when the thread slept: whoever was to cause it waited for
-//!   this very CPU. Then no looking for the next [`CROWDED_WAITS`] waits.
+//!   this very CPU. Then no looking for some waits: a few at first, since a virtual machine that was stopped for
+//!   a moment looks the same, and twice as many each time it happens again, up to 256.
 
 use std::time::Duration;
 
@@ -17,16 +18,21 @@ use std::time::Duration;
 pub struct Spin {
     limit: Duration,
     allowance: Duration,
+    /// Waits without looking that are left.
     crowded: u32,
+    /// How many there will be the next time looking was in vain.
+    crowded_next: u32,
 }
 
 /// The first step up from not looking at all.
 const FIRST: Duration = Duration::from_micros(10);
 /// Shorter spins than this find nothing that a sleep of the same length would not.
 const SHORTEST: Duration = Duration::from_micros(3);
-/// Waits without looking after the CPU was found to be wanted by the peer: the price of one spin in vain, 50 µs,
-/// is then spread over some milliseconds.
-pub const CROWDED_WAITS: u32 = 256;
+/// Waits without looking after the CPU was found to be wanted by the peer for the first time. Each costs a wake-up,
+/// which is 40 to 50 µs on a virtual machine: a wrong guess costs as much as three spins.
+const CROWDED_WAITS_FIRST: u32 = 4;
+/// The most of them: the price of one spin in vain, 50 µs, is then spread over some milliseconds.
+const CROWDED_WAITS_MAX: u32 = 256;
 
 impl Spin {
     /// As a limit: looks until there is something, and never sleeps. For who has a CPU to give away.
@@ -34,7 +40,7 @@ impl Spin {
 
     /// Never looks longer than `limit`; zero never looks.
     pub fn new(limit: Duration) -> Spin {
-        Spin { limit, allowance: Duration::ZERO, crowded: 0 }
+        Spin { limit, allowance: Duration::ZERO, crowded: 0, crowded_next: CROWDED_WAITS_FIRST }
     }
 
     /// How long to look before sleeping this time.
@@ -47,6 +53,7 @@ impl Spin {
 
     /// An event was found while looking.
     pub fn found(&mut self) {
+        self.crowded_next = CROWDED_WAITS_FIRST;
         self.lengthen();
     }
 
@@ -57,7 +64,8 @@ impl Spin {
             (true, true) if self.crowded > 0 => self.crowded -= 1,
             (true, true) => self.lengthen(),
             (false, _) if looked >= self.limit / 2 && slept <= self.limit / 2 => {
-                self.crowded = CROWDED_WAITS;
+                self.crowded = self.crowded_next;
+                self.crowded_next = (self.crowded_next * 2).min(CROWDED_WAITS_MAX);
                 self.allowance = Duration::ZERO;
             }
             (false, true) => self.lengthen(),
@@ -142,12 +150,32 @@ mod tests {
     #[test]
     fn a_peer_that_waited_for_this_cpu_gets_it() {
         let mut spin = busy();
-        spin.slept(LIMIT, 5 * US);
-        for _ in 0..CROWDED_WAITS {
-            assert_eq!(spin.allowance(), Duration::ZERO);
-            spin.slept(Duration::ZERO, 5 * US);
+        for _ in 0..10 {
+            waits_without_looking(&mut spin);
         }
-        spin.slept(Duration::ZERO, 5 * US);
-        assert!(spin.allowance() > Duration::ZERO, "and later it is tried again");
+        assert_eq!(waits_without_looking(&mut spin), CROWDED_WAITS_MAX, "and later it is tried again");
+    }
+
+    #[test]
+    fn a_pause_of_the_machine_is_no_peer() {
+        let mut spin = busy();
+        for _ in 0..10 {
+            assert_eq!(waits_without_looking(&mut spin), CROWDED_WAITS_FIRST);
+            spin.found();
+        }
+    }
+
+    /// Looks in vain for all of the limit, and counts the waits until looking is tried again.
+    fn waits_without_looking(spin: &mut Spin) -> u32 {
+        while spin.allowance() < LIMIT / 2 {
+            spin.slept(spin.allowance(), 5 * US);
+        }
+        spin.slept(spin.allowance(), 5 * US);
+        let mut waits = 0;
+        while spin.allowance().is_zero() && waits < 2 * CROWDED_WAITS_MAX {
+            spin.slept(Duration::ZERO, 5 * US);
+            waits += 1;
+        }
+        waits - 1 // the last one is the first that pays
     }
 }
