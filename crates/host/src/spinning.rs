@@ -208,7 +208,8 @@ struct SpinningListener {
 
 impl Listener for SpinningListener {
     fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
-        let (socket, peer) = SockRef::from(&self.socket).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)?;
+        let accepted = SockRef::from(&self.socket).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+        let (socket, peer) = self.arriving.note(self.waiting.turn() / LISTENERS_TURNS, accepted)?;
         tcp::apply(&socket, &self.options)?;
         let world = Spinning { waiting: Rc::clone(&self.waiting) };
         world.stream(socket.into(), tcp::address(&peer)?)
