@@ -83,7 +83,7 @@ impl Spin {
     }
 
     fn lengthen(&mut self) {
-        self.allowance = (self.allowance * 2).max(FIRST).min(self.limit);
+        self.allowance = self.allowance.saturating_mul(2).max(FIRST).min(self.limit);
     }
 }
 
@@ -145,6 +145,15 @@ mod tests {
             spin.slept(looked, 1000 * US);
         }
         assert_eq!(spin.allowance(), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_always_looks_finds_for_as_long_as_it_likes() {
+        let mut spin = Spin::new(Spin::ALWAYS);
+        for _ in 0..200 {
+            spin.found();
+        }
+        assert_eq!(spin.allowance(), Spin::ALWAYS);
     }
 
     #[test]
