@@ -9,6 +9,7 @@ mod diagnosis;
 mod digests;
 mod fio;
 mod fuzz;
+mod instructions;
 mod measuring;
 mod packages;
 mod peers;
@@ -61,6 +62,8 @@ enum Command {
     /// Stands in front of a target and sends what it says in pieces (for diagnose-matrix)
     #[command(hide = true)]
     Forward(diagnosis::forward::Options),
+    /// Instructions for one command at each end beside the stored baseline, by callgrind
+    Instructions(instructions::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
     /// Install the Debian packages that tests and comparisons use
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Wan(options) => wan::run(&options),
         Command::Burn(options) => Ok(diagnosis::burn::run(&options)),
         Command::Forward(options) => diagnosis::forward::run(&options),
+        Command::Instructions(options) => instructions::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

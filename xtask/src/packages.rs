@@ -59,6 +59,7 @@ pub(crate) const ALL: &[Package] = &[
         program: "strace",
         reason: "shows that a flush reaches the system's sync calls",
     },
+    Package { name: "valgrind", program: "valgrind", reason: "counts what a command costs in instructions" },
     Package {
         name: "chromium",
         program: "chromium",

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::conformance;
 use crate::fuzz;
+use crate::instructions;
 use crate::packages;
 use crate::process;
 use crate::tally::{Tally, Verdict};
@@ -30,13 +31,14 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let failed = RefCell::default();
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 7] = [
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 8] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
         ("tests", &|| cargo_test(&mut failed.borrow_mut())),
         ("conformance", &|| conformance(options.full)),
+        ("instructions", &instructions::measure),
         ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),
     ];
     let mut sum = Tally::default();

@@ -1,0 +1,94 @@
+//! Carries out so many commands between our initiator and our target, over memory in the place of a network: for
+//! `cargo xtask instructions`, which runs this under callgrind and counts what each end spends on a command.
+//!
+//! ```console
+//! $ cargo run --release --example instructions -- read 4096 32 ram plain 3200
+//! ```
+//!
+//! What is counted is the whole of both ends above the kernel: executor, connection, iSCSI, SCSI, volume. What the
+//! kernel would do, and its clock, is `outside`, and is not.
+
+mod initiator_end;
+mod outside;
+mod target_end;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use crate::outside::Outside;
+
+/// What an outcome of the program is an error of.
+type Anything = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    write: bool,
+    /// Of one command's data.
+    bytes: u32,
+    /// Commands under way at once.
+    depth: u32,
+    volume: Volume,
+    /// CRC32C over headers and data.
+    digests: bool,
+    /// All together, a multiple of `depth`.
+    commands: u32,
+}
+
+/// What the target serves.
+#[derive(Clone, Copy, Debug)]
+enum Volume {
+    /// Memory, which data are sent from and received into where they lie.
+    Ram,
+    /// A device that takes and gives buffers as a file does, and keeps nothing.
+    Null,
+}
+
+/// As much as is served, in bytes.
+const VOLUME_BYTES: u64 = 2 << 20;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = Work::parse(&arguments).and_then(carry_out);
+    match outcome {
+        // The target's thread ends with the process: nobody has asked it to.
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("instructions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The target has the first thread that is made and the initiator this one, which is how callgrind tells them apart.
+fn carry_out(work: Work) -> Result<(), Anything> {
+    let outside = Arc::new(Outside::new());
+    let shared = Arc::clone(&outside);
+    let server = target_end::server(work.volume)?;
+    thread::Builder::new().name("target".to_owned()).spawn(move || server.run(&shared))?;
+    initiator_end::run(work, &outside)
+}
+
+impl Work {
+    fn parse(arguments: &[String]) -> Result<Work, Anything> {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let [operation, bytes, depth, volume, digests, commands] = words[..] else {
+            return Err("usage: instructions read|write BYTES DEPTH ram|null plain|digests COMMANDS".into());
+        };
+        Ok(Work {
+            write: one_of(operation, &[("read", false), ("write", true)])?,
+            bytes: bytes.parse()?,
+            depth: depth.parse()?,
+            volume: one_of(volume, &[("ram", Volume::Ram), ("null", Volume::Null)])?,
+            digests: one_of(digests, &[("plain", false), ("digests", true)])?,
+            commands: commands.parse()?,
+        })
+    }
+}
+
+fn one_of<T: Copy>(word: &str, choices: &[(&str, T)]) -> Result<T, Anything> {
+    let choice = choices.iter().find(|(name, _)| *name == word);
+    choice.map(|(_, value)| *value).ok_or_else(|| format!("{word} is no choice here").into())
+}

@@ -1,0 +1,195 @@
+//! What stands in the place of the kernel: bytes under way between the two ends, the clock, and whose turn it is.
+//!
+//! Nothing done here is counted: callgrind is told to look away in the methods of [`Outside`], which it knows by this
+//! type's name, and it would look again if one of them called another. The ends take turns: one runs until it would
+//! sleep, and only then the other, so that batches, and with them the counts, are the same in every run.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use reactor::{InSlice, OutSlice};
+
+/// One of the two ends of the connection. Each has a thread of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Target,
+    Initiator,
+}
+
+/// What both ends share.
+pub(crate) struct Outside {
+    state: Mutex<State>,
+    passed: Condvar,
+}
+
+struct State {
+    turn: End,
+    now: Instant,
+    /// The initiator has connected, and the target has not accepted yet.
+    connecting: bool,
+    target: Side,
+    initiator: Side,
+}
+
+/// What one end finds when its turn comes.
+#[derive(Default)]
+struct Side {
+    /// Bytes on the way to it.
+    bytes: Vec<u8>,
+    /// How many of them it has taken.
+    taken: usize,
+    /// Something has happened since it last looked.
+    news: bool,
+    /// What it waits for at most.
+    until: Option<Instant>,
+}
+
+impl Outside {
+    /// Begins with the target's turn; the initiator's is next.
+    pub(crate) fn new() -> Outside {
+        let target = Side::default();
+        let initiator = Side { news: true, ..Side::default() };
+        let state = State { turn: End::Target, now: Instant::now(), connecting: false, target, initiator };
+        Outside { state: Mutex::new(state), passed: Condvar::new() }
+    }
+
+    /// Returns when this end's turn comes for the first time.
+    #[inline(never)]
+    pub(crate) fn begin(&self, end: End) {
+        let waited = self.passed.wait_while(lock(self), |state| state.turn != end);
+        waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
+    }
+
+    /// The time, which passes only while both wait.
+    #[inline(never)]
+    pub(crate) fn now(&self) -> Instant {
+        lock(self).now
+    }
+
+    /// Lets the other end run until it waits in turn. Returns with news, or after `limit` of nothing to do for anybody.
+    #[inline(never)]
+    pub(crate) fn wait(&self, end: End, limit: Option<Duration>) {
+        let mut state = lock(self);
+        let until = limit.map(|limit| state.now + limit);
+        state.side(end).until = until;
+        state.pass(end);
+        self.passed.notify_all();
+        let waited = self.passed.wait_while(state, |state| state.turn != end);
+        waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
+    }
+
+    /// Lets this end's next wait be short.
+    #[inline(never)]
+    pub(crate) fn unpark(&self, end: End) {
+        lock(self).side(end).news = true;
+    }
+
+    /// Whether there are bytes to take.
+    #[inline(never)]
+    pub(crate) fn has_bytes(&self, end: End) -> bool {
+        let mut state = lock(self);
+        let side = state.side(end);
+        side.taken < side.bytes.len()
+    }
+
+    /// Takes as many bytes as there are and fit, and says how many.
+    #[inline(never)]
+    pub(crate) fn take(&self, end: End, into: &mut [InSlice<'_>]) -> usize {
+        let mut state = lock(self);
+        into.iter_mut().map(|slice| state.side(end).fill(slice)).sum()
+    }
+
+    /// Puts bytes on the way to the other end, and says how many.
+    #[inline(never)]
+    pub(crate) fn put(&self, end: End, from: &[OutSlice<'_>]) -> usize {
+        let mut state = lock(self);
+        let side = state.side(end.other());
+        side.news = true;
+        from.iter().map(|slice| side.append(slice)).sum()
+    }
+
+    /// The initiator connects.
+    #[inline(never)]
+    pub(crate) fn connect(&self) {
+        let mut state = lock(self);
+        state.connecting = true;
+        state.target.news = true;
+    }
+
+    /// Whether there is a connection to accept.
+    #[inline(never)]
+    pub(crate) fn is_connecting(&self, end: End) -> bool {
+        lock(self).connecting && end == End::Target
+    }
+
+    /// Whether there was a connection to accept, which is now accepted.
+    #[inline(never)]
+    pub(crate) fn accept(&self) -> bool {
+        std::mem::take(&mut lock(self).connecting)
+    }
+}
+
+fn lock(outside: &Outside) -> MutexGuard<'_, State> {
+    outside.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn side(&mut self, end: End) -> &mut Side {
+        match end {
+            End::Target => &mut self.target,
+            End::Initiator => &mut self.initiator,
+        }
+    }
+
+    /// `end` waits: whoever has news is next, the other first; if nobody has, time passes until somebody's wait is over.
+    fn pass(&mut self, end: End) {
+        let ends = [end.other(), end];
+        if let Some(next) = ends.into_iter().find(|end| self.side(*end).news) {
+            self.turn = next;
+            return;
+        }
+        let waits = ends.map(|end| self.side(end).until.map(|until| (until, end)));
+        let first = waits.into_iter().flatten().min_by_key(|(until, _)| *until);
+        (self.now, self.turn) = first.expect("one of the two ends has a timer while nothing moves");
+    }
+}
+
+impl Side {
+    /// Moves bytes into a slice, as many as it has room for. All data are zeros, which is what a medium holds already:
+    /// to move them there byte by byte would take most of a run.
+    fn fill(&mut self, slice: &mut InSlice<'_>) -> usize {
+        let left = &self.bytes[self.taken..];
+        let moved = match slice {
+            InSlice::Bytes(bytes) => {
+                let length = bytes.len().min(left.len());
+                bytes[..length].copy_from_slice(&left[..length]);
+                length
+            }
+            InSlice::Shared(bytes) => bytes.len().min(left.len()),
+        };
+        self.taken += moved;
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        }
+        moved
+    }
+
+    fn append(&mut self, slice: &OutSlice<'_>) -> usize {
+        let before = self.bytes.len();
+        match slice {
+            OutSlice::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            OutSlice::Shared(bytes) => self.bytes.resize(before + bytes.len(), 0),
+        }
+        self.bytes.len() - before
+    }
+}
+
+impl End {
+    fn other(self) -> End {
+        match self {
+            End::Target => End::Initiator,
+            End::Initiator => End::Target,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The target's end: a server with one core and one LUN, set up as `linerate serve` does it.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use block::{BlockDevice, BlockSize, Geometry, Null};
+use host::{RamDevice, RamOptions};
+use iscsi::negotiate::Offers;
+use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
+use target::{Access, Core, Export, Limits, Portal, ServerConfig, Target};
+
+use crate::outside::{End, Outside};
+use crate::world::{self, ADDRESS};
+use crate::{Anything, VOLUME_BYTES, Volume};
+
+/// Its iSCSI name.
+pub(crate) const NAME: &str = "iqn.2026-01.io.linerate:instructions";
+
+/// A server that has not begun.
+pub(crate) struct Server {
+    /// Open from the beginning, and alive for as long as its core runs.
+    handle: Arc<target::Server>,
+    core: Core,
+}
+
+/// A server of one volume.
+pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
+    let (handle, cores) = target::Server::new(config(unit(volume)?));
+    let core = cores.into_iter().next().ok_or("a server without cores")?;
+    handle.open();
+    Ok(Server { handle, core })
+}
+
+impl Server {
+    /// Serves on this thread, for ever.
+    pub(crate) fn run(self, outside: &Arc<Outside>) {
+        let Server { handle, core } = self;
+        // It binds nothing that could be taken.
+        let (bound, _) = mpsc::channel();
+        reactor::block_on(world::shared(End::Target, outside), core.run(bound));
+        drop(handle);
+    }
+}
+
+fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
+    let device: Arc<dyn BlockDevice> = match volume {
+        Volume::Ram => Arc::new(RamDevice::new(RamOptions::new(VOLUME_BYTES))?),
+        Volume::Null => {
+            let block_size = BlockSize::B512;
+            let blocks = block_size.exact(VOLUME_BYTES).ok_or("a volume of whole blocks")?;
+            Arc::new(Null::new(Geometry { block_size, blocks, physical_exponent: 0 }))
+        }
+    };
+    let options = LogicalUnitOptions {
+        identity: Identity::new(*b"linerate's count"),
+        read_only: false,
+        removable: false,
+        thin: None,
+    };
+    Ok(LogicalUnit::new(device, options, None)?)
+}
+
+fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
+    let portal = Portal { listen: ADDRESS, tag: 1, advertise: None, stream: Default::default() };
+    let target = Target {
+        name: NAME.to_owned(),
+        alias: None,
+        exports: vec![Export { lun: 0, unit, initiators: None, deadline: Duration::from_secs(30) }],
+        access: Access::default(),
+        authentication: None,
+        offers: Offers::of_target(),
+        portal_groups: Vec::new(),
+        redirect: None,
+    };
+    ServerConfig {
+        portals: vec![portal],
+        targets: vec![target],
+        discovery_authentication: None,
+        limits: Limits::default(),
+        cores: 1,
+        random: crate::initiator_end::never_random,
+    }
+}
