@@ -163,13 +163,23 @@ impl Pool {
 
     fn put(&mut self, pages: Vec<Page>) {
         let bytes = pages.len() * PAGE_BYTES;
-        if pages.is_empty() || self.bytes + bytes > POOL_BYTES_MAX {
+        let place = pages.len().trailing_zeros() as usize;
+        if pages.is_empty() || place >= SHELVES || !self.make_room(bytes, place) {
             return;
         }
-        if let Some(shelf) = self.shelves.get_mut(pages.len().trailing_zeros() as usize) {
-            shelf.push(pages);
-            self.bytes += bytes;
+        self.shelves[place].push(pages);
+        self.bytes += bytes;
+    }
+
+    /// What was asked for last will be asked for again: other sizes make room for it, the largest first. Else what one
+    /// workload has left behind, such as eight buffers of 1 MiB, keeps out all of the next one's.
+    fn make_room(&mut self, bytes: usize, place: usize) -> bool {
+        while self.bytes + bytes > POOL_BYTES_MAX {
+            let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);
+            let Some(gone) = others.map(|(_, shelf)| shelf).find_map(Vec::pop) else { return false };
+            self.bytes -= gone.len() * PAGE_BYTES;
         }
+        true
     }
 }
 
@@ -208,5 +218,16 @@ mod tests {
         let held: Vec<Buffer> = (0..64).map(|_| Buffer::recycled(1 << 20)).collect();
         drop(held);
         POOL.with_borrow(|pool| assert!(pool.bytes <= POOL_BYTES_MAX));
+    }
+
+    #[test]
+    fn the_sizes_of_an_earlier_workload_make_room() {
+        let held: Vec<Buffer> = (0..8).map(|_| Buffer::recycled(1 << 20)).collect();
+        drop(held);
+        let small = Buffer::recycled(4096);
+        let place = small.as_ptr();
+        drop(small);
+        POOL.with_borrow(|pool| assert!(pool.bytes <= POOL_BYTES_MAX && pool.shelves[0].len() == 1));
+        assert_eq!(Buffer::recycled(4096).as_ptr(), place);
     }
 }
