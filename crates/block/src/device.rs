@@ -81,6 +81,18 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
+    /// Fills `buffer`, whose length is that of the extent, if that takes no waiting because the blocks are in a cache in
+    /// memory. False says nothing about the blocks, and the buffer may be changed: [`BlockDevice::read`] finds out.
+    fn read_at_once(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
+        false
+    }
+
+    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if that takes no waiting. After
+    /// false a part may be written, and [`BlockDevice::write`] must follow.
+    fn write_at_once(&self, _extent: Extent, _data: &[u8]) -> bool {
+        false
+    }
+
     /// Fills `buffer`, whose length is that of the extent, and gives it back.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
@@ -130,6 +142,14 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn memory_to_write(&self, extent: Extent) -> Option<Region> {
         (**self).memory_to_write(extent)
+    }
+
+    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        (**self).read_at_once(extent, buffer)
+    }
+
+    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+        (**self).write_at_once(extent, data)
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

@@ -102,6 +102,11 @@ impl FileDevice {
         Lba(extent.lba.0 + (done as u64 >> self.options.block_size.shift()))
     }
 
+    /// Whether `extent` is there, holds as many bytes, and they are more than none.
+    fn fits(&self, extent: Extent, bytes: usize) -> bool {
+        !extent.is_empty() && self.check(extent).is_ok() && self.check_length(extent, bytes).is_ok()
+    }
+
     async fn load(&self, extent: Extent, buffer: Buffer) -> Result<Buffer, DeviceError> {
         self.check(extent)?;
         self.check_length(extent, buffer.len())?;
@@ -228,6 +233,16 @@ impl BlockDevice for FileDevice {
             durable: true,
             solid_state: self.kind.solid_state,
         }
+    }
+
+    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.fits(extent, buffer.len()) && self.file.read_at_once(buffer, self.geometry().offset(extent))
+    }
+
+    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+        !self.options.read_only
+            && self.fits(extent, data.len())
+            && self.file.write_at_once(data, self.geometry().offset(extent))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

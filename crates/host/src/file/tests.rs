@@ -252,3 +252,49 @@ fn a_volume_past_the_page_cache_can_be_used_through_it_too() {
         assert!(matches!(again, Err(OpenError::AlreadyInUse { .. })), "the lock is held");
     });
 }
+
+#[test]
+fn what_is_in_the_page_cache_is_read_without_an_engine() {
+    let (_directory, options) = scratch();
+    let device = FileDevice::open(options.clone()).expect("created");
+    let extent = Extent::new(8, 8);
+    with_both_engines(|| async {
+        device.write(extent, filled(4096, 7), Durability::Cached).await.expect("writable");
+    });
+    let mut found = [0; 4096];
+    assert!(device.read_at_once(extent, &mut found) && found == [7; 4096]);
+    assert!(!device.read_at_once(extent, &mut found[..512]), "another length than the extent's");
+    assert!(!device.read_at_once(Extent::new(2048, 8), &mut found), "beyond the end");
+    let file = std::fs::OpenOptions::new().write(true).open(&options.path).expect("there");
+    file.set_len(4096).expect("shortened by somebody else");
+    assert!(!device.read_at_once(extent, &mut found));
+}
+
+#[test]
+fn a_file_in_memory_is_written_without_an_engine() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("skipped: no /dev/shm here");
+    };
+    let options = FileOptions { bytes: Some(1 << 20), ..FileOptions::new(directory.path().join("volume")) };
+    let device = FileDevice::open(options.clone()).expect("created");
+    let extent = Extent::new(8, 8);
+    assert!(device.write_at_once(extent, &[7; 4096]));
+    assert!(!device.write_at_once(Extent::new(2041, 8), &[7; 4096]), "beyond the end");
+    with_both_engines(|| async { assert!(reads_as(&device, extent, 7).await) });
+    drop(device);
+    let device = FileDevice::open(FileOptions { read_only: true, ..options }).expect("opened");
+    assert!(!device.write_at_once(extent, &[8; 4096]));
+}
+
+#[test]
+fn nothing_is_done_at_once_past_the_page_cache() {
+    let (_directory, options) = scratch();
+    match FileDevice::open(FileOptions { direct: true, ..options }) {
+        Ok(device) => {
+            let mut buffer = Buffer::zeroed(4096);
+            let extent = Extent::new(8, 8);
+            assert!(!device.read_at_once(extent, &mut buffer) && !device.write_at_once(extent, &buffer));
+        }
+        Err(error) => eprintln!("skipped: no direct I/O in the folder for temporary files ({error})"),
+    }
+}

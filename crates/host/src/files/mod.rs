@@ -2,10 +2,11 @@
 //!
 //! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
 //! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
-//! profiles forbid io_uring). Operations own their buffers until the kernel is done with them. One whose future
+//! profiles forbid io_uring). What is in the page cache needs neither (`at_once`). Operations own their buffers until the kernel is done with them. One whose future
 //! is dropped is taken back if it has not begun; else it goes on as an *orphan*, and
 //! [`AsyncFile::quiesced`] waits for it.
 
+mod at_once;
 mod engine;
 mod lane;
 mod operation;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use block::{Buffer, Durability, Slice};
 use rustix::fs::FallocateFlags;
 
+use at_once::AtOnce;
 pub use engine::{IoEngine, UnknownEngine};
 pub(crate) use lane::Lane;
 use operation::Operation;
@@ -29,6 +31,7 @@ pub struct AsyncFile {
     file: Arc<File>,
     lane: Lane,
     orphans: Arc<Orphans>,
+    at_once: AtOnce,
 }
 
 /// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that hangs
@@ -45,12 +48,27 @@ pub(crate) struct Progress {
 impl AsyncFile {
     /// The file, for asynchronous use from any number of threads.
     pub fn new(file: File) -> AsyncFile {
-        AsyncFile { file: Arc::new(file), lane: Lane::new(LANE_THREADS), orphans: Arc::default() }
+        AsyncFile {
+            at_once: AtOnce::of(&file),
+            file: Arc::new(file),
+            lane: Lane::new(LANE_THREADS),
+            orphans: Arc::default(),
+        }
     }
 
     /// The file itself.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Fills the buffer from byte `at` on if that takes no waiting, on this thread. False says nothing of the file.
+    pub(crate) fn read_at_once(&self, buffer: &mut [u8], at: u64) -> bool {
+        self.at_once.read(&self.file, buffer, at)
+    }
+
+    /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be written.
+    pub(crate) fn write_at_once(&self, data: &[u8], at: u64) -> bool {
+        self.at_once.write(&self.file, data, at)
     }
 
     /// Reads from byte `at` on until the buffer is full or the file ends.
@@ -91,7 +109,8 @@ impl AsyncFile {
 
     /// Changes where the file has space: fallocate(2).
     pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
-        self.perform(Operation::Allocate { mode, at, length }).await.1.map(drop)
+        let reshaping = self.at_once.reshape();
+        self.perform(Operation::Allocate { mode, at, length, _reshaping: reshaping }).await.1.map(drop)
     }
 
     /// Runs anything else on one of the file's threads.

@@ -9,12 +9,14 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
+use super::at_once::Reshaping;
+
 /// An operation. It owns its buffer, and remembers how much of it is done.
 pub(crate) enum Operation {
     Read { buffer: Buffer, done: usize, at: u64 },
     Write { data: Slice, done: usize, at: u64, stable: bool },
     SyncData,
-    Allocate { mode: FallocateFlags, at: u64, length: u64 },
+    Allocate { mode: FallocateFlags, at: u64, length: u64, _reshaping: Reshaping },
 }
 
 /// The most one system call moves: below the kernel's own limit of 2 GiB less a page.
@@ -58,7 +60,7 @@ impl Operation {
                 rustix::io::pwritev2(file, &rest, *at + *done as u64, flags)?
             }
             Operation::SyncData => rustix::fs::fdatasync(file).map(|()| 0)?,
-            Operation::Allocate { mode, at, length } => {
+            Operation::Allocate { mode, at, length, .. } => {
                 rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?
             }
         };
@@ -84,7 +86,7 @@ impl Operation {
                     .build()
             }
             Operation::SyncData => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-            Operation::Allocate { mode, at, length } => {
+            Operation::Allocate { mode, at, length, .. } => {
                 opcode::Fallocate::new(fd, *length).offset(*at).mode(mode.bits() as i32).build()
             }
         }

@@ -8,6 +8,9 @@ use crate::failure::Failure;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Step, Work};
 use crate::unit::LogicalUnit;
 
+/// Longer requests are copied by tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
+const AT_ONCE_BYTES_MAX: usize = 256 << 10;
+
 impl LogicalUnit {
     /// Carries out the rest of a command whose plan was to receive or to run.
     pub fn finish(self: &Arc<Self>, job: Job, data: Data) -> Step {
@@ -22,16 +25,27 @@ impl LogicalUnit {
                 drop(lock);
                 Step::Now(Reply::good(job.expected_bytes))
             }
-            Work::Write(extent, durability) => Step::Later(Box::pin(async move {
-                Reply::of(unit.write(extent, buffer(data), durability).await, ended)
-            })),
-            Work::Read { extent, bytes, flush } => Step::Later(Box::pin(async move {
-                match unit.read(extent, bytes, flush).await {
-                    // What is asked for may be more than what is read, if the initiator has no room for it.
-                    Ok(outcome) => Reply::of(Ok(outcome), ended),
-                    Err(failure) => Reply::failure(failure, ended.format),
+            Work::Write(extent, durability) => {
+                let data = buffer(data);
+                if self.write_at_once(extent, &data, durability) {
+                    return Step::Now(Reply::of(Ok(Outcome::default()), ended));
                 }
-            })),
+                Step::Later(Box::pin(
+                    async move { Reply::of(unit.write(extent, data, durability).await, ended) },
+                ))
+            }
+            Work::Read { extent, bytes, flush } => {
+                if !flush && let Some(outcome) = self.read_at_once(extent, bytes) {
+                    return Step::Now(Reply::of(Ok(outcome), ended));
+                }
+                Step::Later(Box::pin(async move {
+                    match unit.read(extent, bytes, flush).await {
+                        // What is asked for may be more than what is read, if the initiator has no room for it.
+                        Ok(outcome) => Reply::of(Ok(outcome), ended),
+                        Err(failure) => Reply::failure(failure, ended.format),
+                    }
+                }))
+            }
             Work::Other(deferred) => {
                 let unfinished = deferred(unit, buffer(data));
                 Step::Later(Box::pin(async move { Reply::of(unfinished.await, ended) }))
@@ -43,6 +57,30 @@ impl LogicalUnit {
                 }
             },
         }
+    }
+
+    /// A write that need not wait needs no task either. False if there is anything to wait for.
+    fn write_at_once(&self, extent: Extent, data: &[u8], durability: Durability) -> bool {
+        let whole = self.device().geometry().length(extent) == data.len() as u64;
+        durability == Durability::Cached
+            && whole
+            && data.len() <= AT_ONCE_BYTES_MAX
+            && self.locks().try_share(extent).is_some_and(|_shared| self.device().write_at_once(extent, data))
+    }
+
+    /// The same for a read.
+    fn read_at_once(&self, extent: Extent, bytes: u32) -> Option<Outcome> {
+        let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
+        if length > AT_ONCE_BYTES_MAX {
+            return None;
+        }
+        let _shared = self.locks().try_share(extent)?;
+        let mut buffer = Buffer::recycled(length);
+        if !self.device().read_at_once(extent, &mut buffer) {
+            return None;
+        }
+        buffer.truncate(bytes as usize);
+        Some(DataIn::Buffer(buffer).into())
     }
 
     async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {

@@ -7,6 +7,7 @@ mod support;
 
 mod absent;
 mod any_bytes;
+mod at_once;
 mod attentions;
 mod capacity;
 mod compare_and_write;

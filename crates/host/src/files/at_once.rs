@@ -1,0 +1,205 @@
+//! Reads and writes that need no engine: what is in the page cache is copied by the thread that wants it.
+//!
+//! A copy of 4 KiB takes less than handing it over does. The kernel says whether it would have to wait (RWF_NOWAIT); then,
+//! and whenever anything else is in the way, the caller goes by its engine, which also finds out what errors mean. A
+//! file in memory (tmpfs) has nothing to wait for and is not asked: its pages can at worst be in swap, as those of this
+//! process can. Nothing is done here past the page cache: a direct read waits for the disk.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::FileTypeExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+
+/// What the calling thread may do by itself with a file.
+pub(super) struct AtOnce {
+    lies: Lies,
+    reads: Chance,
+    writes: Chance,
+    reshaping: Arc<AtomicUsize>,
+}
+
+/// Where the data of a file are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lies {
+    /// In memory, all of them.
+    Memory,
+    /// In the page cache, if they are wanted often.
+    Cache,
+    /// Where they have to be waited for: direct I/O, pipes.
+    Elsewhere,
+}
+
+/// Counts a fallocate that is under way: it holds the file's lock, for long if it gives back much.
+#[derive(Debug)]
+pub(crate) struct Reshaping(Arc<AtomicUsize>);
+
+impl AtOnce {
+    /// Looks at the file once.
+    pub(super) fn of(file: &File) -> AtOnce {
+        AtOnce {
+            lies: Lies::of(file),
+            reads: Chance::default(),
+            writes: Chance::default(),
+            reshaping: Arc::default(),
+        }
+    }
+
+    /// Fills the buffer from byte `at` on. False if not all of it was there.
+    pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
+        let length = buffer.len();
+        self.go(&self.reads, length, |flags| preadv2(file, &mut [IoSliceMut::new(buffer)], at, flags))
+    }
+
+    /// Writes all of `data` to the page cache. After false a part of it may be there.
+    pub(super) fn write(&self, file: &File, data: &[u8], at: u64) -> bool {
+        self.reshaping.load(Ordering::Acquire) == 0
+            && self.go(&self.writes, data.len(), |flags| pwritev2(file, &[IoSlice::new(data)], at, flags))
+    }
+
+    /// Announces a fallocate; writes wait for its lock on engines, and not here, as long as the value lives.
+    pub(super) fn reshape(&self) -> Reshaping {
+        self.reshaping.fetch_add(1, Ordering::AcqRel);
+        Reshaping(Arc::clone(&self.reshaping))
+    }
+
+    fn go(
+        &self,
+        chance: &Chance,
+        length: usize,
+        call: impl FnOnce(ReadWriteFlags) -> rustix::io::Result<usize>,
+    ) -> bool {
+        match self.lies {
+            Lies::Elsewhere => false,
+            Lies::Memory => call(ReadWriteFlags::empty()) == Ok(length),
+            Lies::Cache => chance.is_worth_it() && chance.judge(call(ReadWriteFlags::NOWAIT), length),
+        }
+    }
+}
+
+impl Lies {
+    fn of(file: &File) -> Lies {
+        let Ok(metadata) = file.metadata() else { return Lies::Elsewhere };
+        let kind = metadata.file_type();
+        // <linux/magic.h>
+        const TMPFS: i64 = 0x0102_1994;
+        match kind.is_file() {
+            true if fstatfs(file).is_ok_and(|found| found.f_type == TMPFS) => return Lies::Memory,
+            false if !kind.is_block_device() => return Lies::Elsewhere,
+            _ => {}
+        }
+        match fcntl_getfl(file) {
+            Ok(flags) if !flags.contains(OFlags::DIRECT) => Lies::Cache,
+            _ => Lies::Elsewhere,
+        }
+    }
+}
+
+impl Drop for Reshaping {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How likely the page cache is to have what is asked for: attempts in vain in a row.
+#[derive(Debug, Default)]
+struct Chance(AtomicU32);
+
+/// The kernel cannot tell beforehand whether it would wait, as ext4 cannot for writes.
+const NEVER: u32 = u32::MAX;
+
+/// After so many attempts in vain in a row most are left out, for each costs a system call: a volume far larger than the
+/// memory is read from its disk. One in [`RARELY`] finds out when that changes.
+const VAIN_MAX: u32 = 16;
+const RARELY: u32 = 16;
+
+impl Chance {
+    fn is_worth_it(&self) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            NEVER => false,
+            vain if vain < VAIN_MAX => true,
+            vain => {
+                // Another thread's count may be lost, and nothing but one attempt with it.
+                let next = if vain + 1 >= VAIN_MAX + RARELY { VAIN_MAX } else { vain + 1 };
+                self.0.store(next, Ordering::Relaxed);
+                next == VAIN_MAX
+            }
+        }
+    }
+
+    /// Whether all was moved; counts it.
+    fn judge(&self, moved: rustix::io::Result<usize>, length: usize) -> bool {
+        let vain = self.0.load(Ordering::Relaxed);
+        let next = match moved {
+            Ok(moved) if moved == length => 0,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => NEVER,
+            _ if vain < VAIN_MAX => vain + 1,
+            _ => vain,
+        };
+        if next != vain {
+            self.0.store(next, Ordering::Relaxed);
+        }
+        next == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGAIN: rustix::io::Result<usize> = Err(Errno::AGAIN);
+
+    #[test]
+    fn what_is_never_there_is_rarely_looked_for() {
+        let chance = Chance::default();
+        for _ in 0..VAIN_MAX {
+            assert!(chance.is_worth_it());
+            assert!(!chance.judge(AGAIN, 4096));
+        }
+        let attempts =
+            (0..10 * RARELY).filter(|_| chance.is_worth_it() && !chance.judge(AGAIN, 4096)).count();
+        assert_eq!(attempts, 10);
+    }
+
+    #[test]
+    fn one_success_brings_the_attempts_back() {
+        let chance = Chance(AtomicU32::new(VAIN_MAX));
+        assert!((0..RARELY).any(|_| chance.is_worth_it()));
+        assert!(chance.judge(Ok(4096), 4096));
+        assert!(chance.is_worth_it() && chance.is_worth_it());
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_tell_is_asked_once() {
+        let chance = Chance::default();
+        assert!(!chance.judge(Err(Errno::OPNOTSUPP), 4096));
+        assert!((0..100).all(|_| !chance.is_worth_it()));
+    }
+
+    #[test]
+    fn a_part_is_not_enough() {
+        assert!(!Chance::default().judge(Ok(100), 4096));
+    }
+
+    #[test]
+    fn nobody_writes_at_once_while_space_is_given_back() {
+        let file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
+        let at_once = AtOnce::of(&file);
+        let reshaping = at_once.reshape();
+        assert!(!at_once.write(&file, &[7; 512], 0));
+        drop(reshaping);
+        assert!(at_once.write(&file, &[7; 512], 0));
+        let mut found = [0; 512];
+        assert!(at_once.read(&file, &mut found, 0) && found == [7; 512]);
+        assert!(!at_once.read(&file, &mut found, 1), "the file ends before");
+    }
+
+    #[test]
+    fn a_pipe_is_left_to_the_engines() {
+        let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
+        assert_eq!(Lies::of(&File::from(reader)), Lies::Elsewhere);
+    }
+}
