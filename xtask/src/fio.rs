@@ -6,8 +6,8 @@
 //! latency is its `lat`, from the submission to the completion, as ours is.
 
 mod page;
-mod storage;
-mod tools;
+pub(crate) mod storage;
+pub(crate) mod tools;
 
 use std::collections::BTreeMap;
 use std::fs;

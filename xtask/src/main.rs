@@ -19,6 +19,7 @@ mod suites;
 mod tally;
 mod test;
 mod tidy;
+mod volumes;
 mod wan;
 mod workspace;
 
@@ -50,6 +51,8 @@ enum Command {
     Digests(digests::Options),
     /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
     Fio(fio::Options),
+    /// File volumes beside a volume in memory, fio and tgt, alternating rounds; writes docs/performance.md
+    Volumes(volumes::Options),
     /// Every suite of `linerate bench` on every kind of storage; writes docs/bench.md
     Suites(suites::Options),
     /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes docs/diagnosis-matrix.md
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Clients(options) => clients::run(&options),
         Command::Digests(options) => digests::run(&options),
         Command::Fio(options) => fio::run(&options),
+        Command::Volumes(options) => volumes::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
         Command::Wan(options) => wan::run(&options),

@@ -32,8 +32,8 @@ pub(crate) enum Kind {
 
 /// Something to measure, gone when it is dropped.
 #[derive(Debug)]
-pub(super) struct Storage {
-    pub(super) kind: Kind,
+pub(crate) struct Storage {
+    pub(crate) kind: Kind,
     place: Lies,
     client: Placement,
 }
@@ -48,13 +48,13 @@ enum Lies {
 }
 
 /// Far larger than a processor's cache, and small enough to be written in a moment.
-pub(super) const SPAN_BYTES: u64 = 1 << 30;
+pub(crate) const SPAN_BYTES: u64 = 1 << 30;
 
 impl Kind {
-    pub(super) const ALL: [Kind; 5] = [Kind::Null, Kind::Disk, Kind::Memory, Kind::Loop, Kind::Lun];
+    pub(crate) const ALL: [Kind; 5] = [Kind::Null, Kind::Disk, Kind::Memory, Kind::Loop, Kind::Lun];
 
     /// fio's way there.
-    pub(super) fn engine(self) -> &'static str {
+    pub(crate) fn engine(self) -> &'static str {
         match self {
             Kind::Null => "null",
             Kind::Disk | Kind::Memory | Kind::Loop => "io_uring",
@@ -63,12 +63,12 @@ impl Kind {
     }
 
     /// Where nothing is moved, only the number of requests matters.
-    pub(super) fn takes(self, cell: &Cell) -> bool {
+    pub(crate) fn takes(self, cell: &Cell) -> bool {
         self != Kind::Null || cell.places == Places::Random && cell.is_read()
     }
 
     /// For a heading.
-    pub(super) fn in_words(self) -> &'static str {
+    pub(crate) fn in_words(self) -> &'static str {
         match self {
             Kind::Null => "Nothing: `null:1TiB`, fio's engine `null`",
             Kind::Disk => "A file on this machine's disk",
@@ -81,7 +81,7 @@ impl Kind {
 
 impl Storage {
     /// Makes it, and writes all of it, so that nobody reads holes.
-    pub(super) fn prepare(kind: Kind, binary: &Path, fio: &Path, namespace: &Namespace) -> Result<Storage> {
+    pub(crate) fn prepare(kind: Kind, binary: &Path, fio: &Path, namespace: &Namespace) -> Result<Storage> {
         let server = Placement { namespace: Some(namespace.name.clone()), core: Some(SERVER_CORE) };
         let client = Placement { core: Some(CLIENT_CORE), ..server.clone() };
         let serving = || Linerate::start(binary, &["ram0=ram:1GiB".to_owned()], 1, &server);
@@ -102,7 +102,7 @@ impl Storage {
     }
 
     /// How `linerate bench` calls it.
-    pub(super) fn for_linerate(&self) -> String {
+    pub(crate) fn for_linerate(&self) -> String {
         match &self.place {
             Lies::Nowhere => "null:1TiB".to_owned(),
             Lies::File(path) => format!("file:{}?direct=on", path.display()),
@@ -112,7 +112,7 @@ impl Storage {
     }
 
     /// How fio calls it.
-    pub(super) fn for_fio(&self) -> String {
+    pub(crate) fn for_fio(&self) -> String {
         match &self.place {
             Lies::Nowhere => "nothing".to_owned(),
             Lies::File(path) => path.display().to_string(),
@@ -123,7 +123,7 @@ impl Storage {
     }
 
     /// Where both programs run.
-    pub(super) fn client(&self) -> &Placement {
+    pub(crate) fn client(&self) -> &Placement {
         &self.client
     }
 

@@ -23,20 +23,20 @@ pub(crate) enum Tool {
 
 /// One run of one cell by one program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Measured {
-    pub(super) iops: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) mean_us: f64,
+pub(crate) struct Measured {
+    pub(crate) iops: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) mean_us: f64,
     /// Microseconds of the program's CPU time for each request, its start included.
-    pub(super) cpu_us_per_io: f64,
+    pub(crate) cpu_us_per_io: f64,
 }
 
 impl Tool {
-    pub(super) const ALL: [Tool; 3] = [Tool::Linerate, Tool::LinerateAsleep, Tool::Fio];
+    pub(crate) const ALL: [Tool; 3] = [Tool::Linerate, Tool::LinerateAsleep, Tool::Fio];
 
     /// For the table.
-    pub(super) fn in_words(self) -> &'static str {
+    pub(crate) fn in_words(self) -> &'static str {
         match self {
             Tool::Linerate => "linerate",
             Tool::LinerateAsleep => "linerate, `--poll-us 0`",
@@ -45,7 +45,7 @@ impl Tool {
     }
 
     /// Measures a cell for about so long.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         self,
         program: &Path,
         cell: &Cell,
@@ -176,7 +176,7 @@ fn fio_said(output: &str, cell: &Cell) -> Result<(Measured, u64)> {
 }
 
 /// The engines that this fio was built with.
-pub(super) fn engines(fio: &Path) -> Result<Vec<String>> {
+pub(crate) fn engines(fio: &Path) -> Result<Vec<String>> {
     let mut command = Command::new(fio);
     command.arg("--enghelp");
     let said = process::capture(command).context("fio is missing: run `cargo xtask packages`")?;
@@ -184,7 +184,7 @@ pub(super) fn engines(fio: &Path) -> Result<Vec<String>> {
 }
 
 /// What it calls itself: `fio-3.33`.
-pub(super) fn version(fio: &Path) -> Result<String> {
+pub(crate) fn version(fio: &Path) -> Result<String> {
     let mut command = Command::new(fio);
     command.arg("--version");
     process::capture(command).map(|said| said.trim().to_owned())
