@@ -25,6 +25,11 @@ const NAME: &str = "iqn.2026-01.io.linerate:tgt";
 impl Tgt {
     /// Serves a sparse file of this size in memory (/dev/shm), thin provisioned, as tgt's best case.
     pub(crate) fn start(size_bytes: u64, placement: &Placement) -> Result<Tgt> {
+        Tgt::start_over("rdwr", size_bytes, placement)
+    }
+
+    /// The same over another of its stores (`tgtadm --bstype`).
+    pub(crate) fn start_over(store: &str, size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         let port = free_port()?;
         let image = PathBuf::from(format!("/dev/shm/linerate-xtask-tgt-{port}.img"));
         fs::File::create(&image)
@@ -37,7 +42,7 @@ impl Tgt {
         let server = Background::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
         let tgt = Tgt { server, port, control, image };
         tgt.await_control()?;
-        tgt.export()?;
+        tgt.export(store)?;
         Ok(tgt)
     }
 
@@ -67,11 +72,13 @@ impl Tgt {
         bail!("tgtd does not answer tgtadm on its control port {}", self.control)
     }
 
-    fn export(&self) -> Result<()> {
+    fn export(&self, store: &str) -> Result<()> {
         let image = self.image.display().to_string();
         self.administer(&["--op", "new", "--mode", "target", "--tid", "1", "--targetname", NAME])?;
         let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
-        self.administer(&[&["--op", "new"], &unit[..], &["--backing-store", &image]].concat())?;
+        self.administer(
+            &[&["--op", "new"], &unit[..], &["--backing-store", &image, "--bstype", store]].concat(),
+        )?;
         self.administer(&[&["--op", "update"], &unit[..], &["--params", "thin_provisioning=1"]].concat())?;
         self.administer(&["--op", "bind", "--mode", "target", "--tid", "1", "--initiator-address", "ALL"])
     }
