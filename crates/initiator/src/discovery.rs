@@ -38,7 +38,8 @@ pub async fn discover(
 /// A TargetName begins a target, and every TargetAddress until the next is one of its.
 fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
     let mut targets: Vec<Discovered> = Vec::new();
-    for pair in iscsi::text::parse(text).ok()? {
+    for pair in iscsi::text::pairs(text) {
+        let pair = pair.ok()?;
         match pair.key {
             "TargetName" => targets.push(Discovered { name: pair.value.to_owned(), addresses: Vec::new() }),
             "TargetAddress" => targets.last_mut()?.addresses.push(pair.value.to_owned()),
@@ -58,6 +59,16 @@ mod tests {
         let found = targets(text).unwrap();
         assert_eq!(found[0].addresses, ["[::1]:3260,1", "10.0.0.1:3260,2"]);
         assert_eq!((found[1].name.as_str(), found[1].addresses.len()), ("iqn.a:2", 0));
+    }
+
+    #[test]
+    fn thousands_of_targets_are_found() {
+        let text: String = (0..4096)
+            .map(|number| format!("TargetName=iqn.a:{number}\0TargetAddress=10.0.0.1:3260,1\0"))
+            .collect();
+        let found = targets(text.as_bytes()).unwrap();
+        assert_eq!(found.len(), 4096);
+        assert!(found.iter().all(|target| target.addresses.len() == 1));
     }
 
     #[test]

@@ -57,14 +57,20 @@ pub enum MalformedText {
 /// Lenient in two things that initiators do: NULs between pairs may be several (some fill the segment with them),
 /// and the one at the very end may be missing.
 pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, MalformedText> {
-    let mut pairs = Vec::new();
-    for bytes in text.split(|&byte| byte == 0).filter(|bytes| !bytes.is_empty()) {
-        if pairs.len() == PAIRS_MAX {
+    let mut found = Vec::new();
+    for pair in pairs(text) {
+        if found.len() == PAIRS_MAX {
             return Err(MalformedText::TooManyPairs);
         }
-        pairs.push(parse_pair(bytes)?);
+        found.push(pair?);
     }
-    Ok(pairs)
+    Ok(found)
+}
+
+/// As [`parse`], one pair after the other and any number of them: an answer to SendTargets has at least two for each
+/// of thousands of targets.
+pub fn pairs(text: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, MalformedText>> {
+    text.split(|&byte| byte == 0).filter(|bytes| !bytes.is_empty()).map(parse_pair)
 }
 
 /// Appends a pair and the NUL that ends it.
