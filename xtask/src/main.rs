@@ -14,6 +14,7 @@ mod measuring;
 mod packages;
 mod peers;
 mod process;
+mod scale;
 mod serving;
 mod suites;
 mod tally;
@@ -49,6 +50,11 @@ enum Command {
     Clients(clients::Options),
     /// What digests cost in speed and CPU, on long requests and on short ones; writes docs/performance.md
     Digests(digests::Options),
+    /// Sessions, LUNs, memory, fairness, longest waits and cores, with goals; writes docs/performance.md
+    Scale(scale::Options),
+    /// Notes when the machine takes a core away (for scale)
+    #[command(hide = true)]
+    Pauses(scale::pauses::Options),
     /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
     Fio(fio::Options),
     /// File volumes beside a volume in memory, fio and tgt, alternating rounds; writes docs/performance.md
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
         Command::Peers(options) => peers::run(&options),
         Command::Clients(options) => clients::run(&options),
         Command::Digests(options) => digests::run(&options),
+        Command::Scale(options) => scale::run(&options),
+        Command::Pauses(options) => scale::pauses::run(&options).map(|()| tally::Verdict::Holds),
         Command::Fio(options) => fio::run(&options),
         Command::Volumes(options) => volumes::run(&options),
         Command::Suites(options) => suites::run(&options),

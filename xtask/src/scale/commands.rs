@@ -1,0 +1,74 @@
+//! The memory of commands under way: reads that a device keeps because it hangs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::goal::Goal;
+use super::server::{Server, place};
+use super::{Found, Site, usage, workload};
+use crate::process;
+
+const SESSIONS: u64 = 16;
+const DEPTH: u64 = 128;
+const BLOCK_BYTES: u64 = 4096;
+
+pub(super) fn measure(site: &Site) -> Result<Found> {
+    let with = |depth| memory_with(site, depth);
+    let (few, many) = (with(1)?, with(DEPTH)?);
+    let each = many.saturating_sub(few) / (SESSIONS * (DEPTH - 1));
+    let beside = each.saturating_sub(BLOCK_BYTES);
+    let text = format!(
+        "`cargo xtask scale --part commands`: reads of {BLOCK_BYTES} bytes of a volume that hangs \
+         (`fault:[null:1GiB]`, `linerate fault`), {SESSIONS} sessions, 1 and {DEPTH} under way in each. A RAM volume's data are sent from \
+         where they lie and take no buffer; a file's take one as long as they are.\n\n\
+         | commands under way | memory of the server's own, KiB |\n|---:|---:|\n| {SESSIONS} | {} |\n| {} | {} |\n\n\
+         That is {each} bytes for each command, of which {BLOCK_BYTES} are its data. What commands may hold is bounded: 256 \
+         MiB of data in a session, 1 GiB in all (`staging`), and 256 commands in a session (`window`), so 1,000 sessions \
+         with full windows hold at most 1 GiB of data and {} MiB beside.\n",
+        few >> 10,
+        SESSIONS * DEPTH,
+        many >> 10,
+        (beside * 256 * 1000) >> 20,
+    );
+    let goals = vec![Goal::at_most("bytes for each command beside its data", beside as f64, 4096.0)];
+    let figures = json!({"sessions": SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
+    Ok(Found { heading: "Scale: memory of commands", text, goals, figures })
+}
+
+/// Memory of the server's own while every session has `depth` commands under way.
+fn memory_with(site: &Site, depth: u64) -> Result<u64> {
+    let server = Server::start(site, None, &["--volume", "ram0=fault:[null:1GiB]"])?;
+    let workload = format!("--sessions {SESSIONS} --depth {depth} --rate 4000 --seconds 60");
+    let mut client = workload::begin(site, &server, None, &workload)?;
+    let memory = wait_for(SESSIONS, || Ok(server.sessions(site)?.len() as u64))
+        .and_then(|()| switch(site, &server, "hang"))
+        .and_then(|()| wait_for(SESSIONS * depth, || in_flight(site, &server)))
+        .and_then(|()| usage::own_memory(server.pid()));
+    let _ = client.kill(); // it is not asked for its report
+    let _ = client.wait();
+    switch(site, &server, "pass")?; // or the server would wait for it at its end
+    memory
+}
+
+fn switch(site: &Site, server: &Server, mode: &str) -> Result<()> {
+    let mut command = place(site, None);
+    command.arg("fault").arg("--control").arg(server.control()).args(["ram0", mode]);
+    process::capture(command).map(drop)
+}
+
+fn in_flight(site: &Site, server: &Server) -> Result<u64> {
+    let sessions = server.sessions(site)?;
+    Ok(sessions.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
+}
+
+fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(20);
+    while count()? < wanted {
+        ensure!(Instant::now() < end, "not {wanted} sessions or commands within 20 s");
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

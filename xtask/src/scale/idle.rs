@@ -1,0 +1,104 @@
+//! 1,000 sessions that do nothing: memory and CPU time of the server.
+
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::goal::Goal;
+use super::server::{Server, VOLUME};
+use super::{Found, Site, usage, workload};
+
+const SESSIONS: usize = 1000;
+/// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
+const WATCHED: Duration = Duration::from_secs(12);
+/// How long all logins may take.
+const LOGINS: Duration = Duration::from_secs(60);
+
+pub(super) fn measure(site: &Site) -> Result<Found> {
+    let server = Server::start(site, None, &["--volume", VOLUME])?;
+    thread::sleep(Duration::from_secs(1)); // what belongs to the start is over
+    let cpu_without = cpu_share(&server)?;
+    let before = memory(&server)?;
+    let begin = Instant::now();
+    let mut client = log_in(site, &server)?;
+    let logged_in = await_sessions(site, &server);
+    let took = begin.elapsed();
+    let watched = logged_in.and_then(|()| {
+        thread::sleep(Duration::from_secs(2));
+        Ok((cpu_share(&server)?, memory(&server)?))
+    });
+    stop(&mut client);
+    let (cpu_with, after) = watched?;
+    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / 1024.0 / SESSIONS as f64;
+    let (own, proportional) = (each(before.0, after.0), each(before.1, after.1));
+    let text = format!(
+        "`cargo xtask scale --part idle`: {SESSIONS} sessions of our initiator with one connection each and a RAM \
+         volume, with default settings: one request a second over all of them, and a NOP every 5 s in each. Logged in \
+         one after the other in {:.1} s. Memory is what `/proc/PID/smaps_rollup` says before and with them (the kernel's \
+         sockets are not in it), CPU time what `schedstat` says of all threads over {} s.\n\n\
+         | | without sessions | with {SESSIONS} | for each session |\n|---|---:|---:|---:|\n\
+         | memory of the server's own, KiB | {} | {} | {own:.1} |\n\
+         | proportional set size, KiB | {} | {} | {proportional:.1} |\n\
+         | CPU time, % of a core | {:.3} | {:.3} | {:.5} |\n",
+        took.as_secs_f64(),
+        WATCHED.as_secs(),
+        before.0 >> 10,
+        after.0 >> 10,
+        before.1 >> 10,
+        after.1 >> 10,
+        cpu_without * 100.0,
+        cpu_with * 100.0,
+        (cpu_with - cpu_without) * 100.0 / SESSIONS as f64,
+    );
+    let goals = vec![
+        Goal::at_most("KiB for each idle session", own.max(proportional), 64.0),
+        Goal::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
+        Goal::at_most(format!("% of a core with {SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
+    ];
+    let figures = json!({
+        "sessions": SESSIONS, "own_bytes": [before.0, after.0], "proportional_bytes": [before.1, after.1],
+        "cpu_share": [cpu_without, cpu_with], "logins_seconds": took.as_secs_f64(),
+    });
+    Ok(Found { heading: "Scale: 1,000 idle sessions", text, goals, figures })
+}
+
+/// CPU time for each second of [`WATCHED`].
+fn cpu_share(server: &Server) -> Result<f64> {
+    let (begin, before) = (Instant::now(), usage::cpu_seconds(server.pid())?);
+    thread::sleep(WATCHED);
+    Ok((usage::cpu_seconds(server.pid())? - before) / begin.elapsed().as_secs_f64())
+}
+
+fn memory(server: &Server) -> Result<(u64, u64)> {
+    Ok((usage::own_memory(server.pid())?, usage::proportional_memory(server.pid())?))
+}
+
+fn log_in(site: &Site, server: &Server) -> Result<Child> {
+    workload::begin(site, server, None, &format!("--sessions {SESSIONS} --depth 1 --rate 1 --seconds 300"))
+}
+
+/// Waits until the server itself counts them all.
+fn await_sessions(site: &Site, server: &Server) -> Result<()> {
+    let end = Instant::now() + LOGINS;
+    while Instant::now() < end {
+        if server.sessions(site)?.len() >= SESSIONS {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    bail!("not all of {SESSIONS} sessions were there within {LOGINS:?}")
+}
+
+/// Ends the client as a person would, so that it logs out.
+fn stop(client: &mut Child) {
+    if let Some(pid) = i32::try_from(client.id()).ok().and_then(Pid::from_raw)
+        && kill_process(pid, Signal::TERM).is_err()
+    {
+        let _ = client.kill(); // it has ended already
+    }
+    let _ = client.wait();
+}
