@@ -58,8 +58,15 @@ struct Results {
     held: Vec<Held>,
 }
 
-const SERVERS: [Peer; 6] =
-    [Peer::Tgt, Peer::Istgt, Peer::RawSleeping, Peer::RawSpinning, Peer::Linerate, Peer::LineratePolling];
+const SERVERS: [Peer; 7] = [
+    Peer::Tgt,
+    Peer::TgtAio,
+    Peer::Istgt,
+    Peer::RawSleeping,
+    Peer::RawSpinning,
+    Peer::Linerate,
+    Peer::LineratePolling,
+];
 
 /// Who measures all, and who measures again where the first may be the bottleneck.
 const MAIN: Client = Client::Linerate;
@@ -143,7 +150,7 @@ impl Round<'_> {
     /// Our server at the rate that was tgt's in this round.
     fn hold(&self, results: &Results) -> Result<Option<Held>> {
         let of = |wanted| self.servers.iter().find(|(peer, _)| *peer == wanted).map(|(_, server)| server);
-        let rounds = results.measured.get(&(cells::DEEP_READ, Peer::Tgt, MAIN));
+        let rounds = results.measured.get(&(cells::DEEP_READ, Peer::TgtAio, MAIN));
         let Some((ours, tgt)) = of(Peer::Linerate).zip(rounds.and_then(|rounds| rounds.last())) else {
             return Ok(None);
         };

@@ -17,7 +17,10 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
+    /// With the store it takes if nobody says which, `rdwr`.
     Tgt,
+    /// With the fastest of its stores that keep data.
+    TgtAio,
     Istgt,
     /// No storage, and asleep when there is nothing to do.
     RawSleeping,
@@ -34,6 +37,7 @@ impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Tgt => "tgt",
+            Peer::TgtAio => "tgt, aio",
             Peer::Istgt => "istgt",
             Peer::RawSleeping => "raw, sleeping",
             Peer::RawSpinning => "raw, spinning",

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::cells::{Ceiling, Contest, DEEP_READ};
 use super::held::{CPU_SHARE_MAX, Held};
 use super::{LEAN, MAIN, Results};
-use crate::measuring::TGT_STORE;
 use crate::measuring::client::{Client, Measured, WARM_UP_SECONDS};
 use crate::measuring::figures::{median, middle, spread};
 use crate::serving::Peer;
@@ -119,8 +118,8 @@ pub(super) fn tables(cells: &[&Contest], results: &Results) -> String {
 /// Rates as multiples of tgt's.
 fn rates(cells: &[&Contest], results: &Results) -> String {
     let mut text = String::from(
-        "| cell | tgt IOPS | istgt | raw, sleeping | raw, spinning | linerate, polling | **linerate** | floor |\n\
-         |---|---:|---:|---:|---:|---:|---:|---|\n",
+        "| cell | tgt IOPS | tgt, aio | istgt | raw, sleeping | raw, spinning | linerate, polling | **linerate** | floor |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
     for contest in cells {
         let name = contest.cell.name;
@@ -128,8 +127,9 @@ fn rates(cells: &[&Contest], results: &Results) -> String {
         let times = |peer| number(results.times_tgt(name, peer), 2);
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | **{}** | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | **{}** | {} |",
             number(tgt, 0),
+            times(Peer::TgtAio),
             times(Peer::Istgt),
             times(Peer::RawSleeping),
             times(Peer::RawSpinning),
@@ -253,8 +253,9 @@ pub(super) fn section(cells: &[&Contest], results: &Results) -> String {
          one server after the other, {} s each after {WARM_UP_SECONDS} s that do not count, and with another one first in every \
          round. Figures are medians of the rounds, ratios medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the \
          user and system time of a whole process for each request, the client's start and login included.\n\n\
-         tgt serves by its `{TGT_STORE}` store, the fastest that keeps data: at 4 KiB and depth 32 it was 1.45 times as fast as \
-         `rdwr`, whose number of threads (1 to 16) makes no difference here. Its floors are for our server as it is shipped. Those beside the raw server are for both never sleeping. One \
+         tgt is measured twice: with the store it takes if nobody says which (`rdwr`, one file on /dev/shm; its number of threads \
+         makes no difference), which is what the floors are for, and with `aio`, its fastest that keeps data. The floors \
+         beside tgt are for our server as it is shipped, those beside the raw server for both never sleeping. One \
          client, `{}`, measures all; `{}`, which keeps no clock for most requests and looks at nothing it reads, measures \
          the fast ones again: where the two differ, the first was the bottleneck. It counts its looks for answers that \
          found none: with none, it is the bottleneck itself. A client or server that ran for less than all of the time \

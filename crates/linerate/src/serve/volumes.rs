@@ -152,7 +152,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let identities = || {
             let state = State::open(directory.path()).expect("a state directory");
-            let volumes = open(&config, &state).ok().expect("opened");
+            let volumes = open(&config, &state).unwrap_or_else(|_| panic!("opened"));
             let of = |name: &String| volumes.named(name).expect("opened").unit.identity().uuid;
             names.iter().map(of).collect::<Vec<_>>()
         };
@@ -165,12 +165,12 @@ mod tests {
     fn a_new_volume_under_the_old_name_of_another_does_not_get_its_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let state = State::open(directory.path()).expect("a state directory");
-        let before = open(&config(&ram("old", ""), &["old"]), &state).ok().expect("opened");
+        let before = open(&config(&ram("old", ""), &["old"]), &state).unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
         // The new one stands first, so that it would be opened first.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
-        let after = open(&config(&both, &["old", "new"]), &state).ok().expect("opened");
+        let after = open(&config(&both, &["old", "new"]), &state).unwrap_or_else(|_| panic!("opened"));
         let uuid = |name| after.named(name).expect("opened").unit.identity().uuid;
         assert_eq!(uuid("new"), identity);
         assert_ne!(uuid("old"), identity);
