@@ -146,6 +146,11 @@ impl Ring {
         deferred || !ring.completion().is_empty()
     }
 
+    /// Whether the kernel has any operation.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.borrow().under_way() > 0
+    }
+
     /// Whether something could not be given to the kernel yet and has to be tried again soon.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.ring.borrow_mut().submission().is_empty()
