@@ -58,7 +58,8 @@ impl Cell {
 impl Counts {
     /// By how many percent each end's is above what it was.
     pub(super) fn percent_above(self, before: Counts) -> [f64; 2] {
-        let percent = |now: u64, before: u64| (now as f64 / before.max(1) as f64 - 1.0) * 100.0;
+        // The difference first: whole numbers stay exact, and five percent are five.
+        let percent = |now: u64, before: u64| (now as f64 - before as f64) * 100.0 / before.max(1) as f64;
         [percent(self.target, before.target), percent(self.initiator, before.initiator)]
     }
 }
