@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
     let mut results = Results { setting, measured: BTreeMap::new() };
     for round in 0..options.rounds {
         for peer in in_turn(&SERVERS, round) {
@@ -134,7 +134,7 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
             let server = Server::start(peer, &binary, &namespace)?;
             for cell in cells {
                 for client in in_turn(&CLIENTS, round).into_iter().filter(|client| client.can(cell)) {
-                    let measured = client.measure(cell, &binary, &server.target(), options.seconds)?;
+                    let measured = client.measure(cell, &binary, &server.target(), options.seconds as f64)?;
                     results.measured.entry((cell.name, peer, client)).or_default().push(measured);
                 }
             }

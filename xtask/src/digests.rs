@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     ensure!(!cases.is_empty(), "no cell has that name: {}", names());
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
     let mut results = Results { setting, measured: BTreeMap::new(), costs: cost::measure() };
     for round in 0..options.rounds {
         println!("round {} of {}", round + 1, options.rounds);
@@ -151,7 +151,7 @@ fn one_round(
         for digests in in_turn(&[Digests::None, case.digests], round) {
             let target = server.target();
             let target = Target { url: target.url + digests.keys(), ..target };
-            let measured = Client::Linerate.measure(&case.cell, binary, &target, seconds)?;
+            let measured = Client::Linerate.measure(&case.cell, binary, &target, seconds as f64)?;
             results.measured.entry((case.cell.name, digests)).or_default().push(measured);
         }
     }

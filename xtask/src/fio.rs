@@ -126,7 +126,7 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let engines = tools::engines(&options.fio)?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
     let mut results = Results { setting, fio: tools::version(&options.fio)?, measured: BTreeMap::new() };
     let asked = |kind: &Kind| options.storage.is_empty() || options.storage.contains(kind);
     for kind in Kind::ALL.into_iter().filter(asked) {

@@ -37,8 +37,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds for each cell, server and client in each round
-    #[arg(long, default_value_t = 1)]
-    seconds: u64,
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
     /// Only this client measures; iscsi-perf only reads, and it and qemu-img have one session
     #[arg(long, value_enum)]
     client: Option<Client>,
@@ -155,7 +155,7 @@ impl Round<'_> {
             return Ok(None);
         };
         ours.process().resume();
-        let held = Held::measure(self.binary, &ours.target(), tgt, self.options.seconds as f64);
+        let held = Held::measure(self.binary, &ours.target(), tgt, self.options.seconds);
         ours.process().pause();
         held.map(Some)
     }

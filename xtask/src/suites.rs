@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let binary = workspace::release_binary()?;
     let suites = if options.suite.is_empty() { names(&binary)? } else { options.suite.clone() };
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, 1, 0);
+    let setting = Setting::look(&namespace, 1, 0.0);
     let asked = |kind: &Kind| options.storage.is_empty() || options.storage.contains(kind);
     let mut outcomes = Vec::new();
     for kind in Kind::ALL.into_iter().filter(asked) {

@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
     let storage = Storage::prepare(Kind::Disk, &binary, &options.fio, &namespace)?;
     let site = Site::new(&binary, &options.fio, &namespace, &storage)?;
     let asked: Vec<Served> = Served::ALL

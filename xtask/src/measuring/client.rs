@@ -121,23 +121,13 @@ impl Client {
         }
     }
 
-    /// Measures a cell for about so long.
-    pub(crate) fn measure(
-        self,
-        cell: &Cell,
-        binary: &std::path::Path,
-        target: &Target,
-        seconds: u64,
-    ) -> Result<Measured> {
-        self.measure_for(cell, binary, target, seconds as f64)
-    }
-
     /// Asks for a moment as [`Client::measure`] will: what came before is then in no cache.
     pub(crate) fn warm_up(self, cell: &Cell, binary: &std::path::Path, target: &Target) -> Result<()> {
-        self.measure_for(cell, binary, target, WARM_UP_SECONDS).map(drop)
+        self.measure(cell, binary, target, WARM_UP_SECONDS).map(drop)
     }
 
-    fn measure_for(
+    /// Measures a cell for about so many seconds.
+    pub(crate) fn measure(
         self,
         cell: &Cell,
         binary: &std::path::Path,

@@ -17,14 +17,14 @@ pub(crate) struct Setting {
     pub(crate) load: f64,
     pub(crate) congestion: String,
     pub(crate) rounds: usize,
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     pub(crate) tgt: String,
     pub(crate) istgt: String,
 }
 
 impl Setting {
     /// Looks around, and warns if the machine is not ours alone.
-    pub(crate) fn look(namespace: &Namespace, rounds: usize, seconds: u64) -> Setting {
+    pub(crate) fn look(namespace: &Namespace, rounds: usize, seconds: f64) -> Setting {
         let load = load();
         println!("network namespace {}: {}", namespace.name, namespace.congestion);
         if load > 0.5 {

@@ -159,7 +159,7 @@ impl<'a> Site<'a> {
     }
 
     fn ask(&self, cell: &Cell, target: &Target, seconds: u64) -> Result<Figures> {
-        let measured = Client::Linerate.measure(cell, self.binary, target, seconds)?;
+        let measured = Client::Linerate.measure(cell, self.binary, target, seconds as f64)?;
         Ok(Figures { iops: measured.iops, cpu_us_per_io: measured.server_cpu_us_per_io })
     }
 
