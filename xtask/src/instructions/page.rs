@@ -53,7 +53,7 @@ const TEXT: &str = "\
 Instructions that each end executes for one command in user space, by callgrind: our target and our initiator, whole, \
 over memory in the place of a network (`crates/linerate/examples/instructions`). The kernel, in which a server spends \
 four fifths of its time, is not in it, nor is the clock. A run with 3,200 commands less a run with 1,600, divided by \
-1,600; the same in every run, on every x86-64 machine with AVX2. `ram` is a RAM volume, `null` a device whose data go \
+1,600; the same in every run on one machine; other machines were not tried. `ram` is a RAM volume, `null` a device whose data go \
 through a buffer, as a file's do, and that keeps nothing.
 ";
 
