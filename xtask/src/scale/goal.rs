@@ -8,8 +8,8 @@ pub(super) struct Goal {
     what: String,
     found: f64,
     bound: Bound,
-    /// Why the machine at hand cannot tell.
-    undecided: Option<String>,
+    /// What the machine at hand has to do with it.
+    reason: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -20,24 +20,20 @@ enum Bound {
 
 impl Goal {
     pub(super) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Goal {
-        Goal { what: what.into(), found, bound: Bound::AtMost(limit), undecided: None }
+        Goal { what: what.into(), found, bound: Bound::AtMost(limit), reason: None }
     }
 
     pub(super) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Goal {
-        Goal { what: what.into(), found, bound: Bound::AtLeast(limit), undecided: None }
+        Goal { what: what.into(), found, bound: Bound::AtLeast(limit), reason: None }
     }
 
-    /// Missing it says nothing of the server, for this reason.
-    pub(super) fn unless(self, reason: Option<String>) -> Goal {
-        Goal { undecided: reason, ..self }
+    /// If it is missed, this is said of the machine: which does not make it reached.
+    pub(super) fn though(self, reason: Option<String>) -> Goal {
+        Goal { reason, ..self }
     }
 
-    /// Whether it was found, or could not be looked for.
+    /// Whether it was found.
     pub(super) fn is_reached(&self) -> bool {
-        self.is_found() || self.undecided.is_some()
-    }
-
-    fn is_found(&self) -> bool {
         match self.bound {
             Bound::AtMost(limit) => self.found <= limit,
             Bound::AtLeast(limit) => self.found >= limit,
@@ -52,9 +48,9 @@ impl fmt::Display for Goal {
             Bound::AtLeast(limit) => ('≥', limit),
         };
         write!(f, "{} {sign} {limit}: {:.3}, ", self.what, self.found)?;
-        match (&self.undecided, self.is_found()) {
+        match (&self.reason, self.is_reached()) {
             (_, true) => f.write_str("reached"),
-            (Some(reason), false) => write!(f, "not to be had on this machine: {reason}"),
+            (Some(reason), false) => write!(f, "**missed**, and not to be had on this machine: {reason}"),
             (None, false) => f.write_str("**missed**"),
         }
     }
@@ -73,9 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_cannot_do_is_said_and_does_not_count() {
-        let goal = Goal::at_most("ratio", 9.0, 3.0).unless(Some("it pauses".to_owned()));
-        assert!(goal.is_reached());
-        assert_eq!(goal.to_string(), "ratio ≤ 3: 9.000, not to be had on this machine: it pauses");
+    fn what_the_machine_cannot_do_is_said_and_counts() {
+        let goal = Goal::at_most("ratio", 9.0, 3.0).though(Some("it pauses".to_owned()));
+        assert!(!goal.is_reached());
+        assert_eq!(
+            goal.to_string(),
+            "ratio ≤ 3: 9.000, **missed**, and not to be had on this machine: it pauses"
+        );
     }
 }
