@@ -1,8 +1,9 @@
 //! From the socket to where the bytes belong.
 //!
 //! What is there is read at once into one large buffer, and every PDU in it is handed to the machine in place;
-//! only a Data-In's bytes are copied once more, to their command's buffer. When much of a data segment is still to
-//! come, the rest is read straight into that buffer, and the large one takes only what follows.
+//! only a Data-In's bytes are copied once more, to their command's buffer. The rest of a long data segment is read
+//! straight into that buffer, and the large one takes only what follows: as the next one will be long as well, that is
+//! not more than its beginning.
 
 use std::io;
 use std::ops::Range;
@@ -24,6 +25,8 @@ pub(crate) struct Receiver {
     /// Where what was not looked at yet lies in `buffer`.
     unread: Range<usize>,
     open: Option<Open>,
+    /// The last of a task's segments was long.
+    is_long: bool,
     /// The beginning of a segment for the machine itself that did not come in one piece.
     spill: Vec<u8>,
     /// All that has come so far.
@@ -50,12 +53,18 @@ struct Open {
     trailer: usize,
 }
 
+impl Open {
+    fn is_long(&self) -> bool {
+        self.length >= DIRECT_BYTES_MIN
+    }
+}
+
 /// 32 answers of 4 KiB, with room: more at once does not help, and falls out of the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
 /// From here on a read of its own is cheaper than a copy (measured: `reference/crates.md`, section 1).
 const DIRECT_BYTES_MIN: usize = 32 << 10;
-/// What a direct read takes along of what follows: the next headers, and not the next segment's data, which had
-/// better be read directly too.
+/// What is read behind a long segment: the next headers, and not the next segment's data, which had better be read
+/// directly too.
 const FOLLOWING_BYTES: usize = 4 << 10;
 /// What one round takes before others have their turn.
 const ROUND_BYTES: usize = 4 << 20;
@@ -65,7 +74,8 @@ impl Receiver {
     pub(crate) fn new(framing: Framing, already: &[u8]) -> Receiver {
         let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
         buffer[..already.len()].copy_from_slice(already);
-        Receiver { framing, buffer, unread: 0..already.len(), open: None, spill: Vec::new(), total_bytes: 0 }
+        let unread = 0..already.len();
+        Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
     }
 
     /// Receives everything that is there and hands it to the machine. Whether there may be more.
@@ -118,14 +128,19 @@ impl Receiver {
             self.unread = 0..bytes.saturating_sub(direct);
             return Ok(bytes);
         }
-        let bytes = stream.try_read(&mut [InSlice::Bytes(&mut self.buffer[self.unread.end..])])?;
+        let end = self.unread.end;
+        let into = match self.is_long {
+            true => &mut self.buffer[end..][..FOLLOWING_BYTES],
+            false => &mut self.buffer[end..],
+        };
+        let bytes = stream.try_read(&mut [InSlice::Bytes(into)])?;
         self.unread.end += bytes;
         Ok(bytes)
     }
 
-    /// What is missing of the open segment, if that is much and belongs to a task.
+    /// What is missing of the open segment, if it is long and belongs to a task.
     fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
-        let open = self.open.as_ref().filter(|open| open.length - open.received >= DIRECT_BYTES_MIN)?;
+        let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
         match open.place {
             Place::Task { task, offset } if self.unread.is_empty() => {
                 tasks.landing(task, offset as usize, open.length)?.get_mut(open.received..)
@@ -170,7 +185,11 @@ impl Receiver {
             0 => Ok(Header::Alone),
             length => {
                 let trailer = self.framing.trailer_bytes(length);
-                Ok(Header::Segment(Open { place: segment.place, length, received: 0, trailer }))
+                let open = Open { place: segment.place, length, received: 0, trailer };
+                if matches!(open.place, Place::Task { .. }) {
+                    self.is_long = open.is_long();
+                }
+                Ok(Header::Segment(open))
             }
         }
     }
