@@ -37,6 +37,8 @@ enum Chunk {
 
 /// What one write takes: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
 const SLICES_MAX: usize = 64;
+/// A round with one command has one or two, and to make room for all costs more than the rest of its sending.
+const SLICES_FEW: usize = 4;
 /// Payloads this short are copied: less work than another slice for the kernel.
 const COPIED_BYTES_MAX: usize = 512;
 /// Payloads are sent before so much more is summed: the kernel is to find them in the second-level cache.
@@ -145,16 +147,11 @@ impl Sender {
     /// Offers the kernel what is left.
     fn write(&mut self, stream: &dyn Stream, calls: &mut Calls) -> io::Result<()> {
         while self.sent_chunks < self.chunks.len() {
-            let mut slices = [OutSlice::Bytes(&[]); SLICES_MAX];
-            let mut count = 0;
-            for (slice, chunk) in slices.iter_mut().zip(&self.chunks[self.sent_chunks..]) {
-                *slice = OutSlice::Bytes(self.bytes(chunk));
-                count += 1;
-            }
-            if let OutSlice::Bytes(first) = &mut slices[0] {
-                *first = &first[self.sent_bytes..];
-            }
-            let outcome = stream.try_write(&slices[..count]);
+            let left = self.chunks.len() - self.sent_chunks;
+            let outcome = match left <= SLICES_FEW {
+                true => self.offer::<SLICES_FEW>(stream),
+                false => self.offer::<SLICES_MAX>(stream),
+            };
             calls.note(&outcome);
             self.advance(outcome?);
         }
@@ -163,6 +160,20 @@ impl Sender {
         self.summed_bytes = 0;
         self.sent_chunks = 0;
         Ok(())
+    }
+
+    /// Offers the kernel as much of it as so many slices hold.
+    fn offer<const SLICES: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
+        let mut slices = [OutSlice::Bytes(&[]); SLICES];
+        let mut count = 0;
+        for (slice, chunk) in slices.iter_mut().zip(&self.chunks[self.sent_chunks..]) {
+            *slice = OutSlice::Bytes(self.bytes(chunk));
+            count += 1;
+        }
+        if let Some(OutSlice::Bytes(first)) = slices.first_mut() {
+            *first = &first[self.sent_bytes..];
+        }
+        stream.try_write(&slices[..count])
     }
 
     fn bytes<'a>(&'a self, chunk: &'a Chunk) -> &'a [u8] {
