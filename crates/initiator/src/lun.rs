@@ -94,6 +94,9 @@ impl RemoteLun {
     ///
     /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
     /// comes between, which is for whoever shares the LUN to see to.
+    ///
+    /// What hardly ever has to be waited for is boxed: it would have its room in the future of every command, which
+    /// malloc gives out at once only if it is small (glibc: up to 1,032 bytes).
     async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
         let mut retries = Retries::new(self.target.patience().tries);
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
@@ -108,12 +111,12 @@ impl RemoteLun {
             let status = match ended.outcome {
                 Ok(status) => status,
                 Err(CommandError::Reinstated) => {
-                    self.look_again().await?;
+                    Box::pin(self.look_again()).await?;
                     continue;
                 }
                 Err(CommandError::ConnectionLost) => {
                     retries.once_more()?;
-                    self.target.usable().await?;
+                    Box::pin(self.target.usable()).await?;
                     self.target.replayed();
                     continue;
                 }
@@ -129,11 +132,11 @@ impl RemoteLun {
             match verdict(status.status, sense, what.extent, what.writing) {
                 Verdict::Done => return Ok(Done { status, transfer }),
                 Verdict::Again => retries.once_more()?,
-                Verdict::AgainLater => retries.pause(self.target.patience().command).await?,
+                Verdict::AgainLater => Box::pin(retries.pause(self.target.patience().command)).await?,
                 Verdict::Failed(error) => return Err(error),
             }
             if sense.is_some_and(Sense::tells_of_change) {
-                self.measure_again().await;
+                Box::pin(self.measure_again()).await;
             }
         }
     }

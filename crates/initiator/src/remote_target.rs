@@ -5,9 +5,11 @@
 //! nothing has that number, and the command travels by mailbox to a task beside the session.
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
@@ -21,7 +23,7 @@ use crate::nexus::Nexus;
 use crate::patience::Patience;
 use crate::pings::Pong;
 use crate::recorder::FlightRecorder;
-use crate::session::{Order, Session, Shared};
+use crate::session::{Order, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
@@ -33,6 +35,23 @@ pub struct RemoteTarget {
     shared: Arc<Shared>,
     patience: Patience,
     recorder: FlightRecorder,
+}
+
+/// A command on its way: by the session itself, or by way of its thread.
+pub(crate) enum Attempt<'a> {
+    Here(Request),
+    Elsewhere(Pin<Box<dyn Future<Output = Ended> + 'a>>),
+}
+
+impl Future for Attempt<'_> {
+    type Output = Ended;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        match self.get_mut() {
+            Attempt::Here(request) => Pin::new(request).poll(cx),
+            Attempt::Elsewhere(answer) => answer.as_mut().poll(cx),
+        }
+    }
 }
 
 /// What another thread wants of the session.
@@ -153,13 +172,13 @@ impl RemoteTarget {
     }
 
     /// Sends a command and gives its end, and its data back if the command is over.
-    pub(crate) async fn attempt(&self, order: Order) -> Ended {
+    pub(crate) fn attempt(&self, order: Order) -> Attempt<'_> {
         match self.here() {
-            Some(session) => session.request(order).await,
-            None => {
+            Some(session) => Attempt::Here(session.request(order)),
+            None => Attempt::Elsewhere(Box::pin(async {
                 let ended = self.ask(|reply| Job::Command(order, reply)).await;
                 ended.unwrap_or(Ended::without(Transfer::None, CommandError::ConnectionLost))
-            }
+            })),
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -94,7 +95,7 @@ impl Session {
 
     /// Sends a command and gives its end.
     pub(crate) fn request(self: &Rc<Session>, order: Order) -> Request {
-        Request { session: Rc::clone(self), step: Step::Asked(order, None) }
+        Request { session: Rc::clone(self), order, step: Step::Asked }
     }
 
     /// Asks which targets there are, and gives the answer's text.
@@ -209,12 +210,16 @@ impl Shared {
 /// it, and what it may still do goes on without us.
 pub(crate) struct Request {
     session: Rc<Session>,
+    /// Without its data once it is sent.
+    order: Order,
     step: Step,
 }
 
+#[derive(Clone, Copy)]
 enum Step {
+    Asked,
     /// Not sent, and since when it waits for room in the target's window.
-    Asked(Order, Option<Instant>),
+    Waiting(Instant),
     Sent(Ticket),
     Over,
 }
@@ -225,35 +230,37 @@ impl Future for Request {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let this = &mut *self;
         let mut parts = this.session.parts.borrow_mut();
-        match std::mem::replace(&mut this.step, Step::Over) {
-            Step::Asked(order, since) => {
-                // The last round may be long ago.
-                parts.now = reactor::now();
-                let asked = since;
-                let since = since.unwrap_or(parts.now);
-                if parts.waited(since) >= parts.patience.command {
-                    return Poll::Ready(Ended::without(order.transfer, CommandError::TimedOut));
-                }
-                match parts.submit(order, cx.waker()) {
-                    Submitted::As(ticket) => {
-                        asked.into_iter().for_each(|since| parts.note_wait(ticket, since));
-                        this.step = Step::Sent(ticket);
-                    }
-                    Submitted::NoRoom(order) => this.step = Step::Asked(order, Some(since)),
-                    Submitted::Never(ended) => return Poll::Ready(ended),
-                }
-                Poll::Pending
+        let since = match this.step {
+            Step::Sent(ticket) => {
+                let Some(ended) = parts.tasks.poll(ticket, cx.waker()) else { return Poll::Pending };
+                this.step = Step::Over;
+                return Poll::Ready(ended);
             }
-            Step::Sent(ticket) => match parts.tasks.poll(ticket, cx.waker()) {
-                Some(ended) => Poll::Ready(ended),
-                None => {
-                    this.step = Step::Sent(ticket);
-                    Poll::Pending
-                }
-            },
             // Polled again after its end, which nobody does.
-            Step::Over => Poll::Pending,
+            Step::Over => return Poll::Pending,
+            Step::Waiting(since) => Some(since),
+            Step::Asked => None,
+        };
+        // The last round may be long ago.
+        parts.now = reactor::now();
+        let submitted = match since {
+            Some(since) if parts.waited(since) >= parts.patience.command => {
+                Submitted::Never(CommandError::TimedOut)
+            }
+            _ => parts.submit(&mut this.order, cx.waker()),
+        };
+        match submitted {
+            Submitted::As(ticket) => {
+                since.into_iter().for_each(|since| parts.note_wait(ticket, since));
+                this.step = Step::Sent(ticket);
+            }
+            Submitted::NoRoom => this.step = Step::Waiting(since.unwrap_or(parts.now)),
+            Submitted::Never(error) => {
+                this.step = Step::Over;
+                return Poll::Ready(Ended::without(mem::take(&mut this.order.transfer), error));
+            }
         }
+        Poll::Pending
     }
 }
 
@@ -262,8 +269,8 @@ impl Drop for Request {
         match self.step {
             Step::Sent(ticket) => self.session.parts().abandon(ticket),
             // Its turn may have come, and nobody else been woken for it.
-            Step::Asked(_, Some(_)) => self.session.parts().wake_waiting(),
-            Step::Asked(_, None) | Step::Over => {}
+            Step::Waiting(_) => self.session.parts().wake_waiting(),
+            Step::Asked | Step::Over => {}
         }
     }
 }

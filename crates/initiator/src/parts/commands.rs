@@ -1,5 +1,6 @@
 //! Commands: handed to the machine, given up, and climbed after when their time is up.
 
+use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,14 @@ use crate::error::{CommandError, Ending};
 use crate::patience::Rung;
 use crate::session::Order;
 use crate::statistics::{Account, Class};
-use crate::tasks::{Beginning, Ended, Overdue, Ticket};
+use crate::tasks::{Beginning, Overdue, Ticket};
 
 /// What became of an order.
 pub(crate) enum Submitted {
+    /// It has been sent, and its data with it.
     As(Ticket),
-    NoRoom(Order),
-    Never(Ended),
-}
-
-impl Submitted {
-    fn never(order: Order, error: CommandError) -> Submitted {
-        Submitted::Never(Ended::without(order.transfer, error))
-    }
+    NoRoom,
+    Never(CommandError),
 }
 
 impl Parts {
@@ -36,20 +32,20 @@ impl Parts {
     }
 
     /// Hands a command to the machine, or `waker` to those who are woken when there is room for one.
-    pub(crate) fn submit(&mut self, order: Order, waker: &Waker) -> Submitted {
+    pub(crate) fn submit(&mut self, order: &mut Order, waker: &Waker) -> Submitted {
         let lengths = (u32::try_from(order.transfer.in_bytes()), u32::try_from(order.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
-            return Submitted::never(order, CommandError::TooLong);
+            return Submitted::Never(CommandError::TooLong);
         };
         if self.standing.is_awaited() {
             self.waiting.push_back(waker.clone());
-            return Submitted::NoRoom(order);
+            return Submitted::NoRoom;
         }
         if order.epoch.is_some_and(|epoch| epoch != self.standing.epoch()) {
-            return Submitted::never(order, CommandError::Reinstated);
+            return Submitted::Never(CommandError::Reinstated);
         }
         let Some(wire) = self.wires.iter_mut().min_by_key(|wire| wire.under_way) else {
-            return Submitted::never(order, CommandError::ConnectionLost);
+            return Submitted::Never(CommandError::ConnectionLost);
         };
         let (lun, attribute) = (order.lun, TaskAttribute::Simple);
         let command = Command { lun, cdb: &order.cdb, attribute, read_bytes, write_bytes };
@@ -59,16 +55,16 @@ impl Parts {
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
                 let account = Account { class: Class::of(&order.cdb), waited: Duration::ZERO };
-                let Order { transfer, insists, .. } = order;
+                let (transfer, insists) = (mem::take(&mut order.transfer), order.insists);
                 let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))
             }
             Err(SubmitError::NoRoom) => {
                 self.waiting.push_back(waker.clone());
-                Submitted::NoRoom(order)
+                Submitted::NoRoom
             }
             Err(SubmitError::NotConnected | SubmitError::CdbLength) => {
-                Submitted::never(order, CommandError::ConnectionLost)
+                Submitted::Never(CommandError::ConnectionLost)
             }
         }
     }

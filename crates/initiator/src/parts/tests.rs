@@ -56,16 +56,16 @@ fn machine() -> Machine {
 
 impl Scene {
     fn submit(&mut self, insists: bool) -> Ticket {
-        let order = Order {
+        let mut order = Order {
             lun: Lun(0),
             cdb: cdb::test_unit_ready(),
             transfer: Transfer::None,
             epoch: None,
             insists,
         };
-        match self.parts.submit(order, Waker::noop()) {
+        match self.parts.submit(&mut order, Waker::noop()) {
             Submitted::As(ticket) => ticket,
-            Submitted::NoRoom(_) | Submitted::Never(_) => panic!("there is room"),
+            Submitted::NoRoom | Submitted::Never(_) => panic!("there is room"),
         }
     }
 
@@ -172,17 +172,17 @@ fn a_target_that_never_says_whether_it_has_let_go_loses_the_session() {
 fn a_request_for_a_session_that_was_lost_is_not_sent_in_the_next() {
     let mut scene = scene(1);
     scene.parts.remove_connection(scene.connections[0]);
-    let order = || Order {
+    let mut order = Order {
         lun: Lun(0),
         cdb: cdb::test_unit_ready(),
         transfer: Transfer::None,
         epoch: Some(0),
         insists: false,
     };
-    assert!(matches!(scene.parts.submit(order(), Waker::noop()), Submitted::NoRoom(_)), "it waits");
+    assert!(matches!(scene.parts.submit(&mut order, Waker::noop()), Submitted::NoRoom), "it waits");
     scene.parts.begin_again(scene.begun + SECOND, machine());
-    match scene.parts.submit(order(), Waker::noop()) {
-        Submitted::Never(ended) => assert_eq!(ended.outcome, Err(CommandError::Reinstated)),
-        Submitted::As(_) | Submitted::NoRoom(_) => panic!("it was sent"),
+    match scene.parts.submit(&mut order, Waker::noop()) {
+        Submitted::Never(error) => assert_eq!(error, CommandError::Reinstated),
+        Submitted::As(_) | Submitted::NoRoom => panic!("it was sent"),
     }
 }
