@@ -120,8 +120,10 @@ pub(crate) fn queue_here(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
         let here = |core: &&Rc<Core>| task.as_ref().is_some_and(|task| Arc::ptr_eq(&core.home, &task.home));
-        if let Some(core) = current.as_ref().filter(here) {
-            core.ready.borrow_mut().extend(task.take());
+        if let Some(core) = current.as_ref().filter(here)
+            && let Some(task) = task.take()
+        {
+            core.ready.borrow_mut().push_back(task);
         }
     });
     task
@@ -188,8 +190,8 @@ impl Core {
 
     fn turn(&self) {
         self.home.open_mail(|task| self.ready.borrow_mut().push_back(task));
-        self.fire_timers();
-        let park = self.park();
+        let now = self.fire_timers();
+        let park = self.park(now);
         if park == Park::No || !self.home.falls_asleep() {
             return self.world.turn(Park::No);
         }
@@ -199,27 +201,27 @@ impl Core {
         self.fire_timers();
     }
 
-    fn fire_timers(&self) {
-        if self.timers.borrow().next().is_none() {
-            return; // without timers the clock need not be read
-        }
+    /// Wakes whose time has come, and gives the time; without timers the clock need not be read.
+    fn fire_timers(&self) -> Option<Instant> {
+        self.timers.borrow().next()?;
         let now = self.now();
         loop {
             let due = self.timers.borrow_mut().expire(now);
             match due {
                 Some(waker) => waker.wake(),
-                None => return,
+                None => return Some(now),
             }
         }
     }
 
-    fn park(&self) -> Park {
+    /// How long to wait, if it is `now`; `None` is a time that is not known yet.
+    fn park(&self, now: Option<Instant>) -> Park {
         if !self.ready.borrow().is_empty() {
             return Park::No;
         }
         match self.timers.borrow().next() {
             None => Park::Forever,
-            Some(at) => match at.saturating_duration_since(self.now()) {
+            Some(at) => match at.saturating_duration_since(now.unwrap_or_else(|| self.now())) {
                 due if due.is_zero() => Park::No,
                 wait => Park::For(wait),
             },

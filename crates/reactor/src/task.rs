@@ -35,20 +35,27 @@ impl Handle {
     fn enters_queue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
-}
 
-impl Wake for Handle {
-    fn wake(self: Arc<Self>) {
-        if self.enters_queue()
-            && let Some(foreign) = executor::queue_here(self)
-        {
+    fn queue(self: Arc<Self>) {
+        if let Some(foreign) = executor::queue_here(self) {
             let home = Arc::clone(&foreign.home);
             home.mail(foreign);
         }
     }
+}
+
+impl Wake for Handle {
+    fn wake(self: Arc<Self>) {
+        if self.enters_queue() {
+            self.queue();
+        }
+    }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        Arc::clone(self).wake();
+        // Many tell a connection's task what there is to send, and only the first needs a handle for the queue.
+        if self.enters_queue() {
+            Arc::clone(self).queue();
+        }
     }
 }
 
