@@ -61,10 +61,29 @@ impl<T> Slab<T> {
         place.tenant.as_mut().filter(|_| place.generation == key.generation)
     }
 
+    /// Takes an entry out that is not wanted any more; whether there was one.
+    pub(crate) fn discard(&mut self, key: Key) -> bool {
+        // An entry is long, and is not to be moved to be dropped.
+        let is_there = self.get(key).is_some();
+        if is_there {
+            self.places[key.index as usize].tenant = None;
+            self.free.push(key.index);
+        }
+        is_there
+    }
+
     /// The entry that lives at a place now, whichever it is.
-    pub(crate) fn at(&self, index: u32) -> Option<Key> {
+    pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
         let place = self.places.get(index as usize)?;
-        place.tenant.as_ref().map(|_| Key { index, generation: place.generation })
+        let key = Key { index, generation: place.generation };
+        place.tenant.as_ref().map(|value| (key, value))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let place = self.places.get_mut(index as usize)?;
+        let key = Key { index, generation: place.generation };
+        place.tenant.as_mut().map(|value| (key, value))
     }
 
     /// All entries, by place.

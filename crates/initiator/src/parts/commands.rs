@@ -27,7 +27,7 @@ impl Parts {
     pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
         let waited = self.now.saturating_duration_since(since);
         if let Some(account) = self.tasks.account(ticket) {
-            account.waited = waited;
+            account.waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         }
     }
 
@@ -54,7 +54,7 @@ impl Parts {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
-                let account = Account { class: Class::of(&order.cdb), waited: Duration::ZERO };
+                let account = Account { class: Class::of(&order.cdb), waited_ns: 0 };
                 let (transfer, insists) = (mem::take(&mut order.transfer), order.insists);
                 let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))

@@ -54,12 +54,15 @@ impl Latency {
         Duration::from_nanos(self.above.as_ref().map_or(0, |above| above.max()))
     }
 
-    pub(super) fn record(&mut self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        if ns == 0 {
-            self.zeros += 1;
-            return;
+    #[inline]
+    pub(super) fn record(&mut self, ns: u64) {
+        match ns {
+            0 => self.zeros += 1,
+            _ => self.record_some(ns),
         }
+    }
+
+    fn record_some(&mut self, ns: u64) {
         self.sum_ns += u128::from(ns);
         self.above.get_or_insert_with(|| Box::new(histogram())).saturating_record(ns);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use iscsi::initiator::{Counters, Phase, Session as Machine, Times};
+use iscsi::initiator::{Counters, Session as Machine, Times};
 use iscsi::pdu::Residual;
 
 use super::{Calls, Class, ClassStatistics, ConnectionStatistics, DigestTime, Incidents, Statistics};
@@ -28,8 +28,8 @@ pub(crate) struct Meter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) class: Class,
-    /// How long it waited before it could be submitted.
-    pub(crate) waited: Duration,
+    /// How long it waited before it could be submitted, in nanoseconds.
+    pub(crate) waited_ns: u64,
 }
 
 /// How a command ended, as far as it matters here.
@@ -69,10 +69,10 @@ impl Outcome {
 impl ClassStatistics {
     /// A command was carried out.
     fn note(&mut self, account: &Account, times: &Times) {
-        self.latency.record(account.waited.saturating_add(times.total()));
-        self.waiting.record(account.waited);
-        for (phase, spent) in Phase::ALL.into_iter().zip(&mut self.phases) {
-            spent.record(times.of(phase));
+        self.latency.record(account.waited_ns.saturating_add(times.total_ns()));
+        self.waiting.record(account.waited_ns);
+        for (phase, spent_ns) in self.phases.iter_mut().zip(times.spent_ns()) {
+            phase.record(*spent_ns);
         }
     }
 }

@@ -104,10 +104,10 @@ impl Session {
 
     /// The same, with the connection that is to plug the gap, if there is one.
     fn fail_by(&mut self, connection: ConnectionId, key: Key, why: Failure) {
-        let Some(task) = self.remove_task(key) else { return };
+        let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
-        if let Some(cmd_sn) = task.cmd_sn {
-            self.plug_gap(connection, super::tag(key), task.lun, cmd_sn);
+        if let Some(cmd_sn) = cmd_sn {
+            self.plug_gap(connection, super::tag(key), lun, cmd_sn);
         }
     }
 
@@ -119,17 +119,13 @@ impl Session {
         self.ended.push_back(itt);
     }
 
-    pub(super) fn remove_task(&mut self, key: Key) -> Option<Task> {
-        self.task_mut(key)?;
-        match self.exchanges.remove(key)? {
-            Exchange::Task(task) => {
-                self.unsent -= u32::from(task.cmd_sn.is_none());
-                Some(task)
-            }
-            Exchange::Management(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
-                None
-            }
-        }
+    /// A command has ended: gives what is still wanted of it.
+    pub(super) fn end_task<T>(&mut self, key: Key, wanted: impl FnOnce(&mut Task) -> T) -> Option<T> {
+        let task = self.task_mut(key)?;
+        let (is_unsent, wanted) = (task.cmd_sn.is_none(), wanted(task));
+        self.unsent -= u32::from(is_unsent);
+        self.exchanges.discard(key);
+        Some(wanted)
     }
 
     /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by

@@ -152,7 +152,7 @@ impl Session {
 
     /// What a tag names, if it is one of ours and still under way.
     fn find(&self, itt: Itt) -> Option<Key> {
-        self.exchanges.at(itt.get() & INDEX_MASK).filter(|&key| tag(key) == itt)
+        self.exchanges.at(itt.get() & INDEX_MASK).map(|(key, _)| key).filter(|&key| tag(key) == itt)
     }
 
     fn task_mut(&mut self, key: Key) -> Option<&mut Task> {

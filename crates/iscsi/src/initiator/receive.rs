@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::Session;
 use super::connection::Say;
 use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Task};
 use super::fatal::Fatal;
+use super::{INDEX_MASK, Session, tag};
 use crate::pdu::{
     AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
     RejectReason, Residual, Response, ScsiResponse, TaskManagementResponse, TextResponse,
@@ -191,10 +191,9 @@ impl Session {
         pdu: &DataIn,
     ) -> Result<(Incoming, Place), Fatal> {
         self.note(id, pdu.status.map(|status| status.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let Some(key) = self.answered_task(id, pdu.itt)? else {
+        let Some((key, task)) = self.answered_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Place::Discard));
         };
-        let task = self.task_mut(key).ok_or(Fatal::WrongAnswer)?;
         let offset = task.inbound.take(pdu)?;
         task.clock.data(now, &task.outbound);
         let done = pdu.status.map(|status| Done {
@@ -218,7 +217,7 @@ impl Session {
 
     fn take_response(&mut self, id: ConnectionId, pdu: &ScsiResponse) -> Result<(Incoming, Place), Fatal> {
         self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let Some(key) = self.answered_task(id, pdu.itt)? else {
+        let Some((key, _)) = self.answered_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Place::Discard));
         };
         let done = Done {
@@ -235,15 +234,16 @@ impl Session {
         match done.response {
             Response::Completed => {
                 // It may have been aborted between header and data.
-                let Some(mut task) = self.remove_task(done.key) else { return Ok(()) };
+                let ended = self.end_task(done.key, |task| (task.inbound.bytes(), task.clock.stop(now)));
+                let Some((data_in_bytes, times)) = ended else { return Ok(()) };
                 self.events.push_back(Event::Done {
                     task: TaskId(done.key),
                     status: done.status,
                     sense,
                     residual: done.residual,
                     read_residual: done.read_residual,
-                    data_in_bytes: task.inbound.bytes(),
-                    times: task.clock.stop(now),
+                    data_in_bytes,
+                    times,
                 });
             }
             Response::TargetFailure | Response::VendorSpecific(_) => {
@@ -256,7 +256,7 @@ impl Session {
     fn take_r2t(&mut self, now: Instant, id: ConnectionId, pdu: &R2t) -> Result<(Incoming, Place), Fatal> {
         self.note(id, None, pdu.exp_cmd_sn, pdu.max_cmd_sn);
         self.counters.r2ts += 1;
-        let Some(key) = self.answered_task(id, pdu.itt)? else {
+        let Some((key, _)) = self.answered_task(id, pdu.itt)? else {
             return Ok((Incoming::Dropped, Place::Discard));
         };
         let Some(Exchange::Task(task)) = self.exchanges.get_mut(key) else { return Err(Fatal::WrongAnswer) };
@@ -280,14 +280,14 @@ impl Session {
         match self.exchanges.get(key) {
             Some(entry) if entry.connection() != id => Err(Fatal::ForeignTask),
             Some(Exchange::Task(_)) => {
-                self.remember(super::tag(key));
+                self.remember(tag(key));
                 self.fail(key, Failure::Rejected(pdu.reason));
                 Ok(())
             }
             Some(Exchange::Management(_)) => {
                 let result = crate::pdu::TaskManagementResult::FunctionRejected;
                 let none = Sn(0);
-                let itt = super::tag(key);
+                let itt = tag(key);
                 let answer =
                     TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none };
                 self.managed(key, &answer);
@@ -411,14 +411,14 @@ impl Session {
     }
 
     /// The same for a command; `None` if it has ended already, and is heard of all the same.
-    fn answered_task(&self, id: ConnectionId, itt: Itt) -> Result<Option<Key>, Fatal> {
-        if self.find(itt).is_none() && self.ended.contains(&itt) {
-            return Ok(None);
-        }
-        let key = self.answered(id, itt)?;
-        match self.exchanges.get(key) {
-            Some(Exchange::Task(_)) => Ok(Some(key)),
-            Some(_) | None => Err(Fatal::WrongAnswer),
+    fn answered_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
+        let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);
+        match found {
+            Some((_, entry)) if entry.connection() != id => Err(Fatal::ForeignTask),
+            Some((key, Exchange::Task(task))) => Ok(Some((key, task))),
+            Some(_) => Err(Fatal::WrongAnswer),
+            None if self.ended.contains(&itt) => Ok(None),
+            None => Err(Fatal::UnknownTag),
         }
     }
 

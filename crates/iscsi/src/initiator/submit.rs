@@ -230,6 +230,9 @@ fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clo
 }
 
 fn additional_headers(long_cdb: &[u8], expected_read_length: Option<u32>) -> Box<[u8]> {
+    if long_cdb.is_empty() && expected_read_length.is_none() {
+        return Box::default();
+    }
     let mut bytes = Vec::new();
     let extended_cdb = Some(long_cdb).filter(|rest| !rest.is_empty());
     Ahs { extended_cdb, expected_read_length }.emit(&mut bytes);

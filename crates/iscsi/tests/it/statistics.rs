@@ -16,9 +16,8 @@ fn ms(milliseconds: u64) -> Duration {
 /// What a command spent, in milliseconds: queued, sending, waiting for R2Ts, for an answer, for data, for the status.
 fn spent(pair: &Pair, task: TaskId) -> [u128; 6] {
     let times = &pair.times[&task];
-    let spent = Phase::ALL.map(|phase| times.of(phase));
-    assert_eq!(spent.iter().sum::<Duration>(), times.total(), "the parts make the whole");
-    spent.map(|time| time.as_millis())
+    assert_eq!(times.spent_ns().iter().sum::<u64>(), times.total_ns(), "the parts make the whole");
+    times.spent_ns().map(|ns| Duration::from_nanos(ns).as_millis())
 }
 
 /// 8 KiB go with the command, and everything else is asked for, 16 KiB at a time.
