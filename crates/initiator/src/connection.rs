@@ -16,7 +16,7 @@ use crate::error::Ending;
 use crate::gather::{self, Gather, Round};
 use crate::parts::Parts;
 use crate::receive::Receiver;
-use crate::recorder::Recording;
+use crate::recorder::{Recording, Tape};
 use crate::send::Sender;
 use crate::session::Session;
 
@@ -73,17 +73,17 @@ impl Connection {
     }
 
     fn round(&mut self, cx: &mut Context<'_>) -> Result<Poll<Ending>, Ending> {
-        let session = Rc::clone(&self.session);
-        let parts = &mut *session.parts();
+        let (session, recording) = (Rc::clone(&self.session), Rc::clone(&self.recording));
+        let (parts, tape) = (&mut *session.parts(), &mut *recording.tape());
         parts.begin_round(self.id, reactor::now(), cx.waker());
         let (under_way, bytes) = (parts.under_way(self.id), self.receiver.total_bytes());
-        let received = self.receive(parts, cx);
+        let received = self.receive(parts, tape, cx);
         parts.deliver_events();
         let more = match received {
             Err(Ending::Closed) => return Err(parts.closed_by_target(self.id)),
             received => received?,
         };
-        self.send(parts, cx)?;
+        self.send(parts, tape, cx)?;
         let answers = under_way.saturating_sub(parts.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
@@ -122,9 +122,8 @@ impl Connection {
     }
 
     /// Takes everything that has come. Whether there is more, for which others must not wait.
-    fn receive(&mut self, parts: &mut Parts, cx: &mut Context<'_>) -> Result<bool, Ending> {
+    fn receive(&mut self, parts: &mut Parts, tape: &mut Tape, cx: &mut Context<'_>) -> Result<bool, Ending> {
         loop {
-            let tape = &mut self.recording.tape();
             let more = self.receiver.receive(&*self.stream, self.id, parts, tape)?;
             if more || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_pending() {
                 return Ok(more);
@@ -133,9 +132,8 @@ impl Connection {
     }
 
     /// Sends everything there is to say, as far as there is room.
-    fn send(&mut self, parts: &mut Parts, cx: &mut Context<'_>) -> Result<(), Ending> {
+    fn send(&mut self, parts: &mut Parts, tape: &mut Tape, cx: &mut Context<'_>) -> Result<(), Ending> {
         loop {
-            let tape = &mut self.recording.tape();
             let everything = self.sender.send(&*self.stream, self.id, parts, tape)?;
             if everything || self.stream.poll_writable(cx).map_err(Ending::Io)?.is_pending() {
                 return Ok(());

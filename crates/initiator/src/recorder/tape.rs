@@ -186,29 +186,31 @@ impl Tape {
     /// Records a header.
     fn begin(&mut self, at: Instant, direction: Direction, header: &[u8]) -> Option<Slot> {
         let (bhs, rest) = header.split_first_chunk::<BHS_BYTES>().filter(|_| self.capacity > 0)?;
-        let bhs = Bhs(*bhs);
-        let (ahs, digest) = rest.split_at_checked(bhs.total_ahs_length())?;
-        self.whole.notice(&bhs);
-        let ahs = if ahs.is_empty() { None } else { Some(self.long.put(ahs)) };
-        let (slot, pdu) = self.advance(at);
-        (pdu.at, pdu.direction, pdu.bhs, pdu.ahs) = (at, direction, bhs, ahs);
+        let slot = self.advance(at);
+        let pdu = &mut self.pdus[slot.index];
+        (pdu.at, pdu.direction, pdu.bhs, pdu.ahs) = (at, direction, Bhs(*bhs), None);
         pdu.data.clear();
-        if let Some(digest) = digest.first_chunk() {
-            pdu.header_digest = *digest;
+        self.whole.notice(&pdu.bhs);
+        if !rest.is_empty() {
+            let (ahs, digest) = rest.split_at(pdu.bhs.total_ahs_length().min(rest.len()));
+            pdu.ahs = if ahs.is_empty() { None } else { Some(self.long.put(ahs)) };
+            if let Some(digest) = digest.first_chunk() {
+                pdu.header_digest = *digest;
+            }
         }
         Some(slot)
     }
 
     /// Goes on to a new place until the ring is full, then to the oldest PDU's, which is written over where it lies:
     /// a PDU is a few cache lines, and most of them need not be touched.
-    fn advance(&mut self, at: Instant) -> (Slot, &mut Pdu) {
+    fn advance(&mut self, at: Instant) -> Slot {
         let slot = Slot { index: self.next, number: self.count };
         if slot.index == self.pdus.len() {
             self.pdus.push(Pdu::new(at));
         }
         self.next = if slot.index + 1 == self.capacity { 0 } else { slot.index + 1 };
         self.count += 1;
-        (slot, &mut self.pdus[slot.index])
+        slot
     }
 
     /// Records the data of a PDU, unless the ring has come round in the meantime.
@@ -312,8 +314,12 @@ impl Data {
     }
 
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
-        self.head_bytes = copied(data, &mut self.head);
-        self.trailer_bytes = copied(trailer, &mut self.trailer);
+        match data.first_chunk() {
+            // Nearly all: to copy what has a known length is no call.
+            Some(head) => (self.head, self.head_bytes) = (*head, HEAD_BYTES as u8),
+            None => self.head_bytes = copied(data, &mut self.head),
+        }
+        self.trailer_bytes = if trailer.is_empty() { 0 } else { copied(trailer, &mut self.trailer) };
     }
 
     fn head(&self) -> &[u8] {
