@@ -123,12 +123,15 @@ impl Connection {
 
     /// Takes everything that has come. Whether there is more, for which others must not wait.
     fn receive(&mut self, parts: &mut Parts, tape: &mut Tape, cx: &mut Context<'_>) -> Result<bool, Ending> {
-        loop {
-            let more = self.receiver.receive(&*self.stream, self.id, parts, tape)?;
-            if more || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_pending() {
-                return Ok(more);
+        // A round that only sends has nothing to try.
+        let mut has_unread = self.receiver.has_unread();
+        while has_unread || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_ready() {
+            if self.receiver.receive(&*self.stream, self.id, parts, tape)? {
+                return Ok(true);
             }
+            has_unread = false;
         }
+        Ok(false)
     }
 
     /// Sends everything there is to say, as far as there is room.

@@ -1,8 +1,10 @@
 //! A logical unit of a target as a block device.
 
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use block::{
@@ -14,10 +16,11 @@ use iscsi::pdu::{Lun, Residual};
 use crate::cdb::{self, Cdb};
 use crate::error::{CommandError, OpenError};
 use crate::probe::{self, GiveBack, Limits};
-use crate::remote_target::RemoteTarget;
+use crate::remote_target::{Attempt, RemoteTarget};
+use crate::sense::status::GOOD;
 use crate::sense::{Sense, Verdict, verdict};
 use crate::session::Order;
-use crate::tasks::{Status, Transfer};
+use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{Answer, Unit};
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 
@@ -94,50 +97,60 @@ impl RemoteLun {
     ///
     /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
     /// comes between, which is for whoever shares the LUN to see to.
-    ///
-    /// What hardly ever has to be waited for is boxed: it would have its room in the future of every command, which
-    /// malloc gives out at once only if it is small (glibc: up to 1,032 bytes).
-    async fn carry_out(&self, what: What, cdb: Cdb, mut transfer: Transfer) -> Result<Done, DeviceError> {
-        let mut retries = Retries::new(self.target.patience().tries);
+    fn carry_out(&self, what: What, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
+        let attempt = self.attempt(cdb, transfer, self.target.patience().tries);
+        CarryOut { lun: self, what, cdb, bytes, attempt, further: None }
+    }
+
+    /// Sends a command once. Whoever has more tries `in_time` waits until it has ended.
+    fn attempt(&self, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
+        let (epoch, insists) = (Some(self.epoch.load(Relaxed)), in_time > 1);
+        self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists })
+    }
+
+    /// What follows a try that did not do.
+    async fn carry_on(
+        &self,
+        what: What,
+        cdb: Cdb,
+        bytes: (usize, usize),
+        mut ended: Ended,
+    ) -> Result<Done, DeviceError> {
+        let mut retries = Retries::new(self.target.patience().tries);
         loop {
-            // Data that were not given back cannot be sent again, and a WRITE without them must not be.
-            if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
-                return Err(DeviceError::NotReady);
-            }
-            let (epoch, insists) = (Some(self.epoch.load(Relaxed)), retries.in_time > 1);
-            let ended = self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists }).await;
-            transfer = ended.transfer;
-            let status = match ended.outcome {
-                Ok(status) => status,
-                Err(CommandError::Reinstated) => {
-                    Box::pin(self.look_again()).await?;
-                    continue;
+            let Ended { outcome, transfer } = ended;
+            match outcome {
+                Ok(status) => {
+                    let sense = Sense::parse(&status.sense);
+                    match verdict(status.status, sense, what.extent, what.writing) {
+                        Verdict::Done => return Ok(Done { status, transfer }),
+                        Verdict::Again => retries.once_more()?,
+                        Verdict::AgainLater => retries.pause(self.target.patience().command).await?,
+                        Verdict::Failed(error) => return Err(error),
+                    }
+                    if sense.is_some_and(Sense::tells_of_change) {
+                        self.measure_again().await;
+                    }
                 }
+                Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
                     retries.once_more()?;
-                    Box::pin(self.target.usable()).await?;
+                    self.target.usable().await?;
                     self.target.replayed();
-                    continue;
                 }
                 Err(CommandError::Aborted) => {
                     retries.in_time = retries.in_time.saturating_sub(1);
                     retries.once_more()?;
                     self.target.replayed();
-                    continue;
                 }
                 Err(error) => return Err(error.into()),
-            };
-            let sense = Sense::parse(&status.sense);
-            match verdict(status.status, sense, what.extent, what.writing) {
-                Verdict::Done => return Ok(Done { status, transfer }),
-                Verdict::Again => retries.once_more()?,
-                Verdict::AgainLater => Box::pin(retries.pause(self.target.patience().command)).await?,
-                Verdict::Failed(error) => return Err(error),
             }
-            if sense.is_some_and(Sense::tells_of_change) {
-                Box::pin(self.measure_again()).await;
+            // Data that were not given back cannot be sent again, and a WRITE without them must not be.
+            if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
+                return Err(DeviceError::NotReady);
             }
+            ended = self.attempt(cdb, transfer, retries.in_time).await;
         }
     }
 
@@ -392,6 +405,38 @@ struct Done {
     transfer: Transfer,
 }
 
+/// A command on its way to being carried out. The first try is all that nearly every one needs: what may follow has
+/// a future of its own, so that this one is small.
+struct CarryOut<'a> {
+    lun: &'a RemoteLun,
+    what: What,
+    cdb: Cdb,
+    /// How much there is to come and to send.
+    bytes: (usize, usize),
+    attempt: Attempt<'a>,
+    further: Option<Pin<Box<dyn Future<Output = Result<Done, DeviceError>> + 'a>>>,
+}
+
+impl Future for CarryOut<'_> {
+    type Output = Result<Done, DeviceError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.further.is_none() {
+            let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
+            match ended {
+                Ended { outcome: Ok(status), transfer } if status.status == GOOD => {
+                    return Poll::Ready(Ok(Done { status, transfer }));
+                }
+                ended => {
+                    this.further = Some(Box::pin(this.lun.carry_on(this.what, this.cdb, this.bytes, ended)));
+                }
+            }
+        }
+        this.further.as_mut().map_or(Poll::Pending, |further| further.as_mut().poll(cx))
+    }
+}
+
 /// How often a command is sent again.
 struct Retries {
     left: u32,
@@ -433,12 +478,26 @@ impl Retries {
 }
 
 /// The extent cut into pieces of at most `most` blocks.
-pub(crate) fn pieces(extent: Extent, most: u32) -> impl Iterator<Item = Extent> {
-    let most = u64::from(most.max(1));
-    (0..extent.blocks.0.div_ceil(most)).map(move |index| {
-        let before = index * most;
-        Extent::new(extent.lba.0 + before, most.min(extent.blocks.0 - before))
-    })
+pub(crate) fn pieces(extent: Extent, most: u32) -> Pieces {
+    Pieces { rest: extent, most: Blocks(u64::from(most.max(1))) }
+}
+
+/// What is left of an extent to be cut off piece by piece.
+pub(crate) struct Pieces {
+    rest: Extent,
+    most: Blocks,
+}
+
+impl Iterator for Pieces {
+    type Item = Extent;
+
+    #[inline]
+    fn next(&mut self) -> Option<Extent> {
+        let Extent { lba, blocks } = self.rest;
+        let blocks = blocks.min(self.most);
+        self.rest = Extent::new(lba.0.saturating_add(blocks.0), self.rest.blocks.0 - blocks.0);
+        (blocks.0 > 0).then_some(Extent { lba, blocks })
+    }
 }
 
 fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {

@@ -110,6 +110,11 @@ impl Receiver {
         }
     }
 
+    /// Whether there is something that was not looked at, or not understood without what follows.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// How many bytes have come so far.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes

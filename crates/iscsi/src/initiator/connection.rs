@@ -70,6 +70,11 @@ impl Connection {
         }
     }
 
+    /// Whether there is nothing to say.
+    pub(super) fn is_silent(&self) -> bool {
+        self.urgent.is_empty() && self.queue.is_empty()
+    }
+
     /// Says something soon.
     pub(super) fn say(&mut self, bhs: Bhs, data: Vec<u8>) {
         self.urgent.push_back(Ready { bhs: Box::new(bhs), data, exchange: None });

@@ -208,6 +208,7 @@ impl Session {
     }
 
     /// A Data-In's data are where they belong.
+    #[inline]
     fn land(&mut self, now: Instant, key: Key, length: u32) {
         self.counters.data_in_bytes += u64::from(length);
         if let Some(task) = self.task_mut(key).filter(|task| task.inbound.is_complete()) {
@@ -411,6 +412,7 @@ impl Session {
     }
 
     /// The same for a command; `None` if it has ended already, and is heard of all the same.
+    #[inline]
     fn answered_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
         let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);
         match found {

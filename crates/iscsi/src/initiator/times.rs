@@ -71,6 +71,7 @@ impl Clock {
         Clock { phase: Phase::Queued, since: now, times: Times::default() }
     }
 
+    #[inline]
     pub(super) fn enter(&mut self, now: Instant, phase: Phase) {
         if phase != self.phase {
             self.stop(now);
@@ -79,11 +80,13 @@ impl Clock {
     }
 
     /// Something was sent, or asked for.
+    #[inline]
     pub(super) fn sent(&mut self, now: Instant, outbound: &Outbound) {
         self.enter(now, outbound.phase());
     }
 
     /// Data have begun to arrive. A bidirectional command may have more to send, which counts first.
+    #[inline]
     pub(super) fn data(&mut self, now: Instant, outbound: &Outbound) {
         if outbound.phase() == Phase::Answer {
             self.enter(now, Phase::Data);
@@ -91,6 +94,7 @@ impl Clock {
     }
 
     /// The last data have arrived.
+    #[inline]
     pub(super) fn data_complete(&mut self, now: Instant) {
         if self.phase == Phase::Data {
             self.enter(now, Phase::Status);

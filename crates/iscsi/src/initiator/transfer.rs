@@ -108,6 +108,7 @@ impl Inbound {
     }
 
     /// Where a Data-In's data belong, if they may come now. DataPDUInOrder and DataSequenceInOrder are Yes.
+    #[inline]
     pub(super) fn take(&mut self, pdu: &DataIn) -> Result<u32, Fatal> {
         if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
             return Err(Fatal::DataInOutOfOrder);

@@ -44,7 +44,13 @@ pub enum Payload {
 
 impl Session {
     /// The next PDU to send on a connection. It counts as sent `now`.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
+        // Asked until there is nothing: that answer is to cost little.
+        if self.connection(id)?.is_silent() { None } else { self.say(now, id) }
+    }
+
+    fn say(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
             let said = match connection.urgent.pop_front() {

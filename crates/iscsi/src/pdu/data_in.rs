@@ -46,6 +46,7 @@ pub struct DataInStatus {
 
 impl DataIn {
     /// Takes the header apart.
+    #[inline]
     pub fn parse(bhs: &Bhs) -> Result<DataIn, Malformed> {
         bhs.expect(Opcode::DataIn)?;
         // Section 11.7.3: "If S is set to 1, the F bit MUST also be set to 1."
