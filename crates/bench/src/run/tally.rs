@@ -214,8 +214,11 @@ impl Tally {
 
     /// Counts the requests that were under way since that number changed.
     fn hold(&mut self, now: u64) {
-        self.sample.held_ns += u128::from(self.under_way) * u128::from(now.saturating_sub(self.changed));
-        self.changed = now.max(self.changed);
+        // A request often begins when another has ended.
+        if now > self.changed {
+            self.sample.held_ns += u128::from(self.under_way) * u128::from(now - self.changed);
+            self.changed = now;
+        }
     }
 
     /// What the run came to; there is nothing left in the tally.
