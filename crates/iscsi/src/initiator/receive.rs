@@ -94,15 +94,17 @@ impl Session {
         connection.keepalive.heard(now);
         self.counters.pdus_in += 1;
         let (incoming, place) = self.dispatch(now, id, bhs)?;
-        if let Some(connection) = self.connection_mut(id) {
-            connection.incoming = incoming;
-        }
         let segment = match length {
             0 => {
-                self.handle_segment(now, id, true, &[])?;
+                self.take_segment(now, id, incoming, &[])?;
                 Segment { length, place: Place::None }
             }
-            length => Segment { length, place },
+            length => {
+                if let Some(connection) = self.connection_mut(id) {
+                    connection.incoming = incoming;
+                }
+                Segment { length, place }
+            }
         };
         if self.stall.is_on() && self.can_submit() {
             self.stall.end(now, &mut self.counters);
@@ -125,6 +127,17 @@ impl Session {
         if !digest_ok {
             return Err(Fatal::DataDigest);
         }
+        self.take_segment(now, id, incoming, inline)
+    }
+
+    /// What a header has announced is there, and `inline` with it.
+    fn take_segment(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        incoming: Incoming,
+        inline: &[u8],
+    ) -> Result<(), Fatal> {
         match incoming {
             Incoming::Nothing | Incoming::Dropped => Ok(()),
             Incoming::Data { key, length, done } => {
