@@ -1,5 +1,6 @@
 //! A logical unit of a target as a block device.
 
+use std::future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -205,31 +206,41 @@ impl RemoteLun {
         }
     }
 
-    async fn read_piece(
+    fn read_piece(
         &self,
         piece: Extent,
         buffer: Buffer,
         range: Range<usize>,
-    ) -> Result<Buffer, DeviceError> {
-        let wanted = range.len();
+    ) -> Result<Piece<'_, Buffer>, DeviceError> {
         let what = What { extent: piece, writing: false };
-        let cdb = self.read_cdb(piece)?;
-        let done = self.carry_out(what, cdb, Transfer::In { buffer, range }).await?;
-        match done.transfer {
-            Transfer::In { buffer, .. } if done.status.in_bytes == wanted => Ok(buffer),
-            // GOOD with less data than the blocks have: whatever it is, it is not what was written there.
-            _ => Err(DeviceError::Unreadable(piece.lba)),
-        }
+        let command = self.carry_out(what, self.read_cdb(piece)?, Transfer::In { buffer, range });
+        Ok(Piece { command, outcome: Done::has_read })
     }
 
-    async fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
+    fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<Piece<'_, ()>, DeviceError> {
         let what = What { extent: piece, writing: true };
-        let cdb = self.write_cdb(piece, stable)?;
-        match self.carry_out(what, cdb, Transfer::Out(data)).await?.status.residual {
-            Residual::None => Ok(()),
-            // GOOD, and yet not all of the data were taken.
-            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(piece.lba)),
+        let command = self.carry_out(what, self.write_cdb(piece, stable)?, Transfer::Out(data));
+        Ok(Piece { command, outcome: Done::has_written })
+    }
+
+    fn is_one_piece(&self, extent: Extent) -> bool {
+        !extent.is_empty() && extent.blocks.0 <= u64::from(self.limits.transfer_blocks)
+    }
+
+    async fn read_pieces(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        for piece in pieces(extent, self.limits.transfer_blocks) {
+            buffer = self.read_piece(piece, buffer, self.bytes_within(extent, piece))?.await?;
         }
+        Ok(buffer)
+    }
+
+    async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
+        for piece in pieces(extent, self.limits.transfer_blocks) {
+            let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
+            self.write_piece(piece, data, stable && self.limits.force_unit_access)?.await?;
+        }
+        // What cannot be forced with the write is made sure of behind it.
+        if stable && !self.limits.force_unit_access { self.flush().await } else { Ok(()) }
     }
 
     fn read_cdb(&self, piece: Extent) -> Result<Cdb, DeviceError> {
@@ -269,7 +280,7 @@ impl RemoteLun {
         let zeros = Buffer::zeroed(self.geometry.length(longest) as usize).share();
         for piece in pieces(extent, step) {
             let data = zeros.part(0..self.geometry.length(piece) as usize).ok_or(DeviceError::OutOfRange)?;
-            self.write_piece(piece, data, false).await?;
+            self.write_piece(piece, data, false)?.await?;
         }
         Ok(())
     }
@@ -294,27 +305,34 @@ impl BlockDevice for RemoteLun {
         self.profile
     }
 
-    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
-        Box::pin(async move {
-            self.check(extent)?;
-            for piece in pieces(extent, self.limits.transfer_blocks) {
-                buffer = self.read_piece(piece, buffer, self.bytes_within(extent, piece)).await?;
-            }
-            Ok(buffer)
-        })
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        if let Err(error) = self.check(extent) {
+            return Box::pin(future::ready(Err(error)));
+        }
+        if !self.is_one_piece(extent) {
+            return Box::pin(self.read_pieces(extent, buffer));
+        }
+        match self.read_piece(extent, buffer, self.bytes_within(extent, extent)) {
+            Ok(piece) => Box::pin(piece),
+            Err(error) => Box::pin(future::ready(Err(error))),
+        }
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        Box::pin(async move {
-            self.check(extent)?;
-            let stable = durability == Durability::Stable;
-            for piece in pieces(extent, self.limits.transfer_blocks) {
-                let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
-                self.write_piece(piece, data, stable && self.limits.force_unit_access).await?;
-            }
-            // What cannot be forced with the write is made sure of behind it.
-            if stable && !self.limits.force_unit_access { self.flush().await } else { Ok(()) }
-        })
+        if let Err(error) = self.check(extent) {
+            return Box::pin(future::ready(Err(error)));
+        }
+        let (stable, whole) = (durability == Durability::Stable, self.bytes_within(extent, extent));
+        let is_one_command = self.is_one_piece(extent)
+            && data.len() == whole.len()
+            && (!stable || self.limits.force_unit_access);
+        if !is_one_command {
+            return Box::pin(self.write_pieces(extent, data, stable));
+        }
+        match self.write_piece(extent, data, stable) {
+            Ok(piece) => Box::pin(piece),
+            Err(error) => Box::pin(future::ready(Err(error))),
+        }
     }
 
     fn flush(&self) -> Pending<'_, ()> {
@@ -405,6 +423,25 @@ struct Done {
     transfer: Transfer,
 }
 
+impl Done {
+    /// What a READ was to fill.
+    fn has_read(self, what: What) -> Result<Buffer, DeviceError> {
+        match self.transfer {
+            Transfer::In { buffer, range } if self.status.in_bytes == range.len() => Ok(buffer),
+            // GOOD with less data than the blocks have: whatever it is, it is not what was written there.
+            _ => Err(DeviceError::Unreadable(what.extent.lba)),
+        }
+    }
+
+    fn has_written(self, what: What) -> Result<(), DeviceError> {
+        match self.status.residual {
+            Residual::None => Ok(()),
+            // GOOD, and yet not all of the data were taken.
+            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(what.extent.lba)),
+        }
+    }
+}
+
 /// A command on its way to being carried out. The first try is all that nearly every one needs: what may follow has
 /// a future of its own, so that this one is small.
 struct CarryOut<'a> {
@@ -414,7 +451,7 @@ struct CarryOut<'a> {
     /// How much there is to come and to send.
     bytes: (usize, usize),
     attempt: Attempt<'a>,
-    further: Option<Pin<Box<dyn Future<Output = Result<Done, DeviceError>> + 'a>>>,
+    further: Option<Pending<'a, Done>>,
 }
 
 impl Future for CarryOut<'_> {
@@ -434,6 +471,22 @@ impl Future for CarryOut<'_> {
             }
         }
         this.further.as_mut().map_or(Poll::Pending, |further| further.as_mut().poll(cx))
+    }
+}
+
+/// A READ or WRITE, and what comes of it. Nearly every request is one: its future is this, without a block around it,
+/// which would move it twice more.
+struct Piece<'a, T> {
+    command: CarryOut<'a>,
+    outcome: fn(Done, What) -> Result<T, DeviceError>,
+}
+
+impl<T> Future for Piece<'_, T> {
+    type Output = Result<T, DeviceError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = ready!(Pin::new(&mut self.command).poll(cx))?;
+        Poll::Ready((self.outcome)(done, self.command.what))
     }
 }
 

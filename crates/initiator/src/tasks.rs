@@ -213,7 +213,7 @@ impl Tasks {
                 waker.into_iter().for_each(Waker::wake);
             }
             State::Expired(_) => task.state = State::Ended(Err(CommandError::TimedOut)),
-            State::Orphaned(_) => drop(self.take(place)),
+            State::Orphaned(_) => self.forget(place),
             State::Ended(_) => return None,
         }
         self.quiet.drain(..).for_each(Waker::wake);
@@ -242,10 +242,11 @@ impl Tasks {
                 Some(Ended::without(Transfer::None, CommandError::TimedOut))
             }
             State::Orphaned(_) => Some(Ended::without(Transfer::None, CommandError::TimedOut)),
-            State::Ended(_) => {
-                let Task { transfer, state, .. } = self.take(ticket.place)?;
-                let State::Ended(outcome) = state else { return None };
-                Some(Ended { outcome, transfer })
+            State::Ended(outcome) => {
+                let outcome = std::mem::replace(outcome, Err(CommandError::ConnectionLost));
+                let ended = Ended { outcome, transfer: std::mem::take(&mut task.transfer) };
+                self.forget(ticket.place);
+                Some(ended)
             }
         }
     }
@@ -264,7 +265,7 @@ impl Tasks {
             }
             State::Expired(orphan) => task.state = State::Orphaned(orphan),
             State::Orphaned(_) => {}
-            State::Ended(_) => drop(self.take(ticket.place)),
+            State::Ended(_) => self.forget(ticket.place),
         }
         None
     }
@@ -319,9 +320,11 @@ impl Tasks {
         self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
     }
 
-    fn take(&mut self, place: usize) -> Option<Task> {
-        let task = self.places.get_mut(place)?.take()?;
-        self.free.push(place);
-        Some(task)
+    fn forget(&mut self, place: usize) {
+        // It is long, and is not to be moved to be dropped.
+        if let Some(task) = self.places.get_mut(place).filter(|task| task.is_some()) {
+            *task = None;
+            self.free.push(place);
+        }
     }
 }
