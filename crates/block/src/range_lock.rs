@@ -113,7 +113,7 @@ impl RangeLocks {
     fn take_shared(&self, zones: Zones) -> bool {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
-                self.slots[slot].fetch_sub(1, Ordering::Relaxed);
+                self.free(slot, 1);
                 self.give_back(Zones { first: zones.first, count: taken });
                 return false;
             }
@@ -136,15 +136,20 @@ impl RangeLocks {
 
     fn give_back(&self, zones: Zones) {
         for slot in zones.slots() {
-            self.slots[slot].fetch_sub(1, Ordering::Release);
+            self.free(slot, 1);
         }
         self.wake();
     }
 
+    /// Takes holders off a slot; [`RangeLocks::wake`] is to follow.
+    fn free(&self, slot: usize, holders: u32) {
+        self.slots[slot].fetch_sub(holders, Ordering::SeqCst);
+    }
+
     fn wake(&self) {
-        // SeqCst pairs with the increment in `Turn::poll`: either this sees the waiter, or the waiter's second
-        // attempt sees the slots this call has freed.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        // This load and the subtraction in `free` are SeqCst, and `Turn::poll` has a fence between its increment and
+        // its second attempt: either this sees the waiter, or that attempt sees the slots that have been freed. A fence
+        // here would say the same, and costs as much again as the subtraction.
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -268,7 +273,7 @@ pub struct Exclusive {
 impl Drop for Exclusive {
     fn drop(&mut self) {
         for slot in self.zones.slots() {
-            self.locks.slots[slot].fetch_sub(EXCLUSIVE, Ordering::Release);
+            self.locks.free(slot, EXCLUSIVE);
         }
         self.locks.wake();
     }

@@ -181,15 +181,18 @@ impl Connection {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
             let Transmit { header, payload, last_of } = transmit;
             self.outbox.push_header(&header);
+            let sent = last_of.and_then(|task| session.sent(task));
             match payload {
                 Payload::None => {}
                 Payload::Inline(bytes) => self.outbox.push_inline(&bytes),
                 Payload::Task { task, offset, length } => {
                     let range = offset as usize..offset as usize + length as usize;
-                    self.outbox.push_segment(session.outgoing(task), range);
+                    let (payload, lock) = sent.unwrap_or_else(|| (session.outgoing(task), None));
+                    self.outbox.push_segment(payload, range, lock);
+                    continue;
                 }
             }
-            if let Some(lock) = last_of.and_then(|task| session.sent(task)) {
+            if let Some((_, Some(lock))) = sent {
                 self.outbox.keep(lock);
             }
         }

@@ -129,6 +129,11 @@ impl Luns {
         &mut self.slots[index]
     }
 
+    /// A slot, and what its commands may see of the others.
+    pub(crate) fn slot_among(&mut self, index: usize) -> (&mut Slot, &Arc<dyn Neighbours>) {
+        (&mut self.slots[index], &self.visible)
+    }
+
     pub(crate) fn unit(&self, index: usize) -> Arc<LogicalUnit> {
         Arc::clone(&self.slots[index].unit)
     }

@@ -63,32 +63,41 @@ pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
 }
 
-enum Piece {
-    Arena(Range<usize>),
-    Payload(Payload, Range<usize>),
-    /// Kept until everything before it is sent: a range lock, usually.
-    Keep(#[allow(dead_code, reason = "held for its drop")] block::Shared),
+/// A payload on its way, and the place among the bytes of the arena where its turn is.
+struct Segment {
+    /// What of the arena comes before it.
+    arena_end: usize,
+    payload: Payload,
+    /// What of the payload is not sent.
+    rest: Range<usize>,
+    /// Held until it is sent: a range lock, usually.
+    _keep: Option<block::Shared>,
 }
 
-/// The queue.
+/// The queue: all of the arena, with the segments where they belong between its bytes.
+///
+/// ```text
+///   arena      | header | header | trailer, header | header |
+///   segments                     ^ data            ^ data
+/// ```
 pub(crate) struct Outbox {
     framing: Framing,
     arena: Vec<u8>,
-    pieces: VecDeque<Piece>,
-    /// How much of the first piece is sent.
-    sent: usize,
+    /// How much of the arena is sent.
+    arena_sent: usize,
+    segments: VecDeque<Segment>,
     queued_bytes: usize,
 }
 
 impl Outbox {
     /// An empty one.
     pub(crate) fn new(framing: Framing) -> Outbox {
-        Outbox { framing, arena: Vec::new(), pieces: VecDeque::new(), sent: 0, queued_bytes: 0 }
+        Outbox { framing, arena: Vec::new(), arena_sent: 0, segments: VecDeque::new(), queued_bytes: 0 }
     }
 
     /// Whether everything is sent.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.queued_bytes == 0
     }
 
     /// Whether more may be put in. The arena counts as long as a part of it is not sent: it is emptied as a whole.
@@ -102,7 +111,7 @@ impl Outbox {
         let start = self.arena.len();
         self.arena.extend_from_slice(&header.0);
         self.framing.end_header(&mut self.arena, start);
-        self.queue_arena(start);
+        self.queued_bytes += self.arena.len() - start;
     }
 
     /// Adds a data segment of the machine's own making.
@@ -110,43 +119,61 @@ impl Outbox {
         let start = self.arena.len();
         self.arena.extend_from_slice(data);
         self.framing.end_data(&mut self.arena, data);
-        self.queue_arena(start);
+        self.queued_bytes += self.arena.len() - start;
     }
 
-    /// Adds a part of a payload as a data segment.
-    pub(crate) fn push_segment(&mut self, payload: Payload, range: Range<usize>) {
-        // The trailer is made first, while the data is at hand, and queued behind it.
-        let start = self.arena.len();
-        let (payload, range) = match payload {
-            Payload::None => return,
-            Payload::Memory(region) if self.framing.data_digest && range.len() <= ARENA_COPY_BYTES_MAX => {
-                self.make_room_for_copies();
-                self.arena.resize(start + range.len(), 0);
-                region.load(range.start, &mut self.arena[start..]);
-                let digest = digest::digest(&self.arena[start..]);
-                self.arena.extend_from_slice(&digest);
-                return self.queue_arena(start);
-            }
-            Payload::Memory(region) if self.framing.data_digest => {
-                let (copy, digest) = copy_and_sum(&region, range);
-                // Whole blocks need no padding.
-                self.arena.extend_from_slice(&digest);
-                let whole = 0..copy.len();
-                (Payload::Buffer(Rc::new(copy)), whole)
-            }
-            Payload::Memory(_) => (payload, range),
+    /// Adds a part of a payload as a data segment, and keeps `keep` until it is sent.
+    pub(crate) fn push_segment(&mut self, payload: Payload, range: Range<usize>, keep: Option<block::Shared>) {
+        let arena_end = self.arena.len();
+        let segment = match payload {
+            Payload::None => None,
+            Payload::Memory(region) if self.framing.data_digest => self.push_copy(&region, range),
+            Payload::Memory(_) => Some((payload, range, keep)),
             Payload::Bytes(ref bytes) => {
                 self.framing.end_data(&mut self.arena, &bytes[range.clone()]);
-                (payload, range)
+                Some((payload, range, keep))
             }
             Payload::Buffer(ref buffer) => {
                 self.framing.end_data(&mut self.arena, &buffer[range.clone()]);
-                (payload, range)
+                Some((payload, range, keep))
             }
         };
-        self.queued_bytes += range.len();
-        self.pieces.push_back(Piece::Payload(payload, range));
-        self.queue_arena(start);
+        // A trailer is made while the data is at hand, and lies behind the place of the data.
+        self.queued_bytes += self.arena.len() - arena_end;
+        if let Some((payload, rest, _keep)) = segment {
+            self.queued_bytes += rest.len();
+            self.segments.push_back(Segment { arena_end, payload, rest, _keep });
+        }
+    }
+
+    /// Copies blocks and sums the copy; nothing has to be kept for it. A short one goes among the headers with its
+    /// digest, of a long one that is all that does. Whole blocks need no padding.
+    fn push_copy(
+        &mut self,
+        region: &Region,
+        range: Range<usize>,
+    ) -> Option<(Payload, Range<usize>, Option<block::Shared>)> {
+        if range.len() <= ARENA_COPY_BYTES_MAX {
+            self.make_room_for_copies();
+            let start = self.arena.len();
+            self.arena.resize(start + range.len(), 0);
+            region.load(range.start, &mut self.arena[start..]);
+            let digest = digest::digest(&self.arena[start..]);
+            self.arena.extend_from_slice(&digest);
+            return None;
+        }
+        let (copy, digest) = copy_and_sum(region, range);
+        self.arena.extend_from_slice(&digest);
+        let whole = 0..copy.len();
+        Some((Payload::Buffer(Rc::new(copy)), whole, None))
+    }
+
+    /// Keeps `lock` until all that is queued so far is sent, or not at all if that was copied.
+    pub(crate) fn keep(&mut self, lock: block::Shared) {
+        if !self.framing.data_digest && !self.segments.is_empty() {
+            let (arena_end, payload, rest) = (self.arena.len(), Payload::None, 0..0);
+            self.segments.push_back(Segment { arena_end, payload, rest, _keep: Some(lock) });
+        }
     }
 
     /// Takes the core's large arena, if this one is not large itself.
@@ -163,26 +190,9 @@ impl Outbox {
     /// it is in the cache.
     fn clear_arena(&mut self) {
         self.arena.clear();
+        self.arena_sent = 0;
         if self.arena.capacity() > ARENA_KEPT_BYTES {
             SPARE_ARENA.set(std::mem::take(&mut self.arena));
-        }
-    }
-
-    /// Queues what the arena has from `start` on.
-    fn queue_arena(&mut self, start: usize) {
-        let end = self.arena.len();
-        self.queued_bytes += end - start;
-        match self.pieces.back_mut() {
-            _ if start == end => {}
-            Some(Piece::Arena(last)) if last.end == start => last.end = end,
-            _ => self.pieces.push_back(Piece::Arena(start..end)),
-        }
-    }
-
-    /// Keeps `lock` until all that is queued so far is sent, or not at all if that was copied.
-    pub(crate) fn keep(&mut self, lock: block::Shared) {
-        if !self.framing.data_digest {
-            self.pieces.push_back(Piece::Keep(lock));
         }
     }
 
@@ -205,55 +215,74 @@ impl Outbox {
     }
 
     fn send_once(&self, stream: &dyn Stream) -> io::Result<usize> {
-        let mut slices = [const { OutSlice::Bytes(&[]) }; SLICES];
-        let mut filled = 0;
-        let mut skip = self.sent;
-        for piece in &self.pieces {
-            if filled == SLICES {
-                break;
-            }
-            let Some(slice) = self.slice(piece, skip) else { continue };
-            slices[filled] = slice;
-            filled += 1;
-            skip = 0;
+        // Most often one answer is all there is, and 64 slices take longer to clear than to fill.
+        match self.segments.len() {
+            0..=3 => self.send_slices::<8>(stream),
+            _ => self.send_slices::<SLICES>(stream),
         }
-        stream.try_write(&slices[..filled])
     }
 
-    /// What of `piece` follows its first `skip` bytes; `None` if it has no bytes at all.
-    fn slice<'a>(&'a self, piece: &'a Piece, skip: usize) -> Option<OutSlice<'a>> {
-        match piece {
-            Piece::Arena(range) => Some(OutSlice::Bytes(&self.arena[range.start + skip..range.end])),
-            Piece::Payload(payload, range) => {
-                let rest = range.start + skip..range.end;
-                match payload {
-                    Payload::None => None,
-                    Payload::Bytes(bytes) => Some(OutSlice::Bytes(&bytes[rest])),
-                    Payload::Buffer(buffer) => Some(OutSlice::Bytes(&buffer[rest])),
-                    Payload::Memory(region) => Some(OutSlice::Shared(&region.bytes()[rest])),
-                }
+    /// Sends as many slices from the first on, at most `N`, as the stream takes at once.
+    fn send_slices<const N: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
+        let mut slices = [const { OutSlice::Bytes(&[]) }; N];
+        let mut filled = 0;
+        let mut arena_at = self.arena_sent;
+        for segment in &self.segments {
+            // Each takes two at most.
+            if filled + 2 > N {
+                return stream.try_write(&slices[..filled]);
             }
-            Piece::Keep(_) => None,
+            if segment.arena_end > arena_at {
+                slices[filled] = OutSlice::Bytes(&self.arena[arena_at..segment.arena_end]);
+                filled += 1;
+                arena_at = segment.arena_end;
+            }
+            if let Some(slice) = segment.slice() {
+                slices[filled] = slice;
+                filled += 1;
+            }
         }
+        if filled < N {
+            slices[filled] = OutSlice::Bytes(&self.arena[arena_at..]);
+            filled += 1;
+        }
+        stream.try_write(&slices[..filled])
     }
 
     /// Takes `sent` bytes off the front, and what was only kept until then.
     fn advance(&mut self, mut sent: usize) {
         self.queued_bytes -= sent;
-        while let Some(piece) = self.pieces.front() {
-            let length = match piece {
-                Piece::Arena(range) | Piece::Payload(_, range) => range.len() - self.sent,
-                Piece::Keep(_) => 0,
-            };
-            if sent < length {
-                self.sent += sent;
+        while let Some(segment) = self.segments.front_mut() {
+            let before = segment.arena_end - self.arena_sent;
+            if sent < before {
+                break;
+            }
+            sent -= before;
+            self.arena_sent = segment.arena_end;
+            if sent < segment.rest.len() {
+                segment.rest.start += sent;
                 return;
             }
-            sent -= length;
-            self.sent = 0;
-            self.pieces.pop_front();
+            sent -= segment.rest.len();
+            self.segments.pop_front();
         }
-        self.clear_arena();
+        self.arena_sent += sent;
+        if self.queued_bytes == 0 {
+            self.clear_arena();
+        }
+    }
+}
+
+impl Segment {
+    /// What is not sent of it; `None` if it has no bytes at all.
+    fn slice(&self) -> Option<OutSlice<'_>> {
+        let rest = self.rest.clone();
+        match &self.payload {
+            Payload::None => None,
+            Payload::Bytes(bytes) => Some(OutSlice::Bytes(&bytes[rest])),
+            Payload::Buffer(buffer) => Some(OutSlice::Bytes(&buffer[rest])),
+            Payload::Memory(region) => Some(OutSlice::Shared(&region.bytes()[rest])),
+        }
     }
 }
 

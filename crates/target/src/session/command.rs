@@ -35,13 +35,12 @@ impl Session {
     }
 
     pub(super) fn begin_command(&mut self, index: usize, command: &Command, stage: bool) {
-        let visible = self.luns.visible();
-        let slot = self.luns.slot(index);
+        let (slot, visible) = self.luns.slot_among(index);
         let input = CommandIn {
             cdb: command.cdb(),
             data_out_bytes: command.data_out_bytes(),
             data_in_bytes: command.data_in_bytes(),
-            luns: &visible,
+            luns: visible,
             stage,
         };
         match slot.unit.begin(&mut slot.nexus, &input) {
@@ -275,13 +274,15 @@ impl Session {
         task.map_or(Payload::None, |task| task.outgoing.clone())
     }
 
-    /// The last of a task is with its connection, which keeps the lock until it is sent.
-    pub(crate) fn sent(&mut self, id: TaskId) -> Option<block::Shared> {
-        let lock = self.take(id).and_then(|task| task.lock);
+    /// The last of a task goes to its connection, with what is being sent and the lock to keep until it is.
+    pub(crate) fn sent(&mut self, id: TaskId) -> Option<(Payload, Option<block::Shared>)> {
+        let task = self.take(id)?;
+        let sent = (task.outgoing, task.lock);
+        drop(task.charge);
         if !self.starved.is_empty() {
             self.feed_starved();
         }
-        lock
+        Some(sent)
     }
 
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
