@@ -123,7 +123,12 @@ impl Outbox {
     }
 
     /// Adds a part of a payload as a data segment, and keeps `keep` until it is sent.
-    pub(crate) fn push_segment(&mut self, payload: Payload, range: Range<usize>, keep: Option<block::Shared>) {
+    pub(crate) fn push_segment(
+        &mut self,
+        payload: Payload,
+        range: Range<usize>,
+        keep: Option<block::Shared>,
+    ) {
         let arena_end = self.arena.len();
         let segment = match payload {
             Payload::None => None,

@@ -153,16 +153,31 @@ impl Client {
         binary: &std::path::Path,
         target: &Target,
         rate: u64,
+        arrivals: Arrivals,
         seconds: f64,
     ) -> Result<Measured> {
         let mut command = target.placement.command(binary);
         let asking = || {
             bench_arguments(&mut command, cell, &target.url, seconds);
-            command.args(["--rate", &rate.to_string()]);
+            match arrivals {
+                Arrivals::Even => command.args(["--rate", &rate.to_string()]),
+                Arrivals::EveryMillisecond => {
+                    command.args(["--pause-ms", "1", "--burst", &(rate / 1000).max(1).to_string()])
+                }
+            };
             our_report(command)
         };
         measured(cell, target, asking).with_context(|| format!("{rate} requests a second"))
     }
+}
+
+/// How the requests of a rate are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrivals {
+    /// One by one, at equal distances.
+    Even,
+    /// Those of a millisecond at once, as Iometer's transfer delay makes them.
+    EveryMillisecond,
 }
 
 /// Both sides' CPU time while a client runs, and what it says.

@@ -4,15 +4,17 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cells::{CONTESTS, DEEP_READ};
-use crate::measuring::client::{Client, Measured, Target};
+use crate::measuring::client::{Arrivals, Client, Measured, Target};
 
 /// One round's run at tgt's rate.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Held {
     /// tgt at its fastest.
     pub(super) tgt: Measured,
-    /// Ours, asked for no more than that.
+    /// Ours, asked for no more than that, one request after the other.
     pub(super) ours: Measured,
+    /// The same, asked for all of a millisecond at once.
+    pub(super) in_bursts: Measured,
 }
 
 /// Our CPU time is at most this share of tgt's.
@@ -28,12 +30,19 @@ impl Held {
     ) -> Result<Held> {
         let deep = CONTESTS.iter().find(|contest| contest.cell.name == DEEP_READ);
         let cell = &deep.unwrap_or(&CONTESTS[0]).cell; // it is in the table
-        let ours = Client::measure_at_rate(cell, binary, target, tgt.iops as u64, seconds)?;
-        Ok(Held { tgt: *tgt, ours })
+        let at_rate =
+            |arrivals| Client::measure_at_rate(cell, binary, target, tgt.iops as u64, arrivals, seconds);
+        let (ours, in_bursts) = (at_rate(Arrivals::Even)?, at_rate(Arrivals::EveryMillisecond)?);
+        Ok(Held { tgt: *tgt, ours, in_bursts })
     }
 
     /// Our CPU time as a share of tgt's, for the same work.
     pub(super) fn cpu_share(&self) -> f64 {
         self.ours.server_cpu_us_per_io / self.tgt.server_cpu_us_per_io
+    }
+
+    /// The same with bursts.
+    pub(super) fn cpu_share_in_bursts(&self) -> f64 {
+        self.in_bursts.server_cpu_us_per_io / self.tgt.server_cpu_us_per_io
     }
 }

@@ -46,6 +46,12 @@ pub(super) struct WorkloadOptions {
     /// At random distances with that rate on average, as independent users would, instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
+    /// Pause for so many milliseconds before each burst, while what is under way goes on (Iometer's transfer delay)
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000), conflicts_with = "rate")]
+    pause_ms: Option<u32>,
+    /// Requests made between two pauses (Iometer's burst length) [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "pause_ms")]
+    burst: Option<u32>,
     /// How long to measure [default: 5, or at most 60 with --stop-at]; with a suite, the longest time for each of its
     /// runs
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -122,6 +128,7 @@ impl WorkloadOptions {
             self.stop_at.is_none(),
             self.data.is_none(),
             self.seed.is_none(),
+            self.pause_ms.is_none(),
         ];
         lists.into_iter().chain(values).all(|is_absent| is_absent) && !self.verify
     }
@@ -222,8 +229,8 @@ impl WorkloadOptions {
             read: point.read,
             random: point.random,
             align,
-            burst: 1,
-            delay_ms: 0,
+            burst: self.burst.unwrap_or(1),
+            delay_ms: self.pause_ms.unwrap_or(0),
         });
         Ok(Workload {
             accesses: accesses.collect(),
@@ -320,6 +327,8 @@ mod tests {
     fn impossible_options_are_refused() {
         for arguments in [
             "--poisson",
+            "--burst 8",
+            "--pause-ms 1 --rate 10",
             "--verify --data zeros",
             "--stop-at 0",
             "--depth 0",
@@ -382,6 +391,13 @@ mod tests {
         let pace = |arguments| suite(arguments).cells().next().expect("a cell").roles[0].workload.pace;
         assert_eq!(pace("--rate 1000/s"), Pace::Constant { per_second: 1000.0 });
         assert_eq!(pace("--rate 1000 --poisson"), Pace::Poisson { per_second: 1000.0 });
+    }
+
+    #[test]
+    fn bursts_have_their_pause_before_them() {
+        let suite = suite("--burst 32 --pause-ms 2");
+        let access = &suite.cells().next().expect("a cell").roles[0].workload.accesses[0];
+        assert_eq!((access.burst, access.delay_ms), (32, 2));
     }
 
     #[test]
