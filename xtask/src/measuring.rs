@@ -49,6 +49,8 @@ enum Running {
 
 /// What makes our server look for work all the time.
 const POLLING: &[&str] = &["--poll-us", "always"];
+/// What makes it let requests gather.
+const GATHERING: &[&str] = &["--gather-us", "100"];
 
 impl Server {
     /// Starts one of any make, and sees to it that all of its volume is written.
@@ -70,6 +72,7 @@ impl Server {
             Peer::RawSpinning => raw("always")?,
             Peer::Linerate => linerate(&[])?,
             Peer::LineratePolling => linerate(POLLING)?,
+            Peer::LinerateGathering => linerate(GATHERING)?,
         };
         let server = Server { running, client: here(CLIENT_CORE) };
         if matches!(server.running, Running::Tgt(_) | Running::Linerate(_)) {

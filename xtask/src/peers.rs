@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measuring::client::{Client, Measured};
+use crate::measuring::client::{Arrivals, Client, Measured};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
@@ -89,7 +89,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for round in 0..options.rounds {
         let started = servers.iter().map(|peer| paused(*peer, &binary, &namespace));
         let started = started.collect::<Result<Vec<_>>>()?;
-        let mut measuring = Round { number: round, binary: &binary, options, servers: started };
+        let mut measuring =
+            Round { number: round, binary: &binary, namespace: &namespace, options, servers: started };
         for contest in &cells {
             println!("round {} of {}: {}", round + 1, options.rounds, contest.cell.name);
             measuring.measure(contest, &mut results)?;
@@ -113,6 +114,7 @@ fn paused(peer: Peer, binary: &std::path::Path, namespace: &Namespace) -> Result
 struct Round<'a> {
     number: usize,
     binary: &'a std::path::Path,
+    namespace: &'a Namespace,
     options: &'a Options,
     servers: Vec<(Peer, Server)>,
 }
@@ -154,10 +156,20 @@ impl Round<'_> {
         let Some((ours, tgt)) = of(Peer::Linerate).zip(rounds.and_then(|rounds| rounds.last())) else {
             return Ok(None);
         };
-        ours.process().resume();
-        let held = Held::measure(self.binary, &ours.target(), tgt, self.options.seconds);
-        ours.process().pause();
-        held.map(Some)
+        let gathering = Server::start(Peer::LinerateGathering, self.binary, self.namespace)?;
+        gathering.process().pause();
+        let at_rate = |server: &Server, arrivals| {
+            server.process().resume();
+            let measured = Held::at_rate(self.binary, &server.target(), tgt, arrivals, self.options.seconds);
+            server.process().pause();
+            measured
+        };
+        Ok(Some(Held {
+            tgt: *tgt,
+            ours: at_rate(ours, Arrivals::Even)?,
+            in_bursts: at_rate(ours, Arrivals::EveryMillisecond)?,
+            gathering: at_rate(&gathering, Arrivals::Even)?,
+        }))
     }
 }
 

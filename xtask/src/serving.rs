@@ -30,6 +30,8 @@ pub(crate) enum Peer {
     Linerate,
     /// Never asleep.
     LineratePolling,
+    /// Asleep for a moment after work, so that requests gather.
+    LinerateGathering,
 }
 
 impl Peer {
@@ -43,6 +45,7 @@ impl Peer {
             Peer::RawSpinning => "raw, spinning",
             Peer::Linerate => "linerate",
             Peer::LineratePolling => "linerate, polling",
+            Peer::LinerateGathering => "linerate, gathering",
         }
     }
 }

@@ -35,21 +35,24 @@ fn idle() {
 fn measure(round: u32, spin: Duration) {
     let (tell, hear) = std::sync::mpsc::channel();
     let server = std::thread::spawn(move || {
-        block_on(Epoll::shared(EpollOptions { spin }).expect("an epoll"), async move {
-            let at = "127.0.0.1:0".parse().expect("an address");
-            let listener = world().listen(at, &ListenOptions::default()).expect("listening");
-            tell.send(listener.local()).expect("heard");
-            poll_fn(|cx| listener.poll_acceptable(cx)).await.expect("acceptable");
-            let stream = loop {
-                match listener.try_accept() {
-                    Ok(stream) => break stream,
-                    Err(_) => poll_fn(|cx| listener.poll_acceptable(cx)).await.expect("acceptable"),
+        block_on(
+            Epoll::shared(EpollOptions { spin, ..EpollOptions::default() }).expect("an epoll"),
+            async move {
+                let at = "127.0.0.1:0".parse().expect("an address");
+                let listener = world().listen(at, &ListenOptions::default()).expect("listening");
+                tell.send(listener.local()).expect("heard");
+                poll_fn(|cx| listener.poll_acceptable(cx)).await.expect("acceptable");
+                let stream = loop {
+                    match listener.try_accept() {
+                        Ok(stream) => break stream,
+                        Err(_) => poll_fn(|cx| listener.poll_acceptable(cx)).await.expect("acceptable"),
+                    }
+                };
+                while receive(&*stream).await > 0 {
+                    stream.try_write(&[OutSlice::Bytes(&[1; 48])]).expect("room for a reply");
                 }
-            };
-            while receive(&*stream).await > 0 {
-                stream.try_write(&[OutSlice::Bytes(&[1; 48])]).expect("room for a reply");
-            }
-        });
+            },
+        );
     });
     let at = hear.recv().expect("an address");
     block_on(Epoll::shared(EpollOptions { spin }).expect("an epoll"), async {

@@ -362,3 +362,57 @@ fn a_sleep_of_milliseconds_and_a_bit_ends_after_the_bit() {
     });
     assert!(shortest >= time && shortest < Duration::from_micros(2_900), "{shortest:?}");
 }
+
+/// The same world, in which events gather for so long.
+fn run_gathering<F: Future>(gather: Duration, future: F) -> F::Output {
+    let options = EpollOptions { gather, ..EpollOptions::default() };
+    block_on(Epoll::shared(options).expect("an epoll"), async {
+        timeout(Duration::from_secs(20), future).await.expect("in time")
+    })
+}
+
+#[test]
+fn what_comes_soon_after_work_is_found_together() {
+    run_gathering(Duration::from_secs(1), async {
+        let listener = listen(LOOPBACK);
+        let address = listener.local();
+        let sender = std::thread::spawn(move || {
+            use std::io::Write as _;
+            let mut peer = std::net::TcpStream::connect(address).expect("connected");
+            peer.set_nodelay(true).expect("a socket");
+            for byte in [1u8, 2, 3] {
+                peer.write_all(&[byte]).expect("sent");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            peer
+        });
+        // Accepting is work: the bytes of the next second come at once.
+        let stream = accept(&*listener).await;
+        let mut bytes = [0; 8];
+        let mut reads = Vec::new();
+        while reads.iter().sum::<usize>() < 3 {
+            reads.push(read(&*stream, &mut [InSlice::Bytes(&mut bytes)]).await.expect("received"));
+        }
+        assert!(reads.len() < 3, "{reads:?}");
+        drop(sender.join());
+    });
+}
+
+#[test]
+fn another_thread_does_not_wait_for_events_to_gather() {
+    run_gathering(Duration::from_secs(3600), async {
+        let (to_here, mut from_there) = mailbox();
+        let (to_there, at_there) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            for number in at_there {
+                to_here.send(number).expect("received");
+            }
+        });
+        for number in 0..20 {
+            to_there.send(number).expect("a thread");
+            assert_eq!(from_there.recv().await, Some(number));
+        }
+        drop(to_there);
+        thread.join().expect("the thread ends");
+    });
+}

@@ -1,4 +1,5 @@
-//! How long a reactor looks for events before it sleeps, as people write it: `50us`, or `always`.
+//! How a reactor waits, as people write it: how long it looks for events before it sleeps (`50us`, or `always`), and how
+//! long it lets them gather.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +10,13 @@ use crate::spec::{NotATime, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Poll(pub(crate) Duration);
 
+/// For how long events gather before a reactor looks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gather(pub(crate) Duration);
+
 const ALWAYS: &str = "always";
+/// A request waits this long at most for others: a disk's seek.
+const GATHER_MAX: Duration = Duration::from_millis(10);
 
 impl Poll {
     /// A number of microseconds, or `always`: what `--poll-us` takes.
@@ -34,9 +41,41 @@ impl FromStr for Poll {
     }
 }
 
+impl Gather {
+    /// A number of microseconds: what `--gather-us` takes.
+    pub(crate) fn of_microseconds(text: &str) -> Result<Gather, String> {
+        let microseconds: u32 =
+            text.parse().map_err(|_| "write a whole number of microseconds".to_owned())?;
+        Gather::of(Duration::from_micros(microseconds.into()))
+    }
+
+    fn of(span: Duration) -> Result<Gather, String> {
+        if span <= GATHER_MAX {
+            Ok(Gather(span))
+        } else {
+            Err("requests gather for at most 10 ms".to_owned())
+        }
+    }
+}
+
+impl FromStr for Gather {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Gather, String> {
+        Gather::of(text.parse::<Time>().map_err(|error| error.to_string())?.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_gather_for_ten_milliseconds_at_most() {
+        assert_eq!("10ms".parse(), Ok(Gather(GATHER_MAX)));
+        assert!("11ms".parse::<Gather>().is_err() && Gather::of_microseconds("10001").is_err());
+        assert_eq!(Gather::of_microseconds("200"), Ok(Gather(Duration::from_micros(200))));
+    }
 
     #[test]
     fn a_time_or_always() {

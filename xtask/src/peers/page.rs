@@ -86,22 +86,23 @@ fn against_raw(contest: &Contest, results: &Results) -> Judged {
 }
 
 /// What the deep random read costs, beside the raw server that waits in the same way, and beside tgt for the same work.
-fn cpu_time(results: &Results) -> [Judged; 4] {
+fn cpu_time(results: &Results) -> [Judged; 5] {
     let of_raw = |both: [Peer; 2]| {
         let found = results.cpu_of_raw(both, results.main());
         let words = format!("{} beside {} ≤ {CPU_OF_RAW_MAX:.1}", both[0].name(), both[1].name());
         (words, found.map(|ratio| (ratio, ratio <= CPU_OF_RAW_MAX)))
     };
-    let of_tgt = |arrivals: &str, share: fn(&Held) -> f64| {
-        let share = middle(results.held.iter().map(share).collect());
+    let of_tgt = |arrivals: &str, of: fn(&Held) -> &Measured| {
+        let share = middle(results.held.iter().map(|held| held.cpu_share(of)).collect());
         let words = format!("at tgt's highest rate, {arrivals}, ≤ {CPU_SHARE_MAX:.2} of tgt's");
         (words, share.map(|s| (s, s <= CPU_SHARE_MAX)))
     };
     [
         of_raw([Peer::Linerate, Peer::RawSleeping]),
         of_raw([Peer::LineratePolling, Peer::RawSpinning]),
-        of_tgt("one request after the other", Held::cpu_share),
-        of_tgt("all of a millisecond at once", Held::cpu_share_in_bursts),
+        of_tgt("one request after the other", |held| &held.ours),
+        of_tgt("all of a millisecond at once", |held| &held.in_bursts),
+        of_tgt("one request after the other, `--gather-us 100`", |held| &held.gathering),
     ]
 }
 

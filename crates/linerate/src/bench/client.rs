@@ -158,7 +158,7 @@ impl End {
 
 /// The thread.
 fn live(options: &ClientOptions, orders: Receiver<Order>) {
-    match Epoll::shared(EpollOptions { spin: options.spin }) {
+    match Epoll::shared(EpollOptions { spin: options.spin, ..EpollOptions::default() }) {
         Ok(world) => reactor::block_on(world, obey(options, orders)),
         // Its orders are not answered any more, which is an answer.
         Err(error) => tracing::error!(%error, "a client has no epoll set"),

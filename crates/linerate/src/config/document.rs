@@ -10,7 +10,7 @@ use super::section::Section;
 use super::values::Unfit;
 use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, portal, target, volume};
 use crate::nearest::hint;
-use crate::poll::Poll;
+use crate::poll::{Gather, Poll};
 use crate::spec::{Bytes, Time};
 
 pub(super) fn read(file: &str, text: &str) -> Result<Config, ConfigError> {
@@ -37,6 +37,7 @@ fn config(root: &Section<'_>) -> Config {
         control: root.text("control").map(|path| PathBuf::from(path.value)),
         reactors: root.count("reactors", 1..=1024).map(|count| count.value as usize),
         poll: root.parsed::<Poll>("poll").map(|poll| poll.value.0),
+        gather: root.parsed::<Gather>("gather").map(|gather| gather.value.0),
         io_engine: root.parsed("io-engine").map(|engine| engine.value),
         log: root.section("log", "[log]").map(|section| log(&section)).unwrap_or_default(),
         portals,

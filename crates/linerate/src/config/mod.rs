@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) reactors: Option<usize>,
     /// How long a reactor looks for events before it sleeps.
     pub(crate) poll: Option<Duration>,
+    /// For how long it lets events gather before it looks for more.
+    pub(crate) gather: Option<Duration>,
     /// How files are read and written.
     pub(crate) io_engine: Option<host::IoEngine>,
     /// What is logged.

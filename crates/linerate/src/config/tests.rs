@@ -54,6 +54,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("limits = 1", "1:10", "write it as a table, [limits]");
     refused("[portal]\nlisten = \"127.0.0.1\"", "1:1", "write [[portal]] with two brackets");
     refused("poll = \"50\"", "1:8", "a whole number and a unit");
+    refused("gather = \"1s\"", "1:10", "at most 10 ms");
     refused("io-engine = \"urin\"", "1:13", "there are the engines auto, uring and threads");
     refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
     refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,target=debug");

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn every_cell_of_one_direction_has_a_ceiling_of_its_own() {
         let suite = bench::suite::named("quick").expect("it is built in");
-        let options = EpollOptions { spin: Duration::ZERO };
+        let options = EpollOptions { spin: Duration::ZERO, ..EpollOptions::default() };
         let world = Epoll::shared(options).expect("an epoll set");
         let limits = reactor::block_on(world, measure(&suite, options, &StreamOptions::default()));
         let limits = limits.expect("loopback carries bytes");

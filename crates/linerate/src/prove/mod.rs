@@ -52,7 +52,7 @@ pub(crate) struct ProveArguments {
 /// Runs the command. The exit code is a failure if any block came back wrong.
 pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let options = EpollOptions { spin: Duration::from_micros(args.spin_us()) };
+    let options = EpollOptions { spin: Duration::from_micros(args.spin_us()), ..EpollOptions::default() };
     let congestion = args.congestion.clone().or_else(usual_congestion);
     let server = serve(options, congestion.as_deref())?;
     let world = Epoll::shared(options).map_err(Failure::failed)?;

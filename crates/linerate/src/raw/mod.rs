@@ -41,7 +41,8 @@ impl Poll {
         match self {
             Poll::Always => Ok(Spinning::shared()),
             Poll::Never => {
-                let epoll = Epoll::new(EpollOptions { spin: std::time::Duration::ZERO });
+                let epoll =
+                    Epoll::new(EpollOptions { spin: std::time::Duration::ZERO, ..EpollOptions::default() });
                 Ok(Rc::new(epoll.map_err(Failure::failed)?))
             }
         }

@@ -76,7 +76,10 @@ fn start(
     parts: Vec<Core>,
 ) -> Result<(threads::Reactors<bool>, Bound), Failure> {
     let usual = EpollOptions::default();
-    let options = EpollOptions { spin: config.poll.unwrap_or(usual.spin) };
+    let options = EpollOptions {
+        spin: config.poll.unwrap_or(usual.spin),
+        gather: config.gather.unwrap_or(usual.gather),
+    };
     let parts: Vec<Option<Core>> = parts.into_iter().map(Some).collect();
     let parts = Arc::new(Mutex::new(parts));
     let (report, bound) = mpsc::channel();

@@ -156,7 +156,7 @@ impl Ground {
             unit: Arc::clone(&self.unit),
             stream: stream(setting),
             limits: Limits { window: setting.command_window.unwrap_or(usual.window), ..usual },
-            epoll: EpollOptions { spin: SPIN },
+            epoll: EpollOptions { spin: SPIN, ..EpollOptions::default() },
         };
         let target = OwnTarget::start(options, &site)?;
         Ok(Service { target, peer: Peer::start(listen, stream(setting), &site)?, key })
