@@ -55,7 +55,7 @@ fn measure(round: u32, spin: Duration) {
         );
     });
     let at = hear.recv().expect("an address");
-    block_on(Epoll::shared(EpollOptions { spin }).expect("an epoll"), async {
+    block_on(Epoll::shared(EpollOptions { spin, ..EpollOptions::default() }).expect("an epoll"), async {
         let stream = world().connect(at, &StreamOptions::default()).expect("begun");
         poll_fn(|cx| stream.poll_writable(cx)).await.expect("connected");
         let (start, cpu) = (Instant::now(), cputime::process());
