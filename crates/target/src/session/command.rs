@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use block::Buffer;
@@ -191,9 +192,16 @@ impl Session {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
-            Step::Later(work) => {
-                let running = self.spawn(id, work);
-                self.set_state(id, State::Running(running));
+            Step::Later(mut work) => {
+                // Begun here, a request is with its device before this round's answers are sent, and what a device ends
+                // at once needs no task.
+                match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(reply) => self.answer(id, reply),
+                    Poll::Pending => {
+                        let running = self.spawn(id, work);
+                        self.set_state(id, State::Running(running));
+                    }
+                }
             }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
