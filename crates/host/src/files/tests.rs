@@ -126,6 +126,11 @@ fn an_operation_dropped_before_its_turn_never_reaches_the_file() {
         return eprintln!("skipped: no io_uring here");
     };
     block_on(Rc::new(world), async {
+        // The first goes at once; this one hangs, and those behind it have their turn.
+        let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
+        let hanging = AsyncFile::new(reader.into());
+        let mut first = pin!(hanging.read(Buffer::zeroed(8), u64::MAX));
+        begin(first.as_mut()).await;
         let file = scratch();
         {
             let mut write = pin!(file.write(filled(512, 9), 0, Durability::Cached));
@@ -134,6 +139,49 @@ fn an_operation_dropped_before_its_turn_never_reaches_the_file() {
         assert_eq!(file.orphans(), 0);
         file.sync_data().await.expect("synced");
         assert_eq!(file.file().metadata().expect("its size").len(), 0);
+    });
+}
+
+#[test]
+fn the_first_operation_does_not_wait_for_the_end_of_a_turn() {
+    let Ok(world) = Epoll::with_engine(EpollOptions::default(), IoEngine::Uring) else {
+        return eprintln!("skipped: no io_uring here");
+    };
+    block_on(Rc::new(world), async {
+        let file = scratch();
+        let mut write = pin!(file.write(filled(512, 9), 0, Durability::Cached));
+        begin(write.as_mut()).await;
+        let ring = super::ring::current().expect("of this thread");
+        assert!(ring.is_busy());
+        assert!(write.await.result.is_ok());
+    });
+}
+
+#[test]
+fn of_much_that_ends_at_once_the_first_is_answered_before_the_rest() {
+    let Ok(world) = Epoll::with_engine(EpollOptions::default(), IoEngine::Uring) else {
+        return eprintln!("skipped: no io_uring here");
+    };
+    block_on(Rc::new(world), async {
+        let ring = super::ring::current().expect("of this thread");
+        let (readers, writers): (Vec<_>, Vec<_>) = (0..3)
+            .map(|_| rustix::pipe::pipe().expect("a pipe"))
+            .map(|(reader, writer)| (AsyncFile::new(reader.into()), writer))
+            .unzip();
+        let mut reads: Vec<_> =
+            readers.iter().map(|file| Box::pin(file.read(Buffer::zeroed(4096), u64::MAX))).collect();
+        for read in &mut reads {
+            begin(read.as_mut()).await;
+        }
+        assert!(!ring.turn());
+        for writer in &writers {
+            assert_eq!(rustix::io::write(writer, &[7; 4096]).expect("written"), 4096);
+        }
+        assert!(ring.turn() && ring.has_news(), "one is taken");
+        assert!(ring.turn() && !ring.has_news(), "then the other two");
+        for read in reads {
+            assert!(read.await.1.result.is_ok());
+        }
     });
 }
 
