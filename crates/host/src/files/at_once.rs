@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
 /// What the calling thread may do by itself with a file.
 pub(super) struct AtOnce {
@@ -51,32 +51,34 @@ impl AtOnce {
     /// Fills the buffer from byte `at` on. False if not all of it was there.
     pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
         let length = buffer.len();
-        self.go(&self.reads, length, |flags| preadv2(file, &mut [IoSliceMut::new(buffer)], at, flags))
+        match self.lies {
+            Lies::Elsewhere => false,
+            // The call without flags and vector takes 0.1 µs less.
+            Lies::Memory => pread(file, buffer, at) == Ok(length),
+            Lies::Cache => self
+                .reads
+                .take(length, || preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT)),
+        }
     }
 
     /// Writes all of `data` to the page cache. After false a part of it may be there.
     pub(super) fn write(&self, file: &File, data: &[u8], at: u64) -> bool {
-        self.reshaping.load(Ordering::Acquire) == 0
-            && self.go(&self.writes, data.len(), |flags| pwritev2(file, &[IoSlice::new(data)], at, flags))
+        if self.reshaping.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        match self.lies {
+            Lies::Elsewhere => false,
+            Lies::Memory => pwrite(file, data, at) == Ok(data.len()),
+            Lies::Cache => self
+                .writes
+                .take(data.len(), || pwritev2(file, &[IoSlice::new(data)], at, ReadWriteFlags::NOWAIT)),
+        }
     }
 
     /// Announces a fallocate; writes wait for its lock on engines, and not here, as long as the value lives.
     pub(super) fn reshape(&self) -> Reshaping {
         self.reshaping.fetch_add(1, Ordering::AcqRel);
         Reshaping(Arc::clone(&self.reshaping))
-    }
-
-    fn go(
-        &self,
-        chance: &Chance,
-        length: usize,
-        call: impl FnOnce(ReadWriteFlags) -> rustix::io::Result<usize>,
-    ) -> bool {
-        match self.lies {
-            Lies::Elsewhere => false,
-            Lies::Memory => call(ReadWriteFlags::empty()) == Ok(length),
-            Lies::Cache => chance.is_worth_it() && chance.judge(call(ReadWriteFlags::NOWAIT), length),
-        }
     }
 }
 
@@ -117,6 +119,11 @@ const VAIN_MAX: u32 = 16;
 const RARELY: u32 = 16;
 
 impl Chance {
+    /// Makes an attempt to move so many bytes, if it is worth it.
+    fn take(&self, length: usize, attempt: impl FnOnce() -> rustix::io::Result<usize>) -> bool {
+        self.is_worth_it() && self.judge(attempt(), length)
+    }
+
     fn is_worth_it(&self) -> bool {
         match self.0.load(Ordering::Relaxed) {
             NEVER => false,

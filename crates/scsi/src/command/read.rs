@@ -30,7 +30,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
 fn from_memory(call: &Call<'_>, extent: Extent) -> Option<Reply> {
-    let lock = call.unit.locks().try_share(extent)?;
     let region = call.unit.device().memory(extent)?;
+    let lock = call.unit.locks().try_share(extent)?;
     Some(Reply::data(DataIn::Region(region, Some(lock)), call.command.data_in_bytes))
 }
