@@ -134,7 +134,9 @@ impl Ring {
         let place = state.insert(slot);
         state.queued.push_back(place);
         state.new += 1;
-        let eager = state.new >= EAGER || state.submitted.is_empty();
+        // What it has ended is not under way, though it is not taken yet.
+        let idle = state.under_way() <= self.ring.borrow_mut().completion().len();
+        let eager = idle || state.new >= EAGER;
         drop(state);
         if eager {
             self.flush();
