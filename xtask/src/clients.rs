@@ -17,6 +17,7 @@ use crate::measuring::client::{Client, Measured};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
+use crate::measuring::scope::Scope;
 use crate::measuring::{Server, in_turn};
 use crate::process;
 use crate::serving::Peer;
@@ -25,19 +26,12 @@ use crate::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
-    #[arg(long, value_name = "TEXT")]
-    cells: Vec<String>,
-    /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds for each client in each cell in each round
-    #[arg(long, default_value_t = 3)]
-    seconds: u64,
-    /// Leave docs/performance.md as it is
-    #[arg(long)]
-    dry: bool,
+    #[command(flatten)]
+    scope: Scope,
 }
+
+/// For each figure, if nobody says.
+const SECONDS: f64 = 3.0;
 
 /// Everything measured, a list of rounds for each cell, server and client.
 #[derive(Debug)]
@@ -113,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for program in ["tgtd", "qemu-io", "qemu-img", "iscsi-perf", "taskset", "ip"] {
         ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
     }
-    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.is_named(&options.cells)).collect();
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| options.scope.has(cell)).collect();
     ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CELLS));
     let results = measure(&cells, options)?;
     for server in SERVERS {
@@ -126,15 +120,16 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
+    let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
     let mut results = Results { setting, measured: BTreeMap::new() };
-    for round in 0..options.rounds {
+    for round in 0..options.scope.rounds {
         for peer in in_turn(&SERVERS, round) {
-            println!("round {} of {}: {peer:?}", round + 1, options.rounds);
+            println!("round {} of {}: {peer:?}", round + 1, options.scope.rounds);
             let server = Server::start(peer, &binary, &namespace)?;
             for cell in cells {
                 for client in in_turn(&CLIENTS, round).into_iter().filter(|client| client.can(cell)) {
-                    let measured = client.measure(cell, &binary, &server.target(), options.seconds as f64)?;
+                    let measured =
+                        client.measure(cell, &binary, &server.target(), options.scope.seconds(SECONDS))?;
                     results.measured.entry((cell.name, peer, client)).or_default().push(measured);
                 }
             }
@@ -146,7 +141,7 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
 fn write(cells: &[&'static Cell], results: &Results, options: &Options) -> Result<()> {
     let path = workspace::target_directory().join("clients.json");
     fs::write(&path, page::json(cells, results)?).with_context(|| path.display().to_string())?;
-    if !options.dry && options.cells.is_empty() {
+    if options.scope.is_for_the_page() {
         document::write_section(
             Page::Performance,
             "The initiator beside libiscsi",

@@ -16,6 +16,7 @@ use crate::measuring::client::{Client, Measured, Target};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
+use crate::measuring::scope::Scope;
 use crate::measuring::{Server, in_turn};
 use crate::process;
 use crate::serving::Peer;
@@ -24,19 +25,12 @@ use crate::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
-    #[arg(long, value_name = "TEXT")]
-    cells: Vec<String>,
-    /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds for each cell in each round, with digests and without
-    #[arg(long, default_value_t = 1)]
-    seconds: u64,
-    /// Leave docs/performance.md as it is
-    #[arg(long)]
-    dry: bool,
+    #[command(flatten)]
+    scope: Scope,
 }
+
+/// For each figure, if nobody says.
+const SECONDS: f64 = 1.0;
 
 /// What a session has agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -116,15 +110,15 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for program in ["qemu-io", "taskset", "ip"] {
         ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
     }
-    let cases: Vec<&Case> = CASES.iter().filter(|case| case.cell.is_named(&options.cells)).collect();
+    let cases: Vec<&Case> = CASES.iter().filter(|case| options.scope.has(&case.cell)).collect();
     ensure!(!cases.is_empty(), "no cell has that name: {}", names());
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
+    let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
     let mut results = Results { setting, measured: BTreeMap::new(), costs: cost::measure() };
-    for round in 0..options.rounds {
-        println!("round {} of {}", round + 1, options.rounds);
-        one_round(round, &cases, &binary, &namespace, options.seconds, &mut results)?;
+    for round in 0..options.scope.rounds {
+        println!("round {} of {}", round + 1, options.scope.rounds);
+        one_round(round, &cases, &binary, &namespace, options.scope.seconds(SECONDS), &mut results)?;
     }
     print!("{}", page::table(&cases, &results));
     write(&cases, &results, options)?;
@@ -143,7 +137,7 @@ fn one_round(
     cases: &[&'static Case],
     binary: &Path,
     namespace: &Namespace,
-    seconds: u64,
+    seconds: f64,
     results: &mut Results,
 ) -> Result<()> {
     let server = Server::start(Peer::Linerate, binary, namespace)?;
@@ -151,7 +145,7 @@ fn one_round(
         for digests in in_turn(&[Digests::None, case.digests], round) {
             let target = server.target();
             let target = Target { url: target.url + digests.keys(), ..target };
-            let measured = Client::Linerate.measure(&case.cell, binary, &target, seconds as f64)?;
+            let measured = Client::Linerate.measure(&case.cell, binary, &target, seconds)?;
             results.measured.entry((case.cell.name, digests)).or_default().push(measured);
         }
     }
@@ -161,7 +155,7 @@ fn one_round(
 fn write(cases: &[&'static Case], results: &Results, options: &Options) -> Result<()> {
     let path = workspace::target_directory().join("digests.json");
     fs::write(&path, page::json(cases, results)?).with_context(|| path.display().to_string())?;
-    if !options.dry && options.cells.is_empty() {
+    if options.scope.is_for_the_page() {
         document::write_section(Page::Performance, "Digests", &page::section(cases, results))?;
     }
     Ok(())

@@ -20,6 +20,7 @@ use crate::measuring::document::{self, Page};
 use crate::measuring::in_turn;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
+use crate::measuring::scope::Scope;
 use crate::process;
 use crate::tally::Verdict;
 use crate::workspace;
@@ -28,25 +29,18 @@ use tools::{Measured, Tool};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
-    #[arg(long, value_name = "TEXT")]
-    cells: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Only these kinds of storage
     #[arg(long, value_enum)]
     storage: Vec<Kind>,
-    /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds for each program in each cell in each round
-    #[arg(long, default_value_t = 3)]
-    seconds: u64,
     /// Which fio; Debian's has no libiscsi engine
     #[arg(long, value_name = "PROGRAM", default_value = "fio")]
     fio: PathBuf,
-    /// Leave docs/bench.md as it is
-    #[arg(long)]
-    dry: bool,
 }
+
+/// For each figure, if nobody says.
+const SECONDS: f64 = 3.0;
 
 /// Everything measured, a list of rounds for each kind of storage, cell and program.
 #[derive(Debug)]
@@ -110,13 +104,13 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for program in ["taskset", "ip", "losetup"] {
         ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
     }
-    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.is_named(&options.cells)).collect();
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| options.scope.has(cell)).collect();
     ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CELLS));
     let results = measure(&cells, options)?;
     println!("{}", page::tables(&cells, &results));
     let path = workspace::target_directory().join("fio.json");
     fs::write(&path, page::json(&results)?).with_context(|| path.display().to_string())?;
-    if !options.dry && options.cells.is_empty() && options.storage.is_empty() {
+    if options.scope.is_for_the_page() && options.storage.is_empty() {
         document::write_section(Page::Bench, "Beside fio", &page::section(&cells, &results))?;
     }
     Ok(if page::all_agree(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
@@ -126,7 +120,7 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let engines = tools::engines(&options.fio)?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
+    let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
     let mut results = Results { setting, fio: tools::version(&options.fio)?, measured: BTreeMap::new() };
     let asked = |kind: &Kind| options.storage.is_empty() || options.storage.contains(kind);
     for kind in Kind::ALL.into_iter().filter(asked) {
@@ -135,12 +129,12 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
             continue;
         }
         let storage = Storage::prepare(kind, &binary, &options.fio, &namespace)?;
-        for round in 0..options.rounds {
-            println!("{kind:?}, round {} of {}", round + 1, options.rounds);
+        for round in 0..options.scope.rounds {
+            println!("{kind:?}, round {} of {}", round + 1, options.scope.rounds);
             for cell in cells.iter().filter(|cell| kind.takes(cell)) {
                 for tool in in_turn(&Tool::ALL, round) {
                     let program = if tool == Tool::Fio { &options.fio } else { &binary };
-                    let measured = tool.measure(program, cell, &storage, options.seconds);
+                    let measured = tool.measure(program, cell, &storage, options.scope.seconds(SECONDS));
                     let measured = measured.with_context(|| format!("{tool:?}, {kind:?}, {}", cell.name))?;
                     results.measured.entry((kind, cell.name, tool)).or_default().push(measured);
                 }

@@ -11,6 +11,7 @@ pub(crate) mod document;
 pub(crate) mod figures;
 pub(crate) mod machine;
 pub(crate) mod namespace;
+pub(crate) mod scope;
 
 use std::path::Path;
 

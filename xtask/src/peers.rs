@@ -17,6 +17,7 @@ use crate::measuring::client::{Arrivals, Client, Measured};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
+use crate::measuring::scope::Scope;
 use crate::measuring::{Server, cell, in_turn};
 use crate::process;
 use crate::serving::Peer;
@@ -27,28 +28,21 @@ use held::Held;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
-    #[arg(long, value_name = "TEXT")]
-    cells: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Only these servers
     #[arg(long, value_enum, value_delimiter = ',')]
     servers: Vec<Peer>,
-    /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds for each cell, server and client in each round
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
     /// Only this client measures; iscsi-perf only reads, and it and qemu-img have one session
     #[arg(long, value_enum)]
     client: Option<Client>,
     /// A linerate that was built before, instead of building it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Leave docs/performance.md as it is
-    #[arg(long)]
-    dry: bool,
 }
+
+/// For each figure, if nobody says.
+const SECONDS: f64 = 1.0;
 
 /// Everything measured, a list of rounds for each cell, server and client.
 #[derive(Debug)]
@@ -75,8 +69,7 @@ const FAST: [Peer; 3] = [Peer::RawSpinning, Peer::Linerate, Peer::LineratePollin
 
 /// Measures, prints the tables, writes the page and its numbers. Holds if every floor is reached.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let cells: Vec<&Contest> =
-        CONTESTS.iter().filter(|contest| contest.cell.is_named(&options.cells)).collect();
+    let cells: Vec<&Contest> = CONTESTS.iter().filter(|contest| options.scope.has(&contest.cell)).collect();
     ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CONTESTS.iter().map(|c| &c.cell)));
     let servers = if options.servers.is_empty() { SERVERS.to_vec() } else { options.servers.clone() };
     for program in ["tgtd", "istgt", "qemu-io", "taskset", "ip", "nsenter"] {
@@ -84,15 +77,15 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds);
+    let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
     let mut results = Results { setting, measured: BTreeMap::new(), held: Vec::new() };
-    for round in 0..options.rounds {
+    for round in 0..options.scope.rounds {
         let started = servers.iter().map(|peer| paused(*peer, &binary, &namespace));
         let started = started.collect::<Result<Vec<_>>>()?;
         let mut measuring =
             Round { number: round, binary: &binary, namespace: &namespace, options, servers: started };
         for contest in &cells {
-            println!("round {} of {}: {}", round + 1, options.rounds, contest.cell.name);
+            println!("round {} of {}: {}", round + 1, options.scope.rounds, contest.cell.name);
             measuring.measure(contest, &mut results)?;
         }
         results.held.extend(measuring.hold(&results)?);
@@ -146,7 +139,7 @@ impl Round<'_> {
     fn one(&self, client: Client, contest: &Contest, server: &Server) -> Result<Measured> {
         let target = server.target();
         client.warm_up(&contest.cell, self.binary, &target)?;
-        client.measure(&contest.cell, self.binary, &target, self.options.seconds)
+        client.measure(&contest.cell, self.binary, &target, self.options.scope.seconds(SECONDS))
     }
 
     /// Our server at the rate that was tgt's in this round.
@@ -160,7 +153,13 @@ impl Round<'_> {
         gathering.process().pause();
         let at_rate = |server: &Server, arrivals| {
             server.process().resume();
-            let measured = Held::at_rate(self.binary, &server.target(), tgt, arrivals, self.options.seconds);
+            let measured = Held::at_rate(
+                self.binary,
+                &server.target(),
+                tgt,
+                arrivals,
+                self.options.scope.seconds(SECONDS),
+            );
             server.process().pause();
             measured
         };
@@ -177,8 +176,8 @@ fn write(cells: &[&Contest], servers: &[Peer], results: &Results, options: &Opti
     let path = workspace::target_directory().join("peers.json");
     fs::write(&path, page::json(results)?).with_context(|| path.display().to_string())?;
     println!("wrote {}", path.display());
-    let is_all = cells.len() == CONTESTS.len() && servers.len() == SERVERS.len() && options.client.is_none();
-    if is_all && !options.dry {
+    let is_all = servers.len() == SERVERS.len() && options.client.is_none();
+    if is_all && options.scope.is_for_the_page() {
         document::write_section(Page::Performance, page::HEADING, &page::section(cells, results))?;
     }
     Ok(())

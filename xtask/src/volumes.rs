@@ -18,6 +18,7 @@ use crate::measuring::cell::{self, Cell, Direction, Places};
 use crate::measuring::document::{self, Page};
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
+use crate::measuring::scope::Scope;
 use crate::measuring::{SERVER_CORE, in_turn};
 use crate::process;
 use crate::tally::Verdict;
@@ -26,25 +27,18 @@ use served::{Figures, Served, Site};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
-    #[arg(long, value_name = "TEXT")]
-    cells: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Only these; a goal is judged if both of its sides are there
     #[arg(long, value_enum)]
     served: Vec<Served>,
-    /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds for each cell in each round
-    #[arg(long, default_value_t = 2)]
-    seconds: u64,
     /// Which fio
     #[arg(long, value_name = "PROGRAM", default_value = "fio")]
     fio: PathBuf,
-    /// Leave docs/performance.md as it is
-    #[arg(long)]
-    dry: bool,
 }
+
+/// For each figure, if nobody says.
+const SECONDS: f64 = 2.0;
 
 /// Everything measured, a list of rounds for each cell and for each way to serve.
 #[derive(Debug)]
@@ -91,13 +85,13 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for program in ["tgtd", "qemu-io", "taskset", "ip"] {
         ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
     }
-    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| cell.is_named(&options.cells)).collect();
+    let cells: Vec<&Cell> = CELLS.iter().filter(|cell| options.scope.has(cell)).collect();
     ensure!(!cells.is_empty(), "no cell has that name: {}", cell::names(CELLS));
     let results = measure(&cells, options)?;
     println!("{}", page::tables(&cells, &results));
     let path = workspace::target_directory().join("volumes.json");
     fs::write(&path, page::json(&results)?).with_context(|| path.display().to_string())?;
-    if !options.dry && options.cells.is_empty() && options.served.is_empty() {
+    if options.scope.is_for_the_page() && options.served.is_empty() {
         document::write_section(Page::Performance, "File volumes", &page::section(&cells, &results))?;
     }
     Ok(if page::all_reached(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
@@ -106,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, options.rounds, options.seconds as f64);
+    let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
     // fio stands in the server's place: a disk is faster from the core that takes its interrupts, which is one of the two.
     let storage = Storage::prepare(Kind::Disk, &binary, &options.fio, &namespace)?.on_core(SERVER_CORE);
     let site = Site::new(&binary, &options.fio, &namespace, &storage)?;
@@ -115,10 +109,10 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
         .filter(|it| options.served.is_empty() || options.served.contains(it))
         .collect();
     let mut results = Results { setting, measured: BTreeMap::new() };
-    for round in 0..options.rounds {
+    for round in 0..options.scope.rounds {
         for served in in_turn(&asked, round) {
-            println!("round {} of {}: {}", round + 1, options.rounds, served.name());
-            let measured = served.measure(cells, &site, options.seconds);
+            println!("round {} of {}: {}", round + 1, options.scope.rounds, served.name());
+            let measured = served.measure(cells, &site, options.scope.seconds(SECONDS));
             for (cell, figures) in measured.with_context(|| served.name())? {
                 results.measured.entry((cell, served)).or_default().push(figures);
             }

@@ -50,7 +50,7 @@ impl Tool {
         program: &Path,
         cell: &Cell,
         storage: &Storage,
-        seconds: u64,
+        seconds: f64,
     ) -> Result<Measured> {
         let mut command = storage.client().command(program);
         match self {
@@ -73,7 +73,7 @@ impl Tool {
     }
 }
 
-fn ask_linerate(command: &mut Command, cell: &Cell, storage: &Storage, seconds: u64) {
+fn ask_linerate(command: &mut Command, cell: &Cell, storage: &Storage, seconds: f64) {
     let percent = |is_all: bool| if is_all { "100" } else { "0" };
     command.args(["bench", &storage.for_linerate(), "--json", "--allow-write", "--yes"]);
     command.args(["--seconds", &seconds.to_string(), "--depth", &cell.depth.to_string()]);
@@ -82,14 +82,19 @@ fn ask_linerate(command: &mut Command, cell: &Cell, storage: &Storage, seconds: 
     command.args(["--read", percent(cell.is_read()), "--random", percent(cell.places == Places::Random)]);
 }
 
-fn ask_fio(command: &mut Command, cell: &Cell, storage: &Storage, seconds: u64) {
+fn ask_fio(command: &mut Command, cell: &Cell, storage: &Storage, seconds: f64) {
     let pattern = match (cell.places, cell.direction) {
         (Places::Random, Direction::Read) => "randread",
         (Places::Random, Direction::Write) => "randwrite",
         (Places::Sequential, Direction::Read) => "read",
         (Places::Sequential, Direction::Write) => "write",
     };
-    command.args(["--name=cell", "--output-format=json", "--time_based", &format!("--runtime={seconds}")]);
+    command.args([
+        "--name=cell",
+        "--output-format=json",
+        "--time_based",
+        &format!("--runtime={}ms", (seconds * 1e3) as u64),
+    ]);
     command.args([&format!("--rw={pattern}"), &format!("--bs={}", cell.block_bytes)]);
     command.args([&format!("--iodepth={}", cell.depth), &format!("--size={SPAN_BYTES}")]);
     command.args([&format!("--ioengine={}", storage.kind.engine()), "--direct=1"]);

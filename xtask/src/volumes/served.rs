@@ -94,7 +94,7 @@ impl Served {
         self,
         cells: &[&'static Cell],
         site: &Site<'_>,
-        seconds: u64,
+        seconds: f64,
     ) -> Result<Vec<(&'static str, Figures)>> {
         let cells = cells.iter().copied().filter(|cell| self.takes(cell));
         match self {
@@ -158,12 +158,12 @@ impl<'a> Site<'a> {
         Placement { namespace: Some(self.namespace.name.clone()), core: Some(core) }
     }
 
-    fn ask(&self, cell: &Cell, target: &Target, seconds: u64) -> Result<Figures> {
-        let measured = Client::Linerate.measure(cell, self.binary, target, seconds as f64)?;
+    fn ask(&self, cell: &Cell, target: &Target, seconds: f64) -> Result<Figures> {
+        let measured = Client::Linerate.measure(cell, self.binary, target, seconds)?;
         Ok(Figures { iops: measured.iops, cpu_us_per_io: measured.server_cpu_us_per_io })
     }
 
-    fn ask_fio(&self, cell: &Cell, seconds: u64) -> Result<Figures> {
+    fn ask_fio(&self, cell: &Cell, seconds: f64) -> Result<Figures> {
         let measured = Tool::Fio.measure(self.fio, cell, self.storage, seconds)?;
         Ok(Figures { iops: measured.iops, cpu_us_per_io: measured.cpu_us_per_io })
     }
