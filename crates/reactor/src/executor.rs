@@ -113,6 +113,13 @@ pub(crate) fn current() -> Rc<Core> {
     CURRENT.with_borrow(|core| core.clone()).expect(OUTSIDE)
 }
 
+/// Whether this is the thread of the executor that others know as `home`.
+pub(crate) fn is_here(home: &Arc<Home>) -> bool {
+    let here = |core: &Rc<Core>| Arc::ptr_eq(&core.home, home);
+    // The variable may be gone while the thread ends.
+    CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
+}
+
 /// Puts a woken task on this thread's ready queue, or gives it back if it belongs to another.
 pub(crate) fn queue_here(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);

@@ -52,8 +52,10 @@ impl Wake for Handle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Many tell a connection's task what there is to send, and only the first needs a handle for the queue.
-        if self.enters_queue() {
+        // Many tell a connection's task what there is to send, and only the first has to queue it. That a task of this
+        // very thread stands in the queue stays true until the thread comes to it: no swap is needed to see that.
+        let is_queued = self.queued.load(Ordering::Relaxed) && executor::is_here(&self.home);
+        if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
         }
     }
