@@ -11,6 +11,7 @@ use super::payload::Payload;
 use super::session::{Request, Session};
 use super::signal::before;
 use super::tally::Completed;
+use super::turn::Turnstile;
 use crate::Failure;
 use crate::access::{Ask, Kind};
 
@@ -26,7 +27,13 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
     // The end of the last request, as long as it is the time.
     let mut time = None;
     while let Some(due) = shared.next_due().await {
-        let Some(ask) = session.next(&shared).await else { return };
+        let ask = match &session.turnstile {
+            None => session.ask(),
+            Some(turnstile) => match session.next(turnstile, &shared).await {
+                Some(ask) => ask,
+                None => return,
+            },
+        };
         let request = session.begin(ask);
         if session.turnstile.is_some() || due.is_some() {
             time = None;
@@ -67,8 +74,7 @@ impl Shared {
 
 impl Session {
     /// The next request, after whatever has to end or pass before it. `None` when the run is over.
-    async fn next(&self, shared: &Shared) -> Option<Ask> {
-        let Some(turnstile) = &self.turnstile else { return Some(self.ask()) };
+    async fn next(&self, turnstile: &Turnstile, shared: &Shared) -> Option<Ask> {
         let _turn = turnstile.enter().await;
         while self.must_drain() {
             before(shared.at(FOR_EVER_NS), &self.drained).await;
