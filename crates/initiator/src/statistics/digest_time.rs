@@ -28,6 +28,7 @@ impl DigestTime {
     }
 
     /// Does a segment's digest, if the connection has digests.
+    #[inline]
     pub(crate) fn around<T>(&mut self, has_digest: bool, bytes: usize, work: impl FnOnce() -> T) -> T {
         if !has_digest {
             return work();

@@ -211,6 +211,7 @@ impl Session {
     }
 }
 
+#[inline]
 fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clock: Clock) -> Task {
     let (first, rest) = command.cdb.split_at(command.cdb.len().min(16));
     let mut cdb = [0; 16];

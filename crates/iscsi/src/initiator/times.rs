@@ -4,7 +4,7 @@
 //! make the whole. Times are those that the driver hands in: a driver that looks at the clock once in a round sees
 //! what happened within a round as one moment.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::transfer::Outbound;
 
@@ -74,7 +74,7 @@ impl Clock {
     #[inline]
     pub(super) fn enter(&mut self, now: Instant, phase: Phase) {
         if phase != self.phase {
-            self.stop(now);
+            self.pass(now);
             self.phase = phase;
         }
     }
@@ -102,15 +102,23 @@ impl Clock {
     }
 
     /// What was spent until now.
+    #[inline]
     pub(super) fn stop(&mut self, now: Instant) -> Times {
-        // Most of what happens to a command happens in a round with something else, and to subtract is 40 instructions.
-        if now == self.since {
-            return self.times;
-        }
-        let spent = now.saturating_duration_since(self.since).as_nanos();
-        let sum = &mut self.times.spent[self.phase as usize];
-        *sum = sum.saturating_add(u64::try_from(spent).unwrap_or(u64::MAX));
-        self.since = now;
+        self.pass(now);
         self.times
+    }
+
+    #[inline]
+    fn pass(&mut self, now: Instant) {
+        // Most of what happens to a command happens in a round with something else, and to subtract is 40 instructions.
+        if now != self.since {
+            self.spend(now.saturating_duration_since(self.since));
+            self.since = now;
+        }
+    }
+
+    fn spend(&mut self, time: Duration) {
+        let sum = &mut self.times.spent[self.phase as usize];
+        *sum = sum.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 }
