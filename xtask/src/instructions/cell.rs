@@ -19,12 +19,15 @@ pub(super) struct Counts {
 
 const PLAIN: Cell = Cell { operation: "read", bytes: 4096, depth: 32, volume: "ram", digests: "plain" };
 
-/// All cells. Depth 1 counts what a wake-up costs; the null device takes the way of a file's data, through a buffer.
+/// All cells. Depth 1 counts what a wake-up costs; a cached file's data go through a buffer at once, and the null device's
+/// by a request that ends when it is first looked at.
 pub(super) const CELLS: &[Cell] = &[
     PLAIN,
     Cell { operation: "write", ..PLAIN },
     Cell { depth: 1, ..PLAIN },
     Cell { operation: "write", depth: 1, ..PLAIN },
+    Cell { volume: "cached", ..PLAIN },
+    Cell { operation: "write", volume: "cached", ..PLAIN },
     Cell { volume: "null", ..PLAIN },
     Cell { operation: "write", volume: "null", ..PLAIN },
     Cell { digests: "digests", ..PLAIN },

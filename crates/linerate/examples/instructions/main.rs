@@ -42,6 +42,8 @@ struct Work {
 enum Volume {
     /// Memory, which data are sent from and received into where they lie.
     Ram,
+    /// A file that the page cache has: the reactor copies to and from it.
+    Cached,
     /// A device that takes and gives buffers as a file does, and keeps nothing.
     Null,
 }
@@ -75,13 +77,18 @@ impl Work {
     fn parse(arguments: &[String]) -> Result<Work, Anything> {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let [operation, bytes, depth, volume, digests, commands] = words[..] else {
-            return Err("usage: instructions read|write BYTES DEPTH ram|null plain|digests COMMANDS".into());
+            return Err(
+                "usage: instructions read|write BYTES DEPTH ram|cached|null plain|digests COMMANDS".into()
+            );
         };
         Ok(Work {
             write: one_of(operation, &[("read", false), ("write", true)])?,
             bytes: bytes.parse()?,
             depth: depth.parse()?,
-            volume: one_of(volume, &[("ram", Volume::Ram), ("null", Volume::Null)])?,
+            volume: one_of(
+                volume,
+                &[("ram", Volume::Ram), ("cached", Volume::Cached), ("null", Volume::Null)],
+            )?,
             digests: one_of(digests, &[("plain", false), ("digests", true)])?,
             commands: commands.parse()?,
         })

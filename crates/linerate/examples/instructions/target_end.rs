@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Geometry, Null};
-use host::{RamDevice, RamOptions};
+use host::{FileDevice, FileOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Core, Export, Limits, Portal, ServerConfig, Target};
@@ -45,6 +45,12 @@ impl Server {
 fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
     let device: Arc<dyn BlockDevice> = match volume {
         Volume::Ram => Arc::new(RamDevice::new(RamOptions::new(VOLUME_BYTES))?),
+        Volume::Cached => {
+            let file = tempfile::NamedTempFile::new_in("/dev/shm")?;
+            file.as_file().set_len(VOLUME_BYTES)?;
+            // Its name goes when this is done, and the file with the device.
+            Arc::new(FileDevice::open(FileOptions::new(file.path()))?)
+        }
         Volume::Null => {
             let block_size = BlockSize::B512;
             let blocks = block_size.exact(VOLUME_BYTES).ok_or("a volume of whole blocks")?;
