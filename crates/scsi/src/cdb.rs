@@ -22,15 +22,22 @@ impl Cdb<'_> {
     }
 
     pub(crate) fn u16(self, at: usize) -> u16 {
-        u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
+        u16::from_be_bytes(self.bytes(at))
     }
 
     pub(crate) fn u32(self, at: usize) -> u32 {
-        u32::from(self.u16(at)) << 16 | u32::from(self.u16(at + 2))
+        u32::from_be_bytes(self.bytes(at))
     }
 
     pub(crate) fn u64(self, at: usize) -> u64 {
-        u64::from(self.u32(at)) << 32 | u64::from(self.u32(at + 4))
+        u64::from_be_bytes(self.bytes(at))
+    }
+
+    fn bytes<const N: usize>(self, at: usize) -> [u8; N] {
+        match self.0.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => *bytes,
+            None => std::array::from_fn(|i| self.byte(at + i)),
+        }
     }
 
     pub(crate) fn opcode(self) -> u8 {
