@@ -16,10 +16,10 @@ use anyhow::{Context, Result, ensure};
 use crate::fio::storage::{Kind, Storage};
 use crate::measuring::cell::{self, Cell, Direction, Places};
 use crate::measuring::document::{self, Page};
+use crate::measuring::in_turn;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
 use crate::measuring::scope::Scope;
-use crate::measuring::{SERVER_CORE, in_turn};
 use crate::process;
 use crate::tally::Verdict;
 use crate::workspace;
@@ -101,8 +101,8 @@ fn measure(cells: &[&'static Cell], options: &Options) -> Result<Results> {
     let binary = workspace::release_binary()?;
     let namespace = Namespace::create()?;
     let setting = Setting::look(&namespace, options.scope.rounds, options.scope.seconds(SECONDS));
-    // fio stands in the server's place: a disk is faster from the core that takes its interrupts, which is one of the two.
-    let storage = Storage::prepare(Kind::Disk, &binary, &options.fio, &namespace)?.on_core(SERVER_CORE);
+    // On core 1, which takes the disk's interrupts here: where fio is fastest, and where our client has to run.
+    let storage = Storage::prepare(Kind::Disk, &binary, &options.fio, &namespace)?;
     let site = Site::new(&binary, &options.fio, &namespace, &storage)?;
     let asked: Vec<Served> = Served::ALL
         .into_iter()

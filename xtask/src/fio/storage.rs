@@ -122,12 +122,6 @@ impl Storage {
         }
     }
 
-    /// The same, on another core.
-    pub(crate) fn on_core(mut self, core: usize) -> Storage {
-        self.client.core = Some(core);
-        self
-    }
-
     /// Where both programs run.
     pub(crate) fn client(&self) -> &Placement {
         &self.client

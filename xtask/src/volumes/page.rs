@@ -73,9 +73,9 @@ pub(super) fn section(cells: &[&'static Cell], results: &Results) -> String {
     format!(
         "`cargo xtask volumes` measures this and writes this section: `linerate serve` with one volume of 1 GiB, written \
          before, one session, by `linerate bench`; server pinned to core 0, client to core 1, in a network namespace of \
-         their own ({}). fio's engine is io_uring with `O_DIRECT` on the same file, on core 0 as the server's, and without \
-         a network; {} has a file of its own. Medians of {} alternating rounds of {} s a cell, and the slowest and the \
-         fastest. MB are 10^6 bytes; the CPU time is that of the server, or of fio.\n\n\
+         their own ({}). fio's engine is io_uring with `O_DIRECT` on the same file, on core 1 and without a network; \
+         {} has a file of its own. Medians of {} alternating rounds of {} s a cell, and the slowest and the fastest. MB \
+         are 10^6 bytes; the CPU time is that of the server, or of fio.\n\n\
          What the page cache has is copied by the reactor itself, without io_uring, a task or a thread; what it does not \
          have, direct I/O, and writes to file systems that cannot tell whether they would wait (ext4) go by io_uring or, \
          where that is forbidden, by threads. Which of them it is the server logs at its start (level info).\n\n{}{}",
