@@ -34,4 +34,4 @@ pub use plan::{
 };
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
-pub use unit::{Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault};
+pub use unit::{AT_ONCE_BYTES_MAX, Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault};

@@ -81,6 +81,16 @@ pub enum Data {
     Buffer(Buffer),
 }
 
+impl Data {
+    /// How many bytes a request will carry.
+    pub fn buffer_bytes(&self) -> usize {
+        match self {
+            Data::None | Data::Placed => 0,
+            Data::Buffer(buffer) => buffer.len(),
+        }
+    }
+}
+
 /// How a command goes on.
 pub enum Step {
     /// It has ended.

@@ -36,9 +36,9 @@ const ENTRIES: u32 = 256;
 /// together: one that hangs, with its orphans, must not use up what the others need.
 const FILE_DEPTH: usize = 128;
 
-/// Operations that are not kept for the end of a turn, nor is the first where the kernel has none. A disk that answers many at once would otherwise have nothing to
-/// do until all of those answers are looked at: 4 KiB reads at depth 32 from a virtio disk go a tenth faster, and cost no
-/// more, handed over by eights.
+/// Operations that are not kept for the end of a turn, nor is the first where the kernel has none. A disk that answers
+/// many at once would otherwise have nothing to do until all of those answers are looked at: 4 KiB reads at depth 32 from
+/// a virtio disk go a tenth faster, and cost no more, handed over by eights.
 const EAGER: usize = 8;
 
 /// What the first turn takes of the completions that it finds, one at least; each that follows it takes twice as much. A
@@ -144,7 +144,8 @@ impl Ring {
         Performing { ring: Rc::clone(self), place: Some(place) }
     }
 
-    /// Gives the kernel what is queued and takes of what it has finished; whether that woke anyone.
+    /// Gives the kernel what is queued and takes of what it has finished; whether that woke anyone, or left anything for
+    /// the next turn, which must not wait then: the kernel has told of it already.
     pub(crate) fn turn(&self) -> bool {
         self.flush();
         self.reap()
@@ -189,7 +190,7 @@ impl Ring {
 
     fn reap(&self) -> bool {
         let mut woken = Vec::new();
-        {
+        let leaves_some = {
             let mut ring = self.ring.borrow_mut();
             if ring.submission().taskrun() {
                 enter(&ring, 0, None);
@@ -204,9 +205,10 @@ impl Ring {
                 woken.extend(state.complete(completion.user_data(), completion.result()));
             }
             state.crowded = if finished.is_empty() { 0 } else { state.crowded + 1 };
-        }
+            state.crowded > 0
+        };
         // Wakers and what orphans held are let go after the borrows: they may come back here.
-        let any = !woken.is_empty();
+        let any = leaves_some || !woken.is_empty();
         for (waiter, orphan) in woken {
             drop(orphan);
             if let Some(waiter) = waiter {

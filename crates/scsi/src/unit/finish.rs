@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Step, Work};
 use crate::unit::LogicalUnit;
 
-/// Longer requests are copied by tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
-const AT_ONCE_BYTES_MAX: usize = 256 << 10;
+/// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
+pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
 
 impl LogicalUnit {
     /// Carries out the rest of a command whose plan was to receive or to run.

@@ -25,6 +25,7 @@ use crate::mode::{Facts, Pages};
 use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
+pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Fence, TransferFault};
 pub(crate) use medium::give_way;
 pub(crate) use state::{Medium, Reserved, State};

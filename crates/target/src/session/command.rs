@@ -190,18 +190,18 @@ impl Session {
 
     pub(super) fn finish(&mut self, id: TaskId, job: Job, data: Data) {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
+        let is_short = job.buffer_bytes().max(data.buffer_bytes()) <= scsi::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(mut work) => {
                 // Begun here, a request is with its device before this round's answers are sent, and what a device ends
                 // at once needs no task.
-                match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(reply) => self.answer(id, reply),
-                    Poll::Pending => {
-                        let running = self.spawn(id, work);
-                        self.set_state(id, State::Running(running));
-                    }
+                let begun = is_short.then(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+                if let Some(Poll::Ready(reply)) = begun {
+                    return self.answer(id, reply);
                 }
+                let running = self.spawn(id, work);
+                self.set_state(id, State::Running(running));
             }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
