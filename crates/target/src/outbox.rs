@@ -306,3 +306,105 @@ fn copy_and_sum(region: &Region, range: Range<usize>) -> (Buffer, [u8; DIGEST_BY
     }
     (copy, digest.finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::task::{Context, Poll};
+
+    use block::{Extent, RangeLocks};
+    use iscsi::pdu::Opcode;
+    use reactor::{Detached, InSlice};
+
+    use super::*;
+
+    /// Takes so many bytes at once and no more.
+    struct Narrow {
+        width: usize,
+        taken: RefCell<Vec<u8>>,
+    }
+
+    impl Stream for Narrow {
+        fn try_read(&self, _: &mut [InSlice<'_>]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+            let bytes = from.iter().flat_map(|slice| match slice {
+                OutSlice::Bytes(bytes) => bytes.to_vec(),
+                OutSlice::Shared(_) => unreachable!("no memory is sent here"),
+            });
+            let before = self.taken.borrow().len();
+            self.taken.borrow_mut().extend(bytes.take(self.width));
+            Ok(self.taken.borrow().len() - before)
+        }
+
+        fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn peer(&self) -> SocketAddr {
+            (Ipv4Addr::LOCALHOST, 1).into()
+        }
+
+        fn local(&self) -> SocketAddr {
+            self.peer()
+        }
+
+        fn shutdown(&self) {}
+
+        fn detach(self: Box<Self>) -> Detached {
+            self
+        }
+    }
+
+    fn buffer(length: usize, byte: u8) -> Payload {
+        let mut buffer = Buffer::zeroed(length);
+        buffer.fill(byte);
+        Payload::Buffer(Rc::new(buffer))
+    }
+
+    #[test]
+    fn bytes_leave_in_their_order_however_few_are_taken_at_once() {
+        let header = Bhs::new(Opcode::DataIn);
+        // Headers alone, data of which a part is left out and that need padding, data without a header between.
+        let mut expected = [&header.0[..], &header.0, &[7; 5], &[0; 3], &header.0, &[8; 4]].concat();
+        expected.extend([9; 6].iter().chain(&[0; 2]).chain(&header.0));
+        for width in 1..=expected.len() {
+            let mut outbox = Outbox::new(Framing::default());
+            outbox.push_header(&header);
+            outbox.push_header(&header);
+            outbox.push_segment(buffer(9, 7), 4..9, None);
+            outbox.push_header(&header);
+            outbox.push_inline(&[8; 4]);
+            outbox.push_segment(buffer(6, 9), 0..6, None);
+            outbox.push_header(&header);
+            let stream = Narrow { width, taken: RefCell::default() };
+            assert!(outbox.send(&stream).expect("sent"));
+            assert!(outbox.is_empty() && outbox.segments.is_empty());
+            assert!(*stream.taken.borrow() == expected, "{width} bytes at once");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_until_the_data_before_it_are_sent() {
+        let locks = std::sync::Arc::new(RangeLocks::default());
+        let mut outbox = Outbox::new(Framing::default());
+        outbox.push_header(&Bhs::new(Opcode::DataIn));
+        outbox.push_segment(buffer(8, 1), 0..8, locks.try_share(Extent::new(0, 8)));
+        outbox.push_header(&Bhs::new(Opcode::ScsiResponse));
+        outbox.keep(locks.try_share(Extent::new(0, 8)).expect("shared"));
+        let held = |outbox: &Outbox| outbox.segments.iter().filter(|segment| segment._keep.is_some()).count();
+        outbox.advance(48 + 7);
+        assert_eq!(held(&outbox), 2, "a byte of the data is left");
+        outbox.advance(1);
+        assert_eq!(held(&outbox), 1, "the response is left");
+        outbox.advance(48);
+        assert_eq!((held(&outbox), outbox.is_empty()), (0, true));
+    }
+}
