@@ -27,6 +27,9 @@ pub enum DeviceError {
     TimedOut,
     /// The request was given up before it was carried out, because its command was aborted.
     Cancelled,
+    /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the remote
+    /// device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], ends with it.
+    WritesLost,
 }
 
 impl fmt::Display for DeviceError {
@@ -42,6 +45,7 @@ impl fmt::Display for DeviceError {
             DeviceError::Reserved => write!(f, "the device is reserved by another initiator"),
             DeviceError::TimedOut => write!(f, "the device did not answer in time"),
             DeviceError::Cancelled => write!(f, "the request was cancelled"),
+            DeviceError::WritesLost => write!(f, "acknowledged writes may be lost"),
         }
     }
 }

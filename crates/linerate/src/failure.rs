@@ -252,7 +252,10 @@ fn of_device(error: DeviceError) -> Kind {
         DeviceError::NoSpace => Kind::NoSpace,
         DeviceError::Reserved => Kind::Reserved,
         DeviceError::TimedOut => Kind::Unreachable,
-        DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::NotReady => Kind::Device,
+        DeviceError::Unreadable(_)
+        | DeviceError::Unwritable(_)
+        | DeviceError::NotReady
+        | DeviceError::WritesLost => Kind::Device,
         DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => Kind::Failed,
     }
 }

@@ -51,5 +51,7 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }
         DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
+        // No block is named: which writes are lost is not known. Linux makes EIO of it, and does not try again.
+        DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
     }
 }

@@ -153,6 +153,7 @@ fn errno(error: DeviceError) -> Errno {
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
         | DeviceError::TimedOut
-        | DeviceError::Cancelled => Errno::EIO,
+        | DeviceError::Cancelled
+        | DeviceError::WritesLost => Errno::EIO,
     }
 }

@@ -259,6 +259,7 @@ fn of_device(error: DeviceError) -> NoTime {
         | DeviceError::NotReady
         | DeviceError::NoSpace
         | DeviceError::TimedOut
-        | DeviceError::Cancelled => NoTime::Failed(error.to_string()),
+        | DeviceError::Cancelled
+        | DeviceError::WritesLost => NoTime::Failed(error.to_string()),
     }
 }
