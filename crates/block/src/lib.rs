@@ -37,7 +37,7 @@ pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};
 pub use fault::{Counts, Fault, FaultControl, Misbehaviour, Requests, Rule};
 pub use limit::{Limit, Rate};
 pub use null::Null;
-pub use range_lock::{Exclusive, RangeLocks, Shared};
+pub use range_lock::{Exclusive, Hold, RangeLocks, Shared};
 pub use region::{Medium, Region};
 pub use sleeper::Sleeper;
 pub use spawner::Spawner;

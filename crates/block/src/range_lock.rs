@@ -4,7 +4,8 @@
 //! writes cost no more than two uncontended atomic additions. The address space is cut into zones of
 //! [`ZONE_BLOCKS`] blocks, hashed onto a fixed table of counters; a shared holder adds one to each of its
 //! zones, an exclusive one marks them. Zones are taken in the table's order, so two holders never wait for each
-//! other in a circle. Waiting is first come, first served, through a queue that only contenders touch.
+//! other in a circle. Waiting is first come, first served, through a queue that only contenders touch. A [`Hold`] is
+//! a place in that queue without a claim: newcomers wait behind it.
 //!
 //! ```text
 //!  blocks   |  zone 0  |  zone 1  |  zone 2  | ...
@@ -108,6 +109,34 @@ impl RangeLocks {
         let zones = Zones::of(extent);
         Turn { locks: self, zones, exclusive: true, ticket: None }.await;
         Exclusive { locks: Arc::clone(self), zones }
+    }
+
+    /// Makes newcomers wait for `extent` from now on. Present holders and earlier waiters are not affected. It is for a
+    /// request that was given up but may still be carried out by the device: what is under way already is concurrent
+    /// with it, what comes later is not.
+    pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = self.enqueue(&mut queue, Zones::of(extent), true);
+        Hold { locks: Arc::clone(self), ticket }
+    }
+
+    /// Adds a contender at the end of the queue.
+    fn enqueue(&self, queue: &mut Queue, zones: Zones, exclusive: bool) -> u64 {
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.waiters.push(Waiter { ticket, zones, exclusive, waker: None });
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        ticket
+    }
+
+    /// Takes a contender off the queue, and has those behind it try again.
+    fn leave_queue(&self, ticket: u64) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.waiters.retain(|waiter| waiter.ticket != ticket);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        drop(queue);
+        self.wake();
     }
 
     fn take_shared(&self, zones: Zones) -> bool {
@@ -218,12 +247,7 @@ impl Future for Turn<'_> {
         let ticket = match self.ticket {
             Some(ticket) => ticket,
             None => {
-                let ticket = queue.next_ticket;
-                queue.next_ticket += 1;
-                let (zones, exclusive) = (self.zones, self.exclusive);
-                queue.waiters.push(Waiter { ticket, zones, exclusive, waker: None });
-                locks.waiting.fetch_add(1, Ordering::SeqCst);
-                std::sync::atomic::fence(Ordering::SeqCst);
+                let ticket = locks.enqueue(&mut queue, self.zones, self.exclusive);
                 self.ticket = Some(ticket);
                 ticket
             }
@@ -242,12 +266,7 @@ impl Future for Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let mut queue = self.locks.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.waiters.retain(|waiter| waiter.ticket != ticket);
-            self.locks.waiting.fetch_sub(1, Ordering::SeqCst);
-            drop(queue);
-            // Those behind may go now, be it because the turn was given up or because sharers go together.
-            self.locks.wake();
+            self.locks.leave_queue(ticket);
         }
     }
 }
@@ -276,6 +295,18 @@ impl Drop for Exclusive {
             self.locks.free(slot, EXCLUSIVE);
         }
         self.locks.wake();
+    }
+}
+
+/// A range that newcomers wait for; given back on drop.
+pub struct Hold {
+    locks: Arc<RangeLocks>,
+    ticket: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.locks.leave_queue(self.ticket);
     }
 }
 
@@ -336,6 +367,29 @@ mod tests {
         }
         assert!(locks.try_share(Extent::new(0, 8)).is_some());
         drop(shared);
+    }
+
+    #[test]
+    fn a_hold_keeps_newcomers_out_and_lets_holders_and_earlier_waiters_be() {
+        let locks = Arc::new(RangeLocks::default());
+        let alone = {
+            let mut exclusive = pin!(locks.exclude(Extent::new(0, 8)));
+            poll(exclusive.as_mut()).0.expect("free")
+        };
+        let mut earlier = pin!(locks.share(Extent::new(4, 8)));
+        assert!(poll(earlier.as_mut()).0.is_none());
+        let hold = locks.hold(Extent::new(0, 8));
+        let mut later = pin!(locks.share(Extent::new(0, 1)));
+        assert!(poll(later.as_mut()).0.is_none());
+        assert!(locks.try_share(Extent::new(ZONE_BLOCKS, 1)).is_some(), "another zone is free");
+        drop(alone);
+        assert!(poll(earlier.as_mut()).0.is_some());
+        let (newcomer, flag) = poll(later.as_mut());
+        assert!(newcomer.is_none());
+        drop(hold);
+        assert_eq!(flag.0.load(Ordering::SeqCst), 1);
+        assert!(poll(later.as_mut()).0.is_some());
+        assert_eq!(locks.waiting.load(Ordering::SeqCst), 0);
     }
 
     #[test]
