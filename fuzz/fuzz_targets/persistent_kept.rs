@@ -147,7 +147,7 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
             Plan::Receive(receive) => {
                 let data = scsi::Data::Buffer(block::Buffer::from(&list[..]));
                 match unit.finish(receive.job, data) {
-                    scsi::Step::Later(reply) => drop(support::finish(reply)),
+                    scsi::Step::Later(running) => drop(support::finish(running.reply)),
                     scsi::Step::Now(_) | scsi::Step::Lasting { .. } => {}
                 }
                 return;

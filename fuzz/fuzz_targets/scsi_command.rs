@@ -9,6 +9,7 @@ mod support;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{
@@ -19,7 +20,7 @@ use libfuzzer_sys::fuzz_target;
 use script::Script;
 use scsi::{
     Background, CommandIn, Data, DataIn, Fence, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions,
-    Neighbours, Nexus, Plan, Reply, Status, Step,
+    Neighbours, Nexus, Plan, Reply, Status, Step, Watch,
 };
 use support::{Disk, DiskOptions, Paper, attach, poll, sized, unmap};
 
@@ -66,6 +67,8 @@ struct Waiting {
 /// A command at the device.
 struct Running {
     reply: Pin<Box<dyn Future<Output = Reply>>>,
+    /// None if it waits for work of the logical unit's own.
+    watch: Option<Rc<Watch>>,
     room: u32,
 }
 
@@ -95,7 +98,7 @@ impl Bench {
             0..150 => self.command(script),
             150..180 => self.arrive(script),
             180..205 => self.poll(),
-            205..210 => drop(take(&mut self.running, script)),
+            205..210 => self.give_up(script),
             210..214 => drop(take(&mut self.waiting, script)),
             214..218 => self.withdraw(script),
             218..226 => self.some_unit(script).device.disk.fail(error(script)),
@@ -167,11 +170,25 @@ impl Bench {
         };
         match unit.finish(job, data) {
             Step::Now(reply) => drop(checked(reply, room)),
-            Step::Later(reply) => self.running.push(Running { reply, room }),
+            Step::Later(scsi::Running { reply, watch, .. }) => {
+                self.running.push(Running { reply, watch: Some(watch), room });
+            }
             Step::Lasting { reply, work } => {
-                self.running.push(Running { reply, room });
+                self.running.push(Running { reply, watch: None, room });
                 self.background.push(work);
             }
+        }
+    }
+
+    /// A command is aborted. It has no effect once the devices have let go of it, or is run to its end if it must be.
+    fn give_up(&mut self, script: &mut Script<'_>) {
+        let Some(Running { reply, watch, .. }) = take(&mut self.running, script) else { return };
+        if watch.is_some_and(|watch| watch.is_committed()) {
+            self.background.push(Box::pin(async move { drop(reply.await) }));
+        }
+        for Unit { unit, .. } in &self.units {
+            let unit = Arc::clone(unit);
+            self.background.push(Box::pin(async move { unit.quiesced().await }));
         }
     }
 

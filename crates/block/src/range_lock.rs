@@ -277,6 +277,13 @@ pub struct Shared {
     zones: Zones,
 }
 
+impl Shared {
+    /// Whether somebody waits for a range of the same device: for this one, perhaps.
+    pub fn is_contended(&self) -> bool {
+        self.locks.waiting.load(Ordering::Relaxed) != 0
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         self.locks.give_back(self.zones);

@@ -30,8 +30,11 @@ pub use identity::Identity;
 pub use kept::Damaged;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{
-    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Step,
+    Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Running,
+    Step,
 };
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
-pub use unit::{AT_ONCE_BYTES_MAX, Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault};
+pub use unit::{
+    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault, Watch,
+};

@@ -9,6 +9,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent, Region, Shared};
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::sense::{Condition, Sense, SenseFormat};
 use crate::status::Status;
-use crate::unit::LogicalUnit;
+use crate::unit::{DeviceAccess, LogicalUnit, Watch};
 
 /// A command as a transport delivers it.
 pub struct CommandIn<'a> {
@@ -95,9 +96,8 @@ impl Data {
 pub enum Step {
     /// It has ended.
     Now(Reply),
-    /// It ends when this future does. Dropping the future gives the command up; what the device cannot take back
-    /// any more is what [`block::BlockDevice::quiesced`] waits for.
-    Later(Pin<Box<dyn Future<Output = Reply>>>),
+    /// It is at work.
+    Later(Running),
     /// It ends when `reply` does, and has set off something of the logical unit's own (SANITIZE, SBC-3 4.11):
     /// `work` must be run to its end, whatever becomes of the command, its task set or its nexus.
     Lasting {
@@ -106,6 +106,17 @@ pub enum Step {
         /// What goes on.
         work: Background,
     },
+}
+
+/// A command at work.
+pub struct Running {
+    /// Ends with the command. Dropping it gives the command up, unless [`Watch::is_committed`] says that it must be run to
+    /// its end; what the device cannot take back any more is what [`LogicalUnit::quiesced`] waits for.
+    pub reply: Pin<Box<dyn Future<Output = Reply>>>,
+    /// How it stands.
+    pub watch: Rc<Watch>,
+    /// Units that it uses besides the one that received it (EXTENDED COPY): it belongs to their task sets, too.
+    pub others: Vec<Arc<LogicalUnit>>,
 }
 
 /// Work of a logical unit that no command owns.
@@ -158,29 +169,32 @@ pub struct Job {
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,
     pub(crate) format: SenseFormat,
+    /// Memory that finishing it takes, in bytes.
+    pub(crate) working_bytes: usize,
 }
 
 impl Job {
-    /// Memory that finishing it takes for data of the medium, in bytes.
-    pub fn buffer_bytes(&self) -> usize {
-        match self.work {
-            Work::Read { bytes, .. } => bytes as usize,
-            Work::Placed(..) | Work::Write(..) | Work::Other(_) | Work::Lasting(_) => 0,
-        }
+    /// Memory that finishing it takes, besides the data from the initiator, in bytes.
+    pub fn working_bytes(&self) -> usize {
+        self.working_bytes
+    }
+
+    /// Whether it is a write that receives onto the medium, and another command may be waiting for its blocks.
+    pub fn is_in_the_way(&self) -> bool {
+        matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
     /// Takes a write off the medium whose data are slow to come: its range is free for others again, what landed
     /// so far counts as data like any other, and the rest goes to a buffer. The buffer begins as the medium stands.
     /// Others than such writes come back as they are.
     pub fn withdraw(self, landed: &Region) -> Result<(Job, Buffer), Job> {
-        let Job { work: Work::Placed(extent, lock), expected_bytes, data_in_bytes, format } = self else {
+        let Job { work: Work::Placed(extent, lock), .. } = self else {
             return Err(self);
         };
         let mut buffer = Buffer::recycled(landed.len());
         landed.load(0, &mut buffer);
         drop(lock);
-        let work = Work::Write(extent, Durability::Cached);
-        Ok((Job { work, expected_bytes, data_in_bytes, format }, buffer))
+        Ok((Job { work: Work::Write(extent, Durability::Cached), ..self }, buffer))
     }
 }
 
@@ -199,14 +213,20 @@ pub(crate) enum Work {
 }
 
 /// The rest of a command: data from the initiator (empty if there are none) in, outcome out.
-pub(crate) type Deferred = Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Unfinished + Send>;
+pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Unfinished + Send>;
 
 /// The same for a command that sets off something of the logical unit's own.
 pub(crate) type Start =
-    Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Unfinished), Failure> + Send>;
+    Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send>;
 
-/// A command at work.
-pub(crate) type Unfinished = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
+/// The end of a command at work.
+pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
+
+/// A command at work, and the units that it uses besides its own, in the order of their [`DeviceAccess`]es.
+pub(crate) struct Unfinished {
+    pub(crate) ending: Ending,
+    pub(crate) others: Vec<Arc<LogicalUnit>>,
+}
 
 /// How a command that succeeded ends.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use block::{Buffer, DeviceError, Durability, Extent, Slice};
 
 use crate::command::Call;
 use crate::failure::Failure;
-use crate::plan::{Background, Landing, Outcome, Plan, Receive, Unfinished, Work};
+use crate::plan::{Background, Ending, Landing, Outcome, Plan, Receive, Work};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, give_way};
 
@@ -177,11 +177,11 @@ fn set_off(
     methods: impl FnOnce(&LogicalUnit, &Buffer) -> Result<Vec<Method>, Condition> + Send + 'static,
 ) -> Result<Plan, Failure> {
     let (immediate, may_exit) = (call.cdb.bit(1, IMMED), call.cdb.bit(1, AUSE));
-    let start = move |unit: Arc<LogicalUnit>, list: Buffer| -> Result<(Background, Unfinished), Failure> {
+    let start = move |unit: Arc<LogicalUnit>, list: Buffer| -> Result<(Background, Ending), Failure> {
         let methods = methods(&unit, &list)?;
         unit.change(|state| state.sanitize.start(may_exit))?;
         let operation = Operation { unit: Arc::clone(&unit) };
-        let end: Unfinished =
+        let end: Ending =
             if immediate { Box::pin(async { Ok(Outcome::default()) }) } else { Box::pin(ended(unit)) };
         Ok((Box::pin(operation.run(methods)), end))
     };

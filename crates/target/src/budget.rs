@@ -8,6 +8,8 @@ use std::rc::Rc;
 pub(crate) struct Budget {
     limit: usize,
     used: Cell<usize>,
+    /// Something was refused for want of it since [`Budget::take_refusal`].
+    refused: Cell<bool>,
     /// The budget that this one's bytes count against, too.
     within: Option<Rc<Budget>>,
 }
@@ -20,7 +22,7 @@ pub(crate) struct Charge {
 
 impl Budget {
     pub(crate) fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
-        Rc::new(Budget { limit, used: Cell::new(0), within })
+        Rc::new(Budget { limit, used: Cell::new(0), refused: Cell::new(false), within })
     }
 
     /// Takes `bytes`, if they are there. Who holds nothing yet gets any amount: a command larger than the limit
@@ -34,8 +36,16 @@ impl Budget {
 
     fn has(&self, bytes: usize) -> bool {
         let used = self.used.get();
-        let fits = used == 0 || used.saturating_add(bytes) <= self.limit;
+        let fits = bytes == 0 || used == 0 || used.saturating_add(bytes) <= self.limit;
+        if !fits {
+            self.refused.set(true);
+        }
         fits && self.within.as_ref().is_none_or(|within| within.has(bytes))
+    }
+
+    /// Whether something was refused since the last call.
+    pub(crate) fn take_refusal(&self) -> bool {
+        self.refused.take()
     }
 
     fn add(&self, bytes: usize) {
@@ -50,6 +60,20 @@ impl Budget {
         if let Some(within) = &self.within {
             within.give_back(bytes);
         }
+    }
+}
+
+impl Charge {
+    /// A part of it by itself: all of it, if it is no more than that.
+    pub(crate) fn split(&mut self, bytes: usize) -> Charge {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Charge { budget: Rc::clone(&self.budget), bytes }
+    }
+
+    /// Holds what another charge of the same budget holds, too.
+    pub(crate) fn merge(&mut self, mut other: Charge) {
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::core::Local;
 use crate::inbox::{Inbox, Input, Scratch};
 use crate::link::{Closing, Link};
 use crate::outbox::{self, Outbox};
-use crate::session::SharedSession;
+use crate::session::{SLOW, SharedSession};
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     readable: bool,
     /// Since when the socket has taken nothing.
     stuck: Option<Instant>,
+    /// A moment when the socket was full, and how far all goes that was to be sent then.
+    backlog: Option<(Instant, u64)>,
 }
 
 impl fmt::Display for End {
@@ -64,6 +66,9 @@ impl fmt::Display for End {
             End::Closed(Closing::Polite(CloseReason::Dropped)) => f.write_str("dropped as announced"),
             End::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
             End::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
+            End::Closed(Closing::TooSlow) => f.write_str(
+                "sent nothing of the data it owed, or was slow while others waited for its blocks or memory",
+            ),
             End::PeerClosed => f.write_str("closed by the initiator without logout"),
             End::Socket(error) => write!(f, "{error}"),
             End::Violation(fatal) => write!(f, "{fatal}"),
@@ -101,6 +106,7 @@ impl Connection {
             outbox: Outbox::new(framing),
             readable: true,
             stuck: None,
+            backlog: None,
         })
     }
 
@@ -124,7 +130,7 @@ impl Connection {
             // A peer that does not take what it is sent is not listened to.
             None if self.readable && self.outbox.has_room() => self.receive(now)?,
             None | Some(Closing::Polite(_)) => self.readable = false,
-            Some(Closing::Abrupt) => return Err(End::Closed(Closing::Abrupt)),
+            Some(closing) => return Err(End::Closed(closing)),
         }
         self.send(now)?;
         match self.link.closing() {
@@ -162,6 +168,7 @@ impl Connection {
             self.fill(now);
             if self.outbox.is_empty() {
                 self.stuck = None;
+                self.backlog = None;
                 return Ok(());
             }
             let moved = self.outbox.send(&*self.stream).map_err(End::Socket)?;
@@ -169,9 +176,36 @@ impl Connection {
                 let since = *self.stuck.get_or_insert(now);
                 self.stuck = (!moved).then_some(since);
                 let stalled = !moved && now.duration_since(since) > self.send_stall;
-                return if stalled { Err(End::Stalled) } else { Ok(()) };
+                return if stalled { Err(End::Stalled) } else { self.make_way(now) };
             }
         }
+    }
+
+    /// The socket is full. What has been waiting to be sent from the medium for a while is copied if it is in the way of
+    /// others, so that its peer may take its time.
+    fn make_way(&mut self, now: Instant) -> Result<(), End> {
+        let (sent, queued) = self.outbox.position();
+        let since = match self.backlog {
+            Some((since, end)) if end > sent => since,
+            _ => {
+                self.backlog = Some((now, queued));
+                now
+            }
+        };
+        let is_slow = now.duration_since(since) > SLOW && self.outbox.is_in_the_way();
+        if self.link.take_withdrawal() || is_slow {
+            self.withdraw().ok_or(End::Closed(Closing::TooSlow))?;
+        }
+        Ok(())
+    }
+
+    /// Copies what is to be sent from the medium; `None` if there is no memory for it. What is queued comes first: the rest
+    /// of a transfer holds the lock of its beginning.
+    fn withdraw(&mut self) -> Option<()> {
+        let session = &mut *self.session.borrow_mut();
+        let charge = session.charge_copy(self.outbox.medium_bytes())?;
+        self.outbox.withdraw(charge);
+        session.withdraw_reads(self.id)
     }
 
     /// Moves what the session has to say into the outbox.

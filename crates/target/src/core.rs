@@ -103,10 +103,7 @@ impl Local {
             }
             Message::Join(admitted) => self.join(*admitted),
             Message::End { tsih, done } => self.end(tsih, done),
-            Message::Abort { unit, whose, spared, done } => {
-                self.abort(&unit, &whose, spared);
-                drop(done);
-            }
+            Message::Abort { unit, whose, spared, done } => self.abort(&unit, &whose, spared, done),
             Message::CloseTarget { target, except } => self.close_target(target, except),
             Message::Status(answer) => drop(answer.send(self.status())),
             Message::Drain(_) => unreachable!("handled by the loop that ends with it"),
@@ -176,9 +173,10 @@ impl Local {
     }
 
     /// Ends commands on behalf of one session: its own without a word, those of others so that they are told, once
-    /// the device has let go of them and they may be sent again.
-    fn abort(self: &Rc<Self>, unit: &Arc<LogicalUnit>, whose: &Whose, spared: Spared) {
-        let mut cleared = Vec::new();
+    /// the devices have let go of them and they may be sent again. Whoever asked waits for `unit` itself, and by `done` for
+    /// the other units that they were at work on.
+    fn abort(self: &Rc<Self>, unit: &Arc<LogicalUnit>, whose: &Whose, spared: Spared, done: Sender<()>) {
+        let (mut cleared, mut others) = (Vec::new(), Vec::new());
         for session in self.all() {
             let mut session = session.borrow_mut();
             let Some(nexus) = session.nexus_of(unit) else { continue };
@@ -190,20 +188,21 @@ impl Local {
                 Spared::Nexus(own) if own == nexus => {}
                 Spared::Command(own, task) if own == nexus => {
                     if meant {
-                        session.abort_unit(unit, Some(task));
+                        management::add_units(&mut others, &session.abort_unit(unit, Some(task)));
                         session.wake_all();
                     }
                 }
                 Spared::Nexus(_) | Spared::Command(..) | Spared::Nobody => {
                     if meant {
-                        cleared.push((session.weak(), session.clear_unit(unit)));
+                        cleared.push((session.weak(), session.clear_unit(unit, &mut others)));
                     }
                 }
             }
         }
         cleared.retain(|(_, tasks)| !tasks.is_empty());
-        if !cleared.is_empty() {
-            drop(reactor::spawn(tell_aborted(Rc::clone(self), Arc::clone(unit), cleared)));
+        others.retain(|other| !Arc::ptr_eq(other, unit));
+        if !cleared.is_empty() || !others.is_empty() {
+            drop(reactor::spawn(tell_aborted(Rc::clone(self), Arc::clone(unit), others, done, cleared)));
         }
     }
 
@@ -213,6 +212,22 @@ impl Local {
             if session.identity.target == Some(target) && session.identity.tsih != except {
                 session.links().for_each(|link| link.cut());
             }
+        }
+    }
+
+    /// Somebody found no memory on this core since the last look: whoever has held some longest, because its peer is slow
+    /// to send or to read, loses its connection.
+    fn reclaim_memory(&self, now: Instant) {
+        if !self.memory.take_refusal() {
+            return;
+        }
+        let slowest = |session: SharedSession| {
+            let (since, connection) = session.borrow_mut().slowest_holder(now)?;
+            Some((since, session, connection))
+        };
+        let slowest = self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since);
+        if let Some((_, session, connection)) = slowest {
+            session.borrow().cut_slow(connection);
         }
     }
 
@@ -266,9 +281,13 @@ impl Local {
 async fn tell_aborted(
     local: Rc<Local>,
     unit: Arc<LogicalUnit>,
+    others: Vec<Arc<LogicalUnit>>,
+    done: Sender<()>,
     cleared: Vec<(Weak<RefCell<Session>>, Vec<TaskId>)>,
 ) {
-    management::let_go(&local.server, &unit).await;
+    management::let_go(&local.server, others).await;
+    drop(done);
+    management::let_go(&local.server, vec![unit]).await;
     for (session, tasks) in cleared {
         if let Some(session) = session.upgrade() {
             session.borrow_mut().tell_aborted(&tasks);
@@ -290,9 +309,7 @@ async fn serve(local: Rc<Local>, session: SharedSession, mut connection: Connect
     local.server.registry.leave(address);
     // Another session of this nexus must not begin while commands of this one can still reach the medium.
     let given_up = session.borrow_mut().take_given_up();
-    for unit in given_up {
-        management::let_go(&local.server, &unit).await;
-    }
+    management::let_go(&local.server, given_up).await;
     local.end_session_without_links(&session);
 }
 
@@ -305,17 +322,18 @@ async fn tick(local: Rc<Local>) {
         for session in local.all() {
             busy |= tick_session(&session, now);
         }
+        local.reclaim_memory(now);
         reactor::sleep(if busy { BUSY_TICK } else { IDLE_TICK }).await;
     }
 }
 
 fn tick_session(session: &SharedSession, now: Instant) -> bool {
     let mut session = session.borrow_mut();
-    let late = session.expire(now);
-    late.iter().for_each(management::fence);
-    if let Some(since) = now.checked_sub(SLOW_WRITE) {
-        session.withdraw_slow_writes(since);
-    }
+    let hung = session.expire(now);
+    hung.iter().for_each(management::fence);
+    session.withdraw_slow_transfers(now);
+    let stall = session.server().config.limits.send_stall;
+    session.cut_stalled(now, stall);
     session.feed_starved();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {
         session.machine.handle_timeout(now);
@@ -328,8 +346,6 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
 
 /// Deadlines are seconds; a quarter of one is fine enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
-/// Data of a write that are this late are received beside the medium.
-const SLOW_WRITE: Duration = Duration::from_secs(1);
 /// With nothing in flight only silence is timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 const DRAIN_STEP: Duration = Duration::from_millis(20);

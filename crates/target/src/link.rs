@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use iscsi::pdu::Cid;
 use iscsi::target::CloseReason;
@@ -17,6 +18,10 @@ pub(crate) struct Link {
     closing: Cell<Option<Closing>>,
     /// The socket does not take what is to be sent.
     blocked: Cell<bool>,
+    /// What it sends from the medium is in the way of others.
+    to_withdraw: Cell<bool>,
+    /// How much of what its peer owes had come, and since when.
+    owed: Cell<Option<(u64, Instant)>>,
 }
 
 /// How a connection is to end.
@@ -26,6 +31,8 @@ pub(crate) enum Closing {
     Polite(CloseReason),
     /// At once: another connection or session takes its place, or the server ends.
     Abrupt,
+    /// At once: others wait for what its peer is too slow to let go of.
+    TooSlow,
 }
 
 impl Link {
@@ -38,6 +45,8 @@ impl Link {
             waker: RefCell::default(),
             closing: Cell::new(None),
             blocked: Cell::new(false),
+            to_withdraw: Cell::new(false),
+            owed: Cell::new(None),
         }
     }
 
@@ -75,6 +84,33 @@ impl Link {
     pub(crate) fn cut(&self) {
         self.closing.set(Some(Closing::Abrupt));
         self.wake();
+    }
+
+    /// The same, because its peer is slow.
+    pub(crate) fn cut_slow(&self) {
+        self.closing.set(Some(Closing::TooSlow));
+        self.wake();
+    }
+
+    /// Has it copy what it sends from the medium.
+    pub(crate) fn withdraw(&self) {
+        self.to_withdraw.set(true);
+        self.wake();
+    }
+
+    /// Whether it is to do that.
+    pub(crate) fn take_withdrawal(&self) -> bool {
+        self.to_withdraw.take()
+    }
+
+    /// Its peer owes data of which `received` bytes have come, or none at all: since when it has sent nothing of it.
+    pub(crate) fn observe_owed(&self, now: Instant, received: Option<u64>) -> Option<Instant> {
+        let owed = received.map(|received| match self.owed.get() {
+            Some((before, since)) if before == received => (before, since),
+            _ => (received, now),
+        });
+        self.owed.set(owed);
+        owed.map(|(_, since)| since)
     }
 
     pub(crate) fn set_blocked(&self, blocked: bool) {

@@ -135,7 +135,11 @@ impl Luns {
     }
 
     pub(crate) fn unit(&self, index: usize) -> Arc<LogicalUnit> {
-        Arc::clone(&self.slots[index].unit)
+        Arc::clone(self.unit_at(index))
+    }
+
+    pub(crate) fn unit_at(&self, index: usize) -> &Arc<LogicalUnit> {
+        &self.slots[index].unit
     }
 
     pub(crate) fn deadline(&self, index: usize) -> Duration {
@@ -144,10 +148,6 @@ impl Luns {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut()
     }
 
     pub(crate) fn visible(&self) -> Arc<dyn Neighbours> {

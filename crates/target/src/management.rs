@@ -8,11 +8,12 @@
 use std::cell::RefCell;
 use std::rc::Weak;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
 use reactor::Sender;
-use scsi::{Effect, LogicalUnit, NexusId, Reply};
+use scsi::{Effect, LogicalUnit, NexusId};
 
 use crate::core::Message;
 use crate::server::Server;
@@ -39,9 +40,9 @@ pub(crate) enum Spared {
     Nobody,
 }
 
-/// Where a command stands that asks for more than its own logical unit can do.
-pub(crate) struct Place {
-    pub(crate) session: Weak<RefCell<Session>>,
+/// A command that may ask for more than its own logical unit can do.
+pub(crate) struct Requester {
+    pub(crate) server: Arc<Server>,
     pub(crate) task: TaskId,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) nexus: NexusId,
@@ -51,10 +52,10 @@ pub(crate) struct Place {
 /// that follows on the heels of the function is not meant by it; the rest goes on aside from the session's other
 /// work.
 pub(crate) fn start(session: &mut Session, request: TmfRequest) {
-    end_own(session, &request);
+    let units = end_own(session, &request);
     let (server, session) = (session.server(), session.weak());
     drop(reactor::spawn(async move {
-        let result = carry_out(&server, &session, &request).await;
+        let result = carry_out(&server, &session, &request, units).await;
         tracing::info!(function = ?request.function, ?result, "task management");
         with(&session, |session| {
             session.machine.tmf_done(request.tmf, result);
@@ -69,9 +70,7 @@ pub(crate) fn start(session: &mut Session, request: TmfRequest) {
 pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     let (server, units, session) = (session.server(), session.units(), session.weak());
     drop(reactor::spawn(async move {
-        for unit in units {
-            let_go(&server, &unit).await;
-        }
+        let_go(&server, units).await;
         with(&session, |session| {
             session.machine.let_go(logout);
             session.handle_events(reactor::now());
@@ -80,74 +79,85 @@ pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     }));
 }
 
-fn end_own(session: &mut Session, request: &TmfRequest) {
+/// Returns the units whose devices have to let go of what the function ends before it is answered: those of copies, too.
+fn end_own(session: &mut Session, request: &TmfRequest) -> Vec<Arc<LogicalUnit>> {
     let unit = session.unit(request.lun);
     match (request.function, unit) {
-        (Function::AbortTask, _) => {
-            if let Some(task) = request.referenced {
-                session.abort(task);
-            }
+        (Function::AbortTask, unit) => {
+            let mut units = request.referenced.map_or_else(Vec::new, |task| session.abort(task));
+            add_units(&mut units, unit.as_slice());
+            units
         }
-        (Function::AbortTaskSet | Function::ClearTaskSet, Some(unit)) => {
-            session.abort_unit(&unit, None);
-        }
+        (Function::AbortTaskSet | Function::ClearTaskSet, Some(unit)) => session.abort_unit(&unit, None),
         (Function::LogicalUnitReset, Some(unit)) => {
-            session.abort_unit(&unit, None);
+            let units = session.abort_unit(&unit, None);
             unit.reset();
+            units
         }
         (Function::ITNexusReset, _) => {
-            for unit in session.units() {
-                session.abort_unit(&unit, None);
-            }
+            session.units().iter().for_each(|unit| drop(session.abort_unit(unit, None)));
+            session.units()
         }
         (Function::TargetWarmReset | Function::TargetColdReset, _) => {
             for unit in session.units() {
                 session.abort_unit(&unit, None);
                 unit.reset();
             }
+            session.units()
         }
         // Queries, what is not supported, and LUNs that do not exist.
-        _ => {}
+        _ => Vec::new(),
     }
 }
 
-/// Carries out what a command asks for beyond its own logical unit, then answers the command.
-pub(crate) fn settle(server: &Arc<Server>, at: Place, effects: Box<[Effect]>, reply: Reply) {
-    let server = Arc::clone(server);
-    drop(reactor::spawn(async move {
-        for effect in effects {
-            match effect {
-                Effect::AbortTasks { nexuses } => {
-                    let spared = Spared::Command(at.nexus, at.task);
-                    end_everywhere(&server, &at.unit, Whose::Of(nexuses), spared).await;
-                    let_go(&server, &at.unit).await;
-                }
-            }
+/// Adds those that are not there yet.
+pub(crate) fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
+    for unit in more {
+        if !units.iter().any(|known| Arc::ptr_eq(known, unit)) {
+            units.push(Arc::clone(unit));
         }
-        with(&at.session, |session| session.complete(at.task, reply));
-    }));
+    }
 }
 
-async fn carry_out(server: &Arc<Server>, session: &Weak<RefCell<Session>>, request: &TmfRequest) -> Outcome {
+/// Carries out what a command asks for beyond its own logical unit, before it is answered.
+pub(crate) async fn settle(by: &Requester, effects: Box<[Effect]>) {
+    for effect in effects {
+        match effect {
+            Effect::AbortTasks { nexuses } => {
+                let spared = Spared::Command(by.nexus, by.task);
+                end_everywhere(&by.server, &by.unit, Whose::Of(nexuses), spared).await;
+                let_go(&by.server, vec![Arc::clone(&by.unit)]).await;
+            }
+        }
+    }
+}
+
+async fn carry_out(
+    server: &Arc<Server>,
+    session: &Weak<RefCell<Session>>,
+    request: &TmfRequest,
+    units: Vec<Arc<LogicalUnit>>,
+) -> Outcome {
     let unit = with(session, |session| session.unit(request.lun)).flatten();
     match (request.function, unit) {
         (Function::TargetWarmReset | Function::TargetColdReset, _) => {
-            reset_target(server, session, request.function == Function::TargetColdReset).await;
+            for unit in &units {
+                end_everywhere(server, unit, Whose::All, but_own(session, unit)).await;
+            }
+            let_go(server, units).await;
+            if request.function == Function::TargetColdReset {
+                close_others(server, session);
+            }
         }
         // Nobody can be in the state that this one ends: INQUIRY says NORMACA = 0.
         (Function::ClearAca, _) => return Outcome::NotSupported,
-        (Function::ITNexusReset, _) => {
-            for unit in with(session, |session| session.units()).unwrap_or_default() {
-                let_go(server, &unit).await;
-            }
-        }
-        (Function::AbortTask, None) => {}
+        (Function::ITNexusReset | Function::AbortTask, _) => let_go(server, units).await,
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
         (_, None) => return Outcome::LunDoesNotExist,
-        (Function::AbortTask | Function::AbortTaskSet, Some(unit)) => let_go(server, &unit).await,
+        (Function::AbortTaskSet, Some(_)) => let_go(server, units).await,
         (Function::ClearTaskSet | Function::LogicalUnitReset, Some(unit)) => {
             end_everywhere(server, &unit, Whose::All, but_own(session, &unit)).await;
-            let_go(server, &unit).await;
+            let_go(server, units).await;
         }
         (Function::QueryTaskSet, Some(unit)) => {
             return yes(with(session, |session| session.has_tasks_for(&unit)) == Some(true));
@@ -164,17 +174,11 @@ fn yes(found: bool) -> Outcome {
     if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
 }
 
-async fn reset_target(server: &Arc<Server>, session: &Weak<RefCell<Session>>, cold: bool) {
-    let units = with(session, |session| session.units()).unwrap_or_default();
-    for unit in &units {
-        end_everywhere(server, unit, Whose::All, but_own(session, unit)).await;
-    }
-    for unit in &units {
-        let_go(server, unit).await;
-    }
+/// TARGET COLD RESET ends all sessions of the target: the others at once, this one when it has had its answer, which is the
+/// machine's business.
+fn close_others(server: &Server, session: &Weak<RefCell<Session>>) {
     let own = with(session, |session| (session.identity.target, session.identity.tsih));
-    if cold && let Some((Some(target), tsih)) = own {
-        // All other sessions at once; the machine closes this one when it has had its answer.
+    if let Some((Some(target), tsih)) = own {
         server.tell_all(|_| Message::CloseTarget { target, except: tsih });
     }
 }
@@ -198,11 +202,20 @@ async fn end_everywhere(server: &Server, unit: &Arc<LogicalUnit>, whose: Whose, 
     while let Some(()) = all_done.recv().await {}
 }
 
-/// Waits until the device has let go of what was aborted, or fences the unit until it has.
-pub(crate) async fn let_go(server: &Server, unit: &Arc<LogicalUnit>) {
-    let quiesced = unit.device().quiesced();
-    if reactor::timeout(server.config.limits.fence_time, quiesced).await.is_err() {
-        fence(unit);
+/// Waits until the devices of these units have let go of what was aborted. Units whose devices do not in time are fenced
+/// until they do.
+pub(crate) async fn let_go(server: &Server, units: Vec<Arc<LogicalUnit>>) {
+    let limit = server.config.limits.fence_time;
+    // All at once: several that hang take no longer than one.
+    let waits: Vec<_> = units.into_iter().map(|unit| reactor::spawn(let_go_of(unit, limit))).collect();
+    for wait in waits {
+        wait.await;
+    }
+}
+
+async fn let_go_of(unit: Arc<LogicalUnit>, limit: Duration) {
+    if reactor::timeout(limit, unit.quiesced()).await.is_err() {
+        fence(&unit);
     }
 }
 
@@ -215,8 +228,7 @@ pub(crate) fn fence(unit: &Arc<LogicalUnit>) {
         "a device does not answer: its logical unit is not ready until it does"
     );
     drop(reactor::spawn(async move {
-        // An error ends the wait as well: a device that can fail a request has answered.
-        let _ = unit.device().quiesced().await;
+        unit.quiesced().await;
         drop(fence);
         tracing::warn!(
             unit = unit.identity().serial(),

@@ -19,6 +19,8 @@ use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
 use reactor::{OutSlice, Stream};
 
+use crate::budget::Charge;
+
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;
 /// What one system call takes at most: what the world's streams pass on at once.
@@ -70,8 +72,16 @@ struct Segment {
     payload: Payload,
     /// What of the payload is not sent.
     rest: Range<usize>,
-    /// Held until it is sent: a range lock, usually.
-    _keep: Option<block::Shared>,
+    /// Held until it is sent.
+    keep: Option<Keep>,
+}
+
+/// What a payload needs as long as it is not sent.
+enum Keep {
+    /// Its blocks, against atomic writes.
+    Range(block::Shared),
+    /// Memory for its copy.
+    Memory { _charge: Charge },
 }
 
 /// The queue: all of the arena, with the segments where they belong between its bytes.
@@ -87,12 +97,20 @@ pub(crate) struct Outbox {
     arena_sent: usize,
     segments: VecDeque<Segment>,
     queued_bytes: usize,
+    sent_bytes: u64,
 }
 
 impl Outbox {
     /// An empty one.
     pub(crate) fn new(framing: Framing) -> Outbox {
-        Outbox { framing, arena: Vec::new(), arena_sent: 0, segments: VecDeque::new(), queued_bytes: 0 }
+        Outbox {
+            framing,
+            arena: Vec::new(),
+            arena_sent: 0,
+            segments: VecDeque::new(),
+            queued_bytes: 0,
+            sent_bytes: 0,
+        }
     }
 
     /// Whether everything is sent.
@@ -145,9 +163,9 @@ impl Outbox {
         };
         // A trailer is made while the data is at hand, and lies behind the place of the data.
         self.queued_bytes += self.arena.len() - arena_end;
-        if let Some((payload, rest, _keep)) = segment {
+        if let Some((payload, rest, keep)) = segment {
             self.queued_bytes += rest.len();
-            self.segments.push_back(Segment { arena_end, payload, rest, _keep });
+            self.segments.push_back(Segment { arena_end, payload, rest, keep: keep.map(Keep::Range) });
         }
     }
 
@@ -177,8 +195,44 @@ impl Outbox {
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && !self.segments.is_empty() {
             let (arena_end, payload, rest) = (self.arena.len(), Payload::None, 0..0);
-            self.segments.push_back(Segment { arena_end, payload, rest, _keep: Some(lock) });
+            self.segments.push_back(Segment { arena_end, payload, rest, keep: Some(Keep::Range(lock)) });
         }
+    }
+
+    /// Whether somebody may be waiting for blocks that are being sent from where they lie.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.segments
+            .iter()
+            .any(|segment| matches!(&segment.keep, Some(Keep::Range(lock)) if lock.is_contended()))
+    }
+
+    /// How many bytes are to be sent from the medium.
+    pub(crate) fn medium_bytes(&self) -> usize {
+        let on_the_medium =
+            self.segments.iter().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
+        on_the_medium.map(|segment| segment.rest.len()).sum()
+    }
+
+    /// Copies what is to be sent from the medium, which `charge` pays for, and lets its blocks go.
+    pub(crate) fn withdraw(&mut self, mut charge: Charge) {
+        for segment in &mut self.segments {
+            if matches!(segment.keep, Some(Keep::Range(_))) {
+                segment.keep = None;
+            }
+            if let Payload::Memory(region) = &segment.payload {
+                let mut copy = Buffer::recycled(segment.rest.len());
+                region.load(segment.rest.start, &mut copy);
+                segment.rest = 0..copy.len();
+                segment.payload = Payload::Buffer(Rc::new(copy));
+                let charge = charge.split(segment.rest.len());
+                segment.keep = Some(Keep::Memory { _charge: charge });
+            }
+        }
+    }
+
+    /// What has been sent so far, and what has been queued in all, in bytes.
+    pub(crate) fn position(&self) -> (u64, u64) {
+        (self.sent_bytes, self.sent_bytes + self.queued_bytes as u64)
     }
 
     /// Takes the core's large arena, if this one is not large itself.
@@ -257,6 +311,7 @@ impl Outbox {
     /// Takes `sent` bytes off the front, and what was only kept until then.
     fn advance(&mut self, mut sent: usize) {
         self.queued_bytes -= sent;
+        self.sent_bytes += sent as u64;
         while let Some(segment) = self.segments.front_mut() {
             let before = segment.arena_end - self.arena_sent;
             if sent < before {
@@ -399,7 +454,7 @@ mod tests {
         outbox.push_segment(buffer(8, 1), 0..8, locks.try_share(Extent::new(0, 8)));
         outbox.push_header(&Bhs::new(Opcode::ScsiResponse));
         outbox.keep(locks.try_share(Extent::new(0, 8)).expect("shared"));
-        let held = |outbox: &Outbox| outbox.segments.iter().filter(|segment| segment._keep.is_some()).count();
+        let held = |outbox: &Outbox| outbox.segments.iter().filter(|segment| segment.keep.is_some()).count();
         outbox.advance(48 + 7);
         assert_eq!(held(&outbox), 2, "a byte of the data is left");
         outbox.advance(1);

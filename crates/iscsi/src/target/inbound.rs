@@ -77,6 +77,11 @@ impl Inbound {
         self.fault
     }
 
+    /// All bytes before this one have arrived.
+    pub(super) fn received(&self) -> u32 {
+        self.received
+    }
+
     /// Whether the driver takes data, and nothing has gone wrong with them.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some() && self.fault.is_none()

@@ -11,6 +11,11 @@ use crate::pdu::{DataOut, RejectReason};
 use crate::slab::Key;
 
 impl Session {
+    /// How much of a command's data has come, in bytes from its start.
+    pub fn data_received(&self, task: TaskId) -> u32 {
+        self.tasks.get(task.key).map_or(0, |task| task.inbound.received())
+    }
+
     pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {

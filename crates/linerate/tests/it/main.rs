@@ -28,6 +28,7 @@ mod growth;
 mod hostile;
 mod hung;
 mod info;
+mod isolation;
 mod kept;
 mod lab;
 mod library;

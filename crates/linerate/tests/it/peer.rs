@@ -269,8 +269,17 @@ impl Peer {
 
     /// A function for LUN 0: the answer, and how long it took.
     pub(crate) fn manage(&mut self, function: TaskManagementFunction) -> (TaskManagementResult, Duration) {
+        self.manage_at(function, Lun(0))
+    }
+
+    /// The same for any LUN.
+    pub(crate) fn manage_at(
+        &mut self,
+        function: TaskManagementFunction,
+        lun: Lun,
+    ) -> (TaskManagementResult, Duration) {
         let id = self.lines[0].id;
-        let tmf = self.session.manage(Instant::now(), id, function, Lun(0)).expect("room for a function");
+        let tmf = self.session.manage(Instant::now(), id, function, lun).expect("room for a function");
         self.managed(tmf)
     }
 

@@ -54,7 +54,8 @@ impl Server {
         Server { kind, child, port, volumes, state }
     }
 
-    /// Serves what a configuration file says, with `{port}` in it for a portal's; only ours can, so there is none when
+    /// Serves what a configuration file says, with `{port}` in it for a portal's and `{state}` for the state
+    /// folder; only ours can, so there is none when
     /// another is to be tested.
     pub(crate) fn configured(text: &str) -> Option<Server> {
         if kind() != Kind::Linerate {
@@ -63,6 +64,7 @@ impl Server {
         let state = TempDir::new().expect("a temporary folder");
         let port = free_port();
         let text = text.replace("{port}", &port.to_string());
+        let text = text.replace("{state}", &state.path().display().to_string());
         std::fs::write(state.path().join(CONFIGURATION), text).expect("a temporary file");
         let child = start_linerate(port, &[], state.path());
         Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })

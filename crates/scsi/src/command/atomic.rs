@@ -24,11 +24,13 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
         return call.good();
     }
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
-    call.receive(half * 2, move |unit, data| async move {
+    // What is to be written by itself, and what is found.
+    let working_bytes = half as usize + call.unit.piece_bytes(extent);
+    call.receive(half * 2, working_bytes, move |access, data| async move {
         let (expected, written) = halves(data, half as usize)?;
-        let _excluded = unit.locks().exclude(extent).await;
-        unit.compare(extent, &expected, 0).await?;
-        unit.store(extent, written.share(), durability).await?;
+        let _excluded = access.locks().exclude(extent).await;
+        access.compare(extent, &expected, 0).await?;
+        access.store(extent, written.share(), durability).await?;
         Ok(Outcome::default())
     })
 }
@@ -41,13 +43,14 @@ pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
         return call.good();
     }
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
-    call.receive(geometry.length(extent) as u32, move |unit, data| async move {
+    let bytes = geometry.length(extent) as u32;
+    call.receive(bytes, bytes as usize, move |access, data| async move {
         let blocks = data.len() as u64 >> geometry.block_size.shift();
         let extent = Extent::new(extent.lba.0, blocks.min(extent.blocks.0));
-        let _excluded = unit.locks().exclude(extent).await;
-        let mut blocks = unit.fetch(extent).await?;
+        let _excluded = access.locks().exclude(extent).await;
+        let mut blocks = access.fetch(extent).await?;
         blocks.iter_mut().zip(data.iter()).for_each(|(block, bits)| *block |= bits);
-        unit.store(extent, blocks.share(), durability).await?;
+        access.store(extent, blocks.share(), durability).await?;
         Ok(Outcome::default())
     })
 }
@@ -70,10 +73,10 @@ pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let bytes = geometry.length(extent) as u32;
     exactly(call, bytes)?;
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
-    call.receive(bytes, move |unit, data| async move {
+    call.receive(bytes, 0, move |access, data| async move {
         whole(&data, bytes as usize)?;
-        let _excluded = unit.locks().exclude(extent).await;
-        unit.store(extent, data.share(), durability).await?;
+        let _excluded = access.locks().exclude(extent).await;
+        access.store(extent, data.share(), durability).await?;
         Ok(Outcome::default())
     })
 }

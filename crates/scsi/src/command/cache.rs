@@ -8,8 +8,8 @@ use crate::plan::{Outcome, Plan};
 /// an answer that comes early would be worth nothing.
 pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     transfer::within(call.cdb.extent(), call.geometry())?;
-    call.run(|unit| async move {
-        unit.device().flush().await?;
+    call.run(0, |access| async move {
+        access.flush().await?;
         Ok(Outcome::default())
     })
 }

@@ -8,8 +8,8 @@ use block::{Buffer, Geometry};
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::nexus::{Nexus, View};
-use crate::plan::{CommandIn, DataIn, Deferred, Job, Landing, Outcome, Plan, Receive, Reply, Work};
-use crate::unit::LogicalUnit;
+use crate::plan::{CommandIn, DataIn, Job, Landing, Outcome, Plan, Receive, Reply, Unfinished, Work};
+use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// What a planner decides about.
 pub(crate) struct Call<'a> {
@@ -37,37 +37,54 @@ impl Call<'_> {
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
 
-    /// Receive `expected_bytes`, or what the initiator offers of them, and go on with `then`.
+    /// Receive `expected_bytes`, or what the initiator offers of them, and go on with `then`, which takes `working_bytes`
+    /// of memory besides.
     pub(crate) fn receive<F>(
         &self,
         expected_bytes: u32,
-        then: impl FnOnce(Arc<LogicalUnit>, Buffer) -> F + Send + 'static,
+        working_bytes: usize,
+        then: impl FnOnce(DeviceAccess, Buffer) -> F + Send + 'static,
     ) -> Result<Plan, Failure>
     where
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
-        let deferred: Deferred = Box::new(move |unit, data| Box::pin(then(unit, data)));
-        let job = self.job(Work::Other(deferred), u64::from(expected_bytes));
+        self.receive_for(expected_bytes, working_bytes, |access, data| Unfinished {
+            ending: Box::pin(then(access, data)),
+            others: Vec::new(),
+        })
+    }
+
+    /// The same for a command that may use other units, too.
+    pub(crate) fn receive_for(
+        &self,
+        expected_bytes: u32,
+        working_bytes: usize,
+        then: impl FnOnce(DeviceAccess, Buffer) -> Unfinished + Send + 'static,
+    ) -> Result<Plan, Failure> {
+        let work = Work::Other(Box::new(then));
+        let job = Job { working_bytes, ..self.job(work, u64::from(expected_bytes)) };
         match expected_bytes.min(self.command.data_out_bytes) {
             0 => Ok(Plan::Run(job)),
             bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),
         }
     }
 
-    /// Go on with `then` at once.
+    /// Go on with `then` at once, which takes `working_bytes` of memory.
     pub(crate) fn run<F>(
         &self,
-        then: impl FnOnce(Arc<LogicalUnit>) -> F + Send + 'static,
+        working_bytes: usize,
+        then: impl FnOnce(DeviceAccess) -> F + Send + 'static,
     ) -> Result<Plan, Failure>
     where
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
-        let deferred: Deferred = Box::new(move |unit, _| Box::pin(then(unit)));
-        Ok(Plan::Run(self.job(Work::Other(deferred), 0)))
+        let then = move |access, _| Unfinished { ending: Box::pin(then(access)), others: Vec::new() };
+        let work = Work::Other(Box::new(then));
+        Ok(Plan::Run(Job { working_bytes, ..self.job(work, 0) }))
     }
 
     pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {
         let (data_in_bytes, format) = (self.command.data_in_bytes, self.view.format);
-        Job { work, expected_bytes, data_in_bytes, format }
+        Job { work, expected_bytes, data_in_bytes, format, working_bytes: 0 }
     }
 }

@@ -1,13 +1,11 @@
 //! GET LBA STATUS (SBC-3 5.4): which blocks take space.
 
-use std::sync::Arc;
-
 use block::{Allocation, Extent, Run};
 
 use super::{Call, transfer};
 use crate::failure::Failure;
 use crate::plan::{DataIn, Plan};
-use crate::unit::LogicalUnit;
+use crate::unit::DeviceAccess;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
@@ -18,8 +16,10 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     // At least one, if only to be cut off: the length field tells of it.
     let room = allocation_length.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
     let room = room.clamp(1, DESCRIPTORS_MAX);
-    call.run(move |unit| async move {
-        let runs = if unit.thin() { runs(&unit, rest, room).await? } else { vec![mapped(rest)] };
+    // The runs of one question and those of the answer; descriptors, and the answer made of them.
+    let working_bytes = (RUNS_MAX + room) * size_of::<Run>() + 2 * room * DESCRIPTOR_BYTES;
+    call.run(working_bytes, move |access| async move {
+        let runs = if access.thin() { runs(&access, rest, room).await? } else { vec![mapped(rest)] };
         let mut data = parameter_data(&runs, room);
         data.truncate(allocation_length);
         Ok(DataIn::Bytes(data).into())
@@ -27,7 +27,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
 }
 
 /// The runs from the start of `rest` on, neighbours of one kind made one.
-async fn runs(unit: &Arc<LogicalUnit>, rest: Extent, room: usize) -> Result<Vec<Run>, Failure> {
+async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Run>, Failure> {
     let mut runs: Vec<Run> = Vec::new();
     let mut rest = rest;
     for _ in 0..QUESTIONS_MAX {
@@ -35,7 +35,7 @@ async fn runs(unit: &Arc<LogicalUnit>, rest: Extent, room: usize) -> Result<Vec<
         if rest.is_empty() || runs.len() > room {
             break;
         }
-        for run in unit.device().allocation(rest, RUNS_MAX).await? {
+        for run in access.allocation(rest, RUNS_MAX).await? {
             let blocks = run.extent.blocks.0.min(rest.blocks.0);
             let run = Run { extent: Extent::new(rest.lba.0, blocks), ..run };
             rest = Extent::new(rest.lba.0 + blocks, rest.blocks.0 - blocks);

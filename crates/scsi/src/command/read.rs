@@ -4,7 +4,7 @@ use block::Extent;
 
 use super::{Call, transfer};
 use crate::failure::Failure;
-use crate::plan::{DataIn, Plan, Reply, Work};
+use crate::plan::{DataIn, Job, Plan, Reply, Work};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
@@ -25,7 +25,8 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     // Blocks that the initiator has no room for are not read.
     let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
     let extent = Extent::new(extent.lba.0, blocks);
-    Ok(Plan::Run(call.job(Work::Read { extent, bytes, flush: fua }, wanted)))
+    let work = Work::Read { extent, bytes, flush: fua };
+    Ok(Plan::Run(Job { working_bytes: bytes as usize, ..call.job(work, wanted) }))
 }
 
 /// The blocks where they lie, if they lie in memory and no atomic write is at work on them.

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, Medium, Reserved, State};
+use crate::unit::{DeviceAccess, Medium, Reserved, State};
 
 /// Stopping does no more than flush: a volume has no spindle, and initiators do not expect to find it stopped.
 /// Power conditions are hints that we have no use for.
@@ -27,8 +27,8 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
             call.good()
         }
         (true, true, false) => plan_eject(call),
-        (true, false, false) if !call.cdb.bit(4, NO_FLUSH) => call.run(|unit| async move {
-            flush_loaded(&unit).await?;
+        (true, false, false) if !call.cdb.bit(4, NO_FLUSH) => call.run(0, |access| async move {
+            flush_loaded(&access).await?;
             Ok(Outcome::default())
         }),
         _ => call.good(),
@@ -38,12 +38,12 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
 fn plan_eject(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let flush = !call.cdb.bit(4, NO_FLUSH);
     call.unit.look(removable_now)?;
-    call.run(move |unit| async move {
+    call.run(0, move |access| async move {
         if flush {
-            flush_loaded(&unit).await?;
+            flush_loaded(&access).await?;
         }
         // Somebody may have prevented it in the meantime.
-        unit.change(|state| {
+        access.change(|state| {
             removable_now(state)?;
             state.medium = Medium::Ejected;
             Ok(Outcome::default())
@@ -51,9 +51,9 @@ fn plan_eject(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-async fn flush_loaded(unit: &LogicalUnit) -> Result<(), Failure> {
-    if unit.look(|state| state.medium) == Medium::Loaded {
-        unit.device().flush().await?;
+async fn flush_loaded(access: &DeviceAccess) -> Result<(), Failure> {
+    if access.look(|state| state.medium) == Medium::Loaded {
+        access.flush().await?;
     }
     Ok(())
 }

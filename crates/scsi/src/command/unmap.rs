@@ -17,13 +17,14 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let geometry = call.geometry();
     let stable = transfer::durability(&call.view, false) == Durability::Stable;
-    call.receive(u32::from(length), move |unit, list| async move {
+    // The list once more, as extents.
+    call.receive(u32::from(length), usize::from(length), move |access, list| async move {
         for extent in extents(&list, geometry)? {
-            let _shared = unit.locks().share(extent).await;
-            unit.device().unmap(extent).await?;
+            let _shared = access.locks().share(extent).await;
+            access.unmap(extent).await?;
         }
         if stable {
-            unit.device().flush().await?;
+            access.flush().await?;
         }
         Ok(Outcome::default())
     })

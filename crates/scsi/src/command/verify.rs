@@ -41,26 +41,31 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if extent.is_empty() {
         return call.good();
     }
+    let piece_bytes = call.unit.piece_bytes(extent);
     match check {
-        ByteCheck::Readable => call.run(move |unit| async move {
-            unit.scan(extent).await?;
+        ByteCheck::Readable => call.run(piece_bytes, move |access| async move {
+            access.scan(extent).await?;
             Ok(Outcome::default())
         }),
-        ByteCheck::Data => call.receive(geometry.length(extent) as u32, move |unit, data| async move {
-            let _shared = unit.locks().share(extent).await;
-            unit.compare(received(extent, &data, geometry), &data, 0).await?;
-            Ok(Outcome::default())
-        }),
-        ByteCheck::OneBlock => call.receive(geometry.block_size.bytes(), move |unit, data| async move {
-            // Piece by piece: nobody is kept waiting for the whole of a medium.
-            for piece in unit.pieces(extent) {
-                let _shared = unit.locks().share(piece).await;
-                let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
-                unit.compare(piece, &data, geometry.length(done)).await?;
-                give_way().await;
-            }
-            Ok(Outcome::default())
-        }),
+        ByteCheck::Data => {
+            call.receive(geometry.length(extent) as u32, piece_bytes, move |access, data| async move {
+                let _shared = access.locks().share(extent).await;
+                access.compare(received(extent, &data, geometry), &data, 0).await?;
+                Ok(Outcome::default())
+            })
+        }
+        ByteCheck::OneBlock => {
+            call.receive(geometry.block_size.bytes(), piece_bytes, move |access, data| async move {
+                // Piece by piece: nobody is kept waiting for the whole of a medium.
+                for piece in access.pieces(extent) {
+                    let _shared = access.locks().share(piece).await;
+                    let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
+                    access.compare(piece, &data, geometry.length(done)).await?;
+                    give_way().await;
+                }
+                Ok(Outcome::default())
+            })
+        }
     }
 }
 
@@ -75,16 +80,17 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if extent.is_empty() {
         return call.good();
     }
-    call.receive(geometry.length(extent) as u32, move |unit, mut data| async move {
+    let piece_bytes = call.unit.piece_bytes(extent);
+    call.receive(geometry.length(extent) as u32, piece_bytes, move |access, mut data| async move {
         let extent = received(extent, &data, geometry);
         data.truncate(geometry.length(extent) as usize);
         // Nobody else may write in between: their data would be a miscompare of ours.
-        let _excluded = unit.locks().exclude(extent).await;
+        let _excluded = access.locks().exclude(extent).await;
         let data = data.share();
-        unit.store(extent, data.clone(), Durability::Stable).await?;
+        access.store(extent, data.clone(), Durability::Stable).await?;
         match check {
-            ByteCheck::Data => unit.compare(extent, &data, 0).await?,
-            ByteCheck::Readable | ByteCheck::OneBlock => unit.scan(extent).await?,
+            ByteCheck::Data => access.compare(extent, &data, 0).await?,
+            ByteCheck::Readable | ByteCheck::OneBlock => access.scan(extent).await?,
         }
         Ok(Outcome::default())
     })

@@ -1,8 +1,6 @@
 //! WRITE SAME(10) and (16) (SBC-3 5.38 and 5.39): one block of data for many, or the wish that they take no
 //! space.
 
-use std::sync::Arc;
-
 use block::{Buffer, Durability, Extent};
 
 use super::{Call, atomic, transfer, vpd};
@@ -10,7 +8,7 @@ use crate::cdb::Layout;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
 use crate::sense::Condition;
-use crate::unit::{LogicalUnit, give_way};
+use crate::unit::{DeviceAccess, give_way};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
@@ -22,19 +20,19 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let bytes = if no_data { 0 } else { geometry.block_size.bytes() };
     atomic::exactly(call, bytes)?;
     let stable = transfer::durability(&call.view, false) == Durability::Stable;
-    call.receive(bytes, move |unit, block| async move {
+    call.receive(bytes, call.unit.piece_bytes(extent), move |access, block| async move {
         atomic::whole(&block, bytes as usize)?;
-        let _shared = unit.locks().share(extent).await;
+        let _shared = access.locks().share(extent).await;
         // With UNMAP the blocks are to be deallocated whatever the data are (the table of ANCHOR, UNMAP and ANC_SUP,
         // SBC-4 5.50), and then read as zeros. LIO, tgt and Linux's scsi_debug do the same, and libiscsi's
         // WriteSame10.UnmapUntilEnd sends FFh and wants zeros.
         if unmap || block.iter().all(|byte| *byte == 0) {
-            unit.device().write_zeroes(extent, unmap).await?;
+            access.write_zeroes(extent, unmap).await?;
         } else {
-            repeat(&unit, extent, &block).await?;
+            repeat(&access, extent, &block).await?;
         }
         if stable {
-            unit.device().flush().await?;
+            access.flush().await?;
         }
         Ok(Outcome::default())
     })
@@ -70,16 +68,16 @@ fn extent(call: &Call<'_>) -> Result<Extent, Condition> {
     Ok(extent)
 }
 
-async fn repeat(unit: &Arc<LogicalUnit>, extent: Extent, block: &[u8]) -> Result<(), Failure> {
-    let geometry = unit.device().geometry();
-    let Some(longest) = unit.pieces(extent).next() else { return Ok(()) };
+async fn repeat(access: &DeviceAccess, extent: Extent, block: &[u8]) -> Result<(), Failure> {
+    let geometry = access.device().geometry();
+    let Some(longest) = access.pieces(extent).next() else { return Ok(()) };
     let mut pattern = Buffer::recycled(geometry.length(longest) as usize);
     pattern.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
     let pattern = pattern.share();
-    for piece in unit.pieces(extent) {
+    for piece in access.pieces(extent) {
         // The first piece is the longest, so there is always that much of the pattern.
         let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
-        unit.store(piece, data, Durability::Cached).await?;
+        access.store(piece, data, Durability::Cached).await?;
         give_way().await;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! EXTENDED COPY at work.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
@@ -11,9 +12,9 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::persistent::NexusName;
-use crate::plan::{Neighbours, Outcome, Plan};
+use crate::plan::{Neighbours, Outcome, Plan, Unfinished};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, Reserved, give_way};
+use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, Reserved, give_way};
 
 /// EXTENDED COPY(LID1).
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -26,68 +27,117 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let by = call.nexus.id;
     let luns = Arc::clone(call.command.luns);
-    call.receive(length as u32, move |unit, bytes| extended_copy(unit, by, luns, length, bytes))
+    call.receive_for(length as u32, PIECE_BYTES as usize, move |access, bytes| {
+        match Copy::begin(&access, by, &*luns, length, &bytes) {
+            Ok((copy, others)) => Unfinished { ending: Box::pin(copy.run()), others },
+            Err(failure) => Unfinished { ending: Box::pin(ready(Err(failure))), others: Vec::new() },
+        }
+    })
 }
 
-async fn extended_copy(
-    unit: Arc<LogicalUnit>,
-    by: NexusId,
-    luns: Arc<dyn Neighbours>,
-    length: usize,
-    bytes: Buffer,
-) -> Result<Outcome, Failure> {
-    let list = List::parse(&bytes, length)?;
-    let steps = steps(&unit, by, &*luns, &list)?;
-    let record = Record::begin(&unit, by, &list)?;
-    let mut progress = Progress::default();
-    for step in steps {
-        step.copy(&record, &mut progress).await?;
-        progress.segments += 1;
-        record.proceed(progress);
-    }
-    record.succeed();
-    Ok(Outcome::default())
+/// A copy whose segments have all been checked: what cannot end well does not begin.
+struct Copy {
+    by: NexusName,
+    steps: Vec<Step>,
+    record: Record,
 }
 
 /// A segment whose ends are found, with extents that lie within them.
 struct Step {
-    source: Arc<LogicalUnit>,
+    source: DeviceAccess,
     from: Extent,
-    destination: Arc<LogicalUnit>,
+    destination: DeviceAccess,
     to: Extent,
 }
 
-/// Checks all segments before the first is copied: what cannot end well does not begin.
-fn steps(
-    unit: &Arc<LogicalUnit>,
-    by: NexusId,
-    luns: &dyn Neighbours,
-    list: &List,
-) -> Result<Vec<Step>, Failure> {
-    let name = unit.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
-    let ends = list.targets.iter().map(|target| find(unit, luns, target)).collect::<Result<Vec<_>, _>>()?;
-    list.segments.iter().map(|segment| step(segment, &ends, &name)).collect()
+impl Copy {
+    /// Reads and checks a parameter list. Besides the copy: the units that it uses beside its own.
+    fn begin(
+        access: &DeviceAccess,
+        by: NexusId,
+        luns: &dyn Neighbours,
+        length: usize,
+        bytes: &Buffer,
+    ) -> Result<(Copy, Vec<Arc<LogicalUnit>>), Failure> {
+        let list = List::parse(bytes, length)?;
+        let name = access.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
+        let mut others = Vec::new();
+        let ends = list.targets.iter().map(|target| end(access, luns, target, &mut others));
+        let ends = ends.collect::<Result<Vec<_>, _>>()?;
+        let steps = list.segments.iter().map(|segment| step(segment, &ends, &name));
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let record = Record::begin(access, by, &list)?;
+        Ok((Copy { by: name, steps, record }, others))
+    }
+
+    async fn run(self) -> Result<Outcome, Failure> {
+        let mut progress = Progress::default();
+        for step in &self.steps {
+            self.copy(step, &mut progress).await?;
+            progress.segments += 1;
+            self.record.proceed(progress);
+        }
+        self.record.succeed();
+        Ok(Outcome::default())
+    }
+
+    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for each
+    /// other through a third. A reservation, write protection or a fence may have come since the last piece, so each
+    /// end is asked again for each piece, when nothing is left to wait for.
+    async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
+        let Step { source, destination, .. } = step;
+        let shift = destination.device().geometry().block_size.shift();
+        let mut done = 0;
+        for from in source.pieces(step.from) {
+            let bytes = source.device().geometry().length(from);
+            let data = {
+                let _shared = source.locks().share(from).await;
+                source.admits(&self.by, Reserved::Read).map_err(third_party)?;
+                source.fetch(from).await.map_err(third_party)?
+            };
+            let to = Extent::new(step.to.lba.0 + (done >> shift), bytes >> shift);
+            let _shared = destination.locks().share(to).await;
+            destination.admits(&self.by, Reserved::Write).map_err(third_party)?;
+            let durability = destination.copy_durability();
+            destination.store(to, data.share(), durability).await.map_err(third_party)?;
+            done += bytes;
+            progress.bytes += bytes;
+            self.record.proceed(*progress);
+            give_way().await;
+        }
+        Ok(())
+    }
 }
 
-/// The logical unit that a target descriptor names; `None` if there is none, which matters once it is used.
-fn find(
-    unit: &Arc<LogicalUnit>,
+/// Access to the logical unit that a target descriptor names; `None` if there is none, which matters once it is used. A
+/// unit that is not the command's own is one of `others`.
+fn end(
+    access: &DeviceAccess,
     luns: &dyn Neighbours,
     target: &Target,
-) -> Result<Option<Arc<LogicalUnit>>, Condition> {
-    let found = match unit.identity().has_designator(&target.designator) {
-        true => Some(Arc::clone(unit)),
+    others: &mut Vec<Arc<LogicalUnit>>,
+) -> Result<Option<DeviceAccess>, Condition> {
+    let found = match access.identity().has_designator(&target.designator) {
+        true => Some(Arc::clone(access)),
         false => luns.by_designator(&target.designator),
     };
-    let found = found.filter(|_| !target.null);
-    let block_bytes = found.as_ref().map_or(0, |unit| unit.device().geometry().block_size.bytes());
-    if found.is_some() && target.block_bytes != 0 && target.block_bytes != block_bytes {
+    let Some(unit) = found.filter(|_| !target.null) else { return Ok(None) };
+    let block_bytes = unit.device().geometry().block_size.bytes();
+    if target.block_bytes != 0 && target.block_bytes != block_bytes {
         return Err(target.wrong_block_length());
     }
-    Ok(found)
+    if Arc::ptr_eq(&unit, access) {
+        return Ok(Some(access.clone()));
+    }
+    let known = others.iter().position(|other| Arc::ptr_eq(other, &unit));
+    let index = known.unwrap_or_else(|| {
+        others.push(Arc::clone(&unit));
+        others.len() - 1
+    });
+    Ok(Some(access.to(unit, index + 1)))
 }
 
-fn step(segment: &Segment, ends: &[Option<Arc<LogicalUnit>>], by: &NexusName) -> Result<Step, Failure> {
+fn step(segment: &Segment, ends: &[Option<DeviceAccess>], by: &NexusName) -> Result<Step, Failure> {
     let end = |index: u16| {
         ends.get(usize::from(index)).cloned().flatten().ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
     };
@@ -125,32 +175,6 @@ fn extents(
 
 fn aborted(code: u16) -> Condition {
     Condition::new(SenseKey::CopyAborted, code)
-}
-
-impl Step {
-    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for each
-    /// other through a third.
-    async fn copy(&self, record: &Record, progress: &mut Progress) -> Result<(), Failure> {
-        let (source, destination) = (self.source.device().geometry(), self.destination.device().geometry());
-        let mut done = 0;
-        for from in self.source.pieces(self.from) {
-            let bytes = source.length(from);
-            let data = {
-                let _shared = self.source.locks().share(from).await;
-                self.source.fetch(from).await.map_err(third_party)?
-            };
-            let blocks = bytes >> destination.block_size.shift();
-            let to = Extent::new(self.to.lba.0 + (done >> destination.block_size.shift()), blocks);
-            let _shared = self.destination.locks().share(to).await;
-            let durability = self.destination.copy_durability();
-            self.destination.store(to, data.share(), durability).await.map_err(third_party)?;
-            done += bytes;
-            progress.bytes += bytes;
-            record.proceed(*progress);
-            give_way().await;
-        }
-        Ok(())
-    }
 }
 
 /// An end of the copy failed (SPC-4 6.3.3). Lack of space is said as such: it is what a thin volume's host must

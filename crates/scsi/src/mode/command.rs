@@ -1,7 +1,5 @@
 //! MODE SENSE and MODE SELECT at a logical unit.
 
-use std::sync::Arc;
-
 use block::Buffer;
 
 use super::Pages;
@@ -13,7 +11,7 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
 use crate::sense::Condition;
-use crate::unit::{LogicalUnit, State};
+use crate::unit::{DeviceAccess, LogicalUnit, State};
 
 /// MODE SENSE(6) and (10).
 pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -26,11 +24,12 @@ pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
 pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (select, length) = Select::parse(&call.cdb.full(), call.unit.can_keep())?;
     let id = call.nexus.id;
-    call.receive(length as u32, move |unit, list| select_pages(unit, id, select, length, list))
+    call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
 }
 
+/// Once it saves it is run to its end.
 async fn select_pages(
-    unit: Arc<LogicalUnit>,
+    unit: DeviceAccess,
     id: NexusId,
     select: Select,
     length: usize,
@@ -44,11 +43,21 @@ async fn select_pages(
     let before = next.clone();
     let changed = select.apply(&mut next, &list, medium)?;
     if select.save {
+        unit.commit();
         unit.save_modes(&next, &turn).await?;
     }
     unit.change(|state| state.take_modes(id, next, changed));
-    unit.settle_cache(&before).await?;
+    settle_cache(&unit, &before).await?;
     Ok(Outcome::default())
+}
+
+/// What was cached before the write cache was switched off is written out before that is answered: from then
+/// on, an initiator need not flush (SBC-3 6.5.5).
+async fn settle_cache(access: &DeviceAccess, before: &Pages) -> Result<(), Failure> {
+    if before.write_cache() && !access.look(|state| state.modes.write_cache()) {
+        access.flush().await?;
+    }
+    Ok(())
 }
 
 impl LogicalUnit {
@@ -61,15 +70,6 @@ impl LogicalUnit {
             dpo_fua: true,
             can_save: self.can_keep(),
         }
-    }
-
-    /// What was cached before the write cache was switched off is written out before that is answered: from then
-    /// on, an initiator need not flush (SBC-3 6.5.5).
-    async fn settle_cache(&self, before: &Pages) -> Result<(), Failure> {
-        if before.write_cache() && !self.look(|state| state.modes.write_cache()) {
-            self.device().flush().await?;
-        }
-        Ok(())
     }
 }
 

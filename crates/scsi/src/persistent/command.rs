@@ -1,7 +1,5 @@
 //! PERSISTENT RESERVE IN and OUT at a logical unit: the state is its, and so are the nexuses to tell.
 
-use std::sync::Arc;
-
 use block::Buffer;
 
 use super::change::Changed;
@@ -12,7 +10,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{DataIn, Effect, Outcome, Plan};
-use crate::unit::{LogicalUnit, State};
+use crate::unit::{DeviceAccess, State};
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -30,7 +28,7 @@ pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let request = Request::parse(&call.cdb.full())?;
     call.unit.look(not_reserved)?;
     let id = call.nexus.id;
-    call.receive(request.length as u32, move |unit, list| carry_out(unit, id, request, list))
+    call.receive(request.length as u32, 0, move |access, list| carry_out(access, id, request, list))
 }
 
 /// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT conflict (SPC-2 5.5.3), whoever
@@ -43,9 +41,9 @@ fn not_reserved(state: &State) -> Result<(), Failure> {
 }
 
 /// Saves before it changes, and changes before it answers: what is acknowledged is kept, what could not be kept
-/// has not happened.
+/// has not happened. Once it saves it is run to its end.
 async fn carry_out(
-    unit: Arc<LogicalUnit>,
+    unit: DeviceAccess,
     id: NexusId,
     request: Request,
     list: Buffer,
@@ -60,6 +58,7 @@ async fn carry_out(
     let command = request.read(&list, &around)?;
     let abort = matches!(command, Command::Preempt { abort: true, .. });
     let changed = next.carry_out(&by, command)?;
+    unit.commit();
     unit.save_registrations(&next, &turn).await?;
     let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
     let effects = if abort { vec![Effect::AbortTasks { nexuses: preempted }] } else { Vec::new() };

@@ -1,12 +1,14 @@
 //! The second half of a command: its data are here, now it touches the device.
 
+use std::future::Future;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
 
 use crate::failure::Failure;
-use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Step, Work};
-use crate::unit::LogicalUnit;
+use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Unfinished, Work};
+use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
@@ -19,7 +21,6 @@ impl LogicalUnit {
             data_in_bytes: job.data_in_bytes,
             format: job.format,
         };
-        let unit = Arc::clone(self);
         match job.work {
             Work::Placed(_, lock) => {
                 drop(lock);
@@ -30,33 +31,46 @@ impl LogicalUnit {
                 if self.write_at_once(extent, &data, durability) {
                     return Step::Now(Reply::of(Ok(Outcome::default()), ended));
                 }
-                Step::Later(Box::pin(
-                    async move { Reply::of(unit.write(extent, data, durability).await, ended) },
-                ))
+                self.later(
+                    |access| async move { Reply::of(access.write(extent, data, durability).await, ended) },
+                )
             }
             Work::Read { extent, bytes, flush } => {
                 if !flush && let Some(outcome) = self.read_at_once(extent, bytes) {
                     return Step::Now(Reply::of(Ok(outcome), ended));
                 }
-                Step::Later(Box::pin(async move {
-                    match unit.read(extent, bytes, flush).await {
+                self.later(move |access| async move {
+                    match access.read(extent, bytes, flush).await {
                         // What is asked for may be more than what is read, if the initiator has no room for it.
                         Ok(outcome) => Reply::of(Ok(outcome), ended),
                         Err(failure) => Reply::failure(failure, ended.format),
                     }
-                }))
+                })
             }
             Work::Other(deferred) => {
-                let unfinished = deferred(unit, buffer(data));
-                Step::Later(Box::pin(async move { Reply::of(unfinished.await, ended) }))
+                let watch = Rc::default();
+                let access = DeviceAccess::new(Arc::clone(self), Rc::clone(&watch));
+                let Unfinished { ending, others } = deferred(access, buffer(data));
+                let reply = Box::pin(async move { Reply::of(ending.await, ended) });
+                Step::Later(Running { reply, watch, others })
             }
-            Work::Lasting(start) => match start(unit, buffer(data)) {
+            Work::Lasting(start) => match start(Arc::clone(self), buffer(data)) {
                 Err(failure) => Step::Now(Reply::of(Err(failure), ended)),
-                Ok((work, unfinished)) => {
-                    Step::Lasting { reply: Box::pin(async move { Reply::of(unfinished.await, ended) }), work }
+                Ok((work, ending)) => {
+                    Step::Lasting { reply: Box::pin(async move { Reply::of(ending.await, ended) }), work }
                 }
             },
         }
+    }
+
+    /// A command that uses this unit alone.
+    fn later<F: Future<Output = Reply> + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(DeviceAccess) -> F,
+    ) -> Step {
+        let watch = Rc::default();
+        let reply = Box::pin(work(DeviceAccess::new(Arc::clone(self), Rc::clone(&watch))));
+        Step::Later(Running { reply, watch, others: Vec::new() })
     }
 
     /// A write that need not wait needs no task either. False if there is anything to wait for.
@@ -82,7 +96,9 @@ impl LogicalUnit {
         buffer.truncate(bytes as usize);
         Some(DataIn::Buffer(buffer).into())
     }
+}
 
+impl DeviceAccess {
     async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {
         let geometry = self.device().geometry();
         let mut data = data;
@@ -98,7 +114,7 @@ impl LogicalUnit {
     async fn read(&self, extent: Extent, bytes: u32, flush: bool) -> Result<Outcome, Failure> {
         let _shared = self.locks().share(extent).await;
         if flush {
-            self.device().flush().await?;
+            self.flush().await?;
         }
         let mut buffer = self.fetch(extent).await?;
         buffer.truncate(bytes as usize);

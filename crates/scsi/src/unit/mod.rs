@@ -5,10 +5,11 @@
 //! everything that could forbid them (unit attentions, reservations, write protection, a fence), so as long as
 //! it has not moved since this nexus last looked, they touch nothing that another core may hold.
 
+mod access;
 mod finish;
 mod front_end;
 mod gate;
-mod medium;
+mod pieces;
 mod state;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +26,11 @@ use crate::mode::{Facts, Pages};
 use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
+pub(crate) use access::{DeviceAccess, GivenUp};
+pub use access::{DeviceRequest, Watch};
 pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Fence, TransferFault};
-pub(crate) use medium::give_way;
+pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, State};
 
 /// How a logical unit presents itself.
@@ -63,6 +66,7 @@ pub struct LogicalUnit {
     state: Mutex<State>,
     /// Held by whoever changes what is kept, from reading the state to saving and changing it.
     keeping: Arc<RangeLocks>,
+    given_up: GivenUp,
 }
 
 impl LogicalUnit {
@@ -84,6 +88,7 @@ impl LogicalUnit {
             generation: AtomicU64::new(0),
             state,
             keeping: Arc::default(),
+            given_up: GivenUp::default(),
         }))
     }
 
@@ -178,6 +183,10 @@ impl LogicalUnit {
 
     pub(crate) fn keeping(&self) -> &Arc<RangeLocks> {
         &self.keeping
+    }
+
+    pub(crate) fn given_up(&self) -> &GivenUp {
+        &self.given_up
     }
 
     pub(crate) fn keep(&self) -> Option<&Arc<dyn Keep>> {

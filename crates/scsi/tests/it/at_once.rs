@@ -66,7 +66,9 @@ fn nobody_overtakes_an_atomic_command_that_waits_for_the_same_blocks() {
         panic!("it receives");
     };
     let data = Data::Buffer(Buffer::zeroed(1024));
-    let Step::Later(mut compared) = bench.unit.finish(compare.job, data) else { panic!("it needs the disk") };
+    let Step::Later(scsi::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
+        panic!("it needs the disk")
+    };
     assert!(poll(&mut compared).is_none(), "the write has not ended");
     assert!(at_once(&mut bench, &sized(0x28, 0, 0, 1), &[], 512).is_none());
     drop((write.job, compared));

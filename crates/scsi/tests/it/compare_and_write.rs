@@ -66,7 +66,9 @@ fn it_waits_for_a_write_under_way_and_sees_all_of_it() {
         panic!("it receives");
     };
     let data = Data::Buffer(block::Buffer::from(&halves(6, 7, 1)[..]));
-    let Step::Later(mut compared) = bench.unit.finish(compare.job, data) else { panic!("it needs the disk") };
+    let Step::Later(scsi::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
+        panic!("it needs the disk")
+    };
     assert!(poll(&mut compared).is_none(), "the write has not ended");
     // Meanwhile nobody overtakes it.
     assert!(matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Run(_)));
@@ -87,7 +89,9 @@ fn of_two_that_expect_the_same_one_wins() {
             panic!("receive")
         };
         let data = Data::Buffer(block::Buffer::from(&halves(0, written, 1)[..]));
-        let Step::Later(future) = bench.unit.finish(receive.job, data) else { panic!("the disk") };
+        let Step::Later(scsi::Running { reply: future, .. }) = bench.unit.finish(receive.job, data) else {
+            panic!("the disk")
+        };
         future
     };
     let (mut first, mut second) = (begin(1), begin(2));

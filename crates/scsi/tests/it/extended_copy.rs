@@ -51,16 +51,24 @@ fn segment(ends: (u16, u16), blocks: u16, lbas: (u64, u64)) -> Vec<u8> {
 }
 
 fn copy(bench: &mut Bench, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Answer {
+    let list = list_of(if usage == 3 { 0 } else { 1 }, usage, targets, segments);
+    bench.send(&cdb(0x83, 0, list.len() as u32), &list)
+}
+
+fn list_of(id: u8, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
     let (targets, segments) = (targets.concat(), segments.concat());
-    let mut list = vec![if usage == 3 { 0 } else { 1 }, usage << 3];
+    let mut list = vec![id, usage << 3];
     list.extend((targets.len() as u16).to_be_bytes());
     list.extend([0; 4]);
     list.extend((segments.len() as u32).to_be_bytes());
     list.extend([0; 4]);
     list.extend(targets);
     list.extend(segments);
-    bench.send(&cdb(0x83, 0, list.len() as u32), &list)
+    list
 }
+
+/// What a copy moves at once.
+const PIECE: usize = 1 << 20;
 
 fn cdb(opcode: u8, action: u8, length: u32) -> [u8; 16] {
     sixteen(opcode, action, 0, length)
@@ -192,9 +200,53 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     let plan = bench.begin(&cdb(0x83, 0, list.len() as u32), list.len() as u32, 0);
     let scsi::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
     let data = scsi::Data::Buffer(block::Buffer::from(&list[..]));
-    // Given up before its first step: it is not even known.
+    // Given up before its first step.
     drop(bench.unit.finish(receive.job, data));
-    bench.command(&copy_status(1)).invalid_field(2);
+    assert_eq!(bench.command(&copy_status(1)).good().data[4], 2);
+}
+
+/// A's copy ran on through B's PREEMPT AND ABORT at its destination and overwrote what B wrote then: reservations were
+/// looked at once, before the first piece.
+#[test]
+fn each_piece_of_a_copy_is_asked_whether_it_may_go() {
+    let (mut bench, mut other) = pair(DiskOptions::default());
+    bench.write(0, &[1; 2 * PIECE]);
+    let targets = [target(&bench), target(&other)];
+    let list = list_of(1, 0, &targets, &[segment((0, 1), 4096, (0, 0))]);
+    let mut copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
+    assert_eq!((other.disk.byte(0), other.disk.byte(2048)), (1, 0), "the first piece is there");
+    let mut holder = other.second();
+    other.by(&mut holder, &[0x16, 0, 0, 0, 0, 0]).good(); // RESERVE(6)
+    let reply = poll(&mut copy.reply).expect("it ends");
+    assert_eq!(reply.status, scsi::Status::ReservationConflict);
+    assert_eq!(other.disk.byte(2048), 0, "nothing was written any more");
+}
+
+/// Task management, removal and a preemption at the destination must find the copy there.
+#[test]
+fn a_copy_belongs_to_the_task_sets_of_both_its_units() {
+    let (mut bench, other) = pair(DiskOptions::default());
+    bench.write(0, &[1; 2 * PIECE]);
+    let targets = [target(&bench), target(&other)];
+    let list = list_of(1, 0, &targets, &[segment((0, 1), 4096, (0, 0))]);
+    let copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
+    assert!(copy.others.len() == 1 && Arc::ptr_eq(&copy.others[0], &other.unit));
+    let within = list_of(2, 0, &targets, &[segment((0, 0), 4096, (0, 0))]);
+    let copy = bench.start(&cdb(0x83, 0, within.len() as u32), &within);
+    assert!(copy.others.len() == 1, "a unit that is named may be used");
+}
+
+/// One end hangs: the front end must know which, to take it out of service and not the other.
+#[test]
+fn a_copy_tells_which_of_its_units_it_waits_for() {
+    let (mut bench, other) = pair(DiskOptions { queues: true, ..DiskOptions::default() });
+    let targets = [target(&bench), target(&other)];
+    let list = list_of(1, 0, &targets, &[segment((0, 1), 8, (0, 0))]);
+    let mut copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
+    assert_eq!(copy.watch.request(), Some(scsi::DeviceRequest { number: 2, unit: 1 }));
+    other.disk.settle();
+    while poll(&mut copy.reply).is_none() {}
+    assert_eq!(copy.watch.request(), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod defects;
 mod device_errors;
 mod extended_copy;
 mod fence;
+mod given_up;
 mod inquiry;
 mod lba_status;
 mod many_cores;

@@ -123,7 +123,7 @@ fn end(bench: &Bench, begun: Begun) -> Answer {
         Begun::Ended(reply) => reply,
         Begun::Job(job, data) => match bench.unit.finish(job, data) {
             Step::Now(reply) => reply,
-            Step::Later(future) => finish(future),
+            Step::Later(running) => finish(running.reply),
             Step::Lasting { .. } => unreachable!("no action of the model sanitizes"),
         },
     })

@@ -1,5 +1,7 @@
 //! PERSISTENT RESERVE IN and OUT.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use scsi::{Effect, LogicalUnit, Nexus, Plan};
@@ -194,6 +196,41 @@ fn what_cannot_be_kept_does_not_happen() {
     paper.fill();
     bench.send(&reserve_out(RESERVE, EXCLUSIVE_ACCESS), &list(7, 0, 0)).check(4, 0x4400);
     assert_eq!(bench.command(&reserve_in(1, 255)).good().data, [0, 0, 0, 1, 0, 0, 0, 0]);
+}
+
+/// A registration was aborted while it was saved: it stayed on disk and was not in memory, so that the next restart
+/// brought back what nobody had seen.
+#[test]
+fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
+    let paper = Arc::new(Paper::default());
+    let mut bench = Bench::keeping(&paper);
+    paper.wet();
+    let aborted = bench.start(&reserve_out(IGNORE, 0), &list(0, 7, APTPL));
+    let mut rest = give_up(aborted).expect("it must be run to its end");
+    let unit = Arc::clone(&bench.unit);
+    let mut quiesced: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move { unit.quiesced().await });
+    assert!(poll(&mut quiesced).is_none(), "what is kept may still change");
+    paper.dry();
+    assert!(poll(&mut rest).is_some());
+    assert!(poll(&mut quiesced).is_some());
+    let keys = |bench: &mut Bench| bench.command(&reserve_in(0, 255)).good().data[8..].to_vec();
+    let after_restart = keys(&mut Bench::keeping(&paper));
+    assert_eq!(after_restart, [0, 0, 0, 0, 0, 0, 0, 7]);
+    assert_eq!(keys(&mut bench), after_restart);
+}
+
+/// Saves do not overtake each other; one that waits for its turn has not begun.
+#[test]
+fn a_registration_that_is_given_up_before_it_is_saved_has_no_effect() {
+    let paper = Arc::new(Paper::default());
+    let mut bench = Bench::keeping(&paper);
+    paper.wet();
+    let mut first = bench.start(&reserve_out(IGNORE, 0), &list(0, 7, APTPL));
+    let second = bench.start(&reserve_out(IGNORE, 0), &list(0, 8, APTPL));
+    assert!(give_up(second).is_none());
+    paper.dry();
+    assert!(poll(&mut first.reply).is_some());
+    assert_eq!(bench.command(&reserve_in(0, 255)).good().data[8..], [0, 0, 0, 0, 0, 0, 0, 7]);
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! A command's way through a session: begun, its data landed, finished, answered.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use block::Buffer;
 use iscsi::target::{Command, DataFault, Response, TaskId};
 use reactor::JoinHandle;
-use scsi::{CommandIn, Data, DataIn, Job, Plan, Receive, Reply, Status, Step, TransferFault};
+use scsi::{CommandIn, Data, DataIn, Job, Plan, Receive, Reply, Running, Status, Step, TransferFault};
 
-use super::{Session, State, Task, Waiting};
+use super::{Session, State, Task, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
 use crate::outbox::Payload;
@@ -53,20 +54,20 @@ impl Session {
 
     /// Finishes a command that takes nothing from the initiator, once there is memory for what it reads.
     fn run_with_memory(&mut self, id: TaskId, job: Job) {
-        if self.starved.is_empty() && self.charge(id, job.buffer_bytes()) {
+        if self.starved.is_empty() && self.charge(id, job.working_bytes()) {
             self.finish(id, job, Data::None);
         } else {
             self.starved.push_back((id, job));
         }
     }
 
-    /// Lets reads go that waited for memory, in their order.
+    /// Lets commands go that waited for memory, in their order.
     pub(crate) fn feed_starved(&mut self) {
         while let Some((id, job)) = self.starved.pop_front() {
-            if self.task(id).is_none() {
-                continue; // aborted while it waited
+            if self.waiting_task(id).is_none() {
+                continue; // ended while it waited
             }
-            if !self.charge(id, job.buffer_bytes()) {
+            if !self.charge(id, job.working_bytes()) {
                 return self.starved.push_front((id, job));
             }
             self.finish(id, job, Data::None);
@@ -80,7 +81,10 @@ impl Session {
         }
         let Some(charge) = self.budget.take(bytes) else { return false };
         if let Some(task) = self.task(id) {
-            task.charge = Some(charge);
+            match &mut task.charge {
+                Some(held) => held.merge(charge),
+                None => task.charge = Some(charge),
+            }
         }
         true
     }
@@ -107,11 +111,17 @@ impl Session {
             outgoing: Payload::None,
             charge: None,
             lock: None,
+            observed: None,
         });
     }
 
     pub(super) fn task(&mut self, id: TaskId) -> Option<&mut Task> {
         self.tasks.get_mut(id.index())?.as_mut().filter(|task| task.id == id)
+    }
+
+    /// A task that waits for its turn or for memory. One that has been ended meanwhile never begins.
+    pub(super) fn waiting_task(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.task(id).filter(|task| matches!(task.state, State::Held))
     }
 
     pub(super) fn receive(&mut self, command: &Command, receive: Receive) {
@@ -149,7 +159,9 @@ impl Session {
     }
 
     pub(super) fn data_complete(&mut self, id: TaskId) {
-        let Some(task) = self.task(id) else { return };
+        let Some(task) = self.task(id).filter(|task| matches!(task.state, State::Receiving(_))) else {
+            return;
+        };
         let landing = std::mem::replace(&mut task.landing, Landing::Nowhere);
         let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) else { return };
         let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
@@ -190,33 +202,47 @@ impl Session {
 
     pub(super) fn finish(&mut self, id: TaskId, job: Job, data: Data) {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
-        let is_short = job.buffer_bytes().max(data.buffer_bytes()) <= scsi::AT_ONCE_BYTES_MAX;
+        let is_short = job.working_bytes().max(data.buffer_bytes()) <= scsi::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
-            Step::Later(mut work) => {
+            Step::Later(Running { mut reply, watch, others }) => {
                 // Begun here, a request is with its device before this round's answers are sent, and what a device ends
                 // at once needs no task.
-                let begun = is_short.then(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
-                if let Some(Poll::Ready(reply)) = begun {
-                    return self.answer(id, reply);
-                }
-                let running = self.spawn(id, work);
-                self.set_state(id, State::Running(running));
+                let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+                let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
+                    Some(Poll::Ready(reply)) if reply.effects.is_none() => return self.answer(id, reply),
+                    Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
+                    Some(Poll::Pending) | None => reply,
+                };
+                let task = self.spawn(id, index, reply);
+                self.set_state(id, State::Running(Work { task, watch, others }));
             }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
                 drop(reactor::spawn(work));
-                let running = self.spawn(id, reply);
-                self.set_state(id, State::Lasting(running));
+                let task = self.spawn(id, index, reply);
+                self.set_state(id, State::Lasting(task));
             }
         }
     }
 
-    /// A device at work, which speaks when it is done.
-    fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
+    /// A device at work, which speaks when it is done. What the command asks for besides is done before it is answered,
+    /// and even if it is not: it may have been given up since.
+    fn spawn(
+        &mut self,
+        id: TaskId,
+        index: usize,
+        work: Pin<Box<dyn Future<Output = Reply>>>,
+    ) -> JoinHandle<()> {
         let session = Weak::clone(&self.me);
+        let slot = self.luns.slot(index);
+        let (unit, nexus) = (Arc::clone(&slot.unit), slot.nexus.id());
+        let by = management::Requester { server: Arc::clone(&self.server), task: id, unit, nexus };
         reactor::spawn(async move {
-            let reply = work.await;
+            let mut reply = work.await;
+            if let Some(effects) = reply.effects.take() {
+                management::settle(&by, effects).await;
+            }
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().complete(id, reply);
             }
@@ -230,9 +256,12 @@ impl Session {
     }
 
     /// The device spoke.
-    pub(crate) fn complete(&mut self, id: TaskId, reply: Reply) {
-        self.answer(id, reply);
-        self.handle_events(reactor::now());
+    fn complete(&mut self, id: TaskId, reply: Reply) {
+        // One that another initiator has ended is told that, when everything is told so.
+        if self.task(id).is_some_and(|task| !matches!(task.state, State::Cleared)) {
+            self.answer(id, reply);
+            self.handle_events(reactor::now());
+        }
     }
 
     pub(super) fn answer_absent(&mut self, now: Instant, command: &Command) {
@@ -244,15 +273,9 @@ impl Session {
         self.answer(command.task, reply);
     }
 
+    /// Answers a task. The first answer counts: its data may be on their way already.
     pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
-        if let Some(effects) = reply.effects {
-            let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
-            let (unit, nexus) = (self.luns.unit(index), self.luns.slot(index).nexus.id());
-            let reply = Reply { effects: None, ..reply };
-            let at = management::Place { session: Weak::clone(&self.me), task: id, unit, nexus };
-            return management::settle(&self.server, at, effects, reply);
-        }
-        let Some(task) = self.task(id) else { return };
+        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered)) else { return };
         let (outgoing, lock) = outgoing(reply.data);
         let data_in = outgoing.len();
         task.outgoing = outgoing;

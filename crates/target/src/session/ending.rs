@@ -1,37 +1,47 @@
-//! Commands that end otherwise than by an answer of their device: aborted, lost with their connection, late.
+//! Commands that end otherwise than by an answer of their device: aborted, ended by others, lost with their connection.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use block::DeviceError;
 use iscsi::pdu::Lun;
 use iscsi::target::TaskId;
 use scsi::{LogicalUnit, NexusId, Reply, Status};
 
-use super::{Session, State};
+use super::{Session, State, Task};
 use crate::inbox::Landing;
+use crate::management;
+
+impl Task {
+    /// A part of it is begun, and nobody wants the rest. Returns the units it uses besides its LUN's.
+    fn give_up(&mut self, state: State) -> Option<Vec<Arc<LogicalUnit>>> {
+        match std::mem::replace(&mut self.state, state) {
+            State::Running(work) => Some(work.give_up()),
+            State::Lasting(reply) => {
+                reply.abort();
+                None // what goes on is the logical unit's
+            }
+            State::Receiving(_) | State::Held | State::Cleared | State::Answered => None,
+        }
+    }
+}
 
 impl Session {
-    /// The machine has already forgotten it.
-    pub(super) fn forget(&mut self, id: TaskId) {
-        let Some(task) = self.take(id) else { return };
-        match task.state {
-            State::Running(running) | State::Lasting(running) => {
-                running.abort();
-                self.remember_given_up(task.slot);
-            }
-            State::Receiving(_) | State::Held | State::Answered => {}
+    /// The machine has already forgotten it. Returns the units, besides its LUN's, that may still be at work on it.
+    pub(super) fn forget(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
+        let Some(mut task) = self.take(id) else { return Vec::new() };
+        let others = task.give_up(State::Answered);
+        if let Some(others) = &others {
+            self.remember_given_up(task.slot, others);
         }
         if let (Some(index), true) = (task.slot, task.entered) {
             self.leave(index);
         }
+        others.unwrap_or_default()
     }
 
-    pub(super) fn remember_given_up(&mut self, slot: Option<usize>) {
-        let Some(unit) = slot.map(|index| self.luns.unit(index)) else { return };
-        if !self.given_up.iter().any(|known| Arc::ptr_eq(known, &unit)) {
-            self.given_up.push(unit);
-        }
+    pub(super) fn remember_given_up(&mut self, slot: Option<usize>, others: &[Arc<LogicalUnit>]) {
+        let own = slot.map(|index| self.luns.unit(index));
+        management::add_units(&mut self.given_up, own.as_slice());
+        management::add_units(&mut self.given_up, others);
     }
 
     /// Units whose devices may still be at work on what was given up.
@@ -39,62 +49,65 @@ impl Session {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Gives a command up: no answer, no further effect once its device is quiesced.
-    pub(crate) fn abort(&mut self, id: TaskId) {
+    /// Gives a command up: no answer, no further effect once its devices have let go of it. Those besides its LUN's are
+    /// returned.
+    pub(crate) fn abort(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         self.machine.abort(id);
-        self.forget(id);
+        self.forget(id)
     }
 
-    /// Gives up every command for `unit` but `except`.
-    pub(crate) fn abort_unit(&mut self, unit: &Arc<LogicalUnit>, except: Option<TaskId>) {
-        let doomed: Vec<TaskId> = self
-            .tasks
-            .iter()
-            .flatten()
-            .filter(|task| task.slot.is_some_and(|index| Arc::ptr_eq(&self.luns.unit(index), unit)))
-            .map(|task| task.id)
-            .filter(|id| Some(*id) != except)
-            .collect();
+    /// Gives up every command that uses `unit`, but `except`. Returns all units that they used.
+    pub(crate) fn abort_unit(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        except: Option<TaskId>,
+    ) -> Vec<Arc<LogicalUnit>> {
+        let doomed: Vec<TaskId> =
+            self.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except).collect();
         // The waiting first, so that nothing begins because something else was aborted.
-        for slot in self.luns.iter_mut().filter(|slot| Arc::ptr_eq(&slot.unit, unit)) {
-            slot.waiting.clear();
-        }
         for id in &doomed {
-            self.abort(*id);
+            if let Some(task) = self.waiting_task(*id) {
+                task.state = State::Cleared;
+            }
         }
+        let mut units = vec![Arc::clone(unit)];
+        for id in &doomed {
+            let index = self.task(*id).and_then(|task| task.slot);
+            let received = index.map(|index| self.luns.unit(index));
+            management::add_units(&mut units, received.as_slice());
+            management::add_units(&mut units, &self.abort(*id));
+        }
+        units
     }
 
-    /// Another initiator ends every command for `unit`. They have no further effect once the device is quiesced, and
-    /// are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it.
+    /// Another initiator ends every command that uses `unit`. They have no further effect once the devices have let go of
+    /// them, and are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it. Units that
+    /// they used are added to `units`.
     #[must_use]
-    pub(crate) fn clear_unit(&mut self, unit: &Arc<LogicalUnit>) -> Vec<TaskId> {
-        for slot in self.luns.iter_mut().filter(|slot| Arc::ptr_eq(&slot.unit, unit)) {
-            slot.waiting.clear();
-        }
-        let cleared: Vec<TaskId> = self
-            .tasks
-            .iter()
-            .flatten()
-            .filter(|task| task.slot.is_some_and(|index| Arc::ptr_eq(&self.luns.unit(index), unit)))
-            .filter(|task| !matches!(task.state, State::Answered))
-            .map(|task| task.id)
-            .collect();
+    pub(crate) fn clear_unit(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        units: &mut Vec<Arc<LogicalUnit>>,
+    ) -> Vec<TaskId> {
+        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, State::Answered));
+        let cleared: Vec<TaskId> = unanswered.map(|task| task.id).collect();
         for id in &cleared {
-            self.stop(*id);
+            self.clear(*id, units);
         }
         cleared
     }
 
-    /// What the device does for a command is given up, and data that still come for it are dropped.
-    fn stop(&mut self, id: TaskId) {
+    /// What the device does for a command is given up, data that still come for it are dropped, and its memory is free.
+    fn clear(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = self.task(id) else { return };
         task.landing = Landing::Nowhere;
-        if let State::Running(running) | State::Lasting(running) =
-            std::mem::replace(&mut task.state, State::Held)
-        {
-            running.abort();
-            let slot = task.slot;
-            self.remember_given_up(slot);
+        task.charge = None;
+        let slot = task.slot;
+        if let Some(others) = task.give_up(State::Cleared) {
+            self.remember_given_up(slot, &others);
+            let received = slot.map(|index| self.luns.unit(index));
+            management::add_units(units, received.as_slice());
+            management::add_units(units, &others);
         }
     }
 
@@ -114,9 +127,19 @@ impl Session {
 
     /// Whether any command for `unit` is under way.
     pub(crate) fn has_tasks_for(&self, unit: &Arc<LogicalUnit>) -> bool {
-        let slots = self.tasks.iter().flatten().filter_map(|task| task.slot);
-        let mut slots = slots;
-        slots.any(|index| Arc::ptr_eq(&self.luns.unit(index), unit))
+        self.tasks_of(unit).next().is_some()
+    }
+
+    /// The commands that use `unit`: those for its LUN, and copies that another LUN received.
+    fn tasks_of<'a>(&'a self, unit: &'a Arc<LogicalUnit>) -> impl Iterator<Item = &'a Task> {
+        let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
+        self.tasks.iter().flatten().filter(move |task| {
+            let others = match &task.state {
+                State::Running(work) => work.others.as_slice(),
+                _ => &[],
+            };
+            task.slot.is_some_and(|index| same(self.luns.unit_at(index))) || others.iter().any(same)
+        })
     }
 
     /// All units that this session sees.
@@ -127,70 +150,6 @@ impl Session {
     /// The nexus of this session at `unit`.
     pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
         self.luns.iter().find(|slot| Arc::ptr_eq(&slot.unit, unit)).map(|slot| slot.nexus.id())
-    }
-
-    /// Commands that have been with their device for longer than they may: answered with an error, and their
-    /// units, which the caller fences until the device lets go.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<LogicalUnit>> {
-        let luns = &self.luns;
-        let late: Vec<(TaskId, usize)> = self
-            .tasks
-            .iter()
-            .flatten()
-            .filter(|task| matches!(task.state, State::Running(_)))
-            .filter_map(|task| Some((task, task.slot?)))
-            .filter(|(task, index)| now.duration_since(task.started) > luns.deadline(*index))
-            .map(|(task, index)| (task.id, index))
-            .collect();
-        let mut units: Vec<Arc<LogicalUnit>> = Vec::new();
-        for (id, index) in late {
-            if let Some(task) = self.task(id)
-                && let State::Running(running) = std::mem::replace(&mut task.state, State::Held)
-            {
-                running.abort();
-            }
-            let unit = self.luns.unit(index);
-            let reply = unit.gave_up(DeviceError::TimedOut);
-            if !units.iter().any(|known| Arc::ptr_eq(known, &unit)) {
-                units.push(unit);
-            }
-            self.answer(id, reply);
-        }
-        units
-    }
-
-    /// Takes writes off the medium whose data have been on the way since before `since`: an initiator that has died
-    /// in the middle of one must not keep a COMPARE AND WRITE of another waiting (ESXi gives those eight seconds).
-    pub(crate) fn withdraw_slow_writes(&mut self, since: Instant) {
-        let slow: Vec<TaskId> = self
-            .tasks
-            .iter()
-            .flatten()
-            .filter(|task| task.started < since && matches!(task.state, State::Receiving(_)))
-            .filter(|task| matches!(task.landing, Landing::Memory(_)))
-            .map(|task| task.id)
-            .collect();
-        for id in slow {
-            self.withdraw(id);
-        }
-    }
-
-    fn withdraw(&mut self, id: TaskId) {
-        let Some(Landing::Memory(region)) = self.task(id).map(|task| &task.landing) else { return };
-        let (region, bytes) = (region.clone(), region.len());
-        if !self.charge(id, bytes) {
-            return; // there will be memory at a later tick
-        }
-        let Some(task) = self.task(id) else { return };
-        if let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) {
-            match job.withdraw(&region) {
-                Ok((job, buffer)) => {
-                    task.state = State::Receiving(job);
-                    task.landing = Landing::Buffer(buffer);
-                }
-                Err(job) => task.state = State::Receiving(job),
-            }
-        }
     }
 
     /// Commands in flight.

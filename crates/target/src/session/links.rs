@@ -58,6 +58,13 @@ impl Session {
         }
     }
 
+    /// Ends a connection whose peer is too slow.
+    pub(crate) fn cut_slow(&self, id: ConnectionId) {
+        if let Some(link) = self.link(id) {
+            link.cut_slow();
+        }
+    }
+
     pub(super) fn wake(&self, id: ConnectionId) {
         if let Some(link) = self.link(id) {
             link.wake();

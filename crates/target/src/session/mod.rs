@@ -13,6 +13,7 @@
 
 mod command;
 mod ending;
+mod late;
 mod links;
 mod report;
 mod turns;
@@ -27,8 +28,10 @@ use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{TaskAttribute, TaskManagementResult};
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
 use reactor::{JoinHandle, Sender};
-use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort};
+use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
+use self::late::Observed;
+pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
 use crate::budget::{Budget, Charge};
 use crate::inbox::Landing;
@@ -93,19 +96,41 @@ struct Task {
     charge: Option<Charge>,
     /// Keeps overlapping atomic commands out until the data is sent.
     lock: Option<block::Shared>,
+    /// How it stood when it was last looked at.
+    observed: Option<Observed>,
 }
 
 enum State {
     /// Its data is on the way.
     Receiving(Job),
-    /// Its data is there; it waits for its turn.
+    /// It waits for its turn, or for memory.
     Held,
     /// A task of the executor works on it.
-    Running(JoinHandle<()>),
+    Running(Work),
     /// The same, for work of the logical unit's own that takes as long as it takes.
     Lasting(JoinHandle<()>),
+    /// Another initiator has ended it: nothing of it begins any more. It is told so once the device has let go of it.
+    Cleared,
     /// Answered; what is left is sending.
     Answered,
+}
+
+/// A command at work.
+struct Work {
+    task: JoinHandle<()>,
+    watch: Rc<Watch>,
+    /// Units that it uses besides its LUN's.
+    others: Vec<Arc<LogicalUnit>>,
+}
+
+impl Work {
+    /// Nobody wants its answer any more. What must be run to its end goes on by itself.
+    fn give_up(self) -> Vec<Arc<LogicalUnit>> {
+        if !self.watch.is_committed() {
+            self.task.abort();
+        }
+        self.others
+    }
 }
 
 /// What waits for its turn at a LUN.
@@ -186,7 +211,7 @@ impl Session {
                 Event::TaskManagement(request) => management::start(self, request),
                 Event::LetGo { logout } => management::let_go_of_connection(self, logout),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
-                Event::TaskGone { task } => self.forget(task),
+                Event::TaskGone { task } => drop(self.forget(task)),
                 Event::Speak { connection } => self.wake(connection),
                 Event::Close { connection, reason } => self.close_link(connection, reason),
             }

@@ -19,8 +19,8 @@ impl Session {
         self.luns.slot(index).leave();
         while let Some(next) = self.luns.slot(index).waiting.pop_front() {
             let id = next.task();
-            // One that was aborted while it waited is gone.
-            let Some(attribute) = self.task(id).map(|task| task.attribute) else { continue };
+            // One that was ended while it waited never begins.
+            let Some(attribute) = self.waiting_task(id).map(|task| task.attribute) else { continue };
             let slot = self.luns.slot(index);
             if !slot.may_enter(attribute) {
                 return slot.waiting.push_front(next);

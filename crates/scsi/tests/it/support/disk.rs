@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
@@ -22,6 +23,8 @@ pub struct DiskOptions {
     pub in_memory: bool,
     /// Has all its blocks in a cache, and room in it: nothing needs waiting.
     pub cached: bool,
+    /// Queues writes, as a kernel does, and carries them out at [`Disk::settle`], whether anybody waits for them or not.
+    pub queues: bool,
 }
 
 impl Default for DiskOptions {
@@ -37,6 +40,7 @@ impl Default for DiskOptions {
             durable: true,
             in_memory: false,
             cached: false,
+            queues: false,
         }
     }
 }
@@ -51,6 +55,9 @@ struct Inner {
     stable: Vec<u8>,
     mapped: Vec<bool>,
     failure: Option<DeviceError>,
+    queued: Vec<(Extent, Slice)>,
+    /// How many have been carried out.
+    settled: usize,
 }
 
 struct Bytes(Vec<AtomicU8>);
@@ -72,8 +79,13 @@ impl Medium for Bytes {
 impl Disk {
     pub fn new(options: DiskOptions) -> Disk {
         let length = (options.blocks as usize) << options.block_size.shift();
-        let inner =
-            Inner { stable: vec![0; length], mapped: vec![false; options.blocks as usize], failure: None };
+        let inner = Inner {
+            stable: vec![0; length],
+            mapped: vec![false; options.blocks as usize],
+            failure: None,
+            queued: Vec::new(),
+            settled: 0,
+        };
         let bytes = Arc::new(Bytes((0..length).map(|_| AtomicU8::new(0)).collect()));
         Disk { options, bytes, inner: Mutex::new(inner) }
     }
@@ -81,6 +93,25 @@ impl Disk {
     /// The next request fails like this.
     pub fn fail(&self, error: DeviceError) {
         self.inner().failure = Some(error);
+    }
+
+    /// How many writes are queued.
+    pub fn queued(&self) -> usize {
+        self.inner().queued.len()
+    }
+
+    /// Carries out the queued writes, the last first: their order is the disk's to choose.
+    pub fn settle(&self) {
+        let queued = std::mem::take(&mut self.inner().queued);
+        for (extent, data) in queued.iter().rev() {
+            self.bytes.store(self.range(*extent).start, data);
+        }
+        self.inner().settled += queued.len();
+    }
+
+    /// What a block begins with.
+    pub fn byte(&self, lba: u64) -> u8 {
+        self.bytes.0[(lba as usize) << self.options.block_size.shift()].load(Ordering::Relaxed)
     }
 
     /// What a crash would leave of a block.
@@ -177,6 +208,14 @@ impl BlockDevice for Disk {
             self.check(extent)?;
             assert_eq!(data.len(), self.range(extent).len());
             self.map(extent, true);
+            if self.options.queues {
+                let mine = {
+                    let mut inner = self.inner();
+                    inner.queued.push((extent, data));
+                    inner.settled + inner.queued.len()
+                };
+                return until(|| self.inner().settled >= mine).await;
+            }
             self.bytes.store(self.range(extent).start, &data);
             if durability == Durability::Stable {
                 self.inner().stable[self.range(extent)].copy_from_slice(&data);
@@ -220,4 +259,13 @@ impl BlockDevice for Disk {
             Ok(blocks.map(|lba| Run { extent: Extent::new(lba, 1), allocation: kind(lba) }).collect())
         })
     }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(until(|| self.queued() == 0))
+    }
+}
+
+/// Ends when it is so. It wakes nobody: tests poll.
+pub(crate) async fn until(is_so: impl Fn() -> bool) -> Result<(), DeviceError> {
+    std::future::poll_fn(|_| if is_so() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
 }

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use block::{BlockDevice as _, Buffer};
 use scsi::{
     CommandIn, Data, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Neighbours, Nexus,
-    Plan, Reply, Step, TargetPort,
+    Plan, Reply, Running, Step, TargetPort,
 };
 
 pub struct Bench {
@@ -160,11 +160,27 @@ impl Bench {
         };
         match self.unit.finish(job, data) {
             Step::Now(reply) => reply,
-            Step::Later(future) => finish(future),
+            Step::Later(running) => finish(running.reply),
             Step::Lasting { reply, work } => {
                 finish(work);
                 finish(reply)
             }
+        }
+    }
+
+    /// Begins a command that goes to the device, with its data.
+    pub fn start(&mut self, cdb: &[u8], data_out: &[u8]) -> Running {
+        let (job, data) = match self.begin(cdb, data_out.len() as u32, 1 << 24) {
+            Plan::Receive(receive) => (receive.job, Data::Buffer(Buffer::from(data_out))),
+            Plan::Run(job) => (job, Data::None),
+            Plan::Reply(reply) => panic!("it has ended: {reply:?}"),
+        };
+        match self.unit.finish(job, data) {
+            Step::Later(mut running) => {
+                assert!(poll(&mut running.reply).is_none(), "it has something to wait for");
+                running
+            }
+            Step::Now(_) | Step::Lasting { .. } => panic!("it needs the device"),
         }
     }
 
@@ -203,6 +219,11 @@ pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
         }
         std::thread::yield_now();
     }
+}
+
+/// What a front end does with a command that is aborted: its answer is wanted no more.
+pub fn give_up(running: Running) -> Option<Pin<Box<dyn Future<Output = Reply>>>> {
+    running.watch.is_committed().then_some(running.reply)
 }
 
 /// The value of a future, unless something is in its way.

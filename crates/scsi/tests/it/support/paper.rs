@@ -1,22 +1,36 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{DeviceError, Pending};
 use scsi::Keep;
+
+use super::disk::until;
 
 /// Where a logical unit writes down what must survive a restart.
 #[derive(Default)]
 pub struct Paper {
     text: Mutex<Option<Vec<u8>>>,
     full: Mutex<bool>,
+    wet: AtomicBool,
 }
 
 impl Paper {
     pub fn of(text: Vec<u8>) -> Paper {
-        Paper { text: Mutex::new(Some(text)), full: Mutex::default() }
+        Paper { text: Mutex::new(Some(text)), ..Paper::default() }
     }
 
     pub fn text(&self) -> Option<Vec<u8>> {
         self.text.lock().expect("no test panics while it writes").clone()
+    }
+
+    /// From now on, what is written can be read at once, but its writer waits until it is [`Paper::dry`].
+    pub fn wet(&self) {
+        self.wet.store(true, Ordering::Relaxed);
+    }
+
+    /// No writer waits any more.
+    pub fn dry(&self) {
+        self.wet.store(false, Ordering::Relaxed);
     }
 
     /// From now on, nothing more can be written.
@@ -32,7 +46,7 @@ impl Keep for Paper {
                 return Err(DeviceError::NoSpace);
             }
             *self.text.lock().expect("no test panics while it writes") = Some(bytes);
-            Ok(())
+            until(|| !self.wet.load(Ordering::Relaxed)).await
         })
     }
 

@@ -1,0 +1,289 @@
+//! One initiator against the others: what it ends has ended, and what it is slow at costs itself.
+//!
+//! Each scene was found by a hostile review, and failed then.
+
+use std::process::Command;
+use std::time::Duration;
+
+use iscsi::pdu::{Lun, TaskManagementFunction, TaskManagementResult};
+
+use crate::peer::{BLOCK, Ended, Moves, Peer, read_10, write_10};
+use crate::program::run_command;
+use crate::server::Server;
+use crate::sessions::sessions;
+
+const UNIT_ATTENTION: u8 = 6;
+const TASK_ABORTED: u8 = 0x40;
+const DESTINATION: Lun = Lun(1 << 48);
+
+/// LUN 0 is memory; what LUN 1 does is told by `linerate fault`.
+const TWO_LUNS: &str = r#"
+reactors = 2
+[volume.source]
+spec = "ram:16MiB"
+[volume.sick]
+spec = "fault:[ram:16MiB]"
+[[target]]
+name = "iqn.2026-01.io.linerate:pair"
+lun = [{ lun = 0, volume = "source" }, { lun = 1, volume = "sick" }]
+"#;
+
+fn fault(server: &Server, mode: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let control = server.state().join("control");
+    run_command(command.args(["fault", "sick", mode, "--control"]).arg(control)).expect_success();
+}
+
+/// One command to a LUN, after the unit attentions it has to tell.
+fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::Answer {
+    loop {
+        let task = peer.begin_at(0, lun, cdb, moves.clone());
+        let answer = peer.answer(task);
+        if answer.sense_key() != UNIT_ATTENTION {
+            return answer;
+        }
+    }
+}
+
+/// Waits until a LUN that was fenced is ready.
+fn await_ready(peer: &mut Peer, lun: Lun) {
+    while !run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good() {}
+}
+
+/// The NAA designator of a LUN, from VPD page 83h.
+fn naa(peer: &mut Peer, lun: Lun) -> Vec<u8> {
+    let page = run_at(peer, lun, &[0x12, 1, 0x83, 0, 255, 0], &Moves::In(255)).expect_good();
+    let mut rest = &page[4..];
+    loop {
+        let (designator, tail) = rest.split_at(4 + usize::from(rest[3]));
+        if designator[1] & 0x0f == 3 {
+            return designator[4..].to_vec();
+        }
+        rest = tail;
+    }
+}
+
+/// EXTENDED COPY of the first `blocks` blocks of LUN 0 to LUN 1 (SPC-4 6.3).
+fn extended_copy(peer: &mut Peer, blocks: u16) -> ([u8; 16], Vec<u8>) {
+    let mut list = vec![1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    for lun in [Lun(0), DESTINATION] {
+        let designator = naa(peer, lun);
+        let mut target = [0; 32];
+        (target[0], target[4], target[5], target[7]) = (0xe4, 1, 3, designator.len() as u8);
+        target[8..8 + designator.len()].copy_from_slice(&designator);
+        target[30] = 2; // blocks of 512
+        list.extend(target);
+    }
+    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0]);
+    list.extend(blocks.to_be_bytes());
+    list.extend([0; 16]);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    (cdb, list)
+}
+
+fn reserve_out(peer: &mut Peer, lun: Lun, action: u8, kind: u8, key: u8, second: u8) {
+    let mut list = vec![0; 24];
+    (list[7], list[15]) = (key, second);
+    let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+    run_at(peer, lun, &cdb, &Moves::Out(list)).expect_good();
+}
+
+/// A copies to a LUN from which B removes it by PREEMPT AND ABORT. The copy was nobody's task there: it went on and
+/// overwrote what B wrote then.
+#[test]
+fn a_copy_ends_with_a_preemption_at_its_destination() {
+    const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
+    let Some(server) = Server::configured(TWO_LUNS) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "pair", 1), Peer::attach(&server, "pair", 2));
+    a.write(0, &[0xaa; 64 * BLOCK]);
+    for (peer, key) in [(&mut a, 1), (&mut b, 2)] {
+        reserve_out(peer, DESTINATION, 6, 0, 0, key);
+    }
+    reserve_out(&mut a, DESTINATION, 1, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 1, 0);
+    let (cdb, list) = extended_copy(&mut a, 4096);
+    fault(&server, "hang");
+    let copy = a.begin(0, &cdb, Moves::Out(list));
+    assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
+    reserve_out(&mut b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
+    fault(&server, "pass");
+    await_ready(&mut b, DESTINATION);
+    let Ended::With(answer) = a.end(copy) else { panic!("A keeps its session") };
+    assert!(!answer.is_good(), "{answer:02x?}");
+    let blocks = run_at(&mut b, DESTINATION, &read_10(0, 64), &Moves::In(64 * BLOCK as u32)).expect_good();
+    assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
+}
+
+/// The same with a reset of the destination.
+#[test]
+fn a_copy_ends_with_a_reset_of_its_destination() {
+    let Some(server) = Server::configured(TWO_LUNS) else { return };
+    let mut a = Peer::attach(&server, "pair", 1);
+    let mut b = Peer::attach(&server, "pair", 2);
+    a.write(0, &[0xaa; 64 * BLOCK]);
+    let (cdb, list) = extended_copy(&mut a, 4096);
+    fault(&server, "hang");
+    let copy = a.begin(0, &cdb, Moves::Out(list));
+    assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
+    let (result, _) = b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
+    assert_eq!(result, TaskManagementResult::FunctionComplete);
+    fault(&server, "pass");
+    await_ready(&mut b, DESTINATION);
+    let Ended::With(answer) = a.end(copy) else { panic!("A keeps its session") };
+    assert!(!answer.is_good(), "{answer:02x?}");
+    let blocks = run_at(&mut b, DESTINATION, &read_10(0, 64), &Moves::In(64 * BLOCK as u32)).expect_good();
+    assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
+}
+
+/// Waits until the server has taken up so many more commands of this session than before.
+fn await_commands(server: &Server, peer: &Peer, before: u64, more: u64) {
+    while commands(server, peer) < before + more {
+        std::thread::yield_now();
+    }
+}
+
+fn commands(server: &Server, peer: &Peer) -> u64 {
+    let sessions = sessions(server);
+    let own = sessions.iter().find(|session| session["tsih"] == peer.attached.tsih.0).expect("its session");
+    own["commands"].as_u64().expect("a number")
+}
+
+const FILE: &str = r#"
+reactors = 1
+[limits]
+staging = "16MiB"
+session-staging = "16MiB"
+[volume.file]
+spec = "file:{state}/disk?size=64MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:file"
+lun = [{ lun = 0, volume = "file" }]
+"#;
+
+/// A's WRITE SAME waited for memory behind a READ. B's LUN RESET was answered, and when there was memory the WRITE SAME ran
+/// and overwrote what B had written.
+#[test]
+fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
+    let text = FILE.replace("\nstaging = \"16MiB\"", "\nstaging = \"32MiB\"");
+    let Some(server) = Server::configured(&text) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let before = commands(&server, &a);
+    let blocks = 32_767;
+    let mut zeroes = [0; 16];
+    (zeroes[0], zeroes[1], zeroes[13]) = (0x93, 1, 8); // WRITE SAME(16), NDOB
+    // In one go: a peer that does not read is not listened to. The first read takes all memory until it is sent.
+    a.hold(0);
+    let first = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
+    let second = a.begin(0, &read_10(0, 128), Moves::In(128 * BLOCK as u32));
+    let write_same = a.begin(0, &zeroes, Moves::Nothing);
+    a.release(0);
+    await_commands(&server, &a, before, 3);
+    let (result, _) = b.manage(TaskManagementFunction::LogicalUnitReset);
+    assert_eq!(result, TaskManagementResult::FunctionComplete);
+    run_at(&mut b, Lun(0), &write_10(0, 8 * BLOCK, false), &Moves::Out(vec![0xbb; 8 * BLOCK])).expect_good();
+    for task in [second, write_same] {
+        let answer = a.answer(task);
+        assert_eq!((answer.status, answer.data.len()), (TASK_ABORTED, 0));
+    }
+    drop(a.end(first));
+    // Memory is given out in the order in which it was asked for: this one comes behind the other two.
+    run_at(&mut a, Lun(0), &read_10(512, 128), &Moves::In(128 * BLOCK as u32)).expect_good();
+    assert_eq!(b.read(0, 8), [0xbb; 8 * BLOCK]);
+}
+
+const MEMORY: &str = r#"
+reactors = 2
+[volume.memory]
+spec = "ram:64MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:memory"
+lun = [{ lun = 0, volume = "memory" }]
+"#;
+
+fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x89;
+    cdb[6..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[13] = 1;
+    (cdb, [[before; BLOCK], [after; BLOCK]].concat())
+}
+
+/// A asks for much and reads none of it. The blocks stayed locked for as long as its connection lived: B's COMPARE AND
+/// WRITE failed after 30 s, and took the unit away from everybody for a moment.
+#[test]
+fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
+    let Some(server) = Server::configured(MEMORY) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let before = commands(&server, &a);
+    let blocks = 65_535; // 32 MiB: more than any socket takes
+    let read = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
+    await_commands(&server, &a, before, 1);
+    for lba in [0, 65_534] {
+        let (cdb, data) = compare_and_write(lba, 0, 0xbb);
+        b.run(&cdb, Moves::Out(data)).expect_good();
+    }
+    b.test_ready().expect_good();
+    let data = a.answer(read).expect_good();
+    assert!(data.iter().all(|byte| *byte == 0), "A reads the blocks as they were");
+}
+
+/// A announces a write onto memory and sends none of it. It may cost A its connection, never B the unit.
+#[test]
+fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
+    let Some(server) = Server::configured(MEMORY) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // and answers no R2T
+    let (cdb, data) = compare_and_write(2047, 0, 0xbb);
+    b.run(&cdb, Moves::Out(data)).expect_good();
+    b.test_ready().expect_good();
+}
+
+/// A sends the data of a write late, and the device takes a moment. The deadline counted from the command's arrival: the
+/// device was blamed for what its initiator had not sent, and the unit was fenced.
+#[test]
+fn a_device_has_its_whole_time_however_late_the_data_come() {
+    let text = FILE.replace("file:{state}/disk?size=64MiB\"", "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"");
+    let Some(server) = Server::configured(&text) else { return };
+    let mut a = Peer::attach(&server, "file", 1);
+    let before = commands(&server, &a);
+    let write = a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
+    await_commands(&server, &a, before, 1);
+    std::thread::sleep(Duration::from_millis(2200)); // longer than the deadline: this is the scene
+    a.answer(write).expect_good();
+    a.test_ready().expect_good();
+}
+
+/// A holds all the memory there is and is in no hurry to read what it is for.
+#[test]
+fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
+    let Some(server) = Server::configured(FILE) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let before = commands(&server, &a);
+    let blocks = 32_767;
+    a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
+    await_commands(&server, &a, before, 1);
+    assert_eq!(b.read(4096, 1024), [0; 1024 * BLOCK]);
+}
+
+/// The same with what it is to write.
+#[test]
+fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
+    let Some(server) = Server::configured(FILE) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    let before = commands(&server, &a);
+    let blocks = 32_767;
+    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // and answers no R2T
+    await_commands(&server, &a, before, 1);
+    assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
+}
+
+/// A peer that is alive, and never sends what it owes, keeps neither its command nor its connection for ever.
+#[test]
+fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
+    let text = FILE.replace("[limits]", "[limits]\nsend-stall = \"1s\"");
+    let Some(server) = Server::configured(&text) else { return };
+    let mut a = Peer::attach(&server, "file", 1);
+    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
+    a.hold(0); // answers no R2T
+    assert!(a.hear_the_end(Duration::from_secs(60)), "its connection is closed");
+}

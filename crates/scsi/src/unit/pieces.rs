@@ -1,0 +1,44 @@
+//! Long requests in pieces of bounded size, so that no command holds much memory or keeps its thread for long.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use block::Extent;
+
+use crate::unit::LogicalUnit;
+
+/// The largest piece that is held in memory on behalf of a command whose data did not come from outside.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+
+impl LogicalUnit {
+    /// Cuts `extent` into pieces of 1 MiB at most.
+    pub(crate) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
+        let step = (PIECE_BYTES >> self.device().geometry().block_size.shift()).max(1);
+        let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+        (0..blocks.div_ceil(step)).map(move |piece| {
+            let done = piece * step;
+            Extent::new(lba + done, step.min(blocks - done))
+        })
+    }
+
+    /// The length of the longest piece of `extent`, in bytes.
+    pub(crate) fn piece_bytes(&self, extent: Extent) -> usize {
+        let geometry = self.device().geometry();
+        let longest = self.pieces(extent).next().map_or(0, |piece| geometry.length(piece));
+        longest as usize // no more than PIECE_BYTES, or one block
+    }
+}
+
+/// Lets others use this thread between two pieces. A device in memory ends each request at once, so without it a
+/// command over many pieces would keep its reactor, and with it everybody's NOP-Ins, for as long as it takes.
+pub(crate) async fn give_way() {
+    let mut given = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,245 @@
+//! What takes too long, and whose fault that is: looked at by the core's clock, never on a command's way.
+//!
+//! ```text
+//!   a device has a request      for longer than the LUN's deadline    the command fails, the device's unit is fenced
+//!   a command waits its turn,
+//!   for memory or for a range   for longer than that                  BUSY, or the command fails; no unit is blamed
+//!   data of a WRITE come late   for a second                          they go to a buffer instead of onto the medium
+//!   data of a READ go late      for a second                          they are copied out, the blocks are free again
+//!   a peer owes data            and sends none for `send_stall`       its connection is closed
+//!   a peer is slow, and others
+//!   have no memory for it       for five seconds                      its connection is closed
+//! ```
+//!
+//! A deadline counts from when the device was asked: a command that waits for its turn, for memory or for its
+//! initiator's data says nothing about a device, and must not take it away from others.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::{Buffer, DeviceError};
+use iscsi::target::{ConnectionId, TaskId};
+use scsi::{DeviceRequest, LogicalUnit, Reply, Status};
+
+use super::{Session, State, Task};
+use crate::budget::Charge;
+use crate::inbox::Landing;
+use crate::outbox::Payload;
+
+/// How a task stood when it was last looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    stage: Stage,
+    /// Since when it has stood so, as far as was seen.
+    since: Instant,
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its turn, memory, or blocks that another command has.
+    Others,
+    /// Its initiator's data.
+    Data,
+    /// This request of a device.
+    Device(DeviceRequest),
+    /// Its logical unit's own work, or the end of a task management function: these have no deadline here.
+    Unit,
+    /// The network.
+    Sending,
+}
+
+impl Task {
+    fn stage(&self) -> Stage {
+        match &self.state {
+            State::Receiving(_) => Stage::Data,
+            State::Held => Stage::Others,
+            State::Running(work) => work.watch.request().map_or(Stage::Others, Stage::Device),
+            State::Lasting(_) | State::Cleared => Stage::Unit,
+            State::Answered => Stage::Sending,
+        }
+    }
+
+    /// Since when it has stood as it does.
+    fn observe(&mut self, now: Instant) -> (Stage, Instant) {
+        let stage = self.stage();
+        let since = match self.observed {
+            Some(observed) if observed.stage == stage => observed.since,
+            // It came since the last look; what it waits for first, it waits for since then.
+            None if stage == Stage::Others => self.started,
+            _ => now,
+        };
+        self.observed = Some(Observed { stage, since });
+        (stage, since)
+    }
+}
+
+/// Transfers whose peer is this late are taken off the medium if others wait for their blocks.
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
+/// Memory that a slow peer holds for this long is taken back if others find none.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// Ends commands that have waited too long. Returns the units whose devices do not answer, for the caller to fence.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<LogicalUnit>> {
+        let mut late = Vec::new();
+        for task in self.tasks.iter_mut().flatten() {
+            let (stage, since) = task.observe(now);
+            let Some(index) = task.slot else { continue };
+            if now.duration_since(since) > self.luns.deadline(index) {
+                late.push((task.id, index, stage));
+            }
+        }
+        let mut hung: Vec<Arc<LogicalUnit>> = Vec::new();
+        for (id, index, stage) in late {
+            match stage {
+                Stage::Device(request) => {
+                    if let Some(unit) = self.fail_late(id, index, Some(request))
+                        && !hung.iter().any(|known| Arc::ptr_eq(known, &unit))
+                    {
+                        hung.push(unit);
+                    }
+                }
+                Stage::Others => drop(self.fail_late(id, index, None)),
+                Stage::Data | Stage::Unit | Stage::Sending => {}
+            }
+        }
+        hung
+    }
+
+    /// Ends a command that has waited too long. Returns the unit whose device has had `request` for so long.
+    fn fail_late(
+        &mut self,
+        id: TaskId,
+        index: usize,
+        request: Option<DeviceRequest>,
+    ) -> Option<Arc<LogicalUnit>> {
+        let unit = self.luns.unit(index);
+        let task = self.task(id)?;
+        let State::Running(work) = std::mem::replace(&mut task.state, State::Held) else {
+            // It has not begun: nothing of it has happened (SAM-5 5.3.1, BUSY).
+            self.answer(id, Reply::status(Status::Busy));
+            return None;
+        };
+        let others = work.give_up();
+        let hung = request.map(|request| match request.unit.checked_sub(1) {
+            None => Arc::clone(&unit),
+            Some(other) => others.get(other).map_or_else(|| Arc::clone(&unit), Arc::clone),
+        });
+        self.remember_given_up(Some(index), &others);
+        self.answer(id, unit.gave_up(DeviceError::TimedOut));
+        hung
+    }
+
+    /// Takes transfers off the medium whose peer is slow, if they are in the way: an initiator that has died in the middle
+    /// of one, or reads nothing of what it asked for, must not keep a COMPARE AND WRITE of another waiting (ESXi gives
+    /// those eight seconds). What finds no memory elsewhere costs its peer the connection.
+    pub(crate) fn withdraw_slow_transfers(&mut self, now: Instant) {
+        let (mut writes, mut reads) = (Vec::new(), Vec::new());
+        for task in self.tasks.iter_mut().flatten() {
+            let (_, since) = task.observe(now);
+            if now.duration_since(since) <= SLOW {
+                continue;
+            }
+            match &task.state {
+                State::Receiving(job) if job.is_in_the_way() => writes.push(task.id),
+                State::Answered if task.lock.as_ref().is_some_and(block::Shared::is_contended) => {
+                    reads.push(task.id);
+                }
+                _ => {}
+            }
+        }
+        for id in writes {
+            if !self.withdraw_write(id) {
+                self.cut_slow(id.connection());
+            }
+        }
+        for id in reads {
+            // What it has queued is the connection's.
+            if let Some(link) = self.link(id.connection()) {
+                link.withdraw();
+            }
+        }
+    }
+
+    /// Data of a write go to a buffer from now on, and so do those that have come; false if there is no memory for it.
+    fn withdraw_write(&mut self, id: TaskId) -> bool {
+        let Some(Landing::Memory(region)) = self.task(id).map(|task| &task.landing) else { return true };
+        let region = region.clone();
+        if !self.charge(id, region.len()) {
+            return false;
+        }
+        let Some(task) = self.task(id) else { return true };
+        if let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) {
+            match job.withdraw(&region) {
+                Ok((job, buffer)) => {
+                    task.state = State::Receiving(job);
+                    task.landing = Landing::Buffer(buffer);
+                }
+                Err(job) => task.state = State::Receiving(job),
+            }
+        }
+        true
+    }
+
+    /// Memory for a copy of what a connection has queued.
+    pub(crate) fn charge_copy(&self, bytes: usize) -> Option<Charge> {
+        self.budget.take(bytes)
+    }
+
+    /// Copies what a connection has yet to queue from the medium, and lets its blocks go; `None` if there is not enough
+    /// memory.
+    pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
+        let on_the_medium =
+            self.tasks.iter().flatten().filter(|task| task.id.connection() == id && task.lock.is_some());
+        let tasks: Vec<TaskId> = on_the_medium.map(|task| task.id).collect();
+        for id in tasks {
+            let bytes = self.outgoing(id).len();
+            if !self.charge(id, bytes) {
+                return None;
+            }
+            let Some(task) = self.task(id) else { continue };
+            if let Payload::Memory(region) = &task.outgoing {
+                let mut copy = Buffer::recycled(region.len());
+                region.load(0, &mut copy);
+                task.outgoing = Payload::Buffer(Rc::new(copy));
+            }
+            task.lock = None;
+        }
+        Some(())
+    }
+
+    /// Cuts the connections of peers that owe data and have sent none of it for `stall`.
+    pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
+        for (id, link) in self.links.iter().flatten() {
+            let owed = self
+                .tasks
+                .iter()
+                .flatten()
+                .filter(|task| task.id.connection() == *id && matches!(task.state, State::Receiving(_)));
+            let received =
+                owed.map(|task| 1 + u64::from(self.machine.data_received(task.id))).reduce(u64::wrapping_add);
+            if link.observe_owed(now, received).is_some_and(|since| now.duration_since(since) > stall) {
+                link.cut_slow();
+            }
+        }
+    }
+
+    /// The transfer that has held memory longest for want of its peer, if it is longer than is patient: its connection, and
+    /// since when.
+    pub(crate) fn slowest_holder(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
+        let mut slowest: Option<(Instant, ConnectionId)> = None;
+        for task in self.tasks.iter_mut().flatten().filter(|task| task.charge.is_some()) {
+            let (stage, since) = task.observe(now);
+            let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);
+            if by_its_peer
+                && now.duration_since(since) > PATIENCE
+                && slowest.is_none_or(|(first, _)| since < first)
+            {
+                slowest = Some((since, task.id.connection()));
+            }
+        }
+        slowest
+    }
+}
