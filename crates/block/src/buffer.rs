@@ -38,6 +38,11 @@ impl Buffer {
         Buffer { pages, length }
     }
 
+    /// The memory that a buffer of `length` bytes takes.
+    pub fn memory_bytes(length: usize) -> usize {
+        pool_class(length.div_ceil(PAGE_BYTES)) * PAGE_BYTES
+    }
+
     /// Shortens the buffer to `length` bytes; longer is no change.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);

@@ -70,7 +70,7 @@ impl Siege {
 }
 
 /// VmRSS of proc(5).
-fn resident_bytes(server: &Server) -> u64 {
+pub(crate) fn resident_bytes(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a running server");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");

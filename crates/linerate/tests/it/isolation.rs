@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskManagementFunction, TaskManagementResult};
 
+use crate::hostile::resident_bytes;
 use crate::peer::{BLOCK, Ended, Moves, Peer, read_10, write_10};
 use crate::program::run_command;
 use crate::server::Server;
@@ -286,4 +287,42 @@ fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
     a.hold(0); // answers no R2T
     assert!(a.hear_the_end(Duration::from_secs(60)), "its connection is closed");
+}
+
+/// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB of a budget of 32 MiB.
+#[test]
+fn commands_take_no_more_memory_than_the_budget_allows() {
+    let text = r#"
+reactors = 2
+[limits]
+staging = "32MiB"
+[volume.sick]
+spec = "fault:[ram:64MiB]"
+[[target]]
+name = "iqn.2026-01.io.linerate:sick"
+lun = [{ lun = 0, volume = "sick" }]
+"#;
+    let Some(server) = Server::configured(text) else { return };
+    let mut peers: Vec<Peer> = (1..=4).map(|number| Peer::attach(&server, "sick", number)).collect();
+    let before = resident_bytes(&server);
+    fault(&server, "hang");
+    let mut verify = [0; 16];
+    verify[0] = 0x8f;
+    verify[10..14].copy_from_slice(&4096_u32.to_be_bytes());
+    let tasks: Vec<Vec<_>> = peers
+        .iter_mut()
+        .map(|peer| (0..250).map(|_| peer.begin(0, &verify, Moves::Nothing)).collect())
+        .collect();
+    for peer in &peers {
+        await_commands(&server, peer, 0, 250);
+    }
+    let grown = resident_bytes(&server) - before;
+    println!("{} MiB more", grown >> 20);
+    assert!(grown < 64 << 20, "{} MiB more", grown >> 20);
+    fault(&server, "pass");
+    for (peer, tasks) in peers.iter_mut().zip(tasks) {
+        for task in tasks {
+            peer.answer(task).expect_good();
+        }
+    }
 }

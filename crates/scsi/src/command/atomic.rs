@@ -25,7 +25,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     }
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
     // What is to be written by itself, and what is found.
-    let working_bytes = half as usize + call.unit.piece_bytes(extent);
+    let working_bytes = Buffer::memory_bytes(half as usize) + call.unit.piece_memory_bytes(extent);
     call.receive(half * 2, working_bytes, move |access, data| async move {
         let (expected, written) = halves(data, half as usize)?;
         let _excluded = access.locks().exclude(extent).await;
@@ -44,7 +44,7 @@ pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
     let bytes = geometry.length(extent) as u32;
-    call.receive(bytes, bytes as usize, move |access, data| async move {
+    call.receive(bytes, Buffer::memory_bytes(bytes as usize), move |access, data| async move {
         let blocks = data.len() as u64 >> geometry.block_size.shift();
         let extent = Extent::new(extent.lba.0, blocks.min(extent.blocks.0));
         let _excluded = access.locks().exclude(extent).await;

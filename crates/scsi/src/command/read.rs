@@ -1,6 +1,6 @@
 //! READ(6), (10), (12) and (16) (SBC-3 5.11 to 5.14).
 
-use block::Extent;
+use block::{Buffer, Extent};
 
 use super::{Call, transfer};
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
     let extent = Extent::new(extent.lba.0, blocks);
     let work = Work::Read { extent, bytes, flush: fua };
-    Ok(Plan::Run(Job { working_bytes: bytes as usize, ..call.job(work, wanted) }))
+    Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
 }
 
 /// The blocks where they lie, if they lie in memory and no atomic write is at work on them.

@@ -41,21 +41,21 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if extent.is_empty() {
         return call.good();
     }
-    let piece_bytes = call.unit.piece_bytes(extent);
+    let piece_memory_bytes = call.unit.piece_memory_bytes(extent);
     match check {
-        ByteCheck::Readable => call.run(piece_bytes, move |access| async move {
+        ByteCheck::Readable => call.run(piece_memory_bytes, move |access| async move {
             access.scan(extent).await?;
             Ok(Outcome::default())
         }),
         ByteCheck::Data => {
-            call.receive(geometry.length(extent) as u32, piece_bytes, move |access, data| async move {
+            call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, data| async move {
                 let _shared = access.locks().share(extent).await;
                 access.compare(received(extent, &data, geometry), &data, 0).await?;
                 Ok(Outcome::default())
             })
         }
         ByteCheck::OneBlock => {
-            call.receive(geometry.block_size.bytes(), piece_bytes, move |access, data| async move {
+            call.receive(geometry.block_size.bytes(), piece_memory_bytes, move |access, data| async move {
                 // Piece by piece: nobody is kept waiting for the whole of a medium.
                 for piece in access.pieces(extent) {
                     let _shared = access.locks().share(piece).await;
@@ -80,8 +80,8 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if extent.is_empty() {
         return call.good();
     }
-    let piece_bytes = call.unit.piece_bytes(extent);
-    call.receive(geometry.length(extent) as u32, piece_bytes, move |access, mut data| async move {
+    let piece_memory_bytes = call.unit.piece_memory_bytes(extent);
+    call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, mut data| async move {
         let extent = received(extent, &data, geometry);
         data.truncate(geometry.length(extent) as usize);
         // Nobody else may write in between: their data would be a miscompare of ours.

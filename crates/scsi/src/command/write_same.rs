@@ -20,7 +20,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let bytes = if no_data { 0 } else { geometry.block_size.bytes() };
     atomic::exactly(call, bytes)?;
     let stable = transfer::durability(&call.view, false) == Durability::Stable;
-    call.receive(bytes, call.unit.piece_bytes(extent), move |access, block| async move {
+    call.receive(bytes, call.unit.piece_memory_bytes(extent), move |access, block| async move {
         atomic::whole(&block, bytes as usize)?;
         let _shared = access.locks().share(extent).await;
         // With UNMAP the blocks are to be deallocated whatever the data are (the table of ANCHOR, UNMAP and ANC_SUP,

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use block::Extent;
+use block::{Buffer, Extent};
 
 use crate::unit::LogicalUnit;
 
@@ -21,11 +21,11 @@ impl LogicalUnit {
         })
     }
 
-    /// The length of the longest piece of `extent`, in bytes.
-    pub(crate) fn piece_bytes(&self, extent: Extent) -> usize {
+    /// The memory that a piece of `extent` takes, in bytes.
+    pub(crate) fn piece_memory_bytes(&self, extent: Extent) -> usize {
         let geometry = self.device().geometry();
         let longest = self.pieces(extent).next().map_or(0, |piece| geometry.length(piece));
-        longest as usize // no more than PIECE_BYTES, or one block
+        Buffer::memory_bytes(longest as usize) // no more than PIECE_BYTES, or one block
     }
 }
 

@@ -127,12 +127,16 @@ impl Session {
     pub(super) fn receive(&mut self, command: &Command, receive: Receive) {
         let Receive { bytes, place, job } = receive;
         // Of what goes to memory, one data segment at a time waits for its digest.
-        let buffer_bytes = match place {
+        let buffered = match place {
             scsi::Landing::Buffer => bytes,
             scsi::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
         };
+        let memory_bytes = match buffered {
+            0 => 0,
+            bytes => Buffer::memory_bytes(bytes as usize),
+        };
         let landing = match place {
-            _ if !self.charge(command.task, buffer_bytes as usize) => {
+            _ if !self.charge(command.task, memory_bytes + job.working_bytes()) => {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
@@ -275,7 +279,11 @@ impl Session {
 
     /// Answers a task. The first answer counts: its data may be on their way already.
     pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
-        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered)) else { return };
+        if self.task(id).is_none_or(|task| matches!(task.state, State::Answered)) {
+            return;
+        }
+        let reply = self.with_memory(id, reply);
+        let Some(task) = self.task(id) else { return };
         let (outgoing, lock) = outgoing(reply.data);
         let data_in = outgoing.len();
         task.outgoing = outgoing;
@@ -296,6 +304,16 @@ impl Session {
         self.wake(id.connection());
         if let (Some(index), true) = (slot, entered) {
             self.leave(index);
+        }
+    }
+
+    /// The reply, if there is memory for its parameter data.
+    fn with_memory(&mut self, id: TaskId, reply: Reply) -> Reply {
+        match &reply.data {
+            DataIn::Bytes(bytes) if bytes.len() > SMALL_BYTES && !self.charge(id, bytes.len()) => {
+                Reply::status(Status::TaskSetFull)
+            }
+            _ => reply,
         }
     }
 
@@ -321,6 +339,9 @@ impl Session {
         self.tasks[id.index()].take()
     }
 }
+
+/// Parameter data up to this length count as a part of the task itself, as sense data do: INQUIRY, REQUEST SENSE.
+const SMALL_BYTES: usize = 512;
 
 /// The bytes of a reply, and the lock that keeps them what they are until they are sent.
 fn outgoing(data: DataIn) -> (Payload, Option<block::Shared>) {
