@@ -127,13 +127,13 @@ pub struct Limits {
     /// Silence after which an initiator is asked whether it is alive; no answer for as long ends its
     /// connection.
     pub nop_interval: Duration,
-    /// How long a peer may take nothing of what is being sent to it.
+    /// How long a peer may take nothing of what is being sent to it, or send nothing of the data it owes.
     pub send_stall: Duration,
     /// How long task management waits for a device to let go of aborted requests before it answers with the
     /// logical unit fenced instead.
     pub fence_time: Duration,
-    /// Memory that the commands of all sessions may hold for data of volumes that are not memory themselves, in
-    /// bytes. Reads beyond it wait; writes are told TASK SET FULL.
+    /// Memory that the commands of all sessions may hold, in bytes: data of volumes that are not memory themselves, and
+    /// working buffers. Reads beyond it wait; writes are told TASK SET FULL.
     pub staging_bytes: usize,
     /// The same for one session.
     pub session_staging_bytes: usize,

@@ -259,7 +259,7 @@ impl Segment {
     }
 
     /// Whether the data have to wait for their digest. Those that began to wait go on, even if their place is no
-    /// longer the medium (`Session::withdraw_slow_writes`).
+    /// longer the medium (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
         self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory(_))
     }
