@@ -115,8 +115,6 @@ pub struct Running {
     pub reply: Pin<Box<dyn Future<Output = Reply>>>,
     /// How it stands.
     pub watch: Rc<Watch>,
-    /// Units that it uses besides the one that received it (EXTENDED COPY): it belongs to their task sets, too.
-    pub others: Vec<Arc<LogicalUnit>>,
 }
 
 /// Work of a logical unit that no command owns.
@@ -153,12 +151,16 @@ pub enum DataIn {
 }
 
 /// What a command demands of the front end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Effect {
-    /// Abort all other commands of these nexuses at this logical unit (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
+    /// Abort all other commands of these nexuses (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
     AbortTasks {
+        /// For this logical unit.
+        unit: Arc<LogicalUnit>,
         /// Whose.
         nexuses: Vec<NexusId>,
+        /// Who demands it.
+        by: NexusId,
     },
 }
 
@@ -213,7 +215,7 @@ pub(crate) enum Work {
 }
 
 /// The rest of a command: data from the initiator (empty if there are none) in, outcome out.
-pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Unfinished + Send>;
+pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Ending + Send>;
 
 /// The same for a command that sets off something of the logical unit's own.
 pub(crate) type Start =
@@ -221,12 +223,6 @@ pub(crate) type Start =
 
 /// The end of a command at work.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
-
-/// A command at work, and the units that it uses besides its own, in the order of their [`DeviceAccess`]es.
-pub(crate) struct Unfinished {
-    pub(crate) ending: Ending,
-    pub(crate) others: Vec<Arc<LogicalUnit>>,
-}
 
 /// How a command that succeeded ends.
 #[derive(Debug, Default)]

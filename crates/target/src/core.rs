@@ -222,7 +222,7 @@ impl Local {
             return;
         }
         let slowest = |session: SharedSession| {
-            let (since, connection) = session.borrow_mut().slowest_holder(now)?;
+            let (since, connection) = session.borrow().slowest_holder(now)?;
             Some((since, session, connection))
         };
         let slowest = self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since);
@@ -329,6 +329,7 @@ async fn tick(local: Rc<Local>) {
 
 fn tick_session(session: &SharedSession, now: Instant) -> bool {
     let mut session = session.borrow_mut();
+    session.observe(now);
     let hung = session.expire(now);
     hung.iter().for_each(management::fence);
     session.withdraw_slow_transfers(now);

@@ -40,14 +40,6 @@ pub(crate) enum Spared {
     Nobody,
 }
 
-/// A command that may ask for more than its own logical unit can do.
-pub(crate) struct Requester {
-    pub(crate) server: Arc<Server>,
-    pub(crate) task: TaskId,
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) nexus: NexusId,
-}
-
 /// Carries a function out and answers it. What the session itself has under way ends at once, since a command
 /// that follows on the heels of the function is not meant by it; the rest goes on aside from the session's other
 /// work.
@@ -120,13 +112,12 @@ pub(crate) fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUn
 }
 
 /// Carries out what a command asks for beyond its own logical unit, before it is answered.
-pub(crate) async fn settle(by: &Requester, effects: Box<[Effect]>) {
+pub(crate) async fn settle(server: Arc<Server>, task: TaskId, effects: Box<[Effect]>) {
     for effect in effects {
         match effect {
-            Effect::AbortTasks { nexuses } => {
-                let spared = Spared::Command(by.nexus, by.task);
-                end_everywhere(&by.server, &by.unit, Whose::Of(nexuses), spared).await;
-                let_go(&by.server, vec![Arc::clone(&by.unit)]).await;
+            Effect::AbortTasks { unit, nexuses, by } => {
+                end_everywhere(&server, &unit, Whose::Of(nexuses), Spared::Command(by, task)).await;
+                let_go(&server, vec![unit]).await;
             }
         }
     }

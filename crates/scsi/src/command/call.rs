@@ -8,7 +8,7 @@ use block::{Buffer, Geometry};
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::nexus::{Nexus, View};
-use crate::plan::{CommandIn, DataIn, Job, Landing, Outcome, Plan, Receive, Reply, Unfinished, Work};
+use crate::plan::{CommandIn, DataIn, Deferred, Job, Landing, Outcome, Plan, Receive, Reply, Work};
 use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// What a planner decides about.
@@ -48,21 +48,8 @@ impl Call<'_> {
     where
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
-        self.receive_for(expected_bytes, working_bytes, |access, data| Unfinished {
-            ending: Box::pin(then(access, data)),
-            others: Vec::new(),
-        })
-    }
-
-    /// The same for a command that may use other units, too.
-    pub(crate) fn receive_for(
-        &self,
-        expected_bytes: u32,
-        working_bytes: usize,
-        then: impl FnOnce(DeviceAccess, Buffer) -> Unfinished + Send + 'static,
-    ) -> Result<Plan, Failure> {
-        let work = Work::Other(Box::new(then));
-        let job = Job { working_bytes, ..self.job(work, u64::from(expected_bytes)) };
+        let deferred: Deferred = Box::new(move |access, data| Box::pin(then(access, data)));
+        let job = Job { working_bytes, ..self.job(Work::Other(deferred), u64::from(expected_bytes)) };
         match expected_bytes.min(self.command.data_out_bytes) {
             0 => Ok(Plan::Run(job)),
             bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),
@@ -78,9 +65,8 @@ impl Call<'_> {
     where
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
-        let then = move |access, _| Unfinished { ending: Box::pin(then(access)), others: Vec::new() };
-        let work = Work::Other(Box::new(then));
-        Ok(Plan::Run(Job { working_bytes, ..self.job(work, 0) }))
+        let deferred: Deferred = Box::new(move |access, _| Box::pin(then(access)));
+        Ok(Plan::Run(Job { working_bytes, ..self.job(Work::Other(deferred), 0) }))
     }
 
     pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {

@@ -1,6 +1,5 @@
 //! EXTENDED COPY at work.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
@@ -12,7 +11,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::persistent::NexusName;
-use crate::plan::{Neighbours, Outcome, Plan, Unfinished};
+use crate::plan::{Neighbours, Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, Reserved, give_way};
 
@@ -27,11 +26,10 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let by = call.nexus.id;
     let luns = Arc::clone(call.command.luns);
-    call.receive_for(length as u32, PIECE_BYTES as usize, move |access, bytes| {
-        match Copy::begin(&access, by, &*luns, length, &bytes) {
-            Ok((copy, others)) => Unfinished { ending: Box::pin(copy.run()), others },
-            Err(failure) => Unfinished { ending: Box::pin(ready(Err(failure))), others: Vec::new() },
-        }
+    call.receive(length as u32, PIECE_BYTES as usize, move |access, bytes| {
+        // Begun at once, not when it is first polled: from here on it is known at all its units.
+        let copy = Copy::begin(&access, by, &*luns, length, &bytes);
+        async move { copy?.run().await }
     })
 }
 
@@ -51,14 +49,14 @@ struct Step {
 }
 
 impl Copy {
-    /// Reads and checks a parameter list. Besides the copy: the units that it uses beside its own.
+    /// Reads and checks a parameter list, and tells which units it uses.
     fn begin(
         access: &DeviceAccess,
         by: NexusId,
         luns: &dyn Neighbours,
         length: usize,
         bytes: &Buffer,
-    ) -> Result<(Copy, Vec<Arc<LogicalUnit>>), Failure> {
+    ) -> Result<Copy, Failure> {
         let list = List::parse(bytes, length)?;
         let name = access.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
         let mut others = Vec::new();
@@ -67,7 +65,8 @@ impl Copy {
         let steps = list.segments.iter().map(|segment| step(segment, &ends, &name));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let record = Record::begin(access, by, &list)?;
-        Ok((Copy { by: name, steps, record }, others))
+        access.uses(others);
+        Ok(Copy { by: name, steps, record })
     }
 
     async fn run(self) -> Result<Outcome, Failure> {

@@ -1,5 +1,7 @@
 //! PERSISTENT RESERVE IN and OUT at a logical unit: the state is its, and so are the nexuses to tell.
 
+use std::sync::Arc;
+
 use block::Buffer;
 
 use super::change::Changed;
@@ -61,7 +63,8 @@ async fn carry_out(
     unit.commit();
     unit.save_registrations(&next, &turn).await?;
     let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
-    let effects = if abort { vec![Effect::AbortTasks { nexuses: preempted }] } else { Vec::new() };
+    let demand = || Effect::AbortTasks { unit: Arc::clone(&unit), nexuses: preempted, by: id };
+    let effects = abort.then(demand).into_iter().collect();
     Ok(Outcome { data: DataIn::None, effects })
 }
 

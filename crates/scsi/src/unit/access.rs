@@ -8,10 +8,13 @@
 //!
 //! What it leaves out: order and exclusion among commands, which are the range locks'.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use block::{Buffer, Durability, Extent, Hold, Pending, Run, Slice};
 
@@ -20,11 +23,12 @@ use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, give_way};
 
 /// How a command that has begun stands, for its front end.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Watch {
     requests: Cell<u32>,
     asked: Cell<Option<usize>>,
     committed: Cell<bool>,
+    others: OnceCell<Box<[Arc<LogicalUnit>]>>,
 }
 
 /// A request that a device has.
@@ -32,7 +36,7 @@ pub struct Watch {
 pub struct DeviceRequest {
     /// Its number among the command's requests: another number is another request.
     pub number: u32,
-    /// Whose device: 0 is the unit that received the command, 1 the first of [`crate::Running::others`], and so on.
+    /// Whose device: 0 is the unit that received the command, 1 the first of [`Watch::others`], and so on.
     pub unit: usize,
 }
 
@@ -48,6 +52,11 @@ impl Watch {
     pub fn is_committed(&self) -> bool {
         self.committed.get()
     }
+
+    /// Units that the command uses besides the one that received it (EXTENDED COPY): it belongs to their task sets, too.
+    pub fn others(&self) -> &[Arc<LogicalUnit>] {
+        self.others.get().map_or(&[], |others| others)
+    }
 }
 
 /// The devices as one command uses them: its own unit's, or that of another unit that the command names.
@@ -58,20 +67,27 @@ pub(crate) struct DeviceAccess {
     index: usize,
 }
 
-/// A request while its device has it. Dropped before [`Asking::ended`], it was given up.
-struct Asking<'a> {
+/// A request while its device has it. Dropped before its end, it was given up.
+pub(crate) struct Asking<'a, T> {
     access: &'a DeviceAccess,
-    /// The blocks that it changes.
+    request: Pending<'a, T>,
+    /// The blocks that it changes, until it ends.
     changes: Option<Extent>,
 }
 
-impl Asking<'_> {
-    fn ended(mut self) {
-        self.changes = None;
+impl<T> Future for Asking<'_, T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
+        let ended = self.request.as_mut().poll(cx);
+        if ended.is_ready() {
+            self.changes = None;
+        }
+        ended.map_err(Failure::from)
     }
 }
 
-impl Drop for Asking<'_> {
+impl<T> Drop for Asking<'_, T> {
     fn drop(&mut self) {
         self.access.watch.asked.set(None);
         if let Some(extent) = self.changes {
@@ -91,54 +107,52 @@ impl DeviceAccess {
         DeviceAccess { unit, watch: Rc::clone(&self.watch), index }
     }
 
+    /// The command uses these units besides its own. Said once, before it begins.
+    pub(crate) fn uses(&self, others: Vec<Arc<LogicalUnit>>) {
+        let told = self.watch.others.set(others.into_boxed_slice());
+        debug_assert!(told.is_ok(), "told twice");
+    }
+
     /// From here on the command is run to its end.
     pub(crate) fn commit(&self) {
         self.watch.committed.set(true);
     }
 
-    async fn ask<T>(&self, changes: Option<Extent>, request: Pending<'_, T>) -> Result<T, Failure> {
+    fn ask<'a, T>(&'a self, changes: Option<Extent>, request: Pending<'a, T>) -> Asking<'a, T> {
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        let asking = Asking { access: self, changes };
-        let result = request.await;
-        asking.ended();
-        Ok(result?)
+        Asking { access: self, request, changes }
     }
 
     /// The blocks of `extent`, which must be short enough to be held at once.
-    pub(crate) async fn fetch(&self, extent: Extent) -> Result<Buffer, Failure> {
+    pub(crate) fn fetch(&self, extent: Extent) -> Asking<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
-        self.ask(None, self.device().read(extent, Buffer::recycled(length))).await
+        self.ask(None, self.device().read(extent, Buffer::recycled(length)))
     }
 
     /// Writes `data`, which are as long as `extent`.
-    pub(crate) async fn store(
-        &self,
-        extent: Extent,
-        data: Slice,
-        durability: Durability,
-    ) -> Result<(), Failure> {
-        self.ask(Some(extent), self.device().write(extent, data, durability)).await
+    pub(crate) fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Asking<'_, ()> {
+        self.ask(Some(extent), self.device().write(extent, data, durability))
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
-    pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), Failure> {
-        self.ask(Some(extent), self.device().write_zeroes(extent, may_unmap)).await
+    pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Asking<'_, ()> {
+        self.ask(Some(extent), self.device().write_zeroes(extent, may_unmap))
     }
 
     /// Gives space back ([`block::BlockDevice::unmap`]).
-    pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), Failure> {
-        self.ask(Some(extent), self.device().unmap(extent)).await
+    pub(crate) fn unmap(&self, extent: Extent) -> Asking<'_, ()> {
+        self.ask(Some(extent), self.device().unmap(extent))
     }
 
     /// Brings what was acknowledged to stable storage.
-    pub(crate) async fn flush(&self) -> Result<(), Failure> {
-        self.ask(None, self.device().flush()).await
+    pub(crate) fn flush(&self) -> Asking<'_, ()> {
+        self.ask(None, self.device().flush())
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).
-    pub(crate) async fn allocation(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, Failure> {
-        self.ask(None, self.device().allocation(extent, runs_max)).await
+    pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> Asking<'_, Vec<Run>> {
+        self.ask(None, self.device().allocation(extent, runs_max))
     }
 
     /// Whether all blocks can be read.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{Buffer, Durability, Extent};
 
 use crate::failure::Failure;
-use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Unfinished, Work};
+use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
 use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
@@ -50,9 +50,8 @@ impl LogicalUnit {
             Work::Other(deferred) => {
                 let watch = Rc::default();
                 let access = DeviceAccess::new(Arc::clone(self), Rc::clone(&watch));
-                let Unfinished { ending, others } = deferred(access, buffer(data));
-                let reply = Box::pin(async move { Reply::of(ending.await, ended) });
-                Step::Later(Running { reply, watch, others })
+                let ending = deferred(access, buffer(data));
+                Step::Later(Running { reply: Box::pin(async move { Reply::of(ending.await, ended) }), watch })
             }
             Work::Lasting(start) => match start(Arc::clone(self), buffer(data)) {
                 Err(failure) => Step::Now(Reply::of(Err(failure), ended)),
@@ -63,14 +62,14 @@ impl LogicalUnit {
         }
     }
 
-    /// A command that uses this unit alone.
+    /// A read or a write.
     fn later<F: Future<Output = Reply> + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(DeviceAccess) -> F,
     ) -> Step {
         let watch = Rc::default();
         let reply = Box::pin(work(DeviceAccess::new(Arc::clone(self), Rc::clone(&watch))));
-        Step::Later(Running { reply, watch, others: Vec::new() })
+        Step::Later(Running { reply, watch })
     }
 
     /// A write that need not wait needs no task either. False if there is anything to wait for.

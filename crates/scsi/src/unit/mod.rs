@@ -12,6 +12,7 @@ mod gate;
 mod pieces;
 mod state;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,6 +68,12 @@ pub struct LogicalUnit {
     /// Held by whoever changes what is kept, from reading the state to saving and changing it.
     keeping: Arc<RangeLocks>,
     given_up: GivenUp,
+}
+
+impl fmt::Debug for LogicalUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LogicalUnit({})", self.options.identity.serial())
+    }
 }
 
 impl LogicalUnit {

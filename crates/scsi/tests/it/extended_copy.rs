@@ -230,10 +230,10 @@ fn a_copy_belongs_to_the_task_sets_of_both_its_units() {
     let targets = [target(&bench), target(&other)];
     let list = list_of(1, 0, &targets, &[segment((0, 1), 4096, (0, 0))]);
     let copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
-    assert!(copy.others.len() == 1 && Arc::ptr_eq(&copy.others[0], &other.unit));
+    assert!(matches!(copy.watch.others(), [used] if Arc::ptr_eq(used, &other.unit)));
     let within = list_of(2, 0, &targets, &[segment((0, 0), 4096, (0, 0))]);
     let copy = bench.start(&cdb(0x83, 0, within.len() as u32), &within);
-    assert!(copy.others.len() == 1, "a unit that is named may be used");
+    assert_eq!(copy.watch.others().len(), 1, "a unit that is named may be used");
 }
 
 /// One end hangs: the front end must know which, to take it out of service and not the other.

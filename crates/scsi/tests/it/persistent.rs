@@ -73,8 +73,10 @@ fn the_holder_that_is_preempted_hears_of_it_and_its_commands_are_aborted() {
     bench.send_by(&mut other, &reserve_out(RESERVE, EXCLUSIVE_ACCESS), &list(2, 0, 0)).good();
     let plan = bench.begin(&reserve_out(PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS), 24, 0);
     let reply = bench.carry_out(plan, &list(1, 2, 0));
-    let expected = Effect::AbortTasks { nexuses: vec![other.id()] };
-    assert_eq!(reply.effects.as_deref(), Some(&[expected][..]));
+    let Some([Effect::AbortTasks { nexuses, by, .. }]) = reply.effects.as_deref() else {
+        panic!("{reply:?}")
+    };
+    assert_eq!((&nexuses[..], *by), (&[other.id()][..], bench.nexus.id()));
     bench.by(&mut other, &TEST_UNIT_READY).check(6, 0x2a05);
     bench.by(&mut other, &READ).conflict();
     bench.command(&READ).good();

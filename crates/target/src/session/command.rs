@@ -111,7 +111,6 @@ impl Session {
             outgoing: Payload::None,
             charge: None,
             lock: None,
-            observed: None,
         });
     }
 
@@ -209,7 +208,7 @@ impl Session {
         let is_short = job.working_bytes().max(data.buffer_bytes()) <= scsi::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
-            Step::Later(Running { mut reply, watch, others }) => {
+            Step::Later(Running { mut reply, watch }) => {
                 // Begun here, a request is with its device before this round's answers are sent, and what a device ends
                 // at once needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
@@ -218,13 +217,13 @@ impl Session {
                     Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
                     Some(Poll::Pending) | None => reply,
                 };
-                let task = self.spawn(id, index, reply);
-                self.set_state(id, State::Running(Work { task, watch, others }));
+                let task = self.spawn(id, reply);
+                self.set_state(id, State::Running(Work { task, watch }));
             }
             Step::Lasting { reply, work } => {
                 // A dropped handle lets the task run on: no command owns this work.
                 drop(reactor::spawn(work));
-                let task = self.spawn(id, index, reply);
+                let task = self.spawn(id, reply);
                 self.set_state(id, State::Lasting(task));
             }
         }
@@ -232,20 +231,13 @@ impl Session {
 
     /// A device at work, which speaks when it is done. What the command asks for besides is done before it is answered,
     /// and even if it is not: it may have been given up since.
-    fn spawn(
-        &mut self,
-        id: TaskId,
-        index: usize,
-        work: Pin<Box<dyn Future<Output = Reply>>>,
-    ) -> JoinHandle<()> {
-        let session = Weak::clone(&self.me);
-        let slot = self.luns.slot(index);
-        let (unit, nexus) = (Arc::clone(&slot.unit), slot.nexus.id());
-        let by = management::Requester { server: Arc::clone(&self.server), task: id, unit, nexus };
+    fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
+        let (session, server) = (Weak::clone(&self.me), Arc::clone(&self.server));
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
-                management::settle(&by, effects).await;
+                // In a place of its own: nearly no command needs room for it.
+                Box::pin(management::settle(server, id, effects)).await;
             }
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().complete(id, reply);
@@ -279,11 +271,13 @@ impl Session {
 
     /// Answers a task. The first answer counts: its data may be on their way already.
     pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
-        if self.task(id).is_none_or(|task| matches!(task.state, State::Answered)) {
-            return;
+        if let DataIn::Bytes(bytes) = &reply.data
+            && bytes.len() > SMALL_BYTES
+            && !self.charge(id, bytes.len())
+        {
+            return self.answer(id, Reply::status(Status::TaskSetFull));
         }
-        let reply = self.with_memory(id, reply);
-        let Some(task) = self.task(id) else { return };
+        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered)) else { return };
         let (outgoing, lock) = outgoing(reply.data);
         let data_in = outgoing.len();
         task.outgoing = outgoing;
@@ -304,16 +298,6 @@ impl Session {
         self.wake(id.connection());
         if let (Some(index), true) = (slot, entered) {
             self.leave(index);
-        }
-    }
-
-    /// The reply, if there is memory for its parameter data.
-    fn with_memory(&mut self, id: TaskId, reply: Reply) -> Reply {
-        match &reply.data {
-            DataIn::Bytes(bytes) if bytes.len() > SMALL_BYTES && !self.charge(id, bytes.len()) => {
-                Reply::status(Status::TaskSetFull)
-            }
-            _ => reply,
         }
     }
 

@@ -135,7 +135,7 @@ impl Session {
         let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
         self.tasks.iter().flatten().filter(move |task| {
             let others = match &task.state {
-                State::Running(work) => work.others.as_slice(),
+                State::Running(work) => work.watch.others(),
                 _ => &[],
             };
             task.slot.is_some_and(|index| same(self.luns.unit_at(index))) || others.iter().any(same)

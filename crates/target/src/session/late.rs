@@ -30,6 +30,7 @@ use crate::outbox::Payload;
 /// How a task stood when it was last looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
+    task: TaskId,
     stage: Stage,
     /// Since when it has stood so, as far as was seen.
     since: Instant,
@@ -61,17 +62,16 @@ impl Task {
         }
     }
 
-    /// Since when it has stood as it does.
-    fn observe(&mut self, now: Instant) -> (Stage, Instant) {
+    /// How it stands now, and since when.
+    fn observe(&self, before: Option<Observed>, now: Instant) -> Observed {
         let stage = self.stage();
-        let since = match self.observed {
-            Some(observed) if observed.stage == stage => observed.since,
+        let since = match before.filter(|before| before.task == self.id) {
+            Some(before) if before.stage == stage => before.since,
             // It came since the last look; what it waits for first, it waits for since then.
             None if stage == Stage::Others => self.started,
             _ => now,
         };
-        self.observed = Some(Observed { stage, since });
-        (stage, since)
+        Observed { task: self.id, stage, since }
     }
 }
 
@@ -81,11 +81,25 @@ pub(crate) const SLOW: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session {
+    /// Looks how every task stands: what follows goes by that.
+    pub(crate) fn observe(&mut self, now: Instant) {
+        self.observed.resize(self.tasks.len(), None);
+        for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
+            *observed = task.as_ref().map(|task| task.observe(*observed, now));
+        }
+    }
+
+    /// Each task that is still there, and how it stood when it was last looked at.
+    fn observed(&self) -> impl Iterator<Item = (&Task, Observed)> {
+        let tasks = self.tasks.iter().zip(&self.observed);
+        let tasks = tasks.filter_map(|(task, observed)| Some((task.as_ref()?, (*observed)?)));
+        tasks.filter(|(task, observed)| task.id == observed.task)
+    }
+
     /// Ends commands that have waited too long. Returns the units whose devices do not answer, for the caller to fence.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<LogicalUnit>> {
         let mut late = Vec::new();
-        for task in self.tasks.iter_mut().flatten() {
-            let (stage, since) = task.observe(now);
+        for (task, Observed { stage, since, .. }) in self.observed() {
             let Some(index) = task.slot else { continue };
             if now.duration_since(since) > self.luns.deadline(index) {
                 late.push((task.id, index, stage));
@@ -137,8 +151,7 @@ impl Session {
     /// those eight seconds). What finds no memory elsewhere costs its peer the connection.
     pub(crate) fn withdraw_slow_transfers(&mut self, now: Instant) {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
-        for task in self.tasks.iter_mut().flatten() {
-            let (_, since) = task.observe(now);
+        for (task, Observed { since, .. }) in self.observed() {
             if now.duration_since(since) <= SLOW {
                 continue;
             }
@@ -228,18 +241,11 @@ impl Session {
 
     /// The transfer that has held memory longest for want of its peer, if it is longer than is patient: its connection, and
     /// since when.
-    pub(crate) fn slowest_holder(&mut self, now: Instant) -> Option<(Instant, ConnectionId)> {
-        let mut slowest: Option<(Instant, ConnectionId)> = None;
-        for task in self.tasks.iter_mut().flatten().filter(|task| task.charge.is_some()) {
-            let (stage, since) = task.observe(now);
+    pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
+        let held = self.observed().filter(|(task, Observed { stage, since, .. })| {
             let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);
-            if by_its_peer
-                && now.duration_since(since) > PATIENCE
-                && slowest.is_none_or(|(first, _)| since < first)
-            {
-                slowest = Some((since, task.id.connection()));
-            }
-        }
-        slowest
+            task.charge.is_some() && by_its_peer && now.duration_since(*since) > PATIENCE
+        });
+        held.map(|(task, observed)| (observed.since, task.id.connection())).min_by_key(|(since, _)| *since)
     }
 }

@@ -59,8 +59,10 @@ pub(crate) struct Session {
     links: Vec<Option<(ConnectionId, Rc<Link>)>>,
     /// Memory its commands may hold.
     budget: Rc<Budget>,
-    /// Reads that wait for memory.
+    /// Commands that wait for memory.
     starved: VecDeque<(TaskId, Job)>,
+    /// How tasks stood when they were last looked at, by the index of their [`TaskId`].
+    observed: Vec<Option<Observed>>,
     /// What a data segment that waits for its digest takes at most; zero without data digests.
     checked_bytes_max: u32,
     /// Units that were at work on commands which have been given up.
@@ -96,8 +98,6 @@ struct Task {
     charge: Option<Charge>,
     /// Keeps overlapping atomic commands out until the data is sent.
     lock: Option<block::Shared>,
-    /// How it stood when it was last looked at.
-    observed: Option<Observed>,
 }
 
 enum State {
@@ -119,17 +119,16 @@ enum State {
 struct Work {
     task: JoinHandle<()>,
     watch: Rc<Watch>,
-    /// Units that it uses besides its LUN's.
-    others: Vec<Arc<LogicalUnit>>,
 }
 
 impl Work {
-    /// Nobody wants its answer any more. What must be run to its end goes on by itself.
+    /// Nobody wants its answer any more. What must be run to its end goes on by itself. Returns the units, besides its
+    /// LUN's, that may still be at work on it.
     fn give_up(self) -> Vec<Arc<LogicalUnit>> {
         if !self.watch.is_committed() {
             self.task.abort();
         }
-        self.others
+        self.watch.others().to_vec()
     }
 }
 
@@ -182,6 +181,7 @@ impl Session {
                 links: Vec::new(),
                 budget: Budget::new(limits.session_staging_bytes, Some(Rc::clone(memory))),
                 starved: VecDeque::new(),
+                observed: Vec::new(),
                 checked_bytes_max: match login.parameters.data_digest {
                     DigestKind::None => 0,
                     DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
