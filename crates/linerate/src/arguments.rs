@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ use crate::lab::{self, LabArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log;
 use crate::man::{self, ManArguments};
+use crate::output::note;
 use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
@@ -118,6 +120,20 @@ impl Command {
 }
 
 impl Arguments {
+    /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
+    pub(crate) fn read() -> Result<Arguments, ExitCode> {
+        Arguments::try_parse().map_err(|told| {
+            let written = told.print().and_then(|()| io::stdout().flush());
+            if told.use_stderr() {
+                drop(written)
+            } else {
+                note(written)
+            }
+            // 0 or 2
+            ExitCode::from(told.exit_code() as u8)
+        })
+    }
+
     /// Carries the command out, and records it if that is wanted, however it ends.
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let Some(path) = self.record.take() else { return self.carry_out() };

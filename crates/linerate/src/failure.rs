@@ -4,6 +4,7 @@
 //! target said decides the kind wherever it said something; the sentence keeps its words.
 
 use std::fmt::{self, Display};
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use block::DeviceError;
@@ -105,6 +106,15 @@ impl Failure {
 
     pub(crate) fn new(kind: Kind, why: impl Display) -> Failure {
         Failure { kind, sentence: why.to_string() }
+    }
+
+    /// Output could not be written: to standard output, or to a file that was asked for.
+    pub(crate) fn unwritten(to: impl Display, error: &io::Error) -> Failure {
+        let kind = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Kind::NoSpace,
+            _ => Kind::Failed,
+        };
+        Failure::new(kind, format_args!("cannot write to {to}: {error}"))
     }
 
     /// A device failed at something: "cannot read block 7: …".

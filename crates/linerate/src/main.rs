@@ -58,11 +58,19 @@ mod write;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use arguments::Arguments;
+use failure::Failure;
 
 fn main() -> ExitCode {
-    match arguments::Arguments::parse().run() {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
+    let code = match Arguments::read().map(Arguments::run) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(failure)) => failure.report(),
+    };
+    match output::error() {
+        // It has been reported when it happened. A command that failed for another reason keeps the code of that.
+        Some(error) if code == ExitCode::SUCCESS => {
+            ExitCode::from(Failure::unwritten("standard output", error).code())
+        }
+        _ => code,
     }
 }

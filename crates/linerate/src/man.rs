@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ManArguments) -> Result<(), Failure> {
 fn write_all(folder: &Path) -> Result<(), Failure> {
     let written =
         fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
-    written.map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))
+    written.map_err(|error| Failure::unwritten(folder.display(), &error))
 }
 
 #[cfg(test)]

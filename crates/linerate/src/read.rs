@@ -121,6 +121,8 @@ struct Outlet {
     /// An answer for each of the data, and one for the end.
     written: Receiver<io::Result<()>>,
     waiting: usize,
+    /// Where the data go, for people.
+    name: String,
 }
 
 /// Data that wait for the thread: enough that it never waits for us.
@@ -148,7 +150,9 @@ impl Outlet {
             let _ = done.send(output.flush()); // nobody asks any more only where the command has failed
         };
         thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
-        Ok(Outlet { data: Some(data), written, waiting: 0 })
+        let name = arguments.output.as_ref();
+        let name = name.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+        Ok(Outlet { data: Some(data), written, waiting: 0, name })
     }
 
     /// Hands it more; false once nobody reads any more.
@@ -176,10 +180,7 @@ impl Outlet {
         match self.written.recv().await {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            Some(Err(error)) if error.kind() == io::ErrorKind::StorageFull => {
-                Err(Failure::new(Kind::NoSpace, format_args!("cannot write: {error}")))
-            }
-            Some(Err(error)) => Err(Failure::failed(format_args!("cannot write: {error}"))),
+            Some(Err(error)) => Err(Failure::unwritten(&self.name, &error)),
             None => Err(Failure::failed("the output has gone")),
         }
     }

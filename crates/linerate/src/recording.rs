@@ -46,7 +46,7 @@ impl RecordFile {
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
         let written = std::fs::write(&self.path, initiator::pcapng(recorders.iter()));
-        written.map_err(|error| Failure::failed(format_args!("--record {}: {error}", self.path.display())))
+        written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }
 
     /// Writes it at SIGUSR1, and at signals that end the program unless the command sees to those itself.

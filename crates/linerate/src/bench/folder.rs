@@ -2,12 +2,12 @@
 //! there is the state after one run or the next, and can be gone on with.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bench::record::{FORMAT, Record};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 
 const RESULT: &str = "result.json";
 /// More than any result that this program writes; what is larger is not one.
@@ -77,11 +77,7 @@ impl Folder {
     }
 
     fn failed(&self, error: &io::Error) -> Failure {
-        let kind = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Kind::NoSpace,
-            _ => Kind::Failed,
-        };
-        Failure::new(kind, format_args!("cannot write to {}: {error}", self.path.display()))
+        Failure::unwritten(self.path.display(), error)
     }
 }
 

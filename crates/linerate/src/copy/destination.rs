@@ -151,7 +151,7 @@ impl Destination {
             }
             file.sync_all()
         });
-        cut.map_err(|error| Failure::failed(format_args!("cannot complete {}: {error}", self.name)))
+        cut.map_err(|error| Failure::unwritten(&self.name, &error))
     }
 
     /// The logical unit that it is, if it is one, and where its target was reached.

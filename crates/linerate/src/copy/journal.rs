@@ -136,9 +136,7 @@ impl Drop for Journal {
 async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<(), Failure> {
     flushed(&destination).await?;
     let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
-    keep.save(NAME, bytes)
-        .await
-        .map_err(|error| Failure::failed(format_args!("cannot write the journal: {error}")))
+    keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))
 }
 
 impl Begun {

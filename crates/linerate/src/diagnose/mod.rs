@@ -89,8 +89,7 @@ pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
             say(&json);
             return Ok(ExitCode::SUCCESS);
         }
-        std::fs::write(file, json)
-            .map_err(|error| Failure::failed(format_args!("cannot write {}: {error}", file.display())))?;
+        std::fs::write(file, json).map_err(|error| Failure::unwritten(file.display(), &error))?;
     }
     let mut diagnosis = diagnose(evidence);
     if arguments.confirm {

@@ -84,8 +84,10 @@ impl RawArguments {
 
     fn tell(&self, answer: &Answer) -> Result<(), Failure> {
         match &self.save {
-            Some(file) => fs::write(file, &*answer.data)
-                .map_err(|error| Failure::failed(format!("{}: {error}", file.display()))),
+            Some(file) => {
+                let written = fs::write(file, &*answer.data);
+                written.map_err(|error| Failure::unwritten(file.display(), &error))
+            }
             None => {
                 say(&format!(
                     "{}, {} bytes\n{}",

@@ -27,7 +27,7 @@ fn ended(plan: &str, arguments: &[&str]) -> Ended {
 }
 
 /// Whether labs can be built here; says why not.
-fn can_build() -> bool {
+pub(crate) fn can_build() -> bool {
     let trial = ended("[host.only]", &["--", "true"]);
     if !trial.status.success() {
         eprintln!("skipped: {}", trial.said);

@@ -49,5 +49,6 @@ mod report;
 mod scsi_command;
 mod server;
 mod sessions;
+mod unwritten;
 mod verbs;
 mod wire;
