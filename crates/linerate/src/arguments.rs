@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::agent::{self, AgentArguments};
 use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments};
@@ -18,6 +19,7 @@ use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::fault_command::{self, FaultArguments};
 use crate::info::{self, InfoArguments};
+use crate::interrupt;
 use crate::lab::{self, LabArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::log;
@@ -110,12 +112,27 @@ impl Command {
         matches!(self, Command::Attach(arguments) if arguments.goes_into_background())
     }
 
-    /// Whether it ends in good order when a signal asks for that.
-    fn sees_to_signals(&self) -> bool {
-        matches!(
-            self,
-            Command::Attach(_) | Command::Bench(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_)
-        )
+    /// Whether others depend on this process, which must not end with its terminal then.
+    fn ignores_hangups(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Agent(_) | Command::Peer(_) => true,
+            Command::Raw(arguments) => arguments.serves(),
+            Command::Attach(_) => !self.is_handed_on(),
+            _ => false,
+        }
+    }
+
+    /// The signals that end it as they end any process: not those that it sees to itself.
+    fn ended_by(&self) -> Vec<i32> {
+        match self {
+            Command::Attach(_)
+            | Command::Bench(_)
+            | Command::Copy(_)
+            | Command::Read(_)
+            | Command::Write(_) => Vec::new(),
+            _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
+            _ => interrupt::endings(),
+        }
     }
 }
 
@@ -144,7 +161,7 @@ impl Arguments {
             return self.carry_out();
         }
         let file = RecordFile::create(&path)?;
-        file.write_at_signals(self.command.sees_to_signals())?;
+        file.write_at_signals(&self.command.ended_by())?;
         let outcome = self.carry_out();
         let written = file.write();
         outcome.and_then(|code| written.map(|()| code))
@@ -157,6 +174,9 @@ impl Arguments {
             Command::Sessions(_) | Command::Fault(_) => log::begin(&log, &Log::default())?,
             // What the others print is for people to look at: logins have no place between.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
+        }
+        if self.command.ignores_hangups() {
+            interrupt::ignore_hangups()?;
         }
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use initiator::{FlightRecorder, Settings};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -49,9 +49,8 @@ impl RecordFile {
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }
 
-    /// Writes it at SIGUSR1, and at signals that end the program unless the command sees to those itself.
-    pub(crate) fn write_at_signals(&self, sees_to_signals: bool) -> Result<(), Failure> {
-        let ends: &[i32] = if sees_to_signals { &[] } else { &[SIGINT, SIGTERM] };
+    /// Writes it at SIGUSR1, and at these signals, which end the program.
+    pub(crate) fn write_at_signals(&self, ends: &[i32]) -> Result<(), Failure> {
         let mut signals = Signals::new(ends.iter().chain(&[SIGUSR1])).map_err(Failure::failed)?;
         let file = self.clone();
         std::thread::spawn(move || {

@@ -49,6 +49,13 @@ impl Poll {
     }
 }
 
+impl RawArguments {
+    /// Whether it is the half that answers.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.half, Half::Serve(_))
+    }
+}
+
 /// Runs the half that was asked for.
 pub(crate) fn run(arguments: &RawArguments) -> Result<(), Failure> {
     match &arguments.half {

@@ -83,7 +83,7 @@ impl Attached {
         fs::read_to_string(log).expect("readable")
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.record()["pid"].to_string()
     }
 }
@@ -114,7 +114,7 @@ fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
     outcome.expect_err("an error").raw_os_error().expect("of the system")
 }
 
-fn kill(signal: &str, pid: &str) {
+pub(crate) fn kill(signal: &str, pid: &str) {
     let killed = Command::new("kill").args([signal, pid]).status();
     assert!(killed.is_ok_and(|status| status.success()), "cannot send {signal}");
 }

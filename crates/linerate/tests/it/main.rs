@@ -25,6 +25,7 @@ mod ending;
 mod exit_codes;
 mod foreign;
 mod growth;
+mod hangup;
 mod hostile;
 mod hung;
 mod info;
