@@ -36,6 +36,11 @@ pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// Asks, on standard error: the answer is typed behind it.
+pub(crate) fn prompt(question: &str) {
+    let _ = io::stderr().lock().write_all(question.as_bytes());
+}
+
 /// Text of a peer's as a terminal may see it: nothing in it that moves a cursor or changes a colour.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()

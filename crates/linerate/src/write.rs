@@ -12,7 +12,7 @@ use block::{BlockDevice, Buffer, Slice};
 use reactor::{Receiver, mailbox};
 
 use crate::bytewise;
-use crate::contents::{self, consent};
+use crate::contents::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::{Opened, Place};
@@ -62,12 +62,7 @@ async fn write(
 ) -> Result<(), Failure> {
     let device = &opened.device;
     let range = part(arguments.offset, arguments.length, device.geometry().bytes(), place)?;
-    if device.profile().read_only {
-        return Err(Failure::new(Kind::WriteProtected, format_args!("{place} is write-protected")));
-    }
-    let found = contents::contents(&**device).await;
-    let found = found.map_err(|error| Failure::device(format_args!("cannot read {place}"), error))?;
-    consent(&place.to_string(), found.as_ref(), arguments.yes)?;
+    Overwritten { device: &**device, name: place, part: None, lun: None }.consent(arguments.yes).await?;
     let written = pour(arguments, place, device, range.clone(), interrupt).await;
     let flushed = device.flush().await;
     let end = written?;

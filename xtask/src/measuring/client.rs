@@ -236,7 +236,7 @@ fn lean(cell: &Cell, mut command: Command, url: &str, seconds: f64) -> Result<Re
     command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
     command.args(["--sessions", &cell.sessions.to_string(), "--span", &VOLUME_BYTES.to_string()]);
     if cell.direction == Direction::Write {
-        command.arg("--write");
+        command.args(["--write", "--yes"]);
     }
     if cell.places == Places::Random {
         command.arg("--random");

@@ -1,5 +1,5 @@
 //! What is on a disk, as far as its first two and its last MiB tell: partition tables, file systems, members of sets,
-//! disk images. Whoever is about to overwrite it asks here first, and names what would be lost ([`consent`]).
+//! disk images. Whoever is about to overwrite it asks here first, and names what would be lost ([`Overwritten`]).
 //!
 //! Nothing is mounted, followed or believed: a signature at its place is what is looked for, and a few bytes beside it
 //! that tell people which disk it is. Reading order: [`contents`], `ends`, `signatures`, `partitions`, `sets`.
@@ -14,7 +14,7 @@ use std::fmt;
 
 use block::{BlockDevice, DeviceError};
 
-pub(crate) use consent::{ask, consent};
+pub(crate) use consent::{Overwritten, ask};
 use ends::Ends;
 
 /// What was recognised; at least one thing.

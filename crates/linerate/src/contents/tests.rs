@@ -1,6 +1,9 @@
+use block::{Buffer, Durability, Extent};
+use host::{RamDevice, RamOptions};
 use proptest::prelude::*;
 
 use super::*;
+use crate::remote;
 
 /// Bytes at their place.
 type Written = (usize, &'static [u8]);
@@ -120,9 +123,17 @@ fn a_label_cannot_move_the_cursor() {
 
 #[test]
 fn without_a_terminal_it_takes_a_yes() {
-    let contents = recognised(&Ends::new(&disk(4, &[(0, b"XFSB")]), 512));
-    consent("san", contents.as_ref(), true).expect("a yes");
-    consent("san", None, false).expect("nothing to lose");
+    let device = RamDevice::new(RamOptions::new(1 << 20)).expect("memory");
+    let consent = |yes| {
+        let san = Overwritten { device: &device, name: &"san", part: None, lun: None };
+        remote::run(san.consent(yes))
+    };
+    consent(false).expect("nothing to lose");
+    let mut magic = Buffer::zeroed(512);
+    magic[..4].copy_from_slice(b"XFSB");
+    let written = device.write(Extent::new(0, 1), magic.share(), Durability::Cached);
+    remote::run(async { Ok(written.await) }).expect("a world").expect("a write");
+    consent(true).expect("a yes");
 }
 
 proptest! {

@@ -13,8 +13,8 @@ use initiator::Unit;
 use super::journal::{self, Begun};
 use super::source::Source;
 use crate::bytewise;
-use crate::contents::{self, ask, consent};
-use crate::failure::{Failure, Kind};
+use crate::contents::{Overwritten, ask};
+use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
 use crate::spec::Bytes;
 
@@ -60,23 +60,13 @@ impl Destination {
         if source.is_at(&self.opened) {
             return Err(Failure::refused(format!("{name} is the source itself")));
         }
-        if device.profile().read_only {
-            return Err(Failure::new(Kind::WriteProtected, format_args!("{name} is write-protected")));
-        }
         let (needed, found) = (source.bytes, device.geometry().bytes());
         if found < needed {
             return Err(Failure::refused(format!("{name} has {found} bytes, and the source {needed}")));
         }
-        match begun {
-            Some(begun) => begun.is_of(source, self.identity()),
-            None if self.file.is_some() => Ok(()),
-            None => {
-                let found = contents::contents(&**device).await;
-                let found =
-                    found.map_err(|error| Failure::device(format_args!("cannot read {name}"), error))?;
-                consent(name, found.as_ref(), yes)
-            }
-        }
+        let is_known = begun.is_some() || self.file.is_some();
+        Overwritten { device: &**device, name, part: None, lun: None }.consent(yes || is_known).await?;
+        begun.map_or(Ok(()), |begun| begun.is_of(source, self.identity()))
     }
 
     /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.

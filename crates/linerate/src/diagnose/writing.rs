@@ -6,10 +6,9 @@ use initiator::{RemoteLun, Url};
 
 use super::Options;
 use super::places::{Part, physical_block_bytes};
-use crate::attach::reservation;
 use crate::bench::extent::Extent;
-use crate::contents;
-use crate::failure::{Failure, Kind};
+use crate::contents::Overwritten;
+use crate::failure::Failure;
 
 /// The part, in whole physical blocks.
 pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Result<Option<Part>, Failure> {
@@ -22,17 +21,8 @@ pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Resul
     }
     let part = whole_blocks(extent, bytes, physical_block_bytes(lun.geometry()));
     let part = part.ok_or_else(|| Failure::refused(format!("{extent} has no whole physical block in it")))?;
-    if lun.profile().read_only {
-        return Err(Failure::new(Kind::WriteProtected, format_args!("{url} is write-protected")));
-    }
-    reservation::check(lun, false, "reading is possible").await?;
-    let found = contents::contents(lun).await;
-    let found = found.map_err(|error| Failure::device(format_args!("cannot read {url}"), error))?;
-    let whose = match extent == Extent::ALL {
-        true => url.to_string(),
-        false => format!("{url}, of which {extent} would be overwritten"),
-    };
-    contents::consent(&whose, found.as_ref(), options.yes)?;
+    let overwritten = (extent != Extent::ALL).then(|| extent.to_string());
+    Overwritten { device: lun, name: url, part: overwritten, lun: Some(lun) }.consent(options.yes).await?;
     Ok(Some(part))
 }
 

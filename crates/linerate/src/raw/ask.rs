@@ -11,11 +11,13 @@ use reactor::{Stream, StreamOptions};
 use serde::Serialize;
 
 use super::Poll;
+use crate::contents::Overwritten;
 use crate::failure::Failure;
 use crate::output::say;
+use crate::remote;
 use crate::spec::Bytes;
 
-/// Keeps READs or WRITEs under way and throws away what it reads: what a target can do at most. WRITES OVER THE DISK
+/// Keeps READs or WRITEs under way and throws away what it reads: what a target can do at most
 #[derive(Debug, clap::Args)]
 pub(super) struct RawAskArguments {
     /// iscsi://host[:port]/target/lun; what is asked of sessions behind a `?` is left out
@@ -29,9 +31,12 @@ pub(super) struct RawAskArguments {
     /// Sessions, all on one thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     sessions: u8,
-    /// Write instead of reading
+    /// Write instead of reading; asks first if something is on the disk
     #[arg(long)]
     write: bool,
+    /// Overwrite what is there without asking
+    #[arg(long, requires = "write")]
+    yes: bool,
     /// At random places instead of one after the other
     #[arg(long)]
     random: bool,
@@ -75,8 +80,11 @@ struct Latency {
 }
 
 pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
-    let url = Url::parse(&arguments.url).map_err(Failure::refused)?;
+    let url = remote::url(&arguments.url)?;
     let load = load(arguments)?;
+    if arguments.write {
+        remote::run(consent(&url, arguments))?;
+    }
     let asked = reactor::block_on(Poll::Always.world()?, ask(&url, arguments, load));
     let shown = Shown::of(&asked.map_err(Failure::failed)?, load);
     if arguments.json {
@@ -90,6 +98,16 @@ pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
         shown.iops, shown.mb_per_s, shown.idle_looks_per_io
     ));
     Ok(())
+}
+
+/// The bare client knows nothing of SCSI. So a session as every command has it looks at the disk beforehand.
+async fn consent(url: &Url, arguments: &RawAskArguments) -> Result<(), Failure> {
+    let lun = remote::open(url).await?;
+    let part = Some(format!("the first {}", arguments.span));
+    let consented =
+        Overwritten { device: &lun, name: url, part, lun: Some(&lun) }.consent(arguments.yes).await;
+    lun.target().close().await;
+    consented
 }
 
 fn load(arguments: &RawAskArguments) -> Result<Load, Failure> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
-use crate::contents::{consent, contents};
+use crate::contents::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use crate::remote;
@@ -191,9 +191,7 @@ impl ExtentArguments {
             return Ok(());
         }
         let disk = remote::disk(unit).await?;
-        let found =
-            contents(&disk).await.map_err(|error| Failure::device("cannot look at the LUN", error))?;
-        consent("the LUN", found.as_ref(), self.yes)
+        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }.consent(false).await
     }
 }
 

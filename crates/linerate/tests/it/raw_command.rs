@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::copy::ours;
 use crate::program::{installed, run};
+use crate::scsi_command::boot_sector;
 use crate::server::Server;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -82,8 +84,8 @@ fn the_lean_client_reads_and_writes_at_our_target_and_at_the_ceiling() {
     for url in [server.url("disk"), raw.url()] {
         for more in [
             &["--random"][..],
-            &["--write"],
-            &["--write", "--block", "1MiB"],
+            &["--write", "--yes"],
+            &["--write", "--yes", "--block", "1MiB"],
             &["--block", "512", "--sessions", "3"],
         ] {
             let common =
@@ -92,6 +94,34 @@ fn the_lean_client_reads_and_writes_at_our_target_and_at_the_ceiling() {
             assert!(said["ios"].as_u64().is_some_and(|ios| ios > 0), "{url} {more:?}: {said}");
         }
     }
+}
+
+#[test]
+fn the_lean_client_overwrites_nothing_unasked() {
+    let Some(server) = ours(&["disk=ram:16MiB", "locked=ram:16MiB?readonly"]) else { return };
+    let url = server.url("disk");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sector = folder.path().join("sector").display().to_string();
+    std::fs::write(&sector, boot_sector()).expect("a temporary file");
+    run(LINERATE, &["scsi", "write-same", &url, "0", "1", "--block", &sector]).expect_success();
+
+    let ask = |url: &str, more: &[&str]| {
+        let common = ["raw", "ask", url, "--write", "--span", "1MiB", "--seconds", "0.1"];
+        run(LINERATE, &[&common[..], more].concat())
+    };
+    let refused = ask(&url, &[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
+    assert!(refused.said.contains("partition table") && refused.said.contains("--yes"), "{}", refused.said);
+    let read = ["read", &url, "--length", "512", "--output", &format!("{sector}-read")];
+    run(LINERATE, &read).expect_success();
+    assert_eq!(std::fs::read(format!("{sector}-read")).expect("a block"), boot_sector());
+    assert_eq!(ask(&server.url("locked"), &["--yes"]).status.code(), Some(8), "write-protected");
+    ask(&url, &["--yes"]).expect_success();
+
+    let theirs = format!("{url}?initiator=iqn.2026-01.com.example:other");
+    run(LINERATE, &["scsi", "register", &theirs, "--key", "abc"]).expect_success();
+    run(LINERATE, &["scsi", "reserve", &theirs, "--key", "abc"]).expect_success();
+    assert_eq!(ask(&url, &["--yes"]).status.code(), Some(7), "reserved by another initiator");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn what_is_written_over_is_named_first() {
 }
 
 /// A partition table with one Linux partition.
-fn boot_sector() -> [u8; 512] {
+pub(crate) fn boot_sector() -> [u8; 512] {
     let mut sector = [0; 512];
     sector[450] = 0x83;
     sector[454] = 8;
@@ -142,5 +142,9 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
     assert!(said.starts_with("good, 36 bytes\n") && said.contains("LINERATE"), "{said}");
     let synchronize = ["raw", &url, "--cdb", "35 00 00 00 00 00 00 00 00 00"];
     assert_eq!(scsi(&synchronize).status.code(), Some(2));
+    // SANITIZE moves no data, and a buffer for an answer makes no question of it.
+    let Ended { status, said } = scsi(&["raw", &url, "--cdb", "48 82 00 00 00 00 00 00 00 00", "--in", "1"]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("--yes"), "{said}");
     scsi(&[&synchronize[..], &["--yes"]].concat()).expect_success();
 }
