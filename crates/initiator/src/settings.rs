@@ -178,7 +178,12 @@ const KEYS: &[Key] = &[
         s.isid = Some(isid(v)?);
         Some(())
     }),
-    key("secret-file", "", "a file with the secret of the user in front of the @", |s, v| {
+    key("user", "", "the name that we prove ourselves with, where none is in front of the @", |s, v| {
+        let name = some(v).filter(|_| s.account.is_none())?.to_owned();
+        s.account = Some(Credentials { name, secret: Secret::new(&[]) });
+        Some(())
+    }),
+    key("secret-file", "", "a file with the user's secret", |s, v| {
         s.secret_file = Some(some(v)?.into());
         Some(())
     }),

@@ -57,6 +57,8 @@ pub enum UrlProblem {
     Port,
     /// An account without a user's name.
     NoUser,
+    /// `user:password@`, as URLs of the web have it.
+    Password,
     /// No target name after the portal.
     NoTarget,
     /// No LUN after the target's name.
@@ -83,6 +85,9 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Brackets => write!(f, "an IPv6 address stands in brackets: [::1]"),
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
+            UrlProblem::Password => {
+                write!(f, "a secret follows its user behind %; the key user names one that has a colon")
+            }
             UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
             UrlProblem::NoLun => write!(f, "a LUN is missing after the target's name, such as /0"),
             UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
@@ -172,6 +177,9 @@ fn account(part: Part<'_>) -> Result<Credentials, UrlError> {
     let (user, secret) = part.split_or_end('%');
     if user.text.is_empty() {
         return Err(user.wrong(UrlProblem::NoUser));
+    }
+    if let Some(colon) = user.text.find(':') {
+        return Err(user.after(colon).wrong(UrlProblem::Password));
     }
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
 }
@@ -297,6 +305,7 @@ mod tests {
         assert_eq!(problem("iscsi://host:99999/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://host:0/iqn.x/0"), (12, UrlProblem::Port));
         assert_eq!(problem("iscsi://@host/iqn.x/0"), (8, UrlProblem::NoUser));
+        assert_eq!(problem("iscsi://joe:hush@host/iqn.x/0"), (11, UrlProblem::Password));
         assert_eq!(problem("iscsi://host"), (12, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host//0"), (13, UrlProblem::NoTarget));
         assert_eq!(problem("iscsi://host/iqn.x"), (18, UrlProblem::NoLun));

@@ -33,6 +33,7 @@ use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
 use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
+use crate::secrets;
 use crate::serve::{self, ServeArguments};
 use crate::sessions::{self, SessionsArguments};
 use crate::verify_log::{self, VerifyLogArguments};
@@ -140,11 +141,14 @@ impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
         Arguments::try_parse().map_err(|told| {
-            let written = told.print().and_then(|()| io::stdout().flush());
-            if told.use_stderr() {
-                drop(written)
-            } else {
-                note(written)
+            let text = told.render().to_string();
+            let safe = secrets::masked_words(&text);
+            let written = match safe == text {
+                true => told.print().and_then(|()| io::stdout().flush()),
+                false => io::stderr().write_all(safe.as_bytes()),
+            };
+            if !told.use_stderr() {
+                note(written);
             }
             // 0 or 2
             ExitCode::from(told.exit_code() as u8)

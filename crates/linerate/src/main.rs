@@ -45,6 +45,7 @@ mod recording;
 mod remote;
 mod report;
 mod scsi;
+mod secrets;
 mod serve;
 mod sessions;
 mod site;

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::nearest::hint;
 use crate::recording;
+use crate::secrets;
 
 /// The secret that we prove ourselves with.
 const SECRET: &str = "LINERATE_SECRET";
@@ -30,8 +31,9 @@ const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 
 /// The URL of a LUN, with its secrets.
 pub(crate) fn url(text: &str) -> Result<Url, Failure> {
+    refuse_secrets(text)?;
     let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
-    find_secrets(text, &mut url.settings)?;
+    find_secrets(&mut url.settings)?;
     recording::keep(&url.settings);
     Ok(url)
 }
@@ -54,8 +56,9 @@ pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
         Err(_) if text.contains("://") => text.to_owned(),
         Err(_) => format!("iscsi://{text}"),
     };
+    refuse_secrets(&address)?;
     let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
-    find_secrets(&address, &mut settings)?;
+    find_secrets(&mut settings)?;
     recording::keep(&settings);
     Ok((portal, settings))
 }
@@ -119,6 +122,8 @@ pub(crate) fn random(bytes: &mut [u8]) {
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
     let sentence = match &error.problem {
+        // Behind a ? that belongs to a password, its rest.
+        UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => "this is no key".to_owned(),
         UrlProblem::Setting(SettingError::Unknown(key)) => {
             let known: Vec<_> = Settings::keys().map(|(name, _)| name).collect();
             format!("unknown key `{key}`{}", hint(key, &known))
@@ -128,39 +133,26 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
     Failure::refused(format!(
         "{sentence} (column {})\n  {}\n  {:before$}^",
         before + 1,
-        without_secrets(text),
+        secrets::masked(text),
         ""
     ))
 }
 
-/// The same text, and every letter of its secrets a star: what is repeated to a person may end in a log.
-fn without_secrets(text: &str) -> String {
-    // A secret may hold an @, so that the last one counts.
-    let own = text.find('%').zip(text.rfind('@')).map(|(percent, at_sign)| percent + 1..at_sign);
-    let secrets = own.into_iter().chain(TARGET_SECRET_KEYS.iter().filter_map(|key| {
-        let begin = text.find(key)? + key.len();
-        Some(begin..text[begin..].find('&').map_or(text.len(), |end| begin + end))
-    }));
-    let secrets: Vec<_> = secrets.collect();
-    let is_secret = |at: usize| secrets.iter().any(|secret| secret.contains(&at));
-    text.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
+/// Before anything else is looked at: a mistake that is told may be a part of the secret.
+fn refuse_secrets(text: &str) -> Result<(), Failure> {
+    if !secrets::is_in(text) {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{}: a secret on the command line is one that anybody can read in the list of processes; put it into a file \
+         (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); a user whose name \
+         has a colon is named by the key user",
+        secrets::masked(text)
+    )))
 }
 
-/// How a URL says the target's secret, in Linerate's words and in libiscsi's.
-const TARGET_SECRET_KEYS: [&str; 4] =
-    ["target-secret=", "target_secret=", "target-password=", "target_password="];
-
 /// Puts the secrets where the login looks for them.
-fn find_secrets(text: &str, settings: &mut Settings) -> Result<(), Failure> {
-    let told = [&settings.account, &settings.target_account];
-    if told.iter().any(|account| account.as_ref().is_some_and(|account| !is_empty(account))) {
-        return Err(Failure::refused(format!(
-            "{}: a secret on the command line is one that anybody can read in the list of processes; put it \
-             into a file (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, \
-             {TARGET_SECRET})",
-            without_secrets(text)
-        )));
-    }
+fn find_secrets(settings: &mut Settings) -> Result<(), Failure> {
     find_secret(settings.account.as_mut(), settings.secret_file.as_deref(), SECRET)?;
     find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
 }
@@ -204,10 +196,6 @@ fn warn_of_readers(file: &Path) {
         let path = file.display();
         tracing::warn!("{path} holds a secret, and its mode {:o} lets others read it", mode & 0o777);
     }
-}
-
-fn is_empty(account: &Credentials) -> bool {
-    account.secret == Secret::new(&[])
 }
 
 #[cfg(test)]

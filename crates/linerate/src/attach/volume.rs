@@ -30,7 +30,7 @@ const TRIES: u32 = 5;
 impl Volume {
     /// Asks for secrets if there is need to.
     pub(super) fn parse(text: &str) -> Result<Volume, Failure> {
-        if !text.starts_with("iscsi:") {
+        if !text.contains("://") {
             return text.parse().map(Volume::Local).map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;

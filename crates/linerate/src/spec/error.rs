@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::secrets;
+
 /// What is wrong with a specification, and the bytes it is about. Shows itself as a sentence with the
 /// specification and a caret under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) struct SpecError {
 
 impl SpecError {
     pub(super) fn new(text: &str, problem: Problem) -> SpecError {
-        SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
+        SpecError { text: secrets::masked(text), at: problem.at, sentence: problem.sentence }
     }
 
     /// What is wrong and what to do about it, in one sentence, for those who show the place themselves.

@@ -139,9 +139,47 @@ fn a_wrong_secret_is_no_other_failure() {
     expect(ready(&server.url("disk")), AUTHENTICATION, "name a user in the URL");
     // Nobody sits at a terminal to be asked.
     expect(ready(&alice), REFUSED, "LINERATE_SECRET");
-    let said = ready(&alice.replace("alice@", "alice%correct-horse-battery@"));
-    assert!(!said.said.contains("correct-horse"), "{said:?}");
-    expect(said, REFUSED, "the list of processes");
+    for user in ["alice%correct-horse-battery@", "alice:correct-horse-battery@"] {
+        let said = ready(&alice.replace("alice@", user));
+        assert!(!said.said.contains("correct-horse"), "{said:?}");
+        expect(said, REFUSED, "the list of processes");
+    }
+    // A name with a colon is one all the same.
+    let named = format!("{}?user=alice", server.url("disk"));
+    ready_with(&named, &[("LINERATE_SECRET", "correct-horse-battery")]).expect_success();
+}
+
+#[test]
+fn no_mistake_beside_a_secret_has_it_printed() {
+    for url in [
+        "iscsi://joe:hush-hush@san1",
+        "iscsi://joe:hush/hush@san1/iqn.x:y/0",
+        "iscsi://joe:hush?hush@san1/iqn.x:y/0",
+        "isci://joe:hush-hush@san1/iqn.x:y/0",
+        "nbd://joe:hush-hush@san1/x",
+        "iscsi://san1/iqn.x:y/0?target-user=san&target-secret=ha&hush=1",
+        "iscsi://san1/iqn.x:y/0?target-secrt=hush-hush",
+    ] {
+        for command in [
+            &["scsi", "ready", url][..],
+            &["read", url],
+            &["copy", "ram:1MiB", url],
+            &["bench", url],
+            &["discover", url],
+            &["attach", url, "/tmp/nowhere"],
+            &["raw", "ask", url],
+            &["info", "iscsi://san1/iqn.x:y/0", url],
+            &["serve", "--check", "--volume", &format!("disk={url}")],
+            &["bench", "ram:1MiB", "--agents", url],
+        ] {
+            // Nothing is connected to, so that there is nothing to record.
+            let output = Command::new(env!("CARGO_BIN_EXE_linerate")).args(command).output();
+            let output = output.expect("the linerate binary");
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert_eq!(output.status.code(), Some(REFUSED), "{command:?}: {said}");
+            assert!(!said.contains("hush"), "{command:?}: {said}");
+        }
+    }
 }
 
 #[test]
