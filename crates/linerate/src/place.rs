@@ -68,6 +68,23 @@ impl Place {
         }
     }
 
+    /// Whether whatever is on it ends with this process. A file that does not exist yet is a file.
+    pub(crate) fn is_fleeting(&self) -> bool {
+        match self {
+            Place::Volume(spec) => matches!(spec.store(), Layer::Ram { .. } | Layer::Null { .. }),
+            Place::Lun(_) | Place::Path(_) => false,
+        }
+    }
+
+    /// The file that is made when this volume is opened for writing, if there is none yet.
+    pub(crate) fn new_file(&self) -> Option<&Path> {
+        let Place::Volume(spec) = self else { return None };
+        match spec.store() {
+            Layer::File { path, size: Some(_), .. } => Some(path.as_path()).filter(|path| !path.exists()),
+            _ => None,
+        }
+    }
+
     /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
     pub(crate) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         match self {
@@ -106,11 +123,10 @@ async fn serial_number(lun: &RemoteLun) -> String {
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }
 
-pub(crate) fn volume_identity(spec: &Spec) -> Option<String> {
-    match (&spec.layer, spec.inner()) {
-        (Layer::File { path, .. }, _) => file_identity(path),
-        (_, Some(inner)) => volume_identity(inner),
-        (_, None) => None,
+fn volume_identity(spec: &Spec) -> Option<String> {
+    match spec.store() {
+        Layer::File { path, .. } => file_identity(path),
+        _ => None,
     }
 }
 

@@ -17,7 +17,13 @@ pub(crate) fn open_with_faults(
     spec: &Spec,
     faults: &FaultControl,
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let read_only = spec.readonly;
+    layer(spec, false, faults)
+}
+
+/// What may not be written is opened for reading alone down to its store, which is not made either then.
+fn layer(spec: &Spec, read_only: bool, faults: &FaultControl) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let read_only = spec.readonly || read_only;
+    let open = |inner| layer(inner, read_only, faults);
     Ok(match &spec.layer {
         Layer::Ram { size, blocks, small_pages } => Arc::new(RamDevice::new(RamOptions {
             bytes: size.0,
@@ -35,22 +41,12 @@ pub(crate) fn open_with_faults(
             physical_exponent: blocks.physical_exponent(),
         })?),
         Layer::Null { size, blocks } => Arc::new(Null::new(blocks.geometry(*size))),
-        Layer::Delay { times, inner } => {
-            Arc::new(Delay::new(open_with_faults(inner, faults)?, *times, Arc::new(ReactorClock)))
+        Layer::Delay { times, inner } => Arc::new(Delay::new(open(inner)?, *times, Arc::new(ReactorClock))),
+        Layer::Limit { rate, inner } => Arc::new(Limit::new(open(inner)?, rate.0, Arc::new(ReactorClock))),
+        Layer::Buffered { window, inner } => {
+            Arc::new(Buffered::new(open(inner)?, Window::of(window.0), Arc::new(ReactorTasks)))
         }
-        Layer::Limit { rate, inner } => {
-            Arc::new(Limit::new(open_with_faults(inner, faults)?, rate.0, Arc::new(ReactorClock)))
-        }
-        Layer::Buffered { window, inner } => Arc::new(Buffered::new(
-            open_with_faults(inner, faults)?,
-            Window::of(window.0),
-            Arc::new(ReactorTasks),
-        )),
-        Layer::Emulated512 { inner } => {
-            Arc::new(Emulated512::new(open_with_faults(inner, faults)?, Arc::new(ReactorTasks)))
-        }
-        Layer::Fault { inner } => {
-            Arc::new(Fault::new(open_with_faults(inner, faults)?, Arc::new(ReactorClock), faults.clone()))
-        }
+        Layer::Emulated512 { inner } => Arc::new(Emulated512::new(open(inner)?, Arc::new(ReactorTasks))),
+        Layer::Fault { inner } => Arc::new(Fault::new(open(inner)?, Arc::new(ReactorClock), faults.clone())),
     })
 }

@@ -15,7 +15,7 @@ use super::channel::{Broken, Channel, Ear, Mouth};
 use super::wire::message::{News, Open, Opened, Order, Part, Run};
 use crate::bench::client;
 use crate::bench::crew::{Crew as _, LocalCrew, Progress};
-use crate::bench::storage::{Storage, is_fleeting};
+use crate::bench::storage::Storage;
 use crate::failure::Failure;
 use crate::output::{printable, say};
 use crate::place::Place;
@@ -118,7 +118,7 @@ impl Desk {
         self.leave().await;
         let place = Place::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
         // Memory that is made for the measurement and ends with it is nobody's loss.
-        if open.write && !self.allow_write && !is_fleeting(&place) {
+        if open.write && !self.allow_write && !place.is_fleeting() {
             return Err(Failure::refused("it was started without --allow-write"));
         }
         let storage = Storage::open(&place, open.write, None).await?;

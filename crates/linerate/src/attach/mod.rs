@@ -92,7 +92,7 @@ async fn attach(
     mut place: Place,
     records: &Path,
 ) -> Result<(), Failure> {
-    let opened = volume.open().await?;
+    let opened = volume.open(arguments.read_only).await?;
     if let Some(lun) = &opened.remote {
         reservation::check(lun, arguments.read_only, "--read-only is possible").await?;
     }

@@ -42,10 +42,12 @@ impl Volume {
         Ok(Volume::Remote(Box::new(url)))
     }
 
-    pub(super) async fn open(&self) -> Result<Opened, Failure> {
+    /// For reading alone, a file that does not exist is not made.
+    pub(super) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         match self {
             Volume::Local(spec) => {
-                let device = crate::volume::open(spec).map_err(Failure::refused)?;
+                let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
+                let device = crate::volume::open(&spec).map_err(Failure::refused)?;
                 Ok(Opened { device, remote: None })
             }
             Volume::Remote(url) => {

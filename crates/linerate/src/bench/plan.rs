@@ -93,7 +93,8 @@ impl Plan {
         made: &mut bool,
     ) -> Result<Prepared, Failure> {
         let may_write = arguments.safety.allow_write.is_some() || *made;
-        let storage = Storage::open(place, may_write && self.writes(), arguments.safety.size).await?;
+        let writes = may_write && (self.writes() || place.new_file().is_some());
+        let storage = Storage::open(place, writes, arguments.safety.size).await?;
         let prepared = self.on(arguments, place, agents, &storage, *made).await;
         *made |= storage.is_new;
         storage.close().await;

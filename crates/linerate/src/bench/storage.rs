@@ -32,11 +32,18 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size.
+    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size:
+    /// one that was said for a path, which allows it, or a volume's own, where something may be written.
     pub(crate) async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
-        let is_new = matches!(place, Place::Path(path) if size.is_some() && !path.exists());
-        let writable = writes || is_new || is_fleeting(place);
+        let new_file = place.new_file();
+        if let Some(path) = new_file.filter(|_| !writes) {
+            let shown = path.display();
+            return Err(Failure::refused(format!("{shown} does not exist; say --allow-write to make it")));
+        }
+        let is_new_path = matches!(place, Place::Path(path) if size.is_some() && !path.exists());
+        let is_new = new_file.is_some() || is_new_path;
+        let writable = writes || is_new || place.is_fleeting();
         let (opened, source) = match place {
             Place::Path(path) => {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
@@ -62,7 +69,7 @@ impl Storage {
             product: None,
             identity: opened.identity.clone(),
         };
-        let keeps = !is_new && !is_fleeting(place);
+        let keeps = !is_new && !place.is_fleeting();
         Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
     }
 
@@ -97,14 +104,6 @@ impl Storage {
     }
 }
 
-/// Whether whatever is on it ends with this process.
-pub(crate) fn is_fleeting(place: &Place) -> bool {
-    match place {
-        Place::Volume(spec) => place::volume_identity(spec).is_none(),
-        Place::Lun(_) | Place::Path(_) => false,
-    }
-}
-
 /// What kind of storage it is, in a word or two.
 fn kind(place: &Place) -> &'static str {
     match place {
@@ -121,11 +120,11 @@ fn path_kind(path: &Path) -> &'static str {
 }
 
 fn volume_kind(spec: &Spec) -> &'static str {
-    match (&spec.layer, spec.inner()) {
-        (Layer::Ram { .. }, _) => "ram",
-        (Layer::Null { .. }, _) => "null",
-        (Layer::File { path, .. }, _) => path_kind(path),
-        (_, inner) => inner.map_or("volume", volume_kind),
+    match spec.store() {
+        Layer::Ram { .. } => "ram",
+        Layer::Null { .. } => "null",
+        Layer::File { path, .. } => path_kind(path),
+        _ => "volume",
     }
 }
 

@@ -141,6 +141,11 @@ impl Spec {
         }
     }
 
+    /// What keeps its data, below all layers.
+    pub(crate) fn store(&self) -> &Layer {
+        self.inner().map_or(&self.layer, Spec::store)
+    }
+
     /// What its addresses count.
     pub(crate) fn logical_block(&self) -> BlockSize {
         match &self.layer {

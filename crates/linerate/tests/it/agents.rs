@@ -160,6 +160,26 @@ fn nothing_is_written_by_an_agent_that_was_not_allowed_to() {
 }
 
 #[test]
+fn nothing_is_made_by_an_agent_that_was_not_allowed_to() {
+    let ((here, secret), there) = (folder(), TempDir::new().expect("a temporary folder"));
+    let mut command = Command::new(LINERATE);
+    command.current_dir(there.path());
+    let agent = Agent::start_by(command, "127.0.0.1:0", &secret, &[]);
+    // Whoever coordinates has the file. In the agent's own folder there is none.
+    fs::write(here.path().join("new.img"), vec![0; 1 << 20]).expect("a temporary file");
+    for more in [&["--read", "100"][..], &["--read", "0", "--allow-write", "--yes"]] {
+        for place in ["file:new.img?size=1MiB", "buffered:1MiB:[file:new.img?size=1MiB]"] {
+            let mut coordinator = Command::new(LINERATE);
+            coordinator.current_dir(here.path());
+            let options = [more, &["--seconds", "0.1"]].concat();
+            let mut coordinator = bench(coordinator, place, &[&agent.address], &secret, &options);
+            refused(&run_command(&mut coordinator), 2, &[&agent.address, "--allow-write"]);
+            assert!(!there.path().join("new.img").exists(), "{place} {more:?}: made without permission");
+        }
+    }
+}
+
+#[test]
 fn an_agent_works_for_one_coordinator_at_a_time() {
     let (_folder, secret) = folder();
     let agent = Agent::start(&secret, &[]);

@@ -136,6 +136,20 @@ const EROFS: i32 = 30;
 const ENOTCONN: i32 = 107;
 
 #[test]
+fn attaching_for_reading_makes_no_volume() {
+    if !possible() {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let image = folder.path().join("new.img");
+    let volume = format!("file:{}?size=1MiB", image.display());
+    let Ended { status, said } = attach(&["--read-only", &volume], &folder.path().join("disk"));
+    let _ = linerate(&["detach", "--force", text(&folder.path().join("disk"))]);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(!image.exists(), "made though nobody may write");
+}
+
+#[test]
 fn any_bytes_are_written_and_read_and_are_in_the_image() {
     if !possible() {
         return;

@@ -113,3 +113,18 @@ fn an_output_file_that_exists_is_left_alone() {
     let said = linerate(&["read", "ram:1MiB", "--output", &output.display().to_string()]).expect_failure();
     assert!(said.contains("cannot make"), "{said}");
 }
+
+#[test]
+fn a_layer_that_is_read_only_keeps_what_is_below_it_as_it_is() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let image = folder.path().join("image");
+    let shown = image.display();
+    // Reading makes no file, however many layers lie over it.
+    let missing = linerate(&["read", &format!("delay:1us:[file:{shown}?size=1MiB]")]);
+    assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
+    assert!(!image.exists(), "made by a reader");
+    std::fs::write(&image, vec![0; MIB]).expect("a temporary file");
+    let (code, said) = write(&format!("delay:1us:[file:{shown}]?readonly"), &[7; 512], &["--yes"]);
+    assert_eq!(code, Some(8), "{said}");
+    assert!(std::fs::read(&image).expect("the image").iter().all(|byte| *byte == 0));
+}

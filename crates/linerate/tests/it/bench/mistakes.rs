@@ -49,6 +49,26 @@ fn writing_is_asked_for_where_anything_is_kept() {
 }
 
 #[test]
+fn a_volume_that_is_not_there_is_made_only_where_writing_is_allowed() {
+    let scene = Scene::new();
+    let path = scene.text("new.img");
+    for place in [format!("file:{path}?size=4MiB"), format!("512e:[file:{path}?size=4MiB&block=4096]")] {
+        for workload in [&[][..], &["--read", "100"], &["--read", "0", "--yes"]] {
+            let all = [&[&place, "--seconds", "0.1"][..], workload].concat();
+            expect(bench(&all), REFUSED, &["new.img", "--allow-write"]);
+            assert!(!scene.path("new.img").exists(), "{all:?}");
+        }
+        bench(&[&place, "--seconds", "0.1", "--block", "4KiB", "--read", "50", "--allow-write"])
+            .expect_success();
+        // Reading holes would measure nothing.
+        let space =
+            std::os::unix::fs::MetadataExt::blocks(&scene.path("new.img").metadata().expect("a file"));
+        assert!(space * 512 >= 4 << 20, "{space} sectors");
+        std::fs::remove_file(&path).expect("our own file");
+    }
+}
+
+#[test]
 fn a_place_that_is_not_there_is_not_made() {
     let scene = Scene::new();
     expect(bench(&[&scene.text("missing.img")]), REFUSED, &["missing.img"]);
