@@ -17,6 +17,7 @@ pub mod namespace;
 mod noted;
 mod open_error;
 mod path;
+pub mod processes;
 mod ram;
 pub mod realtime;
 pub mod rtnetlink;

@@ -56,17 +56,6 @@ impl Namespace {
     }
 }
 
-/// Lets the kernel kill the command when the thread that starts it ends, whichever way: for a parent without which
-/// the command makes no sense, and whose thread stays.
-pub fn die_with_starter(command: &mut Command) -> &mut Command {
-    // SAFETY: one system call.
-    unsafe {
-        command.pre_exec(|| {
-            Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
-        })
-    }
-}
-
 /// Without privileges: makes this process the root of a user namespace of its own, in which it may make network
 /// namespaces, where the kernel lets everybody do so. Nothing changes if it has the privileges. To be called while
 /// the process has one thread.
@@ -85,7 +74,7 @@ pub fn become_root() -> io::Result<()> {
 }
 
 /// A thread for what cannot be undone on a thread that has other things to do.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, work)?;
         Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

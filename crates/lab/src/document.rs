@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::conditions::{Conditions, Spread};
 use crate::error::PlanError;
-use crate::plan::{EndPlan, HostPlan, LINKS_MAX, LinkPlan, MTU, Plan, is_interface, is_sysctl};
+use crate::plan::{EndPlan, HostPlan, LINKS_MAX, LinkPlan, MTU, Plan, Ready, is_interface, is_sysctl};
 use crate::units;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
@@ -60,7 +60,7 @@ fn plan(root: &DeTable<'_>) -> Read<Plan> {
 }
 
 fn host(name: &str, section: &Section<'_>) -> Read<HostPlan> {
-    section.knows(&["congestion", "sysctl", "run", "ready"])?;
+    section.knows(&["congestion", "sysctl", "run", "ready", "ready-within"])?;
     let mut host = HostPlan::new(name);
     if let Some(congestion) = section.text("congestion")? {
         host.congestion = congestion.to_owned();
@@ -70,10 +70,35 @@ fn host(name: &str, section: &Section<'_>) -> Read<HostPlan> {
             host.sysctls.push(sysctl(name, value)?);
         }
     }
-    host.run =
-        section.texts("run")?.unwrap_or_default().into_iter().map(|(_, word)| word.to_owned()).collect();
-    host.ready = section.number("ready", 1..=65_535)?.map(|port| port as u16);
+    host.run = section.words("run")?.unwrap_or_default();
+    host.ready = ready(section)?;
+    if let Some(time) = section.read("ready-within", units::time)? {
+        host.ready_within = time;
+    }
+    for key in ["ready", "ready-within"] {
+        let needed = if key == "ready" { "run" } else { "ready" };
+        if section.table.contains_key(key) && !section.table.contains_key(needed) {
+            return Err(section.wrong_at(key, format!("this is for a host with `{needed}`")));
+        }
+    }
     Ok(host)
+}
+
+fn ready(section: &Section<'_>) -> Read<Option<Ready>> {
+    match section.table.get("ready").map(Spanned::get_ref) {
+        None => Ok(None),
+        Some(DeValue::Array(_)) => match section.words("ready")?.unwrap_or_default() {
+            words if words.is_empty() => Err(section.wrong_at("ready", "write a program with its arguments")),
+            words => Ok(Some(Ready::Command(words))),
+        },
+        Some(DeValue::Integer(_)) => {
+            Ok(section.number("ready", 1..=65_535)?.map(|port| Ready::Port(port as u16)))
+        }
+        Some(_) => {
+            let what = "write a port, or a command that must succeed: [\"curl\", \"…\"]";
+            Err(section.wrong_at("ready", what))
+        }
+    }
 }
 
 fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Read<(String, String)> {
@@ -270,6 +295,12 @@ impl<'a> Section<'a> {
         list.iter().map(text).collect::<Read<_>>().map(Some)
     }
 
+    /// The same, without their places.
+    fn words(&self, key: &str) -> Read<Option<Vec<String>>> {
+        let texts = self.texts(key)?;
+        Ok(texts.map(|texts| texts.into_iter().map(|(_, word)| word.to_owned()).collect()))
+    }
+
     fn section(&self, key: &str) -> Read<Option<Section<'a>>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let table = value.get_ref().as_table();
@@ -380,7 +411,32 @@ mod tests {
             parse("[host.zeta]\nrun = [\"sleep\", \"1\"]\nready = 3260\n[host.alpha]\ncongestion = \"bbr\"")
                 .expect("sound");
         assert_eq!((plan.hosts[0].name.as_str(), plan.hosts[1].name.as_str()), ("zeta", "alpha"));
-        assert_eq!((plan.hosts[0].ready, plan.hosts[1].congestion.as_str()), (Some(3260), "bbr"));
+        assert_eq!(plan.hosts[1].congestion, "bbr");
+    }
+
+    #[test]
+    fn a_program_is_ready_by_its_port_or_by_a_command() {
+        let host = |keys: &str| {
+            let plan = parse(&format!("[host.a]\nrun = [\"sleep\", \"1\"]\n{keys}")).expect("sound");
+            (plan.hosts[0].ready.clone(), plan.hosts[0].ready_within)
+        };
+        let usual = HostPlan::new("a").ready_within;
+        assert_eq!(host(""), (None, usual));
+        assert_eq!(host("ready = 3260"), (Some(Ready::Port(3260)), usual));
+        let words = ["test", "-e", "/run/x"].map(str::to_owned).to_vec();
+        let expected = (Some(Ready::Command(words)), Duration::from_secs(90));
+        assert_eq!(host("ready = [\"test\", \"-e\", \"/run/x\"]\nready-within = \"90s\""), expected);
+        for (keys, what) in [
+            ("run = [\"x\"]\nready = \"3260\"", "3:9: `ready`: write a port, or a command"),
+            ("run = [\"x\"]\nready = 0", "3:9: `ready`: write a number from 1"),
+            ("run = [\"x\"]\nready = []", "3:9: `ready`: write a program"),
+            ("run = [\"x\"]\nready = [1]", "3:9: `ready`: write strings"),
+            ("ready = 3260", "2:9: `ready`: this is for a host with `run`"),
+            ("run = [\"x\"]\nready-within = \"1s\"", "3:16: `ready-within`: this is for a host with `ready`"),
+        ] {
+            let told = refused(&format!("[host.a]\n{keys}"));
+            assert!(told.starts_with(what), "{told}");
+        }
     }
 
     #[test]

@@ -4,16 +4,18 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::sync::{Arc, OnceLock};
 
 use host::namespace::Namespace;
+use host::processes::Processes;
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 
 use crate::congestion;
 use crate::error::LabError;
 use crate::plan::HostPlan;
 
-/// A host of the lab: a network of its own. Its files, processes and users are the machine's.
+/// A host of the lab: a network of its own. Its files and users are the machine's, and its processes the lab's.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) plan: HostPlan,
@@ -22,10 +24,12 @@ pub struct Host {
     /// Of each link that ends here: its name and this side's address.
     pub(crate) addresses: Vec<(String, IpAddr)>,
     settings: Vec<(String, String)>,
+    /// Those of the whole lab, once there are any.
+    processes: Arc<OnceLock<Processes>>,
 }
 
 impl Host {
-    pub(crate) fn build(plan: &HostPlan) -> Result<Host, LabError> {
+    pub(crate) fn build(plan: &HostPlan, processes: &Arc<OnceLock<Processes>>) -> Result<Host, LabError> {
         let namespace = Namespace::new().map_err(|error| without_namespaces(&error))?;
         congestion::allow(&plan.congestion)?;
         let wanted = settings(plan);
@@ -39,7 +43,8 @@ impl Host {
                 Ok((rtnetlink, set_all(&wanted)?))
             })
             .map_err(|error| without_namespaces(&error))??;
-        Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings })
+        let processes = Arc::clone(processes);
+        Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings, processes })
     }
 
     /// What it is called.
@@ -72,7 +77,27 @@ impl Host {
         &self.settings
     }
 
-    /// A command that will run here. It sees this host's `/sys/class/net`.
+    /// Starts a program here as one of the lab's processes: it ends with the lab at the latest, and so does everything that
+    /// it has started. `prepare` says with what arguments and streams. It sees this host's `/sys/class/net`, and in `/proc`
+    /// the processes of the lab.
+    ///
+    /// # Errors
+    /// Those of [`Command::spawn`].
+    pub fn start(&self, program: impl AsRef<OsStr>, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
+        let processes = match self.processes.get() {
+            Some(processes) => processes,
+            None => {
+                let first = Processes::new()?;
+                self.processes.get_or_init(|| first)
+            }
+        };
+        let mut command = processes.command(&self.namespace, program);
+        prepare(&mut command);
+        processes.start(&mut command)
+    }
+
+    /// A command that will run here, and that is its starter's to end: the lab knows nothing of it. It sees this host's
+    /// `/sys/class/net`.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 use host::tap::{Tap, report_speed};
@@ -65,7 +66,8 @@ impl Lab {
         if let Some(mistake) = plan.mistake() {
             return Err(LabError::Plan(mistake));
         }
-        let hosts = plan.hosts.iter().map(Host::build).collect::<Result<Vec<_>, _>>()?;
+        let processes = Arc::default();
+        let hosts = plan.hosts.iter().map(|host| Host::build(host, &processes)).collect::<Result<_, _>>()?;
         let mut lab = Lab { links: Vec::new(), hosts };
         for (number, link) in plan.links.iter().enumerate() {
             let built = lab.join(number, link)?;

@@ -30,4 +30,4 @@ pub use counts::Counts;
 pub use error::{LabError, PlanError};
 pub use host::Host;
 pub use lab::{Direction, Lab, LinkHandle};
-pub use plan::{EndPlan, HostPlan, LinkPlan, Plan};
+pub use plan::{EndPlan, HostPlan, LinkPlan, Plan, Ready};

@@ -1,6 +1,7 @@
 //! What a lab is to consist of: hosts, and links between them.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use crate::conditions::Conditions;
 use crate::document;
@@ -26,8 +27,19 @@ pub struct HostPlan {
     pub sysctls: Vec<(String, String)>,
     /// A program with its arguments that `linerate lab run` starts here before the command and ends after it.
     pub run: Vec<String>,
-    /// The TCP port on which that program listens once it is ready.
-    pub ready: Option<u16>,
+    /// What tells that the program is ready.
+    pub ready: Option<Ready>,
+    /// How long that may take.
+    pub ready_within: Duration,
+}
+
+/// What tells that a program is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It listens on this TCP port.
+    Port(u16),
+    /// This program succeeds, with these arguments, in the same host.
+    Command(Vec<String>),
 }
 
 /// A link between two hosts.
@@ -100,6 +112,7 @@ impl HostPlan {
             sysctls: Vec::new(),
             run: Vec::new(),
             ready: None,
+            ready_within: Duration::from_secs(30),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Lab};
+use lab::{Host, Lab, Ready};
 use rustix::process::{Pid, Signal};
 
 use crate::failure::Failure;
@@ -39,44 +39,73 @@ impl Drop for Background {
             // One that has ended by itself is not waited for before, so that its number is still its own.
             let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
         }
-        let patience = Instant::now() + ENDING_MAX;
+        let until = Instant::now() + ENDING_MAX;
         for child in &mut self.0 {
-            while matches!(child.try_wait(), Ok(None)) && Instant::now() < patience {
-                thread::sleep(LOOK_EVERY);
-            }
-            let _ = child.kill();
-            let _ = child.wait();
+            wait_until(child, until);
         }
     }
 }
 
-/// Standard output is the command's alone.
 fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Child> {
-    let mut command = host.command(program);
-    // A group of its own: an interrupt from the keyboard is for the command.
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
-    host::namespace::die_with_starter(&mut command).spawn()
+    host.start(program, |command| {
+        // Standard output is the command's alone. A group of its own: an interrupt from the keyboard is for the command.
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
+    })
 }
 
 fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(), Failure> {
-    let Some(port) = host.plan().ready else { return Ok(()) };
-    let name = host.name();
-    let patience = Instant::now() + READY_MAX;
-    while !listens(host, port)? {
+    let Some(ready) = &host.plan().ready else { return Ok(()) };
+    let (name, within) = (host.name(), host.plan().ready_within);
+    let until = Instant::now() + within;
+    loop {
+        let why_not = match ready {
+            Ready::Port(port) if listens(host, *port)? => return Ok(()),
+            Ready::Port(port) => format!("{program} in {name} does not listen on port {port}"),
+            Ready::Command(words) => match succeeds(host, words, until)? {
+                None => return Ok(()),
+                Some(why_not) => format!("{program} in {name} is not ready: {why_not}"),
+            },
+        };
         if let Some(status) = child.try_wait().map_err(Failure::failed)? {
-            return Err(Failure::failed(format_args!(
-                "{program} in {name} ended before it was ready: {status}"
-            )));
-        }
-        if Instant::now() > patience {
-            let seconds = READY_MAX.as_secs();
-            let sentence =
-                format_args!("{program} in {name} does not listen on port {port} after {seconds} s");
+            let sentence = format_args!("{program} in {name} ended before it was ready: {status}");
             return Err(Failure::failed(sentence));
+        }
+        if Instant::now() > until {
+            return Err(Failure::failed(format_args!("{why_not} after {} s", within.as_secs_f64())));
         }
         thread::sleep(LOOK_EVERY);
     }
-    Ok(())
+}
+
+/// Runs a command once, in silence and no longer than until then; says what is wrong unless it succeeds.
+fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, Failure> {
+    let [program, arguments @ ..] = words else { return Ok(None) };
+    let quiet = |command: &mut Command| {
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.process_group(0);
+    };
+    let mut child = host.start(program, quiet).map_err(|error| {
+        Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
+    })?;
+    Ok(match wait_until(&mut child, until) {
+        Some(status) if status.success() => None,
+        Some(status) => Some(format!("{} fails ({status})", words.join(" "))),
+        None => Some(format!("{} has not ended", words.join(" "))),
+    })
+}
+
+/// Waits for a child's end until then, and kills it at that time.
+fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    let mut ended = child.try_wait().ok().flatten();
+    while ended.is_none() && Instant::now() < until {
+        thread::sleep(LOOK_EVERY);
+        ended = child.try_wait().ok().flatten();
+    }
+    if ended.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ended
 }
 
 /// Whether somebody listens on this port in the host. Looked up in the kernel's lists: connecting would be noticed.
@@ -96,7 +125,6 @@ fn is_listener(line: &str, port: u16) -> bool {
 
 /// TCP_LISTEN (linux/tcp_states.h).
 const LISTEN: &str = "0A";
-const READY_MAX: Duration = Duration::from_secs(30);
 /// Then a program that was asked to end is killed.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);

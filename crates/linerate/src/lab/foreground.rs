@@ -18,9 +18,9 @@ pub(super) fn run(host: &Host, command: &[String]) -> Result<ExitCode, Failure> 
     let [program, arguments @ ..] = command else { return Ok(ExitCode::SUCCESS) };
     // Before it starts: a signal that comes in between is passed on as soon as there is somebody to get it.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(Failure::failed)?;
-    let mut command = host.command(program);
-    command.args(arguments);
-    let child = host::namespace::die_with_starter(&mut command).spawn();
+    let child = host.start(program, |command| {
+        command.args(arguments);
+    });
     let mut child = child.map_err(|error| {
         Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
     })?;

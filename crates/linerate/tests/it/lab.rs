@@ -1,9 +1,11 @@
 //! `linerate lab run`: a command in a lab, and what is seen of it from outside. Skipped where no lab can be built.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -88,6 +90,122 @@ fn the_command_does_not_outlive_a_lab_that_is_killed() {
     assert_eq!(child.wait().expect("ends").signal(), Some(9));
     // The command held the other end of the pipe.
     assert!(said.next().is_none());
+}
+
+/// A daemon as a shell starts it: in a session of its own, with the outputs of who started it.
+const DAEMON: &str = "setsid sleep 1000 & echo started >&2;";
+
+/// Hears of the end of a pipe, which is when the last process that holds its other end is gone.
+fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).for_each(drop);
+        let _ = sender.send(()); // nobody waits any more
+    });
+    ended
+}
+
+/// Waits until a lab has said this, and then for the end of what it and all its processes hold.
+fn after(child: &mut Child, line: &str) -> Receiver<()> {
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    let mut first = String::new();
+    while first.trim() != line {
+        first.clear();
+        assert!(said.read_line(&mut first).is_ok_and(|bytes| bytes > 0), "it ends without saying {line}");
+    }
+    end_of(said)
+}
+
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+
+#[test]
+fn what_the_command_has_started_ends_with_the_lab() {
+    if !can_build() {
+        return;
+    }
+    let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", &format!("{DAEMON} exit 7")]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
+    let gone = after(&mut child, "started");
+    assert_eq!(child.wait().expect("ends").code(), Some(7));
+    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived the lab");
+}
+
+#[test]
+fn what_a_plans_program_has_started_ends_with_the_lab() {
+    if !can_build() {
+        return;
+    }
+    let run = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{DAEMON} exec sleep 1000\"]\n");
+    let plan = PAIR.replace("[host.server]\n", &run);
+    // The command waits until it is told to end: by then the daemon is there.
+    let (_folder, mut command) = lab_run(&plan, &["--", "sh", "-c", "read line; exit 3"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let gone = after(&mut child, "started");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("ends").code(), Some(3));
+    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived the lab");
+}
+
+#[test]
+fn no_process_outlives_a_lab_that_is_killed() {
+    if !can_build() {
+        return;
+    }
+    let daemon = format!("{DAEMON} exec sleep 1000");
+    let (_folder, mut command) = lab_run(PAIR, &["--", "sh", "-c", &daemon]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
+    let gone = after(&mut child, "started");
+    child.kill().expect("runs");
+    assert_eq!(child.wait().expect("ends").signal(), Some(9));
+    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived kill -9");
+}
+
+#[test]
+fn a_labs_processes_find_themselves_in_proc() {
+    if !can_build() {
+        return;
+    }
+    let own_number = "read number rest < /proc/self/stat && test $number = $$";
+    assert_eq!(ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(), "");
+    // Its own processes, and no others: the first is the one that ends them.
+    let first = ended(PAIR, &["--", "cat", "/proc/1/cmdline"]).expect_success();
+    assert!(first.contains("lab\0run\0"), "{first:?}");
+}
+
+#[test]
+fn a_command_may_tell_when_a_plans_program_is_ready() {
+    if !can_build() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ready").display().to_string();
+    let plan = |run: &str, ready: &str| {
+        let keys = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{run}\"]\nready = {ready}\n");
+        PAIR.replace("[host.server]\n", &keys)
+    };
+    let ready = format!("[\"test\", \"-e\", \"{file}\"]");
+    let late = plan(&format!("sleep 0.2; touch {file}; exec sleep 1000"), &ready);
+    ended(&late, &["--", "test", "-e", &file]).expect_success();
+
+    let failed = |plan: &str, words: &str| {
+        let Ended { status, said } = ended(plan, &["--", "true"]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(words), "{said}");
+    };
+    let soon = "\nready-within = \"200ms\"";
+    failed(
+        &plan("exec sleep 1000", &format!("[\"false\"]{soon}")),
+        "not ready: false fails (exit status: 1) after 0.2 s",
+    );
+    failed(
+        &plan("exec sleep 1000", &format!("[\"sleep\", \"1000\"]{soon}")),
+        "sleep 1000 has not ended after 0.2 s",
+    );
+    failed(&plan("exec sleep 1000", &format!("3260{soon}")), "does not listen on port 3260 after 0.2 s");
+    failed(&plan("exit 5", "[\"false\"]"), "ended before it was ready: exit status: 5");
+    let missing = ended(&plan("exec sleep 1000", "[\"no-such-program\"]"), &["--", "true"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
+    assert!(missing.said.contains("cannot run no-such-program in server"), "{}", missing.said);
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! Processes that end together, with all that they have started: those of a PID namespace.
+//!
+//! The namespace's first process is a fork of this one that only waits for this one's end. When it ends, be it for that or
+//! because it is killed, the kernel kills every process of the namespace (pid_namespaces(7)): also a daemon that has left
+//! its session and its parent, and also after `kill -9` of this process. Programs are children of this process as ever:
+//! their signals and exit codes pass through nothing.
+
+// SAFETY of this file: fork(2) and what the new process does, which are system calls that allocate nothing.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::mount::MountFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::namespace::{Namespace, on_a_thread};
+
+/// A PID namespace. Dropped, its processes are gone.
+#[derive(Debug)]
+pub struct Processes {
+    namespace: File,
+    first: OwnedFd,
+    /// Whoever started them may not have waited for their end, and the namespace has not ended before somebody does.
+    children: Mutex<Vec<OwnedFd>>,
+}
+
+impl Processes {
+    /// None yet, but the first. Needs `CAP_SYS_ADMIN`. The first process keeps the memory that this one has now, as far as
+    /// this one changes it: make it early.
+    pub fn new() -> io::Result<Processes> {
+        let this = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+        // Children of the thread, and not the thread itself, are in the new namespace.
+        on_a_thread(|| {
+            // SAFETY: no CLONE_FILES; and this thread ends here.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
+            let first = fork_first(this.as_fd())?;
+            let namespace = File::open("/proc/thread-self/ns/pid_for_children")?;
+            Ok(Processes { namespace, first, children: Mutex::default() })
+        })?
+    }
+
+    /// A command that will run in this network, and see its `/sys` and the `/proc` of these processes once it is
+    /// [started](Processes::start).
+    pub fn command(&self, network: &Namespace, program: impl AsRef<OsStr>) -> Command {
+        let mut command = network.command(program);
+        // SAFETY: one system call with constant strings. Mounts are the command's own: it has entered the network before.
+        unsafe {
+            command.pre_exec(|| {
+                let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+                Ok(rustix::mount::mount(c"proc", c"/proc", c"proc", flags, None)?)
+            })
+        };
+        command
+    }
+
+    /// Starts a command as one of these processes.
+    pub fn start(&self, command: &mut Command) -> io::Result<Child> {
+        let mut child = on_a_thread(|| {
+            let kind = Some(LinkNameSpaceType::ProcessID);
+            rustix::thread::move_into_link_name_space(self.namespace.as_fd(), kind)?;
+            command.spawn()
+        })??;
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(descriptor) => {
+                self.children.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor);
+                Ok(child)
+            }
+            Err(error) => {
+                child.kill().and_then(|()| child.wait())?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // Fails only for one that is gone already.
+        let _ = pidfd_send_signal(&self.first, Signal::KILL);
+        let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Those that somebody has waited for are nobody's children any more (ECHILD).
+        children.iter().chain([&self.first]).for_each(wait_for);
+    }
+}
+
+fn wait_for(process: &OwnedFd) {
+    let wait = || rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+    while wait().err() == Some(rustix::io::Errno::INTR) {}
+}
+
+/// The process that is the first in the namespace that this thread's children are in. It ends with the process `this`.
+fn fork_first(this: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one forked.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the child has nothing to return to.
+        0 => unsafe { wait_for_the_end(this.as_raw_fd()) },
+        number => {
+            // Ours until it is waited for, so that the number is still its own.
+            let first = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(pidfd_open(first, PidfdFlags::empty())?)
+        }
+    }
+}
+
+/// # Safety
+/// For a process that was just forked, and has one thread.
+unsafe fn wait_for_the_end(this: i32) -> ! {
+    // SAFETY: system calls on descriptors and memory of this process.
+    unsafe {
+        // Signals from a terminal are for others.
+        libc::setsid();
+        // Processes whose parent has ended become children of this one. Ended, they vanish by themselves.
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        // Descriptors of others would keep pipes and interfaces open that they have closed.
+        libc::dup2(this, 0);
+        libc::close_range(1, u32::MAX, 0);
+        let mut ended = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+        while libc::poll(&raw mut ended, 1, -1) < 0 && *libc::__errno_location() == libc::EINTR {}
+        libc::_exit(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// Nothing where namespaces are not allowed.
+    fn made() -> Option<Processes> {
+        Processes::new().inspect_err(|error| eprintln!("skipped: no PID namespace here: {error}")).ok()
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null());
+        command
+    }
+
+    #[test]
+    fn a_process_is_a_child_like_others() {
+        let Some(processes) = made() else { return };
+        let mut child = processes.start(&mut shell("exit 7")).expect("a shell");
+        assert_eq!(child.wait().expect("an end").code(), Some(7));
+    }
+
+    #[test]
+    fn what_was_left_behind_is_gone_when_the_namespace_is() {
+        let Some(processes) = made() else { return };
+        let mut command = shell("setsid sleep 1000 & echo started");
+        let mut child = processes.start(command.stdout(Stdio::piped())).expect("a shell");
+        let mut stdout = child.stdout.take().expect("a pipe");
+        assert!(child.wait().expect("an end").success());
+        drop(processes);
+        // The sleeper held the other end.
+        let mut said = String::new();
+        stdout.read_to_string(&mut said).expect("text");
+        assert_eq!(said, "started\n");
+    }
+
+    #[test]
+    fn a_child_that_nobody_waited_for_holds_nothing_up() {
+        let Some(processes) = made() else { return };
+        let mut child = processes.start(&mut shell("exec sleep 1000")).expect("a shell");
+        drop(processes);
+        assert!(child.wait().is_err(), "it has been waited for");
+    }
+}
