@@ -141,14 +141,12 @@ impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
         Arguments::try_parse().map_err(|told| {
-            let text = told.render().to_string();
-            let safe = secrets::masked_words(&text);
-            let written = match safe == text {
-                true => told.print().and_then(|()| io::stdout().flush()),
-                false => io::stderr().write_all(safe.as_bytes()),
-            };
-            if !told.use_stderr() {
-                note(written);
+            if told.use_stderr() {
+                // A mistake is shown with the words that it is in, and a secret may be among them.
+                let safe = secrets::masked_words(&told.render().to_string());
+                drop(io::stderr().write_all(safe.as_bytes()));
+            } else {
+                note(told.print().and_then(|()| io::stdout().flush()));
             }
             // 0 or 2
             ExitCode::from(told.exit_code() as u8)
