@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice};
+use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice, WholeBlocks};
 
 /// A request under way. It runs on the thread that polls it, and a thread-bound reactor serves it: not `Send`.
 ///
@@ -75,9 +75,8 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// The same for blocks about to be overwritten in full: the device may have to make room, and counts them
-    /// as written from now on.
-    fn memory_to_write(&self, _extent: Extent) -> Option<Region> {
+    /// The same for blocks that are about to be overwritten. Each counts as written when it has landed.
+    fn memory_to_write(&self, _extent: Extent) -> Option<WholeBlocks> {
         None
     }
 
@@ -140,7 +139,7 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).memory(extent)
     }
 
-    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
         (**self).memory_to_write(extent)
     }
 

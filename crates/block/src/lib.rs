@@ -5,7 +5,7 @@
 //! thin layer around any of them. They are equals and stack freely. This crate knows no protocol, no clock and
 //! no operating system; layers that need to wait are handed something to wait on.
 //!
-//! Reading order: [`Extent`] and [`Geometry`] (where), [`Buffer`] and [`Region`] (what), [`DeviceError`] (how
+//! Reading order: [`Extent`] and [`Geometry`] (where), [`Buffer`], [`Region`] and [`WholeBlocks`] (what), [`DeviceError`] (how
 //! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
 
 mod buffer;
@@ -25,6 +25,7 @@ mod sleeper;
 mod spawner;
 #[cfg(test)]
 mod testing;
+mod whole_blocks;
 
 pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
 pub use buffered::{Buffered, Window};
@@ -41,3 +42,4 @@ pub use range_lock::{Exclusive, Hold, RangeLocks, Shared};
 pub use region::{Medium, Region};
 pub use sleeper::Sleeper;
 pub use spawner::Spawner;
+pub use whole_blocks::WholeBlocks;

@@ -154,6 +154,10 @@ impl Stream for SpinningStream {
         self.reading.note(self.waiting.turn(), wanted.receive(self.socket.as_raw_fd()))
     }
 
+    fn readable_bytes(&self) -> usize {
+        tcp::readable_bytes(&self.socket)
+    }
+
     /// While it connects, there is no room; if that fails, this tells.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let offered = tcp::OutVector::of(from);

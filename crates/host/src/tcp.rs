@@ -6,10 +6,11 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use reactor::{Detached, InSlice, Listener, OutSlice, PathInfo, Stream, StreamOptions};
+use rustix::io::ioctl_fionread;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::epoll::Source;
@@ -75,6 +76,12 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
     Ok(())
 }
 
+/// What waits in a socket, as far as one call can receive it: the kernel ends the count, as it ends a call, at urgent
+/// data (SIOCINQ, tcp(7)).
+pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
+    ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+}
+
 pub(crate) fn address(address: &SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
@@ -136,6 +143,10 @@ impl Stream for TcpStream {
             _ => {}
         }
         received
+    }
+
+    fn readable_bytes(&self) -> usize {
+        readable_bytes(self.source.socket())
     }
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {

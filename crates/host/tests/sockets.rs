@@ -180,12 +180,12 @@ fn an_unknown_congestion_control_is_refused_and_cubic_is_not() {
 fn slices_of_both_kinds_travel_in_one_call() {
     run(async {
         let device = RamDevice::new(RamOptions::new(1 << 20)).expect("memory");
-        let source = device.memory_to_write(Extent::new(0, 8)).expect("memory");
-        source.store(0, &[7; 4096]);
+        device.memory_to_write(Extent::new(0, 8)).expect("memory").put(0, &[7; 4096], &mut Vec::new());
+        let source = device.memory(Extent::new(0, 8)).expect("memory");
         let (client, server) = pair().await;
         let parts = [OutSlice::Bytes(b"head"), OutSlice::Shared(source.bytes()), OutSlice::Bytes(b"tail")];
         assert_eq!(write(&*client, &parts).await.expect("sent"), 4104);
-        let place = device.memory_to_write(Extent::new(64, 8)).expect("memory");
+        let place = device.memory(Extent::new(64, 8)).expect("memory");
         let (mut head, mut tail) = ([0; 4], [0; 4]);
         let mut into = [InSlice::Bytes(&mut head), InSlice::Shared(place.bytes()), InSlice::Bytes(&mut tail)];
         assert_eq!(read(&*server, &mut into).await.expect("received"), 4104);

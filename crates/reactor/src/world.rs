@@ -35,6 +35,11 @@ pub trait Stream {
     /// Receives what is there into the slices, in order. `Ok(0)` is the peer's end of stream;
     /// `WouldBlock` means nothing is there yet.
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize>;
+    /// So many bytes at least the next [`Stream::try_read`] finds, if it has room for them. A stream that cannot tell
+    /// says none.
+    fn readable_bytes(&self) -> usize {
+        0
+    }
     /// Sends as much as fits, from the first slice on. `WouldBlock` means nothing fits now.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize>;
     /// Ready when `try_read` may find something. Keeps the waker of the last caller.

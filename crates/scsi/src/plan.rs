@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use block::{Buffer, Durability, Extent, Region, Shared};
+use block::{Buffer, Durability, Extent, Region, Shared, WholeBlocks};
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -67,7 +67,7 @@ pub struct Receive {
 /// Where data from the initiator go.
 pub enum Landing {
     /// Straight onto the medium, which is memory of just this length.
-    Memory(Region),
+    Memory(WholeBlocks),
     /// Into a buffer of just this length.
     Buffer,
 }
@@ -189,12 +189,11 @@ impl Job {
     /// Takes a write off the medium whose data are slow to come: its range is free for others again, what landed
     /// so far counts as data like any other, and the rest goes to a buffer. The buffer begins as the medium stands.
     /// Others than such writes come back as they are.
-    pub fn withdraw(self, landed: &Region) -> Result<(Job, Buffer), Job> {
+    pub fn withdraw(self, landed: &WholeBlocks) -> Result<(Job, Buffer), Job> {
         let Job { work: Work::Placed(extent, lock), .. } = self else {
             return Err(self);
         };
-        let mut buffer = Buffer::recycled(landed.len());
-        landed.load(0, &mut buffer);
+        let buffer = landed.copy();
         drop(lock);
         Ok((Job { work: Work::Write(extent, Durability::Cached), ..self }, buffer))
     }

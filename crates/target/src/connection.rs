@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
-use reactor::{InSlice, Stream};
+use reactor::Stream;
 
 use crate::admission::Admitted;
 use crate::core::Local;
-use crate::inbox::{Inbox, Input, Scratch};
+use crate::inbox::{Inbox, Input, Received, Scratch};
 use crate::link::{Closing, Link};
 use crate::outbox::{self, Outbox};
 use crate::session::{SLOW, SharedSession};
@@ -143,24 +143,17 @@ impl Connection {
         let session = &mut *self.session.borrow_mut();
         let scratch = &mut *self.scratch.borrow_mut();
         let kept = self.inbox.restore(scratch);
-        let direct = self.inbox.direct_place(session, self.framing);
-        let direct_bytes = direct.as_ref().map_or(0, |(_, length)| *length);
-        let room = direct_bytes + scratch.len() - kept;
-        let read = match direct {
-            Some((place, _)) => self.stream.try_read(&mut [place, InSlice::Bytes(&mut scratch[kept..])]),
-            None => self.stream.try_read(&mut [InSlice::Bytes(&mut scratch[kept..])]),
-        };
-        let read = match read {
-            Ok(0) => return Err(End::PeerClosed),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        let received = self.inbox.receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
+        let received = match received {
+            Ok(Received { placed: 0, scratch: 0, .. }) => return Err(End::PeerClosed),
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
             Err(error) => return Err(End::Socket(error)),
         };
-        self.readable = read == room;
+        self.readable = received.is_full;
         let input = Input { now, connection: self.id, framing: self.framing };
-        let placed = read.min(direct_bytes);
-        self.inbox.placed(&input, session, placed).map_err(End::Violation)?;
-        self.inbox.take(&input, session, &scratch[..kept + read - placed]).map_err(End::Violation)
+        self.inbox.placed(&input, session, received.placed).map_err(End::Violation)?;
+        self.inbox.take(&input, session, &scratch[..kept + received.scratch]).map_err(End::Violation)
     }
 
     fn send(&mut self, now: Instant) -> Result<(), End> {

@@ -3,7 +3,10 @@
 //!
 //! Everything that is there is read into the core's one scratch buffer and taken apart in place. Only when a
 //! large rest of a data segment is missing is it received straight to where it belongs. Between two reads a
-//! connection keeps nothing but an incomplete header: an idle session costs no receive buffer.
+//! connection keeps nothing but an incomplete header or an incomplete block: an idle session costs no receive buffer.
+//!
+//! Onto a medium that is memory only whole blocks are received ([`WholeBlocks`]), wherever a PDU, a read or the
+//! connection ends.
 //!
 //! With data digests, what belongs on a medium that is memory gets there when its digest has been seen to match:
 //! out of the scratch buffer, if the segment lies there in one piece, else out of a buffer that takes the segment
@@ -15,14 +18,16 @@
 //!   scratch                                | hdr  and what follows it, in the same system call
 //! ```
 
+use std::io;
+use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
-use block::{Buffer, Region};
+use block::{Buffer, WholeBlocks};
 use iscsi::digest::{DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 use iscsi::target::{ConnectionId, Fatal, Place};
-use reactor::InSlice;
+use reactor::{InSlice, Stream};
 
 use crate::session::Session;
 
@@ -37,33 +42,33 @@ pub(crate) enum Landing {
     /// Nowhere: nobody wants them.
     Nowhere,
     /// To blocks where they lie.
-    Memory(Region),
+    Memory(WholeBlocks),
     /// Into a buffer that a request will carry.
     Buffer(Buffer),
 }
 
 impl Landing {
-    /// Puts `bytes` at `offset`. What lies beyond was not asked for, and is dropped.
-    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
+    /// Puts `bytes` at `offset`, behind what was `incomplete` so far. What lies beyond was not asked for, and is dropped.
+    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8], incomplete: &mut Vec<u8>) {
         match self {
             Landing::Nowhere => {}
-            Landing::Memory(region) => region.store(offset, bytes),
+            Landing::Memory(blocks) => blocks.put(offset, bytes, incomplete),
             Landing::Buffer(buffer) => {
-                let room = buffer.get_mut(offset..).unwrap_or_default();
-                let length = bytes.len().min(room.len());
-                room[..length].copy_from_slice(&bytes[..length]);
+                if !incomplete.is_empty() {
+                    // Of a write that was taken off the medium.
+                    copy(incomplete, buffer, offset - incomplete.len());
+                    incomplete.clear();
+                }
+                copy(bytes, buffer, offset);
             }
         }
     }
+}
 
-    /// The same bytes as a place to receive into.
-    pub(crate) fn place(&mut self, offset: usize, length: usize) -> Option<InSlice<'_>> {
-        match self {
-            Landing::Nowhere => None,
-            Landing::Memory(region) => region.bytes().get(offset..offset + length).map(InSlice::Shared),
-            Landing::Buffer(buffer) => buffer.get_mut(offset..offset + length).map(InSlice::Bytes),
-        }
-    }
+fn copy(bytes: &[u8], buffer: &mut Buffer, offset: usize) {
+    let room = buffer.get_mut(offset..).unwrap_or_default();
+    let length = bytes.len().min(room.len());
+    room[..length].copy_from_slice(&bytes[..length]);
 }
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
@@ -85,6 +90,17 @@ pub(crate) struct Inbox {
     segment: Option<Segment>,
 }
 
+/// What one read has brought.
+#[derive(Default)]
+pub(crate) struct Received {
+    /// Bytes of the current data segment, where they belong.
+    pub(crate) placed: usize,
+    /// Bytes in the scratch buffer.
+    pub(crate) scratch: usize,
+    /// There was no room for more.
+    pub(crate) is_full: bool,
+}
+
 /// A data segment on its way in.
 struct Segment {
     place: Place,
@@ -98,8 +114,8 @@ struct Segment {
     digest: RunningDigest,
     /// The data, if the medium itself is their place and their digest is still to come.
     unchecked: Option<Buffer>,
-    /// For places that are no task's.
-    inline: Vec<u8>,
+    /// All of the data, for places that are no task's; for a task's, the beginning of a block whose rest has not come.
+    kept: Vec<u8>,
 }
 
 impl Inbox {
@@ -116,26 +132,23 @@ impl Inbox {
         kept
     }
 
-    /// Where the rest of the current data segment can be received without a copy, if that pays.
-    pub(crate) fn direct_place<'s>(
-        &'s mut self,
-        session: &'s mut Session,
+    /// Receives what is there: the rest of a large data segment where it belongs, and what follows it into `scratch`.
+    pub(crate) fn receive(
+        &mut self,
+        session: &mut Session,
         framing: Framing,
-    ) -> Option<(InSlice<'s>, usize)> {
-        let segment = self.segment.as_mut()?;
-        let (received, rest) = (segment.received, segment.length - segment.received);
-        let Place::Task { task, offset } = segment.place else { return None };
-        if rest < DIRECT_BYTES {
-            return None;
+        stream: &dyn Stream,
+        scratch: &mut [u8],
+    ) -> io::Result<Received> {
+        let segment =
+            self.segment.as_mut().filter(|segment| segment.length - segment.received >= DIRECT_BYTES);
+        match segment {
+            Some(segment) => segment.receive(session, framing, stream, scratch),
+            None => receive_into(stream, &mut [], &[], scratch),
         }
-        let landing = session.landing(task)?;
-        if segment.is_to_be_checked(landing, framing) {
-            return Some((InSlice::Bytes(&mut segment.unchecked()[received..]), rest));
-        }
-        Some((landing.place(offset as usize + received, rest)?, rest))
     }
 
-    /// `length` bytes have been received where [`Inbox::direct_place`] said.
+    /// `length` bytes of the current data segment have been received where they belong.
     pub(crate) fn placed(
         &mut self,
         input: &Input,
@@ -198,12 +211,19 @@ impl Inbox {
 
     /// If the segment is complete, says so.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
-        let Some(segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
+        let Some(mut segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
         let holds = !input.framing.data_digest || segment.digest_holds();
         if holds {
             segment.release(session);
         }
-        session.machine.handle_segment(input.now, input.connection, holds, &segment.inline)?;
+        if let Place::Task { task, offset } = segment.place
+            && !segment.kept.is_empty()
+        {
+            // Nobody knows when the rest of the block comes. For a connection's current segment a part of one may wait
+            // uncounted, but not for every command.
+            session.land_incomplete(task, offset as usize + segment.length, &mut segment.kept);
+        }
+        session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
         session.handle_events(input.now);
         Ok(())
     }
@@ -221,7 +241,7 @@ impl Segment {
             trailer_received: 0,
             digest: RunningDigest::new(),
             unchecked: None,
-            inline: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -240,19 +260,53 @@ impl Segment {
         rest
     }
 
+    /// Receives the rest where it belongs, as far as it can be, and what follows into `scratch`.
+    fn receive(
+        &mut self,
+        session: &mut Session,
+        framing: Framing,
+        stream: &dyn Stream,
+        scratch: &mut [u8],
+    ) -> io::Result<Received> {
+        let rest = self.received..self.length;
+        let (at, landing) = match self.place {
+            Place::Task { task, offset } => (offset as usize + self.received, session.landing(task)),
+            Place::None | Place::Inline | Place::Discard => (0, None),
+        };
+        match landing {
+            Some(landing) if self.is_to_be_checked(landing, framing) => {
+                receive_into(stream, &mut self.unchecked()[rest], &[], scratch)
+            }
+            Some(Landing::Buffer(buffer)) if self.kept.is_empty() => {
+                let place = buffer.get_mut(at..at + rest.len()).unwrap_or_default();
+                receive_into(stream, place, &[], scratch)
+            }
+            Some(Landing::Memory(blocks)) => {
+                let mut received = None;
+                let sure = rest.len().min(stream.readable_bytes());
+                blocks.receive(at, sure, &mut self.kept, |head, whole| {
+                    let outcome = received.insert(receive_into(stream, head, whole, scratch));
+                    outcome.as_ref().map_or(0, |received| received.placed)
+                });
+                received.unwrap_or_else(|| receive_into(stream, &mut [], &[], scratch))
+            }
+            Some(Landing::Nowhere | Landing::Buffer(_)) | None => receive_into(stream, &mut [], &[], scratch),
+        }
+    }
+
     fn put(&mut self, session: &mut Session, data: &[u8], framing: Framing) {
         match self.place {
             Place::None | Place::Discard => {}
-            Place::Inline => self.inline.extend_from_slice(data),
+            Place::Inline => self.kept.extend_from_slice(data),
             Place::Task { task, offset } => {
                 let Some(landing) = session.landing(task) else { return };
                 if !self.is_to_be_checked(landing, framing) {
-                    landing.put(offset as usize + self.received, data);
+                    landing.put(offset as usize + self.received, data, &mut self.kept);
                 } else if data.len() < self.length || self.trailer_received < self.trailer_length {
                     let received = self.received;
                     self.unchecked()[received..][..data.len()].copy_from_slice(data);
                 } else if self.digest_holds() {
-                    landing.put(offset as usize, data);
+                    landing.put(offset as usize, data, &mut self.kept);
                 }
             }
         }
@@ -282,12 +336,12 @@ impl Segment {
     }
 
     /// The digest matches: what waited for it goes where it belongs.
-    fn release(&self, session: &mut Session) {
+    fn release(&mut self, session: &mut Session) {
         if let Place::Task { task, offset } = self.place
             && let Some(unchecked) = &self.unchecked
             && let Some(landing) = session.landing(task)
         {
-            landing.put(offset as usize, unchecked);
+            landing.put(offset as usize, unchecked, &mut self.kept);
         }
     }
 
@@ -303,4 +357,22 @@ impl Segment {
         digest.update(padding);
         digest.finish() == *told
     }
+}
+
+/// One read: two places of the current data segment, and what follows.
+fn receive_into(
+    stream: &dyn Stream,
+    bytes: &mut [u8],
+    blocks: &[AtomicU8],
+    scratch: &mut [u8],
+) -> io::Result<Received> {
+    let direct = bytes.len() + blocks.len();
+    let room = direct + scratch.len();
+    let mut places = [InSlice::Bytes(bytes), InSlice::Shared(blocks), InSlice::Bytes(scratch)];
+    let read = match direct {
+        0 => stream.try_read(&mut places[2..])?,
+        _ => stream.try_read(&mut places)?,
+    };
+    let placed = read.min(direct);
+    Ok(Received { placed, scratch: read - placed, is_full: read == room })
 }

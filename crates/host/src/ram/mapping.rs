@@ -10,7 +10,6 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-use block::Medium;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// The page of every machine this is built for; [`Mapping::new`] checks it.
@@ -18,7 +17,7 @@ pub(super) const PAGE: usize = 4096;
 
 /// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at any
 /// time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the new
-/// value, as with two writes to one sector of a disk, and never a broken promise to the compiler.
+/// value, and never a broken promise to the compiler. Who must not race is for [`super::memory`] to know.
 pub(super) struct Mapping {
     start: NonNull<c_void>,
     length: usize,
@@ -82,34 +81,34 @@ impl Mapping {
         }
     }
 
-    fn at(&self, byte: usize) -> *mut u8 {
-        debug_assert!(byte <= self.length);
-        // SAFETY: callers have made sure that `byte` lies in the mapping.
-        unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
-    }
-}
-
-impl Medium for Mapping {
-    fn bytes(&self) -> &[AtomicU8] {
+    /// All of it.
+    pub(super) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: valid for `length` bytes as long as `self` lives; atomics may be shared.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
-    fn store(&self, at: usize, from: &[u8]) {
-        assert!(at <= self.length && from.len() <= self.length - at, "a store inside the medium");
+    /// Copies `from` to the bytes from `at` on.
+    pub(super) fn store(&self, at: usize, from: &[u8]) {
+        assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
         // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not part
-        // of it: nobody makes such references to a mapping. Another thread may copy the same bytes at the same
-        // time. Nobody holds a reference to them as plain bytes either and nothing is concluded from their
-        // values here, so all that can come of it is a mixture of old and new bytes, on which no front end
-        // relies: those that need more take a range lock (`block::RangeLocks`). Byte-wise atomic stores would
-        // say the same to the compiler at a tenth of the speed.
+        // of it: nobody makes such references to a mapping. The kernel may copy the same bytes to a socket at the same
+        // time, which yields a mixture of old and new ones. Nobody holds a reference to them as plain bytes and nothing
+        // is concluded from their values here. Byte-wise atomic stores would say the same to the compiler at a tenth of
+        // the speed.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
     }
 
-    fn load(&self, at: usize, into: &mut [u8]) {
-        assert!(at <= self.length && into.len() <= self.length - at, "a load inside the medium");
+    /// Copies the bytes from `at` on into `into`.
+    pub(super) fn load(&self, at: usize, into: &mut [u8]) {
+        assert!(at <= self.length && into.len() <= self.length - at, "a load inside the mapping");
         // SAFETY: as for `store`, the other way round.
         unsafe { ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
+    }
+
+    fn at(&self, byte: usize) -> *mut u8 {
+        debug_assert!(byte <= self.length);
+        // SAFETY: callers have made sure that `byte` lies in the mapping.
+        unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
     }
 }
 

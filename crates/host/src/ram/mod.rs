@@ -5,20 +5,20 @@
 //! that a flush would have to empty, and nothing here survives the process, which the profile says
 //! (`durable: false`). All requests are carried out in their first poll.
 
+mod bits;
 mod mapping;
-mod written;
+mod memory;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice,
+    Pending, Profile, Region, Run, Slice, WholeBlocks,
 };
 
 use crate::OpenError;
-use mapping::{Mapping, PAGE};
-use written::Written;
+use memory::Memory;
 
 /// What a RAM volume is like.
 #[derive(Clone, Copy, Debug)]
@@ -51,10 +51,7 @@ impl RamOptions {
 
 /// A volume in memory.
 pub struct RamDevice {
-    memory: Arc<Mapping>,
-    written: Written,
-    /// The unit of space in bytes: a page, or a block if that is larger.
-    granule: usize,
+    memory: Arc<Memory>,
     geometry: Geometry,
     read_only: bool,
 }
@@ -67,15 +64,9 @@ impl RamDevice {
         let blocks = blocks.ok_or(OpenError::NotWholeBlocks { bytes, block_size })?;
         let no_memory = |source| OpenError::NoMemory { bytes, source };
         let length = usize::try_from(bytes).map_err(|_| no_memory(std::io::ErrorKind::OutOfMemory.into()))?;
-        let memory = Mapping::new(length).map_err(no_memory)?;
-        if huge_pages {
-            memory.prefer_huge_pages();
-        }
-        let granule = PAGE.max(block_size.bytes() as usize);
+        let memory = Memory::new(length, block_size.bytes() as usize, huge_pages).map_err(no_memory)?;
         Ok(RamDevice {
             memory: Arc::new(memory),
-            written: Written::new(length.div_ceil(granule)).map_err(no_memory)?,
-            granule,
             geometry: Geometry { block_size, blocks, physical_exponent },
             read_only,
         })
@@ -84,7 +75,7 @@ impl RamDevice {
     /// Bytes of memory taken by what was written and not unmapped since, in whole pages,
     /// or blocks where those are larger.
     pub fn bytes_written(&self) -> u64 {
-        self.written.count() * self.granule as u64
+        self.memory.written.count() * self.memory.granule() as u64
     }
 
     /// Where an extent lies in memory, if it lies in the device.
@@ -107,7 +98,6 @@ impl RamDevice {
         if data.len() != range.len() {
             return Err(DeviceError::OutOfRange);
         }
-        self.written.insert(self.touched(&range));
         self.memory.store(range.start, data);
         Ok(())
     }
@@ -121,66 +111,30 @@ impl RamDevice {
         Ok(buffer)
     }
 
-    /// The granules that a part of the range lies in.
-    fn touched(&self, range: &Range<usize>) -> Range<usize> {
-        range.start / self.granule..range.end.div_ceil(self.granule)
-    }
-
-    /// Whole granules go back; the parts of granules at the ends become zero where they are.
     fn give_back(&self, extent: Extent) -> Result<(), DeviceError> {
-        let range = self.range_to_change(extent)?;
-        // The last granule of the device may be shorter than the others, and is whole all the same.
-        let to_the_end = range.end as u64 == self.geometry.bytes();
-        let end = if to_the_end { range.end.div_ceil(self.granule) } else { range.end / self.granule };
-        let whole = range.start.div_ceil(self.granule)..end;
-        if whole.is_empty() {
-            self.zero_where_written(range);
-            return Ok(());
-        }
-        let bytes = whole.start * self.granule..whole.end * self.granule;
-        self.zero_where_written(range.start..bytes.start);
-        self.zero_where_written(bytes.end..range.end);
-        self.written.remove(whole);
-        self.memory.discard(bytes);
+        self.memory.give_back(self.range_to_change(extent)?);
         Ok(())
     }
 
-    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must not
-    /// take memory for that.
-    fn zero_where_written(&self, range: Range<usize>) {
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min((at / self.granule + 1) * self.granule);
-            if self.written.contains(at / self.granule) {
-                self.memory.zero(at, end - at);
-            }
-            at = end;
-        }
-    }
-
     fn zero(&self, extent: Extent) -> Result<(), DeviceError> {
-        let range = self.range_to_change(extent)?;
-        self.written.insert(self.touched(&range));
-        self.memory.zero(range.start, range.len());
+        self.memory.zero(self.range_to_change(extent)?);
         Ok(())
     }
 
     fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
         let range = self.range(extent)?;
+        let (written, granule) = (&self.memory.written, self.memory.granule());
         let mut runs = Vec::new();
-        let granules = self.touched(&range);
+        let granules = self.memory.granules(&range);
         let mut at = granules.start;
         while at < granules.end && runs.len() < runs_max.max(1) {
-            let end = self.written.run_end(at, granules.end);
-            let bytes = (at * self.granule).max(range.start)..(end * self.granule).min(range.end);
-            runs.push(Run { extent: self.extent(&bytes), allocation: self.allocation_of(at) });
+            let end = written.run_end(at, granules.end);
+            let bytes = (at * granule).max(range.start)..(end * granule).min(range.end);
+            let allocation = if written.contains(at) { Allocation::Mapped } else { Allocation::Deallocated };
+            runs.push(Run { extent: self.extent(&bytes), allocation });
             at = end;
         }
         Ok(runs)
-    }
-
-    fn allocation_of(&self, granule: usize) -> Allocation {
-        if self.written.contains(granule) { Allocation::Mapped } else { Allocation::Deallocated }
     }
 
     /// The blocks of a range that starts and ends with one.
@@ -203,7 +157,7 @@ impl BlockDevice for RamDevice {
         Profile {
             read_only: self.read_only,
             thin: true,
-            granularity: Blocks((self.granule >> self.geometry.block_size.shift()) as u64),
+            granularity: Blocks((self.memory.granule() >> self.geometry.block_size.shift()) as u64),
             volatile_cache: false,
             durable: false,
             solid_state: true,
@@ -214,10 +168,9 @@ impl BlockDevice for RamDevice {
         self.region(self.range(extent).ok()?)
     }
 
-    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
-        let range = self.range_to_change(extent).ok()?;
-        self.written.insert(self.touched(&range));
-        self.region(range)
+    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
+        let region = self.region(self.range_to_change(extent).ok()?)?;
+        Some(WholeBlocks::new(region, self.geometry.block_size))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

@@ -155,12 +155,58 @@ fn allocation_tells_runs_in_order_without_gaps() {
 }
 
 #[test]
-fn regions_are_the_volume_itself() {
+fn what_has_landed_is_the_volumes_and_takes_space() {
     let device = volume(64 * 512, BlockSize::B512);
-    let region = device.memory_to_write(Extent::new(8, 8)).expect("memory");
-    assert_eq!(device.bytes_written(), 4096);
-    region.store(0, &[3; 4096]);
+    let blocks = device.memory_to_write(Extent::new(8, 16)).expect("memory");
+    assert_eq!(device.bytes_written(), 0, "nothing has landed");
+    blocks.put(0, &[3; 4096 + 100], &mut Vec::new());
+    assert_eq!(device.bytes_written(), 4096, "a part of a block does not land");
     assert!(read(&device, 8, 8).iter().all(|&byte| byte == 3));
+    assert!(read(&device, 16, 8).iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more() {
+    let device = volume(64 * 512, BlockSize::B512);
+    let blocks = device.memory_to_write(Extent::new(0, 16)).expect("memory");
+    blocks.put(0, &[3; 4096], &mut Vec::new());
+    now(device.unmap(Extent::new(0, 16))).expect("unmapped");
+    blocks.put(4096, &[3; 4096], &mut Vec::new());
+    let runs = now(device.allocation(Extent::new(0, 16), 8)).expect("runs");
+    let expected = [
+        Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated },
+        Run { extent: Extent::new(8, 8), allocation: Allocation::Mapped },
+    ];
+    assert_eq!(runs, expected);
+    // Less than can be given back becomes zero where it is.
+    now(device.unmap(Extent::new(9, 1))).expect("unmapped");
+    assert!(read(&device, 9, 1).iter().all(|&byte| byte == 0));
+}
+
+/// With large blocks, so that two who change one do so at the same time.
+#[test]
+fn a_block_is_never_a_mixture_of_what_several_cores_made_of_it() {
+    const BLOCK: usize = 65_536;
+    let device = volume(BLOCK as u64, BlockSize::new(BLOCK as u32).expect("legal"));
+    let block = Extent::new(0, 1);
+    for round in 0..300 {
+        let together = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for byte in [round as u8 | 1, !(round as u8) | 1] {
+                let (device, together) = (&device, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    fill(device, 0, 1, byte);
+                });
+            }
+            together.wait();
+            now(device.unmap(block)).expect("unmapped");
+        });
+        let left = read(&device, 0, 1);
+        assert!(left.iter().all(|byte| *byte == left[0]), "round {round}");
+        let allocated = now(device.allocation(block, 1)).expect("a run")[0].allocation;
+        assert!(left[0] == 0 || allocated == Allocation::Mapped, "round {round}: there are data");
+    }
 }
 
 #[test]

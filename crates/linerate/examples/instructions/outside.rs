@@ -92,6 +92,14 @@ impl Outside {
         side.taken < side.bytes.len()
     }
 
+    /// How many bytes there are to take.
+    #[inline(never)]
+    pub(crate) fn bytes(&self, end: End) -> usize {
+        let mut state = lock(self);
+        let side = state.side(end);
+        side.bytes.len() - side.taken
+    }
+
     /// Takes as many bytes as there are and fit, and says how many.
     #[inline(never)]
     pub(crate) fn take(&self, end: End, into: &mut [InSlice<'_>]) -> usize {

@@ -125,6 +125,10 @@ impl Stream for Socket {
         }
     }
 
+    fn readable_bytes(&self) -> usize {
+        self.outside.bytes(self.end)
+    }
+
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         Ok(self.outside.put(self.end, from))
     }

@@ -69,13 +69,12 @@ pub(super) fn run(arguments: &RawServeArguments) -> Result<(), Failure> {
 fn disk(Bytes(bytes): Bytes) -> Result<Disk, Failure> {
     let ram = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::refused)?;
     let all = Extent { lba: Lba(0), blocks: ram.geometry().blocks };
-    let memory = ram.memory_to_write(all);
     let piece = vec![0x5a; 1 << 20];
-    if let Some(memory) = &memory {
-        (0..memory.len()).step_by(piece.len()).for_each(|at| memory.store(at, &piece));
+    if let Some(blocks) = ram.memory_to_write(all) {
+        (0..blocks.len()).step_by(piece.len()).for_each(|at| blocks.put(at, &piece, &mut Vec::new()));
     }
     let too_small = || Failure::refused("the disk is too small: take at least 256KiB");
-    memory.and_then(Disk::new).ok_or_else(too_small)
+    ram.memory(all).and_then(Disk::new).ok_or_else(too_small)
 }
 
 async fn answer(stream: Box<dyn Stream>, disk: Disk, _guest: Guest) {

@@ -50,6 +50,7 @@ mod report;
 mod scsi_command;
 mod server;
 mod sessions;
+mod torn;
 mod unwritten;
 mod verbs;
 mod wire;

@@ -1,6 +1,6 @@
 //! WRITE(6), (10), (12) and (16) (SBC-3 5.30 to 5.33).
 
-use block::{Durability, Extent, Region, Shared};
+use block::{Durability, Extent, Shared, WholeBlocks};
 
 use super::{Call, transfer};
 use crate::failure::Failure;
@@ -17,17 +17,17 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let whole = u64::from(bytes) == wanted;
     let direct = whole && !call.command.stage && durability == Durability::Cached;
-    if direct && let Some((region, lock)) = onto_memory(call, extent) {
+    if direct && let Some((blocks, lock)) = onto_memory(call, extent) {
         let job = call.job(Work::Placed(extent, lock), wanted);
-        return Ok(Plan::Receive(Receive { bytes, place: Landing::Memory(region), job }));
+        return Ok(Plan::Receive(Receive { bytes, place: Landing::Memory(blocks), job }));
     }
     let job = call.job(Work::Write(extent, durability), wanted);
     Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job }))
 }
 
 /// The place of the blocks on the medium, if it is memory and no atomic write is at work there.
-fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(Region, Shared)> {
+fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)> {
     let lock = call.unit.locks().try_share(extent)?;
-    let region = call.unit.device().memory_to_write(extent)?;
-    Some((region, lock))
+    let blocks = call.unit.device().memory_to_write(extent)?;
+    Some((blocks, lock))
 }

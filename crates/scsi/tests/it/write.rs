@@ -114,9 +114,9 @@ fn a_write_withdrawn_from_the_medium_makes_room_for_others_and_loses_nothing() {
     let Plan::Receive(receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
         panic!("a write receives");
     };
-    let Landing::Memory(region) = receive.place else { panic!("onto the medium") };
-    region.store(0, &[7; 512]); // the first half has come, the second is slow
-    let Ok((job, mut buffer)) = receive.job.withdraw(&region) else { panic!("it was on the medium") };
+    let Landing::Memory(blocks) = receive.place else { panic!("onto the medium") };
+    blocks.put(0, &[7; 512], &mut Vec::new()); // the first half has come, the second is slow
+    let Ok((job, mut buffer)) = receive.job.withdraw(&blocks) else { panic!("it was on the medium") };
     bench.send(&compare_and_write(1, 1), &[[0; 512], [9; 512]].concat()).good();
     buffer[512..].fill(8);
     assert!(matches!(bench.unit.finish(job, Data::Buffer(buffer)), Step::Later(_)));

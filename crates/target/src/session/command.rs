@@ -139,7 +139,7 @@ impl Session {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
-            scsi::Landing::Memory(region) => Landing::Memory(region),
+            scsi::Landing::Memory(blocks) => Landing::Memory(blocks),
             scsi::Landing::Buffer => Landing::Buffer(Buffer::recycled(bytes as usize)),
         };
         if let Some(task) = self.task(command.task) {
@@ -156,8 +156,11 @@ impl Session {
 
     /// Data that came before their command's turn.
     pub(super) fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
-        if let Some(landing) = self.landing(id) {
-            landing.put(offset as usize, bytes);
+        let mut incomplete = Vec::new();
+        let Some(landing) = self.landing(id) else { return };
+        landing.put(offset as usize, bytes, &mut incomplete);
+        if !incomplete.is_empty() {
+            self.land_incomplete(id, offset as usize + bytes.len(), &mut incomplete);
         }
     }
 
@@ -181,8 +184,8 @@ impl Session {
     pub(super) fn unstage(&mut self, landing: Landing) -> Data {
         match landing {
             Landing::Nowhere => Data::None,
-            Landing::Memory(region) => {
-                self.traffic.written_bytes += region.len() as u64;
+            Landing::Memory(blocks) => {
+                self.traffic.written_bytes += blocks.len() as u64;
                 Data::Placed
             }
             Landing::Buffer(buffer) => {

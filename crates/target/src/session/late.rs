@@ -164,9 +164,7 @@ impl Session {
             }
         }
         for id in writes {
-            if !self.withdraw_write(id) {
-                self.cut_slow(id.connection());
-            }
+            self.withdraw_write(id);
         }
         for id in reads {
             // What it has queued is the connection's.
@@ -176,16 +174,28 @@ impl Session {
         }
     }
 
-    /// Data of a write go to a buffer from now on, and so do those that have come; false if there is no memory for it.
-    fn withdraw_write(&mut self, id: TaskId) -> bool {
-        let Some(Landing::Memory(region)) = self.task(id).map(|task| &task.landing) else { return true };
-        let region = region.clone();
-        if !self.charge(id, region.len()) {
-            return false;
+    /// Takes a write off the medium whose data so far, up to `end`, are no whole blocks: the rest must wait somewhere.
+    pub(crate) fn land_incomplete(&mut self, id: TaskId, end: usize, incomplete: &mut Vec<u8>) {
+        self.withdraw_write(id);
+        if let Some(landing) = self.landing(id) {
+            landing.put(end, &[], incomplete);
         }
-        let Some(task) = self.task(id) else { return true };
-        if let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) {
-            match job.withdraw(&region) {
+        incomplete.clear();
+    }
+
+    /// Data of a write go to a buffer from now on, and so do those that have come. If there is no memory for it, its
+    /// connection is cut.
+    fn withdraw_write(&mut self, id: TaskId) {
+        let Some(Landing::Memory(blocks)) = self.task(id).map(|task| &task.landing) else { return };
+        let bytes = blocks.len();
+        if !self.charge(id, bytes) {
+            return self.cut_slow(id.connection());
+        }
+        let Some(task) = self.task(id) else { return };
+        if let Landing::Memory(blocks) = &task.landing
+            && let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held)
+        {
+            match job.withdraw(blocks) {
                 Ok((job, buffer)) => {
                     task.state = State::Receiving(job);
                     task.landing = Landing::Buffer(buffer);
@@ -193,7 +203,6 @@ impl Session {
                 Err(job) => task.state = State::Receiving(job),
             }
         }
-        true
     }
 
     /// Memory for a copy of what a connection has queued.

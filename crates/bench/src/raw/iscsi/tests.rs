@@ -1,6 +1,7 @@
 //! Scenes: both halves over a stream in memory, and initiators that behave as no initiator does.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
@@ -28,6 +29,10 @@ impl Medium for Bytes {
 
     fn load(&self, at: usize, into: &mut [u8]) {
         into.iter_mut().zip(&self.0[at..]).for_each(|(byte, place)| *byte = place.load(Relaxed));
+    }
+
+    fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
+        receive(&self.0[range]);
     }
 }
 

@@ -1,12 +1,13 @@
 //! A disk in memory that remembers what would survive a crash, and fails when told to.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice,
+    Pending, Profile, Region, Run, Slice, WholeBlocks,
 };
 
 pub struct DiskOptions {
@@ -74,6 +75,10 @@ impl Medium for Bytes {
     fn load(&self, at: usize, into: &mut [u8]) {
         self.0[at..].iter().zip(into).for_each(|(from, to)| *to = from.load(Ordering::Relaxed));
     }
+
+    fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
+        receive(&self.0[range]);
+    }
 }
 
 impl Disk {
@@ -123,7 +128,7 @@ impl Disk {
         self.inner.lock().expect("no test panics with the disk in its hands")
     }
 
-    fn range(&self, extent: Extent) -> std::ops::Range<usize> {
+    fn range(&self, extent: Extent) -> Range<usize> {
         let shift = self.options.block_size.shift();
         let start = (extent.lba.0 as usize) << shift;
         start..start + ((extent.blocks.0 as usize) << shift)
@@ -171,10 +176,10 @@ impl BlockDevice for Disk {
         self.options.in_memory.then(|| Region::new(Arc::clone(&self.bytes) as _, self.range(extent)))?
     }
 
-    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
         let region = self.memory(extent)?;
         self.map(extent, true);
-        Some(region)
+        Some(WholeBlocks::new(region, self.options.block_size))
     }
 
     fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {

@@ -1,0 +1,257 @@
+//! Data on their way to blocks that lie in memory: a block lands as a whole, or not at all.
+//!
+//! The bytes of a write arrive in pieces that know no blocks, and may end at any one of them: a connection is lost,
+//! the command is aborted. What has arrived of a block that is not complete waits beside the medium, so that nobody
+//! ever reads a block half old and half new, and an end in its middle leaves the old one.
+//!
+//! ```text
+//!   received    |  block  |  block  |  block  |  blo·        the rest is still to come
+//!   medium      |  block  |  block  |  block  |
+//!   incomplete                                |  blo         kept by who receives
+//! ```
+//!
+//! Bytes are received into the medium itself only where it is known beforehand that they are there
+//! ([`WholeBlocks::receive`]).
+
+use std::sync::atomic::AtomicU8;
+
+use crate::{BlockSize, Buffer, Region};
+
+/// The place of a write's data in memory. They come in order, and who brings them keeps the beginning of a block whose
+/// rest has not come.
+#[derive(Debug)]
+pub struct WholeBlocks {
+    region: Region,
+    block_bytes: usize,
+}
+
+impl WholeBlocks {
+    /// `region` has whole blocks of this size.
+    pub fn new(region: Region, block_size: BlockSize) -> WholeBlocks {
+        WholeBlocks { region, block_bytes: block_size.bytes() as usize }
+    }
+
+    /// How many bytes all blocks have.
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    /// Takes the bytes from `at` on, which is where those before ended: what of them is `incomplete` then is kept there,
+    /// less than a block. What lies beyond the blocks is left out.
+    pub fn put(&self, at: usize, bytes: &[u8], incomplete: &mut Vec<u8>) {
+        let bytes = &bytes[..bytes.len().min(self.len().saturating_sub(at))];
+        if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {
+            return self.region.store(at, bytes); // as nearly always
+        }
+        let (head, rest) = bytes.split_at(bytes.len().min(self.missing(at)));
+        self.put_head(at, head, incomplete);
+        let at = at + head.len();
+        let (whole, tail) = rest.split_at(self.whole(rest.len()));
+        if !whole.is_empty() {
+            self.region.store(at, whole);
+        }
+        if !tail.is_empty() {
+            incomplete.reserve_exact(self.block_bytes);
+            incomplete.extend_from_slice(tail);
+        }
+    }
+
+    /// Receives bytes from `at` on, which is where those before ended: `receive` is given two places, to be filled in
+    /// this order, and says how many bytes it has put there. It is not called, and the answer is none, if the bytes
+    /// have to go through [`WholeBlocks::put`].
+    ///
+    /// `sure` bytes are there to be received. The second place, which is the medium, is as long as the blocks that they
+    /// complete, or shorter: a `receive` that gets less leaves a part of a block there.
+    pub fn receive(
+        &self,
+        at: usize,
+        sure: usize,
+        incomplete: &mut Vec<u8>,
+        mut receive: impl FnMut(&mut [u8], &[AtomicU8]) -> usize,
+    ) -> usize {
+        let sure = sure.min(self.len().saturating_sub(at));
+        let head = self.missing(at).min(sure);
+        let blocks = at + head..at + head + self.whole(sure - head);
+        let filled = incomplete.len();
+        if sure == 0 || (head > 0) == incomplete.is_empty() || (head == 0 && blocks.is_empty()) {
+            return 0;
+        }
+        incomplete.resize(filled + head, 0);
+        let mut received = 0;
+        match blocks.is_empty() {
+            true => received = receive(&mut incomplete[filled..], &[]),
+            false => self.region.receive(blocks, &mut |bytes| {
+                received = receive(&mut incomplete[filled..], bytes);
+                received.saturating_sub(head)
+            }),
+        }
+        incomplete.truncate(filled + received);
+        self.land_complete(at + received.min(head), incomplete);
+        received
+    }
+
+    /// All blocks as they stand.
+    pub fn copy(&self) -> Buffer {
+        let mut copy = Buffer::recycled(self.len());
+        self.region.load(0, &mut copy);
+        copy
+    }
+
+    /// From `at` to the next beginning of a block.
+    fn missing(&self, at: usize) -> usize {
+        at.wrapping_neg() & (self.block_bytes - 1)
+    }
+
+    fn whole(&self, bytes: usize) -> usize {
+        bytes & !(self.block_bytes - 1)
+    }
+
+    fn put_head(&self, at: usize, head: &[u8], incomplete: &mut Vec<u8>) {
+        if incomplete.is_empty() && !head.is_empty() {
+            // The beginning of the block is on the medium: a `receive` got less than was sure.
+            return self.region.store(at, head);
+        }
+        incomplete.extend_from_slice(head);
+        self.land_complete(at + head.len(), incomplete);
+    }
+
+    /// If the block that ends at `end` is complete now, it lands.
+    fn land_complete(&self, end: usize, incomplete: &mut Vec<u8>) {
+        if incomplete.len() == self.block_bytes {
+            self.region.store(end - self.block_bytes, incomplete);
+            incomplete.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::Medium;
+
+    const BLOCK: usize = 512;
+    const LENGTH: usize = 8 * BLOCK;
+
+    /// Memory of old bytes, and what of it has been changed at once.
+    #[derive(Default)]
+    struct Bytes(Vec<AtomicU8>, Mutex<Vec<Range<usize>>>);
+
+    impl Medium for Bytes {
+        fn bytes(&self) -> &[AtomicU8] {
+            &self.0
+        }
+
+        fn store(&self, at: usize, from: &[u8]) {
+            self.receive(at..at + from.len(), &mut |bytes| fill(bytes, from));
+        }
+
+        fn load(&self, at: usize, into: &mut [u8]) {
+            into.iter_mut().zip(&self.0[at..]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        }
+
+        fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
+            let received = receive(&self.0[range.clone()]);
+            self.1.lock().expect("one thread").push(range.start..range.start + received);
+        }
+    }
+
+    fn fill(bytes: &[AtomicU8], from: &[u8]) -> usize {
+        bytes.iter().zip(from).map(|(to, from)| to.store(*from, Ordering::Relaxed)).count()
+    }
+
+    fn blocks() -> (Arc<Bytes>, WholeBlocks) {
+        let medium = Arc::new(Bytes((0..LENGTH).map(|_| AtomicU8::new(0)).collect(), Mutex::default()));
+        let region = Region::new(Arc::clone(&medium) as _, 0..LENGTH).expect("all of it");
+        (medium, WholeBlocks::new(region, BlockSize::B512))
+    }
+
+    /// Bytes that are nowhere the same as their neighbours.
+    fn data() -> Vec<u8> {
+        (0..LENGTH).map(|at| (at % 251) as u8 + 1).collect()
+    }
+
+    /// The medium has the first `landed` bytes, and old ones behind them; blocks have only been changed as wholes.
+    #[track_caller]
+    fn expect_landed(medium: &Bytes, landed: usize) {
+        let mut found = vec![0; LENGTH];
+        medium.load(0, &mut found);
+        assert!(
+            found[..landed] == data()[..landed] && found[landed..].iter().all(|&byte| byte == 0),
+            "{landed} bytes"
+        );
+        let changes = medium.1.lock().expect("one thread");
+        let whole =
+            |change: &Range<usize>| change.start.is_multiple_of(BLOCK) && change.end.is_multiple_of(BLOCK);
+        assert!(changes.iter().all(whole), "{changes:?}");
+    }
+
+    #[test]
+    fn whole_blocks_land_wherever_the_data_are_cut() {
+        for step in [1, 7, 511, 512, 513, 1000, 1024, 1537, LENGTH] {
+            let (medium, blocks) = blocks();
+            let mut incomplete = Vec::new();
+            for (index, piece) in data().chunks(step).enumerate() {
+                let at = index * step;
+                blocks.put(at, piece, &mut incomplete);
+                let (end, landed) = (at + piece.len(), (at + piece.len()) / BLOCK * BLOCK);
+                expect_landed(&medium, landed);
+                assert_eq!(incomplete, data()[landed..end]);
+                assert_eq!(blocks.copy()[..landed], data()[..landed]);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_known_to_be_there_are_received_where_they_belong() {
+        for sure in [1, 100, 511, 512, 600, 1025, LENGTH] {
+            let (medium, blocks) = blocks();
+            let (mut at, mut incomplete) = (0, Vec::new());
+            while at < LENGTH {
+                let end = LENGTH.min(at + sure);
+                let received = blocks.receive(at, sure, &mut incomplete, |head, whole| {
+                    head.copy_from_slice(&data()[at..at + head.len()]);
+                    head.len() + fill(whole, &data()[at + head.len()..])
+                });
+                blocks.put(at + received, &data()[at + received..end], &mut incomplete);
+                at = end;
+                expect_landed(&medium, at / BLOCK * BLOCK);
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_blocks_is_left_out() {
+        let (medium, blocks) = blocks();
+        let mut incomplete = Vec::new();
+        let mut longer = data();
+        longer.extend([9; 700]);
+        blocks.put(0, &longer[..LENGTH - 10], &mut incomplete);
+        blocks.put(LENGTH - 10, &longer[LENGTH - 10..], &mut incomplete);
+        blocks.put(LENGTH + 5, &[9; 600], &mut incomplete);
+        expect_landed(&medium, LENGTH);
+        let received = blocks.receive(LENGTH, 100, &mut incomplete, |_, _| unreachable!("there is no place"));
+        assert_eq!((received, incomplete.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_read_that_gets_less_than_was_sure_loses_nothing() {
+        let (medium, blocks) = blocks();
+        let mut incomplete = Vec::new();
+        let at = blocks.receive(0, 4 * BLOCK, &mut incomplete, |_, whole| fill(&whole[..700], &data()));
+        let middle = |_: &mut [u8], _: &[AtomicU8]| unreachable!("in the middle of a block");
+        assert_eq!(blocks.receive(at, LENGTH, &mut incomplete, middle), 0);
+        blocks.put(at, &data()[at..], &mut incomplete);
+        let mut found = vec![0; LENGTH];
+        medium.load(0, &mut found);
+        assert_eq!(found, data());
+    }
+}

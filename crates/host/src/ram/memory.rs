@@ -1,0 +1,178 @@
+//! The memory of a volume, and which of it is written: the two change together.
+//!
+//! Who changes bytes of a zone has the zone's lock, and notes there what is written: a block is never a mixture of two
+//! writes, or of a write and an unmapping, and what is noted is true whenever nobody has the lock. A zone is as large as
+//! a huge page, so that giving one back takes one call. Locks are few, and shared by zones that lie far apart.
+//!
+//! ```text
+//!   zone      |       0       |       1       |       2       | ...     2 MiB each
+//!   granules  |·|x|x|·|·|·|·|·|x|x|x|x|x|x|x|x|·|·|                     x written, · zero, and takes no space
+//!   lock         0               1               2                     modulo LOCKS
+//! ```
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::AtomicU8;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use block::Medium;
+
+use super::bits::Bits;
+use super::mapping::{Mapping, PAGE};
+
+/// A huge page of x86-64, and of ARM with pages of 4 KiB. A multiple of every granule.
+const ZONE_BYTES: usize = 2 << 20;
+/// Two cores that are at different zones at the same time seldom meet.
+const LOCKS: usize = 256;
+
+/// The memory of a volume.
+pub(super) struct Memory {
+    mapping: Mapping,
+    length: usize,
+    /// log2 of the unit of space in bytes: a page, or a block if that is larger.
+    granule_shift: u32,
+    pub(super) written: Bits,
+    locks: Box<[RwLock<()>; LOCKS]>,
+}
+
+impl Memory {
+    /// `length` bytes of zeros in blocks of `block_bytes`.
+    pub(super) fn new(length: usize, block_bytes: usize, huge_pages: bool) -> io::Result<Memory> {
+        let mapping = Mapping::new(length)?;
+        if huge_pages {
+            mapping.prefer_huge_pages();
+        }
+        let granule = PAGE.max(block_bytes);
+        let granule_shift = granule.trailing_zeros();
+        let written = Bits::new(length.div_ceil(granule))?;
+        let locks = Box::new([const { RwLock::new(()) }; LOCKS]);
+        Ok(Memory { mapping, length, granule_shift, written, locks })
+    }
+
+    /// Gives whole granules back; the parts of granules at the ends become zero where they are.
+    pub(super) fn give_back(&self, range: Range<usize>) {
+        for piece in pieces(range) {
+            let _alone = self.write_lock(piece.start);
+            self.give_back_in_zone(piece);
+        }
+    }
+
+    fn give_back_in_zone(&self, range: Range<usize>) {
+        // The last granule of the device may be shorter than the others, and is whole all the same.
+        let granule = self.granule();
+        let end = if range.end == self.length { range.end.div_ceil(granule) } else { range.end / granule };
+        let whole = range.start.div_ceil(granule)..end;
+        if whole.is_empty() {
+            return self.zero_where_written(range);
+        }
+        let bytes = whole.start * granule..whole.end * granule;
+        self.zero_where_written(range.start..bytes.start);
+        self.zero_where_written(bytes.end..range.end);
+        if self.written.remove(whole) > 0 {
+            self.mapping.discard(bytes);
+        }
+    }
+
+    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must not
+    /// take memory for that.
+    fn zero_where_written(&self, range: Range<usize>) {
+        let granule = self.granule();
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / granule + 1) * granule);
+            if self.written.contains(at / granule) {
+                self.mapping.zero(at, end - at);
+            }
+            at = end;
+        }
+    }
+
+    /// Makes bytes zero that keep their space.
+    pub(super) fn zero(&self, range: Range<usize>) {
+        for piece in pieces(range) {
+            let _alone = self.write_lock(piece.start);
+            self.mapping.zero(piece.start, piece.len());
+            self.landed(&piece);
+        }
+    }
+
+    fn store_in_zone(&self, at: usize, from: &[u8]) {
+        if !from.is_empty() {
+            let _alone = self.write_lock(at);
+            self.mapping.store(at, from);
+            self.landed(&(at..at + from.len()));
+        }
+    }
+
+    /// Bytes of one zone have landed.
+    fn landed(&self, piece: &Range<usize>) {
+        let granules = self.granules(piece);
+        // Overwriting is the usual case, and costs no write to a cache line that other cores share.
+        if !self.written.contains_all(granules.clone()) {
+            self.written.insert(granules);
+        }
+    }
+
+    /// The granules that a part of the range lies in.
+    pub(super) fn granules(&self, range: &Range<usize>) -> Range<usize> {
+        range.start >> self.granule_shift..(range.end + self.granule() - 1) >> self.granule_shift
+    }
+
+    /// The unit of space in bytes.
+    pub(super) fn granule(&self) -> usize {
+        1 << self.granule_shift
+    }
+
+    fn write_lock(&self, at: usize) -> RwLockWriteGuard<'_, ()> {
+        self.lock(at).write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_lock(&self, at: usize) -> RwLockReadGuard<'_, ()> {
+        self.lock(at).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self, at: usize) -> &RwLock<()> {
+        &self.locks[at / ZONE_BYTES % LOCKS]
+    }
+}
+
+impl Medium for Memory {
+    fn bytes(&self) -> &[AtomicU8] {
+        self.mapping.bytes()
+    }
+
+    fn store(&self, at: usize, from: &[u8]) {
+        if (at % ZONE_BYTES) + from.len() <= ZONE_BYTES {
+            return self.store_in_zone(at, from); // as nearly always
+        }
+        for piece in pieces(at..at + from.len()) {
+            self.store_in_zone(piece.start, &from[piece.start - at..piece.end - at]);
+        }
+    }
+
+    fn load(&self, at: usize, into: &mut [u8]) {
+        for piece in pieces(at..at + into.len()) {
+            let _unchanging = self.read_lock(piece.start);
+            self.mapping.load(piece.start, &mut into[piece.start - at..piece.end - at]);
+        }
+    }
+
+    fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
+        let Some(piece) = pieces(range).next() else { return };
+        let _alone = self.write_lock(piece.start);
+        let received = receive(&self.mapping.bytes()[piece.clone()]).min(piece.len());
+        if received > 0 {
+            self.landed(&(piece.start..piece.start + received));
+        }
+    }
+}
+
+/// The parts of a range that lie in one zone each.
+fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = range.end.min((start / ZONE_BYTES + 1) * ZONE_BYTES);
+        (start < range.end).then_some(start..at)
+    })
+}

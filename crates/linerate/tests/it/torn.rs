@@ -1,0 +1,229 @@
+//! Writes that end or meet an UNMAP in the middle of a block, on a volume that data are received straight into: every
+//! block is wholly old or wholly new, and what is allocated is known.
+
+use std::time::{Duration, Instant};
+
+use iscsi::negotiate::Offers;
+use iscsi::pdu::{
+    DataOut, Itt, Lun, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, TaskAttribute, TaskManagementFunction,
+    TaskManagementResult,
+};
+use iscsi::serial::Sn;
+
+use crate::peer::{BLOCK, Moves, Peer, initiator, write_10};
+use crate::server::Server;
+use crate::wire::{Heard, PATIENCE, Wire};
+
+const OLD: u8 = 0x0f;
+const NEW: u8 = 0xe1;
+
+/// Blocks of the write.
+const BLOCKS: usize = 512;
+
+/// A volume of old data with a page of blocks behind the write, and somebody who looks at it.
+struct Scene {
+    server: Server,
+    witness: Peer,
+}
+
+impl Scene {
+    fn begin() -> Scene {
+        let server = Server::serving(&["disk=ram:16MiB"]);
+        let mut witness = Peer::attach(&server, "disk", 1);
+        witness.write(0, &vec![OLD; (BLOCKS + 8) * BLOCK]);
+        Scene { server, witness }
+    }
+
+    /// Waits until the blocks before this one are new.
+    fn await_landed(&mut self, blocks: usize) {
+        let until = Instant::now() + PATIENCE;
+        while self.witness.read(blocks as u32 - 1, 1) != [NEW; BLOCK] {
+            assert!(Instant::now() < until, "block {} never lands", blocks - 1);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// So many blocks are new, and the others are old.
+    #[track_caller]
+    fn expect_landed(&mut self, new: usize) {
+        assert_eq!(self.landed(), new, "new blocks");
+    }
+
+    /// How many blocks are new. The others are old, and none is a part of each.
+    #[track_caller]
+    fn landed(&mut self) -> usize {
+        let found = self.witness.read(0, BLOCKS + 8);
+        let new = found.chunks(BLOCK).take_while(|block| block[0] == NEW).count();
+        for (index, block) in found.chunks(BLOCK).enumerate() {
+            let byte = if index < new { NEW } else { OLD };
+            let differing = block.iter().filter(|&&found| found != byte).count();
+            assert_eq!(differing, 0, "block {index} of {new} new ones: that many bytes are not {byte:#04x}");
+        }
+        new
+    }
+}
+
+/// A WRITE whose data are sent in pieces.
+struct Writer {
+    wire: Wire,
+    tag: Itt,
+    sent: usize,
+}
+
+impl Writer {
+    /// Sends the command and, if they may come with it, the beginning of its data.
+    fn begin(server: &Server, offers: impl FnOnce(Offers) -> Offers, immediate_bytes: usize) -> Writer {
+        let mut config = initiator(Some(&server.target_name("disk")), 2);
+        config.offers = offers(config.offers);
+        let mut wire = Wire::connect(&server.portal());
+        let attached = wire.log_in(config).expect("a session");
+        let tag = Itt::new(1).expect("a tag");
+        let command = ScsiCommand {
+            immediate: false,
+            is_final: true,
+            read: false,
+            write: false,
+            attribute: TaskAttribute::Simple,
+            total_ahs_length: 0,
+            data_segment_length: 0,
+            lun: Lun(0),
+            itt: tag,
+            expected_data_transfer_length: 0,
+            cmd_sn: attached.exp_cmd_sn,
+            exp_stat_sn: Sn(0),
+            cdb: [0; 16],
+        };
+        wire.send(&command.emit(), &[]).expect("a connection"); // the unit attention of a new session
+        assert!(matches!(wire.hear(PATIENCE), Heard::Pdu(..)));
+        let bytes = BLOCKS * BLOCK;
+        let cdb = write_10(0, bytes, false);
+        let write = ScsiCommand {
+            write: true,
+            cmd_sn: command.cmd_sn.next(),
+            expected_data_transfer_length: bytes as u32,
+            data_segment_length: immediate_bytes as u32,
+            cdb: std::array::from_fn(|at| cdb.get(at).copied().unwrap_or(0)),
+            ..command
+        };
+        wire.send_bytes(&write.emit().0).expect("a connection");
+        Writer { wire, tag, sent: 0 }
+    }
+
+    /// The write and all its data in one PDU.
+    fn in_one_pdu(server: &Server) -> Writer {
+        let bytes = (BLOCKS * BLOCK) as u32;
+        let all_at_once = |offers: Offers| Offers { first_burst_length: bytes, ..offers };
+        Writer::begin(server, all_at_once, bytes as usize)
+    }
+
+    /// More of the data, up to this byte.
+    fn send_up_to(&mut self, end: usize) {
+        self.wire.send_bytes(&vec![NEW; end - self.sent]).expect("a connection");
+        self.sent = end;
+    }
+
+    /// Waits until what was sent has been taken in: a NOP-Out is answered after it.
+    fn ping(&mut self) {
+        let ping = NopOut {
+            immediate: true,
+            lun: Lun(0),
+            itt: Itt::new(2),
+            ttt: None,
+            cmd_sn: Sn(0),
+            exp_stat_sn: Sn(0),
+            data_segment_length: 0,
+        };
+        self.wire.send(&ping.emit(), &[]).expect("a connection");
+        let Heard::Pdu(pong, _) = self.wire.hear(PATIENCE) else { panic!("no answer") };
+        assert_eq!(pong.opcode(), Some(Opcode::NopIn));
+    }
+}
+
+#[test]
+fn a_write_that_is_cut_in_the_middle_of_a_block_leaves_whole_blocks() {
+    // Little more than the header in the first piece, so that the next is received in place; the ends lie in the middle
+    // of a block, one byte behind its beginning, and one before its end.
+    for (first, last) in [(1000, 100_000), (700, 40 * BLOCK + 1), (BLOCK, 3 * BLOCK - 1)] {
+        let mut scene = Scene::begin();
+        let mut writer = Writer::in_one_pdu(&scene.server);
+        writer.send_up_to(first);
+        scene.await_landed(first / BLOCK);
+        scene.expect_landed(first / BLOCK);
+        writer.send_up_to(last);
+        scene.await_landed(last / BLOCK);
+        scene.expect_landed(last / BLOCK);
+        drop(writer); // the connection is lost
+        Peer::attach(&scene.server, "disk", 2); // the same nexus: its old session has ended
+        scene.expect_landed(last / BLOCK);
+    }
+}
+
+#[test]
+fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
+    let mut scene = Scene::begin();
+    let solicited = |offers: Offers| Offers { initial_r2t: true, immediate_data: false, ..offers };
+    let mut writer = Writer::begin(&scene.server, solicited, 0);
+    let Heard::Pdu(r2t, _) = writer.wire.hear(PATIENCE) else { panic!("no R2T") };
+    let r2t = R2t::parse(&r2t).expect("an R2T");
+    for (data_sn, end) in [(0, 2 * BLOCK), (1, 5 * BLOCK - 1), (2, 5 * BLOCK), (3, 7 * BLOCK + 100)] {
+        let piece = DataOut {
+            is_final: false,
+            lun: Lun(0),
+            itt: writer.tag,
+            ttt: Some(r2t.ttt),
+            exp_stat_sn: Sn(0),
+            data_sn: Sn(data_sn),
+            buffer_offset: writer.sent as u32,
+            data_segment_length: (end - writer.sent) as u32,
+        };
+        let data = vec![NEW; end - writer.sent];
+        writer.wire.send(&piece.emit(), &data).expect("a connection");
+        writer.sent = end;
+        writer.ping();
+        assert!((2..=end / BLOCK).contains(&scene.landed()));
+    }
+    let (result, _) = scene.witness.manage(TaskManagementFunction::LogicalUnitReset);
+    assert_eq!(result, TaskManagementResult::FunctionComplete);
+    scene.witness = scene.witness.ready();
+    assert!((2..=7).contains(&scene.landed()));
+}
+
+#[test]
+fn blocks_that_are_written_beside_an_unmap_are_allocated() {
+    let mut scene = Scene::begin();
+    let mut writer = Writer::in_one_pdu(&scene.server);
+    writer.send_up_to(BLOCK);
+    scene.await_landed(1);
+    scene.witness.run(&unmap(), Moves::Out(unmap_list(0, BLOCKS as u32))).expect_good();
+    writer.send_up_to(BLOCKS * BLOCK);
+    let Heard::Pdu(response, _) = writer.wire.hear(PATIENCE) else { panic!("no response") };
+    assert_eq!(response.opcode(), Some(Opcode::ScsiResponse));
+    assert_eq!(ScsiResponse::parse(&response).map(|response| response.status), Ok(0));
+    assert_eq!(scene.witness.read(8, BLOCKS - 8), vec![NEW; (BLOCKS - 8) * BLOCK]);
+    let status = scene.witness.run(&get_lba_status(8), Moves::In(24)).expect_good();
+    assert_eq!(status[20] & 0x0f, 0, "PROVISIONING STATUS: mapped");
+    // One block, which is less than can be given back, must be zero all the same.
+    scene.witness.run(&unmap(), Moves::Out(unmap_list(9, 1))).expect_good();
+    assert_eq!(scene.witness.read(9, 1), [0; BLOCK]);
+}
+
+fn unmap() -> [u8; 10] {
+    [0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0]
+}
+
+/// The parameter list of UNMAP (SBC-3 5.28): one descriptor.
+fn unmap_list(lba: u64, blocks: u32) -> Vec<u8> {
+    let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
+    list.extend(lba.to_be_bytes());
+    list.extend(blocks.to_be_bytes());
+    list.extend([0; 4]);
+    list
+}
+
+/// GET LBA STATUS (SBC-3 5.6), with room for one descriptor.
+fn get_lba_status(lba: u64) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[13]) = (0x9e, 0x12, 24);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb
+}
