@@ -42,6 +42,15 @@ impl Bits {
         self.words.words()[first / 64].load(Ordering::Relaxed) & mask == mask
     }
 
+    /// The first one from `from` on.
+    pub(super) fn first(&self, from: usize) -> Option<usize> {
+        if from >= self.length || self.contains(from) {
+            return (from < self.length).then_some(from);
+        }
+        let next = self.run_end(from, self.length);
+        (next < self.length).then_some(next)
+    }
+
     /// Says how many of them there were not.
     pub(super) fn insert(&self, bits: Range<usize>) -> usize {
         let mut inserted = 0;
@@ -130,6 +139,18 @@ mod tests {
         assert_eq!(bits.run_end(100, 1000), 300);
         assert_eq!(bits.run_end(100, 250), 250);
         assert_eq!(bits.run_end(300, 2000), 1000);
+    }
+
+    #[test]
+    fn the_first_one_is_found_from_anywhere() {
+        let bits = Bits::new(300).expect("memory");
+        assert_eq!(bits.first(0), None);
+        bits.insert(299..300);
+        bits.insert(64..65);
+        assert_eq!(
+            [bits.first(0), bits.first(64), bits.first(65), bits.first(300)],
+            [Some(64), Some(64), Some(299), None]
+        );
     }
 
     #[test]

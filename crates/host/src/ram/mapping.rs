@@ -1,5 +1,5 @@
 //! Memory straight from the kernel: zero until written, taken a page at a time as it is written, and given back
-//! a page at a time.
+//! a page at a time. Huge pages are made of small ones, when that is asked for.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// The page of every machine this is built for; [`Mapping::new`] checks it.
 pub(super) const PAGE: usize = 4096;
+/// A huge page of x86-64, and of ARM with pages of 4 KiB.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at any
 /// time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the new
@@ -31,23 +33,61 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// At least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does not
-    /// count against the overcommit limit: a RAM volume may be larger than what is free now.
+    /// count against the overcommit limit: a RAM volume may be larger than what is free now. What is as large as a huge
+    /// page begins where one may.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
         assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
         let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let slack = if length >= HUGE_PAGE { HUGE_PAGE - PAGE } else { 0 };
+        let mapped = length.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), length, protection, flags) }?;
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, flags) }?;
+        let before = if slack > 0 { start.addr().wrapping_neg() % HUGE_PAGE } else { 0 };
+        // SAFETY: what lies before and behind the part that stays is of this mapping, and nobody knows of it yet. At
+        // worst it goes on taking address space.
+        let start = unsafe {
+            let kept = start.byte_add(before);
+            let _ = munmap(start, before);
+            let _ = munmap(kept.byte_add(length), slack - before);
+            kept
+        };
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { start, length })
+        let mapping = Mapping { start, length };
+        mapping.advise(0..length, Advice::LinuxNoHugepage);
+        Ok(mapping)
     }
 
-    /// Takes memory 2 MiB at a time from now on, where that much lies together and the kernel has such pages.
-    pub(super) fn prefer_huge_pages(&self) {
-        // SAFETY: the whole mapping; what it holds stays the same. A kernel without huge pages says so, and
-        // small ones it is.
-        let _ = unsafe { madvise(self.start.as_ptr(), self.length, Advice::LinuxHugepage) };
+    /// Takes memory in huge pages from now on, where the kernel has them.
+    pub(super) fn take_huge_pages(&self) {
+        self.advise(0..self.length, Advice::LinuxHugepage);
+    }
+
+    /// Puts what lies at `at` into a huge page. Who touches it meanwhile waits; nothing changes for anybody.
+    pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
+        let page = at..at + HUGE_PAGE;
+        assert!(page.end <= self.length, "a page inside the mapping");
+        self.advise(page.clone(), Advice::LinuxHugepage);
+        // Where there is nothing yet, this is all: there is nothing to copy.
+        self.advise(at..at + PAGE, Advice::LinuxPopulateWrite);
+        // SAFETY: inside the mapping; what it holds stays the same.
+        let collapsed = match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        // A page stays as large as it is. Of what is taken here from now on none is large again; and the kernel has one
+        // area for all of the mapping, and not one for each such page, of which it allows 65,530.
+        self.advise(page, Advice::LinuxNoHugepage);
+        collapsed
+    }
+
+    fn advise(&self, bytes: Range<usize>, advice: Advice) {
+        use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
+        debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
+        // SAFETY: inside the mapping, as callers make sure; with any of these, what it holds stays the same. A kernel
+        // without huge pages says so, and small ones it is.
+        let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
     }
 
     /// The mapping as counters or bitmaps.
@@ -109,6 +149,18 @@ impl Mapping {
         debug_assert!(byte <= self.length);
         // SAFETY: callers have made sure that `byte` lies in the mapping.
         unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
+    }
+}
+
+#[cfg(test)]
+impl Mapping {
+    /// How many small pages there is memory for; a huge one counts as all of those.
+    pub(super) fn resident_pages(&self) -> usize {
+        let mut pages = vec![0; self.length / PAGE];
+        // SAFETY: the whole mapping, with a byte for each of its pages.
+        let told = unsafe { libc::mincore(self.start.as_ptr(), self.length, pages.as_mut_ptr()) };
+        assert_eq!(told, 0, "{}", io::Error::last_os_error());
+        pages.iter().filter(|&&page| page & 1 == 1).count()
     }
 }
 

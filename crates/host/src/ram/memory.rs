@@ -13,40 +13,45 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use block::Medium;
 
 use super::bits::Bits;
-use super::mapping::{Mapping, PAGE};
+use super::huge_pages::HugePages;
+use super::mapping::{HUGE_PAGE, Mapping, PAGE};
 
-/// A huge page of x86-64, and of ARM with pages of 4 KiB. A multiple of every granule.
-const ZONE_BYTES: usize = 2 << 20;
+/// A multiple of every granule.
+pub(super) const ZONE_BYTES: usize = HUGE_PAGE;
 /// Two cores that are at different zones at the same time seldom meet.
 const LOCKS: usize = 256;
 
 /// The memory of a volume.
 pub(super) struct Memory {
-    mapping: Mapping,
+    me: Weak<Memory>,
+    pub(super) mapping: Mapping,
     length: usize,
     /// log2 of the unit of space in bytes: a page, or a block if that is larger.
     granule_shift: u32,
     pub(super) written: Bits,
+    /// `None` if all pages are to stay small.
+    pub(super) huge_pages: Option<HugePages>,
     locks: Box<[RwLock<()>; LOCKS]>,
 }
 
 impl Memory {
     /// `length` bytes of zeros in blocks of `block_bytes`.
-    pub(super) fn new(length: usize, block_bytes: usize, huge_pages: bool) -> io::Result<Memory> {
+    pub(super) fn new(length: usize, block_bytes: usize, huge_pages: bool) -> io::Result<Arc<Memory>> {
         let mapping = Mapping::new(length)?;
-        if huge_pages {
-            mapping.prefer_huge_pages();
-        }
         let granule = PAGE.max(block_bytes);
         let granule_shift = granule.trailing_zeros();
         let written = Bits::new(length.div_ceil(granule))?;
+        let huge_pages = huge_pages.then(|| HugePages::new(length / ZONE_BYTES)).transpose()?;
         let locks = Box::new([const { RwLock::new(()) }; LOCKS]);
-        Ok(Memory { mapping, length, granule_shift, written, locks })
+        Ok(Arc::new_cyclic(|me| {
+            let me = Weak::clone(me);
+            Memory { me, mapping, length, granule_shift, written, huge_pages, locks }
+        }))
     }
 
     /// Gives whole granules back; the parts of granules at the ends become zero where they are.
@@ -87,11 +92,12 @@ impl Memory {
         }
     }
 
-    /// Makes bytes zero that keep their space.
+    /// Makes bytes zero that keep their space, or get some. Those that have none are zero already: a reactor that took
+    /// memory for all of a large range would do nothing else for long.
     pub(super) fn zero(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
-            self.mapping.zero(piece.start, piece.len());
+            self.zero_where_written(piece.clone());
             self.landed(&piece);
         }
     }
@@ -109,7 +115,37 @@ impl Memory {
         let granules = self.granules(piece);
         // Overwriting is the usual case, and costs no write to a cache line that other cores share.
         if !self.written.contains_all(granules.clone()) {
-            self.written.insert(granules);
+            self.landed_first(piece.start / ZONE_BYTES, granules);
+        }
+    }
+
+    #[cold]
+    fn landed_first(&self, zone: usize, granules: Range<usize>) {
+        let more = self.written.insert(granules);
+        let all = zone_bytes(zone);
+        // The last zone may be too short for a huge page.
+        if let Some(huge_pages) = self.huge_pages.as_ref().filter(|_| all.end <= self.length) {
+            let all = self.granules(&all);
+            let written = self.written.count_in(all.clone());
+            huge_pages.note(&self.me, zone, all.len(), written - more..written);
+        }
+    }
+
+    /// Puts a zone into a huge page.
+    pub(super) fn make_huge(&self, zone: usize) {
+        let bytes = zone_bytes(zone);
+        let granules = self.granules(&bytes);
+        if self.written.count_in(granules.clone()) == 0 {
+            return;
+        }
+        if let Err(error) = self.mapping.collapse(bytes.start) {
+            // No memory that lies together, a page in the kernel's hands, a kernel before 6.1.
+            return tracing::debug!(%error, zone, "no huge page");
+        }
+        // Given back meanwhile, and taken again for zeros.
+        let _alone = self.write_lock(bytes.start);
+        if self.written.count_in(granules) == 0 {
+            self.mapping.discard(bytes);
         }
     }
 
@@ -165,6 +201,10 @@ impl Medium for Memory {
             self.landed(&(piece.start..piece.start + received));
         }
     }
+}
+
+fn zone_bytes(zone: usize) -> Range<usize> {
+    zone * ZONE_BYTES..(zone + 1) * ZONE_BYTES
 }
 
 /// The parts of a range that lie in one zone each.

@@ -102,6 +102,64 @@ fn the_kernel_gets_the_pages_back() {
     assert!(resident() + 200 < full, "{} MiB of {full} MiB stay", resident());
 }
 
+/// Once each of these writes cleared 2 MiB, and everybody on its core waited for that.
+#[test]
+fn scattered_writes_take_a_page_each() {
+    let device = volume(64 << 20, BlockSize::B512);
+    for zone in 0..32 {
+        fill(&device, zone * 4096, 16, 7);
+    }
+    assert_eq!(device.memory.mapping.resident_pages(), 2 * 32);
+}
+
+#[test]
+fn zeros_where_nothing_was_written_take_no_memory_at_once() {
+    let device =
+        RamDevice::new(RamOptions { huge_pages: false, ..RamOptions::new(64 << 20) }).expect("memory");
+    fill(&device, 100, 1, 7);
+    now(device.write_zeroes(Extent::new(0, 1 << 17), false)).expect("zeroed");
+    assert_eq!(device.bytes_written(), 64 << 20);
+    assert_eq!(device.memory.mapping.resident_pages(), 1);
+    assert!(read(&device, 100, 1).iter().all(|&byte| byte == 0));
+}
+
+/// Waits for the thread that makes huge pages.
+fn settle(device: &RamDevice) {
+    while !device.memory.huge_pages.as_ref().expect("they are allowed").is_idle() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
+    const ZONE: u64 = 4096;
+    let device = volume(8 << 20, BlockSize::B512);
+    // All of it, a little too little, just enough, and nothing.
+    for (zone, blocks) in [(0, ZONE), (1, ZONE / 4 * 3 - 8), (2, ZONE / 4 * 3)] {
+        fill(&device, zone * ZONE, blocks, 9);
+    }
+    settle(&device);
+    let small = (512 + 384 - 1 + 384) as usize;
+    let resident = device.memory.mapping.resident_pages();
+    println!("{resident} pages; {small} if there are no huge pages here");
+    assert!([small, small + 128].contains(&resident), "{resident}");
+    for (zone, blocks) in [(0, ZONE), (1, ZONE / 4 * 3 - 8), (2, ZONE / 4 * 3)] {
+        assert!(read(&device, zone * ZONE, blocks).iter().all(|&byte| byte == 9));
+        assert!(read(&device, zone * ZONE + blocks, ZONE - blocks).iter().all(|&byte| byte == 0));
+    }
+    now(device.unmap(Extent::new(0, 4 * ZONE))).expect("unmapped");
+    assert_eq!((device.bytes_written(), device.memory.mapping.resident_pages()), (0, 0));
+}
+
+#[test]
+fn what_is_given_back_before_it_gets_a_huge_page_gets_none() {
+    let device = volume(4 << 20, BlockSize::B512);
+    fill(&device, 0, 8192, 9);
+    now(device.unmap(Extent::new(0, 8192))).expect("unmapped");
+    settle(&device);
+    assert_eq!(device.memory.mapping.resident_pages(), 0);
+}
+
 #[test]
 fn an_unaligned_unmap_zeroes_its_edges_and_no_more() {
     let device = volume(64 * 512, BlockSize::B512);

@@ -1,0 +1,105 @@
+//! Huge pages for zones that are nearly full, made by a thread of its own.
+//!
+//! A processor finds the bytes of a random request sooner in pages of 2 MiB, but taking one clears all of it: 0.2 ms, or
+//! tens of milliseconds where a hypervisor has to find the memory, and everybody on that core would wait. So a reactor
+//! takes small pages only, as data land, and a zone of which most is written is copied into a huge page later.
+//!
+//! ```text
+//!   reactor   |·|x|·|·|x|·|·|·|  lands data in small pages
+//!             |x|x|·|x|x|x|x|·|  three quarters: the zone is wanted
+//!   thread    |x x · x x x x · |  becomes a huge page
+//! ```
+//!
+//! Who touches the zone while it is copied waits for that; nobody else does.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::bits::Bits;
+use super::mapping::Mapping;
+use super::memory::{Memory, ZONE_BYTES};
+
+/// Who writes a zone from its beginning to its end has gone on by then, and does not wait for the copy.
+const SETTLE: Duration = Duration::from_millis(100);
+/// The thread rests for so many times as long as each page took: it is a fifth of a processor at most.
+const REST: u32 = 4;
+
+/// The zones of a volume that are to become huge pages.
+pub(super) struct HugePages {
+    wanted: Bits,
+    /// The thread knows that there are any.
+    announced: AtomicBool,
+}
+
+impl HugePages {
+    pub(super) fn new(zones: usize) -> io::Result<HugePages> {
+        Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
+    }
+
+    /// Of a zone's granules, so many are written, and were before. If most are by now, the zone is wanted.
+    pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
+        let most = granules - granules / 4;
+        if written.start < most && written.end >= most {
+            self.wanted.insert(zone..zone + 1);
+            if !self.announced.swap(true, Ordering::AcqRel) {
+                announce(Weak::clone(memory));
+            }
+        }
+    }
+
+    /// One of the zones that are wanted, which it then is no longer.
+    fn take(&self) -> Option<usize> {
+        let zone = self.wanted.first(0).or_else(|| {
+            // What is wanted from here on is announced again; what was a moment ago is found by the second look.
+            self.announced.swap(false, Ordering::AcqRel);
+            self.wanted.first(0)
+        })?;
+        self.wanted.remove(zone..zone + 1);
+        Some(zone)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.announced.load(Ordering::Acquire) && self.wanted.first(0).is_none()
+    }
+}
+
+/// Tells the thread, which there is from the first time on. Without it pages stay small.
+fn announce(memory: Weak<Memory>) {
+    static THREAD: OnceLock<Option<Sender<Weak<Memory>>>> = OnceLock::new();
+    let thread = THREAD.get_or_init(|| {
+        let (sender, volumes) = mpsc::channel();
+        let started = thread::Builder::new().name("huge-pages".into()).spawn(move || run(&volumes));
+        started.is_ok().then_some(sender)
+    });
+    if let Some(thread) = thread {
+        // It never ends.
+        let _ = thread.send(memory);
+    }
+}
+
+fn run(volumes: &Receiver<Weak<Memory>>) {
+    let Ok(spare) = Mapping::new(ZONE_BYTES) else { return };
+    spare.take_huge_pages();
+    for volume in volumes {
+        thread::sleep(SETTLE);
+        // Between two pages a volume may end.
+        while let Some(memory) = volume.upgrade()
+            && let Some(zone) = memory.huge_pages.as_ref().and_then(HugePages::take)
+        {
+            let begun = Instant::now();
+            // The page that is cleared and given back is the next one that the kernel takes: a hypervisor has found its
+            // memory by then, and the copy, for which others may wait, is short.
+            spare.zero(0, 1);
+            spare.discard(0..ZONE_BYTES);
+            memory.make_huge(zone);
+            drop(memory);
+            thread::sleep(begun.elapsed() * REST);
+        }
+    }
+}
