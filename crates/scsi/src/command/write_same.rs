@@ -1,5 +1,7 @@
-//! WRITE SAME(10) and (16) (SBC-3 5.38 and 5.39): one block of data for many, or the wish that they take no
-//! space.
+//! WRITE SAME(10) and (16) (SBC-4 5.50 and 5.51; SBC-3 5.43 and 5.44): one block of data for many.
+//!
+//! UNMAP is a hint: the blocks may be unmapped only if they read afterwards as if they had been written. Unmapped blocks
+//! read as zeros (LBPRZ), so blocks of zeros are unmapped, and any other data are written.
 
 use block::{Buffer, Durability, Extent};
 
@@ -23,10 +25,9 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(bytes, call.unit.piece_memory_bytes(extent), move |access, block| async move {
         atomic::whole(&block, bytes as usize)?;
         let _shared = access.locks().share(extent).await;
-        // With UNMAP the blocks are to be deallocated whatever the data are (the table of ANCHOR, UNMAP and ANC_SUP,
-        // SBC-4 5.50), and then read as zeros. LIO, tgt and Linux's scsi_debug do the same, and libiscsi's
-        // WriteSame10.UnmapUntilEnd sends FFh and wants zeros.
-        if unmap || block.iter().all(|byte| *byte == 0) {
+        // "Subsequent read operations behave as if the device server wrote the single block of user data received" (SBC-4
+        // 5.50). LIO, tgt and Linux's scsi_debug unmap whatever the data are.
+        if block.iter().all(|byte| *byte == 0) {
             access.write_zeroes(extent, unmap).await?;
         } else {
             repeat(&access, extent, &block).await?;
@@ -55,14 +56,12 @@ fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
     Ok(())
 }
 
-/// The blocks named; 0 of them means all to the end of the medium, for WSNZ is zero.
+/// The blocks named. WSNZ is one, so NUMBER OF LOGICAL BLOCKS must not be zero: it would mean all blocks to the end of the
+/// medium, which is more than one command may take on a large one.
 fn extent(call: &Call<'_>) -> Result<Extent, Condition> {
-    let mut extent = call.cdb.extent();
+    let extent = call.cdb.extent();
     transfer::within(extent, call.geometry())?;
-    if extent.is_empty() {
-        extent = Extent::new(extent.lba.0, call.geometry().blocks.0 - extent.lba.0);
-    }
-    if extent.blocks.0 > vpd::WRITE_SAME_BLOCKS_MAX {
+    if extent.is_empty() || extent.blocks.0 > vpd::WRITE_SAME_BLOCKS_MAX {
         return Err(Condition::invalid_field(call.cdb.layout().length_at()));
     }
     Ok(extent)

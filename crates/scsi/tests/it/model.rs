@@ -18,10 +18,12 @@ enum Action {
         blocks: u64,
         byte: u8,
     },
+    /// UNMAP changes nothing that can be read.
     WriteSame {
         lba: u64,
         blocks: u64,
         byte: u8,
+        unmap: bool,
     },
     Unmap {
         lba: u64,
@@ -42,13 +44,16 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     let extent = (0..BLOCKS).prop_flat_map(|lba| (Just(lba), 1..=(BLOCKS - lba).min(20)));
-    (extent, 0..4u8, 0..4u8, 0..6u8).prop_map(|((lba, blocks), byte, expected, kind)| match kind {
-        0 => Action::Read { lba, blocks },
-        1 => Action::Write { lba, blocks, byte },
-        2 => Action::WriteSame { lba, blocks, byte },
-        3 => Action::Unmap { lba, blocks },
-        4 => Action::CompareAndWrite { lba, expected, byte },
-        _ => Action::OrWrite { lba, blocks, byte },
+    let bytes = (0..4u8, 0..4u8);
+    (extent, bytes, any::<bool>(), 0..6u8).prop_map(|((lba, blocks), (byte, expected), unmap, kind)| {
+        match kind {
+            0 => Action::Read { lba, blocks },
+            1 => Action::Write { lba, blocks, byte },
+            2 => Action::WriteSame { lba, blocks, byte, unmap },
+            3 => Action::Unmap { lba, blocks },
+            4 => Action::CompareAndWrite { lba, expected, byte },
+            _ => Action::OrWrite { lba, blocks, byte },
+        }
     })
 }
 
@@ -58,7 +63,9 @@ impl Action {
         match self {
             Action::Read { lba, blocks } => (sized(0x88, 0, lba, blocks as u32), vec![]),
             Action::Write { lba, blocks, byte } => (sized(0x8a, 0, lba, blocks as u32), bytes(blocks, byte)),
-            Action::WriteSame { lba, blocks, byte } => (sized(0x93, 0, lba, blocks as u32), bytes(1, byte)),
+            Action::WriteSame { lba, blocks, byte, unmap } => {
+                (sized(0x93, u8::from(unmap) << 3, lba, blocks as u32), bytes(1, byte))
+            }
             Action::Unmap { lba, blocks } => {
                 let (cdb, list) = unmap(&[(lba, blocks as u32)]);
                 (cdb.to_vec(), list)
@@ -77,7 +84,7 @@ impl Action {
         let range = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
         match self {
             Action::Read { lba, blocks } => return Some(model[range(lba, blocks)].to_vec()),
-            Action::Write { lba, blocks, byte } | Action::WriteSame { lba, blocks, byte } => {
+            Action::Write { lba, blocks, byte } | Action::WriteSame { lba, blocks, byte, .. } => {
                 model[range(lba, blocks)].fill(byte);
             }
             Action::Unmap { lba, blocks } => model[range(lba, blocks)].fill(0),

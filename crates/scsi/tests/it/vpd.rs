@@ -66,7 +66,7 @@ fn the_ports_are_named_as_rfc_7143_says() {
 fn block_limits() {
     let data = page(&mut Bench::new(), 0xb0);
     assert_eq!(data.len(), 64);
-    assert_eq!((data[4], data[5]), (0, 255), "WSNZ, MAXIMUM COMPARE AND WRITE LENGTH");
+    assert_eq!((data[4], data[5]), (1, 255), "WSNZ, MAXIMUM COMPARE AND WRITE LENGTH");
     assert_eq!(u32_at(&data, 8), 65_536, "MAXIMUM TRANSFER LENGTH");
     assert_eq!(u32_at(&data, 12), 0, "OPTIMAL TRANSFER LENGTH");
     assert_eq!((u32_at(&data, 20), u32_at(&data, 24)), (1 << 20, 256), "UNMAP");
