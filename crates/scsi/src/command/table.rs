@@ -18,12 +18,17 @@ pub(crate) static TABLE: &[Command] = &[
         .reserved(Reserved::Write),
     Command::new("RESERVE(6)", &[0x16, 0x13, 0, 0, 0, NACA], reserve::plan_reserve).reserved(Reserved::Own),
     Command::new("RELEASE(6)", &[0x17, 0x13, 0, 0, 0, NACA], reserve::plan_release).reserved(Reserved::Own),
-    Command::new("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, NACA], mode::plan_sense),
+    Command::new("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, NACA], mode::plan_sense)
+        .reserved(Reserved::Read),
+    // It asks by itself what reservations think of stopping, and the next of preventing.
     Command::new("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
+        .reserved(Reserved::Never)
         .takes(1, 60),
-    Command::new("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x03, NACA], removal::plan_prevent),
+    Command::new("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x03, NACA], removal::plan_prevent)
+        .reserved(Reserved::Never),
     Command::new("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, NACA], capacity::plan_10)
-        .needs_medium(),
+        .needs_medium()
+        .reserved(Reserved::Never),
     Command::new("READ(10)", &ten(0x28, 0xf8), read::plan).reads(),
     Command::new("WRITE(10)", &ten(0x2a, 0xf8), write::plan).writes(),
     Command::new("WRITE AND VERIFY(10)", &ten(0x2e, 0xf6), verify::plan_write).writes(),
@@ -60,7 +65,8 @@ pub(crate) static TABLE: &[Command] = &[
         .reserved(Reserved::Own),
     Command::new("RELEASE(10)", &[0x57, 0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_release)
         .reserved(Reserved::Own),
-    Command::new("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_sense),
+    Command::new("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_sense)
+        .reserved(Reserved::Read),
     persistent_in("PERSISTENT RESERVE IN, READ KEYS", &[0x5e, 0, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
     persistent_in("PERSISTENT RESERVE IN, READ RESERVATION", &[0x5e, 1, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
     persistent_in("PERSISTENT RESERVE IN, REPORT CAPABILITIES", &[0x5e, 2, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
@@ -126,7 +132,8 @@ pub(crate) static TABLE: &[Command] = &[
         capacity::plan_16,
     )
     .action()
-    .needs_medium(),
+    .needs_medium()
+    .reserved(Reserved::Never),
     Command::new(
         "GET LBA STATUS",
         &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA],

@@ -184,10 +184,10 @@ impl State {
     }
 }
 
-/// What reservations think of a command (SPC-4 table 66, SBC-3 table 12; SPC-2 table 9 for RESERVE).
+/// What reservations think of a command (SPC-4 table 66, SBC-3 table 13; SPC-2 tables 9 and B.1 for RESERVE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
-    /// Allowed under any reservation: INQUIRY, REPORT LUNS, REQUEST SENSE.
+    /// Allowed under any reservation: INQUIRY, READ CAPACITY, REPORT LUNS, REQUEST SENSE.
     Never,
     /// Allowed under persistent reservations, conflicts with RESERVE: TEST UNIT READY.
     Status,

@@ -29,6 +29,7 @@ mod prevent_allow;
 mod read;
 mod report_luns;
 mod request_sense;
+mod reservations;
 mod reserve;
 mod sanitize;
 mod start_stop;
