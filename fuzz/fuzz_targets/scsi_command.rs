@@ -119,6 +119,8 @@ impl Bench {
         let (cdb, data) = self.cdb_and_data(at, script);
         let room = [0, 1, 255, 512, 4096, 1 << 20][usize::from(script.byte()) % 6];
         let offered = if script.byte() < 240 { data.len() } else { data.len() / 2 };
+        // Both directions at once are refused, but for commands that move no data.
+        let room = if offered > 0 && script.byte() < 240 { 0 } else { room };
         self.begin(at, &cdb, &data[..offered], room, script.byte() >= 200);
     }
 

@@ -35,6 +35,18 @@ pub struct CommandIn<'a> {
     pub stage: bool,
 }
 
+impl CommandIn<'_> {
+    /// Refuses a command that takes data from the initiator if that expects data of it.
+    pub(crate) fn takes_data(&self) -> Result<(), Condition> {
+        if self.data_in_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
+    }
+
+    /// Refuses a command that returns data if the initiator offers data to it.
+    pub(crate) fn returns_data(&self) -> Result<(), Condition> {
+        if self.data_out_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
+    }
+}
+
 /// What a logical unit may learn about the others at the same target.
 pub trait Neighbours: Send + Sync {
     /// The LUNs this nexus sees, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.

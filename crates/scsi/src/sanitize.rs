@@ -18,7 +18,7 @@ use block::{Buffer, DeviceError, Durability, Extent, Slice};
 
 use crate::command::Call;
 use crate::failure::Failure;
-use crate::plan::{Background, Ending, Landing, Outcome, Plan, Receive, Work};
+use crate::plan::{Background, Ending, Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, give_way};
 
@@ -185,11 +185,7 @@ fn set_off(
             if immediate { Box::pin(async { Ok(Outcome::default()) }) } else { Box::pin(ended(unit)) };
         Ok((Box::pin(operation.run(methods)), end))
     };
-    let job = call.job(Work::Lasting(Box::new(start)), u64::from(length));
-    match length.min(call.command.data_out_bytes) {
-        0 => Ok(Plan::Run(job)),
-        bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),
-    }
+    call.receive_and_start(length, start)
 }
 
 async fn ended(unit: Arc<LogicalUnit>) -> Result<Outcome, Failure> {

@@ -63,6 +63,10 @@ pub struct Condition {
 }
 
 impl Condition {
+    /// The transport's part of the command does not fit the CDB: lengths or directions of its data.
+    pub const INVALID_INFORMATION_UNIT: Condition =
+        Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+
     /// A condition without further details.
     pub const fn new(key: SenseKey, asc: u16) -> Condition {
         Condition { key, asc, information: None, specific: Specific::Nothing }

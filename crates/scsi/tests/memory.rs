@@ -182,8 +182,9 @@ fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended 
     let mut nexus = attach(unit, 1);
     let luns: Arc<dyn Neighbours> = Arc::new(Many);
     let mut begin = |cdb: &[u8], out: usize| {
+        let room = if out == 0 { ROOM } else { 0 };
         let command =
-            CommandIn { cdb, data_out_bytes: out as u32, data_in_bytes: ROOM, luns: &luns, stage: false };
+            CommandIn { cdb, data_out_bytes: out as u32, data_in_bytes: room, luns: &luns, stage: false };
         unit.begin(&mut nexus, &command)
     };
     begin(&[0; 6], 0); // the unit attention

@@ -555,6 +555,28 @@ fn additional_headers_that_make_no_sense_are_rejected() {
     siege.holds();
 }
 
+/// R and W that do not fit the CDB (RFC 7143 11.3.1): no data move, and the command must not end with GOOD.
+#[test]
+fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let edtl = |command| ScsiCommand { expected_data_transfer_length: BLOCK as u32, ..command };
+    for (cdb, read, write) in [
+        (long(&write_10(0, BLOCK, false)), true, false),
+        (long(&write_10(0, BLOCK, false)), true, true),
+        (long(&read_10(0, 1)), false, true),
+        (long(&read_10(0, 1)), true, true),
+    ] {
+        let command = ScsiCommand { read, write, ..edtl(rogue.command(cdb)) };
+        rogue.say(&command.emit(), &[]);
+        let (bhs, sense) = rogue.hear_a(Opcode::ScsiResponse);
+        assert_eq!(ScsiResponse::parse(&bhs).map(|response| response.status), Ok(2), "{cdb:x?}");
+        assert_eq!((sense[4] & 0x0f, &sense[14..16]), (5, &[0x0e, 0x03][..]), "{cdb:x?}");
+    }
+    rogue.expect_alive();
+    siege.holds();
+}
+
 #[test]
 fn a_tag_that_is_taken_is_rejected() {
     let Some(siege) = Siege::begin("") else { return };

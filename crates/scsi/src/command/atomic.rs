@@ -6,7 +6,7 @@ use block::{Buffer, Extent};
 use super::{Call, transfer, vpd};
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::{Condition, SenseKey, asc};
+use crate::sense::Condition;
 
 /// Data-out are twice the blocks named: first what is expected, then what is to be written.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -84,12 +84,12 @@ pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
 /// A part of what must be done as a whole is refused, before any data: the initiator offers more or less than
 /// the CDB asks for.
 pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
-    (call.command.data_out_bytes == bytes).then_some(()).ok_or(INVALID_INFORMATION_UNIT)
+    (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
 /// The same once they are here, for a front end that brought other data than it was asked for.
 pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
-    (data.len() == bytes).then_some(()).ok_or(INVALID_INFORMATION_UNIT)
+    (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
 fn halves(data: Buffer, half: usize) -> Result<(Buffer, Buffer), Condition> {
@@ -104,5 +104,3 @@ fn halves(data: Buffer, half: usize) -> Result<(Buffer, Buffer), Condition> {
 const NUMBER_OF_BLOCKS: usize = 13;
 /// ATOMIC BOUNDARY of WRITE ATOMIC(16).
 const ATOMIC_BOUNDARY: usize = 10;
-const INVALID_INFORMATION_UNIT: Condition =
-    Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);

@@ -8,7 +8,9 @@ use block::{Buffer, Geometry};
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::nexus::{Nexus, View};
-use crate::plan::{CommandIn, DataIn, Deferred, Job, Landing, Outcome, Plan, Receive, Reply, Work};
+use crate::plan::{
+    Background, CommandIn, DataIn, Deferred, Ending, Job, Landing, Outcome, Plan, Receive, Reply, Work,
+};
 use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// What a planner decides about.
@@ -33,6 +35,7 @@ impl Call<'_> {
     /// Parameter data, cut at the ALLOCATION LENGTH. That is no overflow (SPC-4 4.2.5.6): lengths inside the
     /// data are those of the whole.
     pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
+        self.command.returns_data()?;
         data.truncate(allocation_length as usize);
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
@@ -49,7 +52,23 @@ impl Call<'_> {
         F: Future<Output = Result<Outcome, Failure>> + 'static,
     {
         let deferred: Deferred = Box::new(move |access, data| Box::pin(then(access, data)));
-        let job = Job { working_bytes, ..self.job(Work::Other(deferred), u64::from(expected_bytes)) };
+        self.receive_into(Work::Other(deferred), expected_bytes, working_bytes)
+    }
+
+    /// The same for a command that sets off something of the logical unit's own.
+    pub(crate) fn receive_and_start(
+        &self,
+        expected_bytes: u32,
+        start: impl FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send + 'static,
+    ) -> Result<Plan, Failure> {
+        self.receive_into(Work::Lasting(Box::new(start)), expected_bytes, 0)
+    }
+
+    fn receive_into(&self, work: Work, expected_bytes: u32, working_bytes: usize) -> Result<Plan, Failure> {
+        if expected_bytes > 0 {
+            self.command.takes_data()?;
+        }
+        let job = Job { working_bytes, ..self.job(work, u64::from(expected_bytes)) };
         match expected_bytes.min(self.command.data_out_bytes) {
             0 => Ok(Plan::Run(job)),
             bytes => Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job })),

@@ -8,6 +8,7 @@ use crate::plan::{DataIn, Plan};
 use crate::unit::DeviceAccess;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.command.returns_data()?;
     let geometry = call.geometry();
     let from = call.cdb.u64(2);
     transfer::within(Extent::new(from, 0), geometry)?;

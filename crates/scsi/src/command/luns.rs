@@ -6,7 +6,7 @@ use super::inquiry;
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
-use crate::plan::{DataIn, Neighbours, Plan, Reply};
+use crate::plan::{CommandIn, DataIn, Neighbours, Plan, Reply};
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 
 /// The LUN of the REPORT LUNS well-known logical unit (SAM-5 4.7.7.5.1).
@@ -15,44 +15,40 @@ pub const REPORT_LUNS_WELL_KNOWN: u64 = 0xc101_0000_0000_0000;
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (cdb, id) = (call.cdb, call.nexus.id);
     let data = inventory(cdb, call.command.luns.as_ref())?;
+    let plan = call.parameter_data(data, cdb.u32(6))?;
     // What the unit attention would have the initiator do, it has just done (SPC-4 6.33.1).
     call.unit.change(|state| state.clear(id, Attention::ReportedLunsChanged));
-    call.parameter_data(data, cdb.u32(6))
+    Ok(plan)
 }
 
 /// The reply to a command for a LUN at which this nexus sees no logical unit (SPC-4 5.7, SAM-5 5.13).
-pub fn absent(cdb: &[u8], luns: &dyn Neighbours, data_in_bytes: u32) -> Reply {
+pub fn absent(command: &CommandIn<'_>) -> Reply {
     let unsupported = Condition::new(SenseKey::IllegalRequest, asc::LOGICAL_UNIT_NOT_SUPPORTED);
-    answer(Cdb(cdb), luns, data_in_bytes, NO_DEVICE, unsupported)
+    answer(command, NO_DEVICE, unsupported)
 }
 
 /// The reply of the logical unit at [`REPORT_LUNS_WELL_KNOWN`].
-pub fn well_known(cdb: &[u8], luns: &dyn Neighbours, data_in_bytes: u32) -> Reply {
-    if Cdb(cdb).opcode() == 0x00 {
+pub fn well_known(command: &CommandIn<'_>) -> Reply {
+    if Cdb(command.cdb).opcode() == 0x00 {
         return Reply::good(0);
     }
     let unsupported = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
-    answer(Cdb(cdb), luns, data_in_bytes, WELL_KNOWN_DEVICE, unsupported)
+    answer(command, WELL_KNOWN_DEVICE, unsupported)
 }
 
 /// The three commands that are answered anywhere.
-fn answer(
-    cdb: Cdb<'_>,
-    luns: &dyn Neighbours,
-    data_in_bytes: u32,
-    device: u8,
-    otherwise: Condition,
-) -> Reply {
+fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
+    let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
     let (data, allocation_length) = match cdb.opcode() {
         0x12 => (inquiry::without_device(cdb, device), u32::from(cdb.u16(3))),
         0xa0 => (inventory(cdb, luns), cdb.u32(6)),
         0x03 => (Ok(sense(cdb, device, &otherwise)), u32::from(cdb.byte(4))),
         _ => (Err(otherwise), 0),
     };
-    match data {
+    match data.and_then(|data| command.returns_data().map(|()| data)) {
         Ok(mut data) => {
             data.truncate(allocation_length as usize);
-            Reply::data(DataIn::Bytes(data), data_in_bytes)
+            Reply::data(DataIn::Bytes(data), command.data_in_bytes)
         }
         Err(condition) => Reply::check(&condition, SenseFormat::Fixed),
     }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::plan::{DataIn, Job, Plan, Reply, Work};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.command.returns_data()?;
     let geometry = call.geometry();
     let extent = transfer::extent(call.cdb, geometry)?;
     let wanted = geometry.length(extent);

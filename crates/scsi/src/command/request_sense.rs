@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.command.returns_data()?; // before the attention is taken
     let format = if call.cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
     let allocation_length = u32::from(call.cdb.byte(4));
     let unit = call.unit;

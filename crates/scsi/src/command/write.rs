@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::plan::{Landing, Plan, Receive, Reply, Work};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.command.takes_data()?;
     let geometry = call.geometry();
     let extent = transfer::extent(call.cdb, geometry)?;
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));

@@ -55,6 +55,11 @@ impl LogicalUnit {
         self.refuse(&failure::condition(error))
     }
 
+    /// The reply to a command that is declared to move data both ways: no command of ours does.
+    pub fn refuse_bidirectional(&self) -> Reply {
+        self.refuse(&Condition::INVALID_INFORMATION_UNIT)
+    }
+
     fn refuse(&self, condition: &Condition) -> Reply {
         Reply::check(condition, self.look(|state| state.sense_format()))
     }

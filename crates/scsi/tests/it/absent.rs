@@ -1,35 +1,64 @@
 //! LUNs with nothing behind them, and the REPORT LUNS well-known logical unit.
 
+use std::sync::Arc;
+
+use scsi::{CommandIn, Neighbours, Reply};
+
 use crate::support::*;
-use scsi::{absent, well_known};
+
+fn asked(
+    answer: impl Fn(&CommandIn<'_>) -> Reply,
+    cdb: &[u8],
+    data_out_bytes: u32,
+    data_in_bytes: u32,
+) -> Answer {
+    let luns: Arc<dyn Neighbours> = Arc::new(TwoLuns);
+    Answer::of(answer(&CommandIn { cdb, data_out_bytes, data_in_bytes, luns: &luns, stage: false }))
+}
+
+fn absent(cdb: &[u8], room: u32) -> Answer {
+    asked(scsi::absent, cdb, 0, room)
+}
+
+fn well_known(cdb: &[u8], room: u32) -> Answer {
+    asked(scsi::well_known, cdb, 0, room)
+}
 
 #[test]
 fn inquiry_says_that_nothing_can_be_here() {
-    let data = Answer::of(absent(&inquiry(None, 96), &TwoLuns, 96)).good().data;
+    let data = absent(&inquiry(None, 96), 96).good().data;
     assert_eq!((data[0], data.len()), (0x7f, 96));
-    assert_eq!(Answer::of(absent(&inquiry(None, 5), &TwoLuns, 96)).good().data.len(), 5);
-    Answer::of(absent(&inquiry(Some(0x83), 96), &TwoLuns, 96)).invalid_field(1);
+    assert_eq!(absent(&inquiry(None, 5), 96).good().data.len(), 5);
+    absent(&inquiry(Some(0x83), 96), 96).invalid_field(1);
 }
 
 #[test]
 fn report_luns_and_request_sense_are_answered() {
-    assert_eq!(Answer::of(absent(&twelve(0xa0, 0, 0, 256), &TwoLuns, 256)).good().data.len(), 24);
-    let sense = Answer::of(absent(&[3, 0, 0, 0, 18, 0], &TwoLuns, 18)).good().data;
+    assert_eq!(absent(&twelve(0xa0, 0, 0, 256), 256).good().data.len(), 24);
+    let sense = absent(&[3, 0, 0, 0, 18, 0], 18).good().data;
     assert_eq!((sense[2], sense[12]), (5, 0x25));
 }
 
 #[test]
 fn anything_else_is_not_supported_there() {
     for cdb in [sized(0x28, 0, 0, 1), TEST_UNIT_READY.to_vec(), vec![]] {
-        Answer::of(absent(&cdb, &TwoLuns, 512)).check(5, 0x2500);
+        absent(&cdb, 512).check(5, 0x2500);
     }
 }
 
 #[test]
 fn the_well_known_logical_unit_is_of_its_own_kind() {
-    assert_eq!(Answer::of(well_known(&inquiry(None, 96), &TwoLuns, 96)).good().data[0], 0x1e);
-    Answer::of(well_known(&TEST_UNIT_READY, &TwoLuns, 0)).good();
-    Answer::of(well_known(&sized(0x28, 0, 0, 1), &TwoLuns, 512)).unknown();
-    let sense = Answer::of(well_known(&[3, 0, 0, 0, 18, 0], &TwoLuns, 18)).good().data;
+    assert_eq!(well_known(&inquiry(None, 96), 96).good().data[0], 0x1e);
+    well_known(&TEST_UNIT_READY, 0).good();
+    well_known(&sized(0x28, 0, 0, 1), 512).unknown();
+    let sense = well_known(&[3, 0, 0, 0, 18, 0], 18).good().data;
     assert_eq!(sense[2], 0);
+}
+
+#[test]
+fn data_offered_to_a_command_that_returns_data_are_refused() {
+    for answer in [scsi::absent, scsi::well_known] {
+        asked(answer, &inquiry(None, 96), 96, 0).check(5, 0x0e03);
+        asked(answer, &twelve(0xa0, 0, 0, 256), 256, 256).check(5, 0x0e03);
+    }
 }

@@ -13,6 +13,7 @@ mod capacity;
 mod compare_and_write;
 mod defects;
 mod device_errors;
+mod directions;
 mod extended_copy;
 mod fence;
 mod given_up;

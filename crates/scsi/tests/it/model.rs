@@ -111,7 +111,8 @@ enum Begun {
 
 fn begin(bench: &mut Bench, action: Action) -> Begun {
     let (cdb, data) = action.cdb_and_data();
-    match bench.begin(&cdb, data.len() as u32, 1 << 20) {
+    let room = if data.is_empty() { 1 << 20 } else { 0 };
+    match bench.begin(&cdb, data.len() as u32, room) {
         Plan::Reply(reply) => Begun::Ended(reply),
         Plan::Run(job) => Begun::Job(job, Data::None),
         Plan::Receive(receive) => match receive.place {

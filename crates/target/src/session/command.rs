@@ -10,7 +10,9 @@ use std::time::Instant;
 use block::Buffer;
 use iscsi::target::{Command, DataFault, Response, TaskId};
 use reactor::JoinHandle;
-use scsi::{CommandIn, Data, DataIn, Job, Plan, Receive, Reply, Running, Status, Step, TransferFault};
+use scsi::{
+    CommandIn, Data, DataIn, Job, Neighbours, Plan, Receive, Reply, Running, Status, Step, TransferFault,
+};
 
 use super::{Session, State, Task, Waiting, Work};
 use crate::inbox::Landing;
@@ -38,14 +40,11 @@ impl Session {
 
     pub(super) fn begin_command(&mut self, index: usize, command: &Command, stage: bool) {
         let (slot, visible) = self.luns.slot_among(index);
-        let input = CommandIn {
-            cdb: command.cdb(),
-            data_out_bytes: command.data_out_bytes(),
-            data_in_bytes: command.data_in_bytes(),
-            luns: visible,
-            stage,
-        };
-        match slot.unit.begin(&mut slot.nexus, &input) {
+        if command.read && command.write {
+            let reply = slot.unit.refuse_bidirectional();
+            return self.answer(command.task, reply);
+        }
+        match slot.unit.begin(&mut slot.nexus, &command_in(command, visible, stage)) {
             Plan::Reply(reply) => self.answer(command.task, reply),
             Plan::Receive(receive) => self.receive(command, receive),
             Plan::Run(job) => self.run_with_memory(command.task, job),
@@ -268,7 +267,7 @@ impl Session {
         self.open_task(now, None, command, false);
         let answer =
             if command.lun.0 == scsi::REPORT_LUNS_WELL_KNOWN { scsi::well_known } else { scsi::absent };
-        let reply = answer(command.cdb(), &*visible, command.data_in_bytes());
+        let reply = answer(&command_in(command, &visible, false));
         self.answer(command.task, reply);
     }
 
@@ -324,6 +323,17 @@ impl Session {
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
         self.task(id)?;
         self.tasks[id.index()].take()
+    }
+}
+
+/// A command as the logical unit takes it.
+fn command_in<'a>(command: &'a Command, luns: &'a Arc<dyn Neighbours>, stage: bool) -> CommandIn<'a> {
+    CommandIn {
+        cdb: command.cdb(),
+        data_out_bytes: command.data_out_bytes(),
+        data_in_bytes: command.data_in_bytes(),
+        luns,
+        stage,
     }
 }
 

@@ -170,7 +170,8 @@ impl Bench {
 
     /// Begins a command that goes to the device, with its data.
     pub fn start(&mut self, cdb: &[u8], data_out: &[u8]) -> Running {
-        let (job, data) = match self.begin(cdb, data_out.len() as u32, 1 << 24) {
+        let room = if data_out.is_empty() { 1 << 24 } else { 0 };
+        let (job, data) = match self.begin(cdb, data_out.len() as u32, room) {
             Plan::Receive(receive) => (receive.job, Data::Buffer(Buffer::from(data_out))),
             Plan::Run(job) => (job, Data::None),
             Plan::Reply(reply) => panic!("it has ended: {reply:?}"),

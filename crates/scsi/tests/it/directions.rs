@@ -1,0 +1,97 @@
+//! Data that the initiator declares in the direction in which a command moves none (iSCSI: the R and W bits, RFC 7143
+//! 11.3.1): the command is refused as a whole. Carried out, it would end with GOOD, and without the data.
+
+use crate::support::*;
+
+const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: u16 = 0x0e03;
+
+/// A parameter list of this length goes with it.
+fn with_length(opcode: u8, flags: u8, length: u16) -> Vec<u8> {
+    ten(opcode, flags, 0, length).to_vec()
+}
+
+/// Commands that take data.
+fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let block = || vec![0; 512];
+    let (unmap, list) = unmap(&[(0, 1)]);
+    let sanitize = with_length(0x48, 0x81, 5);
+    vec![
+        (six(0x0a, 0, 1).to_vec(), block()),
+        (sized(0x2a, 0, 0, 1), block()),
+        (sized(0xaa, 0, 0, 1), block()),
+        (sized(0x8a, 0, 0, 1), block()),
+        (sized(0x2e, 0, 0, 1), block()),
+        (sized(0x2f, 0x02, 0, 1), block()),
+        (sized(0x41, 0, 0, 1), block()),
+        (sized(0x93, 0, 0, 1), block()),
+        (sized(0x8b, 0, 0, 1), block()),
+        (write_atomic(0, 1).to_vec(), block()),
+        (compare_and_write(0, 1).to_vec(), vec![0; 1024]),
+        (unmap.to_vec(), list),
+        (vec![0x15, 0x10, 0, 0, 16, 0], vec![0; 16]),
+        (with_length(0x55, 0x10, 28), vec![0; 28]),
+        (with_length(0x5f, 0, 24), vec![0; 24]),
+        (sized(0x83, 0, 0, 16), vec![0; 16]),
+        (sanitize, vec![1, 0, 0, 1, 0]),
+    ]
+}
+
+/// Commands that return data.
+fn givers() -> Vec<Vec<u8>> {
+    vec![
+        six(0x08, 0, 1).to_vec(),
+        sized(0x28, 0, 0, 1),
+        sized(0xa8, 0, 0, 1),
+        sized(0x88, 0, 0, 1),
+        inquiry(None, 96).to_vec(),
+        inquiry(Some(0x83), 255).to_vec(),
+        vec![0x03, 0, 0, 0, 18, 0],
+        vec![0x1a, 0, 0x3f, 0, 255, 0],
+        sized(0x25, 0, 0, 0),
+        sized(0x37, 0, 0, 8),
+        with_length(0x5e, 0, 8),
+        sized(0x84, 0x03, 0, 255),
+        sized(0x9e, 0x10, 0, 32),
+        get_lba_status(0, 24).to_vec(),
+        sized(0xa0, 0, 0, 512),
+        sized(0xa3, 0x0a, 0, 255),
+        sized(0xa3, 0x0c, 0, 255),
+        sized(0xb7, 0, 0, 8),
+    ]
+}
+
+#[test]
+fn a_command_that_takes_data_is_refused_where_data_are_expected_from_it() {
+    for in_memory in [false, true] {
+        for (cdb, data) in takers() {
+            let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+            for data in [&data[..], &[]] {
+                println!("{cdb:x?} with {} bytes", data.len());
+                bench.exchange(&cdb, data, 512).check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+            }
+            assert_eq!(bench.read(0, 1), [0; 512]);
+        }
+    }
+}
+
+#[test]
+fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
+    for in_memory in [false, true] {
+        for cdb in givers() {
+            let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+            for room in [512, 0] {
+                println!("{cdb:x?} with room for {room} bytes");
+                bench.exchange(&cdb, &[0; 512], room).check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+            }
+        }
+    }
+}
+
+/// The command itself is in order: what it would move is the residual count (RFC 7143 11.4.5.1, overflow).
+#[test]
+fn a_command_without_a_direction_says_what_it_would_move() {
+    let mut bench = Bench::new();
+    for cdb in [sized(0x28, 0, 0, 2), sized(0x2a, 0, 0, 2)] {
+        assert_eq!(bench.exchange(&cdb, &[], 0).good().expected_bytes, 1024);
+    }
+}
