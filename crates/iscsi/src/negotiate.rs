@@ -12,9 +12,11 @@
 //!                             ◀───────────────    X-com.example.Dance=NotUnderstood
 //! ```
 
+mod heard;
 mod parameters;
 mod setting;
 
+pub(crate) use heard::Heard;
 pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
 
 use std::fmt;
@@ -36,7 +38,7 @@ pub enum Role {
 /// the connection (section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NegotiationError {
-    /// A key that was settled was negotiated again.
+    /// A key was declared or negotiated again.
     Repeated(Key),
     /// An answer that the key's rule does not allow to what was offered.
     UnfairAnswer(Key),
@@ -52,6 +54,7 @@ pub struct Negotiator {
     parameters: Parameters,
     is_leading: bool,
     progress: [Progress; keys::TABLE.len()],
+    heard: Heard,
 }
 
 /// How far a key has got.
@@ -72,6 +75,7 @@ impl Negotiator {
             parameters,
             is_leading: true,
             progress: [Progress::Open; keys::TABLE.len()],
+            heard: Heard::default(),
         }
     }
 
@@ -84,6 +88,7 @@ impl Negotiator {
             parameters,
             is_leading: false,
             progress: [Progress::Open; keys::TABLE.len()],
+            heard: Heard::default(),
         }
     }
 
@@ -97,14 +102,23 @@ impl Negotiator {
         }
     }
 
-    /// Takes a PDU's pairs in, and appends the answers that are due.
+    /// Takes a text's pairs in, and appends the answers that are due. Those that are not `for_us` belong to the login; here
+    /// they only count as said.
     ///
     /// FirstBurstLength is taken last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value may stand
     /// behind it in the text.
-    pub fn receive_all(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), NegotiationError> {
-        let depends = |pair: &&Pair<'_>| pair.key == Key::FirstBurstLength.name();
-        pairs.iter().filter(|pair| !depends(pair)).try_for_each(|&pair| self.receive(pair, out))?;
-        pairs.iter().filter(depends).try_for_each(|&pair| self.receive(pair, out))
+    pub fn receive_all(
+        &mut self,
+        pairs: &[Pair<'_>],
+        for_us: impl Fn(&Pair<'_>) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), NegotiationError> {
+        self.heard.take(pairs)?;
+        let (last, first): (Vec<Pair<'_>>, Vec<Pair<'_>>) = pairs
+            .iter()
+            .filter(|pair| for_us(pair))
+            .partition(|pair| pair.key == Key::FirstBurstLength.name());
+        first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
     }
 
     /// Whether offers have not been answered yet.
@@ -179,8 +193,7 @@ impl Negotiator {
             Progress::Offered => self.take_answer(key, pair.value)?,
             Progress::Open if answer::is_answer(pair.value) => return Ok(()),
             Progress::Open => text::append(out, pair.key, self.answer_offer(key, pair.value)),
-            // Section 6.3: "An attempt to renegotiate/redeclare parameters not specifically allowed MUST be
-            // detected".
+            // An answer to what has been answered: offers that are repeated are [`Heard`]'s.
             Progress::Settled => return Err(NegotiationError::Repeated(key)),
         }
         self.progress[key as usize] = Progress::Settled;
@@ -249,17 +262,7 @@ impl Negotiator {
 }
 
 impl Parameters {
-    /// Takes in a pair that comes in full feature phase, and appends the answer if one is due. Only declarations
-    /// are of any use there (use "ALL"): what a login has settled stays settled, and gets "Reject".
-    pub fn receive_in_full_feature(&mut self, role: Role, pair: Pair<'_>, out: &mut Vec<u8>) {
-        match Key::find(pair.key) {
-            None => reply_unless_answer(pair, answer::NOT_UNDERSTOOD, out),
-            Some(key) if key.entry().used == Use::Always => self.hear(role, key, pair, out),
-            Some(_) => reply_unless_answer(pair, answer::REJECT, out),
-        }
-    }
-
-    /// Takes in a declaration. Declared again, the last holds: initiators do repeat MaxRecvDataSegmentLength.
+    /// Takes in a declaration.
     fn hear(&mut self, role: Role, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) {
         let from_peer = match role {
             Role::Initiator => key.entry().sender != Sender::Initiator,
@@ -301,7 +304,7 @@ impl NegotiationError {
 impl fmt::Display for NegotiationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NegotiationError::Repeated(key) => write!(f, "{} was negotiated twice", key.name()),
+            NegotiationError::Repeated(key) => write!(f, "{} was declared or negotiated twice", key.name()),
             NegotiationError::UnfairAnswer(key) => {
                 write!(f, "{} was answered with what was not offered", key.name())
             }

@@ -240,8 +240,7 @@ impl InitiatorLogin {
         if self.stage == Stage::SecurityNegotiation {
             self.authentication.handle(&pairs, &mut out)?;
         }
-        let theirs: Vec<Pair<'_>> = pairs.into_iter().filter(is_negotiated).collect();
-        self.negotiator.receive_all(&theirs, &mut out).map_err(LoginFailure::Negotiation)?;
+        self.negotiator.receive_all(&pairs, is_negotiated, &mut out).map_err(LoginFailure::Negotiation)?;
         match response.transit_to {
             Some(Stage::FullFeature) => return self.finish(response),
             Some(next) => self.enter(next, &mut out)?,

@@ -180,6 +180,25 @@ pub(super) fn request(stage: Stage, transit_to: Option<Stage>) -> LoginRequest {
     }
 }
 
+/// A response that stays in its stage.
+pub(super) fn success(stage: Stage, text_bytes: usize) -> LoginResponse {
+    LoginResponse {
+        continues: false,
+        stage,
+        transit_to: None,
+        version_max: 0,
+        version_active: 0,
+        isid: ISID,
+        tsih: Tsih::NEW,
+        itt: Itt::ZERO,
+        stat_sn: Sn(0),
+        exp_cmd_sn: Sn(0x20),
+        max_cmd_sn: Sn(0x20),
+        status: LoginStatus::Success,
+        data_segment_length: text_bytes as u32,
+    }
+}
+
 /// The names that a first request has, and more text.
 pub(super) fn names_and(more: &str) -> String {
     format!("InitiatorName={INITIATOR} TargetName={TARGET} SessionType=Normal {more}")

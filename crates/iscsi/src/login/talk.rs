@@ -75,9 +75,7 @@ impl Talk {
         if may_declare && !std::mem::replace(&mut self.has_declared, true) {
             self.negotiator.open(out);
         }
-        let for_negotiator: Vec<Pair<'_>> =
-            pairs.iter().copied().filter(|pair| is_negotiated(pair, request.stage)).collect();
-        Ok(self.negotiator.receive_all(&for_negotiator, out)?)
+        Ok(self.negotiator.receive_all(pairs, |pair| is_negotiated(pair, request.stage), out)?)
     }
 
     /// Where the login goes after this request: where the initiator wants to, once it has proved itself.

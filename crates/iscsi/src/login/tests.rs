@@ -122,6 +122,82 @@ fn a_key_negotiated_twice_is_an_initiator_error() {
     assert_eq!(door.cause(), Some(Cause::Negotiation(NegotiationError::Repeated(Key::MaxBurstLength))));
 }
 
+/// Section 6.3: "If such an attempt is detected by the target, the target MUST respond with Login reject (initiator
+/// error)."
+#[test]
+fn a_key_said_twice_is_an_initiator_error() {
+    let login = |texts: &[&str]| {
+        let mut door = Door::open();
+        door.say(request(SECURITY, None), &names_and(texts[0]));
+        let rest = &texts[1..];
+        rest.iter().for_each(|text| drop(door.say(request(SECURITY, None), text)));
+        door.cause()
+    };
+    for texts in [
+        &["MaxRecvDataSegmentLength=4096 MaxRecvDataSegmentLength=4096"][..],
+        &["MaxRecvDataSegmentLength=4096", "MaxRecvDataSegmentLength=8192"],
+        &["AuthMethod=None AuthMethod=None"],
+        &["AuthMethod=None", "AuthMethod=None"],
+        &["HeaderDigest=None", "", "HeaderDigest=None"],
+        &["IFMarker=No IFMarker=No"],
+        &["InitiatorName=iqn.2026-11.org.example:host"], // the names are in this text already
+    ] {
+        let Some(Cause::Negotiation(NegotiationError::Repeated(key))) = login(texts) else {
+            panic!("{texts:?} ends with {:?}", login(texts));
+        };
+        assert!(texts[0].contains(key.name()), "{texts:?}: {key:?}");
+        assert_eq!(login(texts).and_then(Cause::status), Some(LoginStatus::InitiatorError));
+    }
+}
+
+/// libiscsi says its names and its alias in every request of a login.
+#[test]
+fn an_alias_may_be_said_again() {
+    let mut door = Door::open();
+    door.say(request(SECURITY, Some(OPERATIONAL)), &names_and("InitiatorAlias=host AuthMethod=None"));
+    let text = names_and("InitiatorAlias=host MaxRecvDataSegmentLength=4096 X-a=1 X-a=1");
+    assert_eq!(door.say(request(OPERATIONAL, None), &text).response.status, LoginStatus::Success);
+}
+
+/// A text in several PDUs is one text, and answers to what we said are no offers.
+#[test]
+fn a_continued_text_and_answers_repeat_nothing() {
+    let mut door = Door::open();
+    let first = LoginRequest { continues: true, ..request(OPERATIONAL, None) };
+    door.say(first, &names_and("MaxRecvDataSegme"));
+    let rest = "ntLength=4096 TargetAlias=Irrelevant TargetAlias=Irrelevant";
+    assert_eq!(door.say(request(OPERATIONAL, None), rest).response.status, LoginStatus::Success);
+}
+
+/// Section 6.3: "if detected by the initiator, the initiator MUST drop the connection."
+#[test]
+fn an_initiator_leaves_a_target_that_says_a_key_twice() {
+    let redeclared = |texts: &[&str]| {
+        let mut initiator = InitiatorLogin::new(Pair::plain().config);
+        for text in texts {
+            let Some(asked) = initiator.poll_transmit() else { break };
+            let stage = LoginRequest::parse(&asked.bhs).expect("a request").stage;
+            let text = text.replace(' ', "\0").into_bytes();
+            initiator.handle_pdu(&success(stage, text.len()).emit(), &text);
+        }
+        initiator.poll_event()
+    };
+    for texts in [
+        &["TargetPortalGroupTag=1 AuthMethod=None TargetPortalGroupTag=1"][..],
+        &["AuthMethod=None", "AuthMethod=None"],
+        &["MaxRecvDataSegmentLength=8192", "MaxRecvDataSegmentLength=8192"],
+        &["TargetAlias=a TargetAlias=b"],
+    ] {
+        let Some(InitiatorEvent::Failed(LoginFailure::Negotiation(NegotiationError::Repeated(key)))) =
+            redeclared(texts)
+        else {
+            panic!("{texts:?} ends with {:?}", redeclared(texts));
+        };
+        assert!(texts[0].contains(key.name()), "{texts:?}: {key:?}");
+    }
+    assert_eq!(redeclared(&["TargetAddress=[::1]:1,1 TargetAddress=[::1]:2,1", "AuthMethod=None"]), None);
+}
+
 #[test]
 fn requests_that_never_end_are_ended() {
     let mut door = Door::open();

@@ -16,7 +16,7 @@ use super::Session;
 use super::connection::Connection;
 use super::event::{ConnectionId, Event, TextQuery};
 use crate::keys::{Key, answer};
-use crate::negotiate::SessionType;
+use crate::negotiate::{Heard, SessionType};
 use crate::pdu::{Lun, RejectReason, TextRequest, TextResponse, Ttt};
 use crate::serial::Sn;
 use crate::text::{self, Assembly, Pair, Pieces};
@@ -31,6 +31,8 @@ pub(super) struct Exchange {
     tags: u32,
     /// The request that waits for the driver's answer, and what we have to say before it.
     asked: Option<(TextRequest, Vec<u8>)>,
+    /// What the initiator has said in this exchange.
+    heard: Heard,
 }
 
 impl Exchange {
@@ -41,6 +43,7 @@ impl Exchange {
             ttt: None,
             tags: 0,
             asked: None,
+            heard: Heard::default(),
         }
     }
 
@@ -49,6 +52,7 @@ impl Exchange {
         self.incoming.clear();
         self.outgoing = Pieces::default();
         self.ttt = None;
+        self.heard = Heard::default();
     }
 
     fn next_tag(&mut self) -> Option<Ttt> {
@@ -100,13 +104,18 @@ impl Session {
         let mut query = None;
         let mut reply = Vec::new();
         let Some(connection) = self.connection_mut(id) else { return };
+        if connection.text.heard.take(&pairs).is_err() {
+            // Section 6.4: a Reject PDU with a reason of "Protocol Error", and the negotiation is reset.
+            connection.text.restart();
+            return self.reject(id, RejectReason::ProtocolError);
+        }
         for pair in pairs {
             match Key::find(pair.key) {
                 Some(Key::SendTargets) => query = send_targets(pair.value, is_discovery),
                 Some(Key::MaxRecvDataSegmentLength) => connection.take_segment_max(pair, &mut reply),
                 // Declared, not negotiated: nothing to say.
-                Some(Key::InitiatorAlias | Key::InitiatorName) => {}
-                // Everything else was settled by the login.
+                Some(Key::InitiatorAlias) => {}
+                // Everything else is the login's to settle ("IO" and "LO" in section 13), InitiatorName too.
                 Some(_) => text::append(&mut reply, pair.key, answer::REJECT),
                 None => text::append(&mut reply, pair.key, answer::NOT_UNDERSTOOD),
             }

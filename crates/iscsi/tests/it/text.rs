@@ -168,6 +168,36 @@ fn unknown_keys_are_not_understood_and_settled_ones_rejected() {
     assert_eq!(responses(&pair)[0].data_segment_length as usize, expected.len());
 }
 
+/// Section 6.4: the target "MUST respond with a Reject PDU with a reason of "Protocol Error""; the exchange is over.
+#[test]
+fn a_key_said_twice_in_an_exchange_is_rejected() {
+    let mut pair = Pair::new();
+    say(&mut pair, 1, None, b"MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=1024\0", true, false);
+    assert_eq!(pair.rejects(), [RejectReason::ProtocolError]);
+    say(&mut pair, 1, None, b"MaxRecvDataSegmentLength=512\0", false, false);
+    let ttt = responses(&pair)[0].ttt;
+    say(&mut pair, 1, ttt, b"MaxRecvDataSegmentLength=1024\0", true, false);
+    assert_eq!(pair.rejects(), [RejectReason::ProtocolError; 2]);
+    // The same key in the next exchange is another declaration.
+    say(&mut pair, 2, None, b"MaxRecvDataSegmentLength=1024\0", true, false);
+    assert_eq!((responses(&pair).len(), pair.rejects().len()), (2, 2));
+}
+
+/// Keys that are for logins only ("IO" and "LO" in section 13) do not change a session, and no answer would be taken for
+/// consent.
+#[test]
+fn keys_of_the_login_are_rejected() {
+    let rejected = |text: &[u8]| {
+        let mut pair = Pair::new();
+        say(&mut pair, 1, None, text, true, false);
+        responses(&pair)[0].data_segment_length as usize
+    };
+    for key in ["InitiatorName", "TargetName", "SessionType", "AuthMethod", "CHAP_A", "HeaderDigest"] {
+        let expected = format!("{key}=Reject\0").len();
+        assert_eq!(rejected(format!("{key}=iqn.2026-11.org.example:eve\0").as_bytes()), expected, "{key}");
+    }
+}
+
 #[test]
 fn malformed_text_is_rejected() {
     let mut pair = Pair::new();
