@@ -1,5 +1,7 @@
 //! What a session is told when it begins.
 
+use std::time::Duration;
+
 use crate::keepalive::NopPolicy;
 use crate::negotiate::Parameters;
 use crate::pdu::TaskManagementResult;
@@ -46,7 +48,7 @@ impl SessionConfig {
             exp_cmd_sn,
             // Issue 2 asks for 256 at least; open-iscsi uses 128 (cmds_max) unless told otherwise.
             window: 256,
-            nop: NopPolicy::OF_TARGET,
+            nop: NopPolicy::of_target(Duration::from_secs(15)),
             immediate_max: 64,
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,

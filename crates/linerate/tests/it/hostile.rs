@@ -12,7 +12,7 @@ use iscsi::pdu::{
 };
 use iscsi::serial::Sn;
 
-use crate::peer::{BLOCK, Peer, initiator, read_10, write_10};
+use crate::peer::{BLOCK, Moves, Peer, initiator, read_10, write_10};
 use crate::server::Server;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
@@ -21,6 +21,9 @@ const SHORT_LOGIN: &str = "login-time = \"1s\"";
 /// How a login begins.
 const INTRODUCTION: &[u8] =
     b"InitiatorName=iqn.2026-01.com.example:peer\0SessionType=Discovery\0AuthMethod=None\0";
+
+/// For what takes two seconds, on a machine that is busy; a fixed two minutes are too long.
+const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
 /// What a peer may make the server take beyond what it had: its own caches and the allocator's reserves included.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
@@ -702,6 +705,27 @@ fn immediate_commands_beyond_what_is_bearable_are_rejected() {
     rogue.expect_reject(RejectReason::ImmediateCommandReject);
     rogue.expect_alive();
     siege.holds();
+}
+
+/// Alive in TCP, silent in iSCSI: what it has reserved is free again after eight intervals.
+#[test]
+fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
+    let text = "[limits]\nnop-interval = \"250ms\"\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
+                name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n";
+    let Some(server) = Server::configured(text) else { return };
+    let mut silent = Peer::attach(&server, "disk", 1);
+    silent.run(&[0x16, 0, 0, 0, 0, 0], Moves::Nothing).expect_good();
+    let mut wire = silent.abandon();
+    let mut nop_ins = 0;
+    loop {
+        match wire.hear(LONG_ENOUGH) {
+            Heard::Pdu(bhs, _) => nop_ins += usize::from(bhs.opcode() == Some(Opcode::NopIn)),
+            Heard::Closed => break,
+            Heard::Nothing => panic!("it is kept for as long as it likes"),
+        }
+    }
+    assert_eq!(nop_ins, 1);
+    Peer::attach(&server, "disk", 2); // and is ready: nothing is reserved any more
 }
 
 #[test]

@@ -171,9 +171,14 @@ impl Peer {
         self.note_events();
     }
 
-    /// SendTargets=All: the answer's text.
-    pub(crate) fn targets(&mut self) -> String {
-        assert!(self.session.send_targets(self.lines[0].id, "All"), "a text that may be sent");
+    /// The first connection alone: nobody answers any more what the target says there.
+    pub(crate) fn abandon(mut self) -> Wire {
+        self.lines.remove(0).wire
+    }
+
+    /// SendTargets: the answer's text.
+    pub(crate) fn targets(&mut self, which: &str) -> String {
+        assert!(self.session.send_targets(self.lines[0].id, which), "a text that may be sent");
         self.speak();
         let text = self.until(PATIENCE, |peer| peer.texts.pop()).expect("an answer");
         String::from_utf8(text).expect("UTF-8")

@@ -232,13 +232,13 @@ fn a_target_that_has_moved_says_where_to() {
 fn discovery_shows_to_each_what_it_may_use() {
     let Some(server) = configured("", "initiators = [\"iqn.2026-01.com.example:peer\"]") else { return };
     let mut friend = Peer::log_in(&server, initiator(None, 1)).expect("a discovery session");
-    assert!(friend.targets().contains("TargetName=iqn.2026-01.io.linerate:disk\0"));
+    assert!(friend.targets("All").contains("TargetName=iqn.2026-01.io.linerate:disk\0"));
     let stranger = InitiatorConfig {
         initiator_name: iscsi::name::Name::new("iqn.2026-01.com.example:eve").expect("a name"),
         ..initiator(None, 1)
     };
     let mut stranger = Peer::log_in(&server, stranger).expect("a discovery session");
-    assert_eq!(stranger.targets(), "");
+    assert_eq!(stranger.targets("All"), "");
 }
 
 #[test]
@@ -277,7 +277,8 @@ fn sessions_come_by_ipv6_too() {
     let mut peer = Peer::log_in_at(&portal, to_disk(&server, 1)).expect("a session").ready();
     peer.write(0, &[6; BLOCK]);
     assert_eq!(peer.read(0, 1), [6; BLOCK]);
-    let discovered = Peer::log_in_at(&portal, initiator(None, 2)).expect("a discovery session").targets();
+    let discovered =
+        Peer::log_in_at(&portal, initiator(None, 2)).expect("a discovery session").targets("All");
     assert!(discovered.contains(&format!("TargetAddress=[::1]:{},1", server.port())), "{discovered}");
 }
 

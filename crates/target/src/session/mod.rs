@@ -149,11 +149,7 @@ impl Session {
         let initiator = login.request.initiator_name.as_str().to_owned();
         let config = SessionConfig {
             window: limits.window,
-            nop: NopPolicy {
-                interval: limits.nop_interval,
-                timeout: limits.nop_interval,
-                ..NopPolicy::OF_TARGET
-            },
+            nop: NopPolicy::of_target(limits.nop_interval),
             abort_of_finished: abort_of_finished(&initiator),
             ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
         };
