@@ -152,9 +152,9 @@ pub struct TmfRequest {
 pub enum TextQuery {
     /// All that it may see. In discovery sessions only.
     All,
-    /// One, by its name.
+    /// One, by its name. In a session with a target, only that one is told of.
     One(String),
-    /// The session's own.
+    /// The session's own target. Never in discovery sessions.
     Own,
 }
 

@@ -241,6 +241,22 @@ fn discovery_shows_to_each_what_it_may_use() {
     assert_eq!(stranger.targets("All"), "");
 }
 
+/// Appendix C: such a session "MUST NOT return targets other than the one to which the session is logged in".
+#[test]
+fn a_normal_session_is_told_of_its_own_target_alone() {
+    let other = "[[target]]\nname = \"iqn.2026-01.io.linerate:other\"\n\
+                 lun = [{ lun = 0, volume = \"disk\" }]";
+    let Some(server) = configured("", other) else { return };
+    let mut peer = Peer::log_in(&server, to_disk(&server, 1)).expect("a session");
+    let own = peer.targets("");
+    assert!(own.starts_with("TargetName=iqn.2026-01.io.linerate:disk\0") && !own.contains(":other"), "{own}");
+    assert_eq!(peer.targets("iqn.2026-01.io.linerate:disk"), own);
+    assert_eq!(peer.targets("iqn.2026-01.io.linerate:other"), "");
+    assert_eq!(peer.targets("All"), "SendTargets=Reject\0");
+    let mut discovery = Peer::log_in(&server, initiator(None, 2)).expect("a discovery session");
+    assert!(discovery.targets("iqn.2026-01.io.linerate:other").contains(":other\0"));
+}
+
 #[test]
 fn three_hundred_luns() {
     const COUNT: usize = 300;

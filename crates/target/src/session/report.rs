@@ -15,11 +15,14 @@ impl Session {
         let config = &self.server.config;
         let asker = Asker { initiator: &self.identity.initiator, address, local };
         let own = self.identity.target.map(|index| config.targets[index].name.as_str());
-        let wanted = directory::visible(config, &asker).filter(|target| match which {
-            TextQuery::All => true,
-            TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
-            TextQuery::Own => Some(target.name.as_str()) == own,
-        });
+        // A session with a target "MUST NOT return targets other than the one to which the session is logged in"
+        // (appendix C), whatever it is asked for.
+        let wanted = directory::visible(config, &asker)
+            .filter(|target| own.is_none_or(|own| target.name == own))
+            .filter(|target| match which {
+                TextQuery::All | TextQuery::Own => true,
+                TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
+            });
         let text = directory::describe(wanted, self.server.portals(), &asker);
         self.machine.text_reply(id, text);
         self.wake(id);
