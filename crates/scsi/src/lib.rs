@@ -36,5 +36,6 @@ pub use plan::{
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
 pub use unit::{
-    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Keep, LogicalUnit, LogicalUnitOptions, TransferFault, Watch,
+    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Keep, LogicalUnit, LogicalUnitOptions, Misdeclared,
+    TransferFault, Watch,
 };

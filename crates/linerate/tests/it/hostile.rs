@@ -580,6 +580,21 @@ fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
     siege.holds();
 }
 
+/// SAM-5 8.9: INVALID MESSAGE ERROR where there is no auto contingent allegiance.
+#[test]
+fn the_aca_attribute_is_refused() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(|_| {});
+    for command in [rogue.command([0; 16]), rogue.read(1), rogue.write(BLOCK)] {
+        rogue.say(&ScsiCommand { attribute: TaskAttribute::Aca, ..command }.emit(), &[]);
+        let (bhs, sense) = rogue.hear_a(Opcode::ScsiResponse);
+        assert_eq!(ScsiResponse::parse(&bhs).map(|response| response.status), Ok(2));
+        assert_eq!((sense[4] & 0x0f, &sense[14..16]), (5, &[0x49, 0x00][..]));
+    }
+    rogue.expect_alive();
+    siege.holds();
+}
+
 #[test]
 fn a_tag_that_is_taken_is_rejected() {
     let Some(siege) = Siege::begin("") else { return };

@@ -21,6 +21,15 @@ pub enum TransferFault {
     NotEnoughUnsolicited,
 }
 
+/// What a transport may say of a command that no CDB can make right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misdeclared {
+    /// It moves data both ways: no command of ours does.
+    BothDirections,
+    /// Its task attribute is ACA. There never is an auto contingent allegiance here (NORMACA is zero).
+    Aca,
+}
+
 /// Keeps the medium out of service for as long as it lives. Several may hold at once.
 pub struct Fence {
     unit: Arc<LogicalUnit>,
@@ -55,9 +64,13 @@ impl LogicalUnit {
         self.refuse(&failure::condition(error))
     }
 
-    /// The reply to a command that is declared to move data both ways: no command of ours does.
-    pub fn refuse_bidirectional(&self) -> Reply {
-        self.refuse(&Condition::INVALID_INFORMATION_UNIT)
+    /// The reply to a command that its transport declares to be what it cannot be.
+    pub fn misdeclared(&self, fault: Misdeclared) -> Reply {
+        self.refuse(&match fault {
+            Misdeclared::BothDirections => Condition::INVALID_INFORMATION_UNIT,
+            // SAM-5 8.9.
+            Misdeclared::Aca => Condition::new(SenseKey::IllegalRequest, asc::INVALID_MESSAGE_ERROR),
+        })
     }
 
     fn refuse(&self, condition: &Condition) -> Reply {

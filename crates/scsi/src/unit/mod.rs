@@ -30,7 +30,7 @@ use crate::plan::{CommandIn, Plan, Reply};
 pub(crate) use access::{DeviceAccess, GivenUp};
 pub use access::{DeviceRequest, Watch};
 pub use finish::AT_ONCE_BYTES_MAX;
-pub use front_end::{Fence, TransferFault};
+pub use front_end::{Fence, Misdeclared, TransferFault};
 pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, State};
 

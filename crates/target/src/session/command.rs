@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use block::Buffer;
+use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Response, TaskId};
 use reactor::JoinHandle;
 use scsi::{
-    CommandIn, Data, DataIn, Job, Neighbours, Plan, Receive, Reply, Running, Status, Step, TransferFault,
+    CommandIn, Data, DataIn, Job, Misdeclared, Neighbours, Plan, Receive, Reply, Running, Status, Step,
+    TransferFault,
 };
 
 use super::{Session, State, Task, Waiting, Work};
@@ -40,8 +42,8 @@ impl Session {
 
     pub(super) fn begin_command(&mut self, index: usize, command: &Command, stage: bool) {
         let (slot, visible) = self.luns.slot_among(index);
-        if command.read && command.write {
-            let reply = slot.unit.refuse_bidirectional();
+        if let Some(fault) = misdeclared(command) {
+            let reply = slot.unit.misdeclared(fault);
             return self.answer(command.task, reply);
         }
         match slot.unit.begin(&mut slot.nexus, &command_in(command, visible, stage)) {
@@ -323,6 +325,14 @@ impl Session {
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
         self.task(id)?;
         self.tasks[id.index()].take()
+    }
+}
+
+/// What is wrong with a command's header, whatever its CDB.
+fn misdeclared(command: &Command) -> Option<Misdeclared> {
+    match command.attribute {
+        TaskAttribute::Aca => Some(Misdeclared::Aca),
+        _ => (command.read && command.write).then_some(Misdeclared::BothDirections),
     }
 }
 
