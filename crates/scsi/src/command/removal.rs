@@ -6,10 +6,11 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{DeviceAccess, Medium, Reserved, State};
+use crate::unit::{Medium, Reserved, State};
 
-/// Stopping does no more than flush: a volume has no spindle, and initiators do not expect to find it stopped.
-/// Power conditions are hints that we have no use for.
+/// There is no spindle to stop, but a stopped unit behaves as one: what needs the medium is refused until somebody starts it
+/// again (SBC-3 4.20). Of the power conditions that a running unit may have there is one only; whichever is asked for, a
+/// stopped unit is then started. GOOD comes when it is so, with IMMED too.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));
     let no_power_condition = call.cdb.byte(4) >> 4 == 0;
@@ -26,36 +27,45 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
             call.unit.change(|state| load(state, id))?;
             call.good()
         }
-        (true, true, false) => plan_eject(call),
-        (true, false, false) if !call.cdb.bit(4, NO_FLUSH) => call.run(0, |access| async move {
-            flush_loaded(&access).await?;
-            Ok(Outcome::default())
-        }),
-        _ => call.good(),
-    }
-}
-
-fn plan_eject(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let flush = !call.cdb.bit(4, NO_FLUSH);
-    call.unit.look(removable_now)?;
-    call.run(0, move |access| async move {
-        if flush {
-            flush_loaded(&access).await?;
+        (true, true, false) => {
+            call.unit.look(removable_now)?;
+            plan_flush(call, |state| {
+                // Somebody may have prevented it in the meantime.
+                removable_now(state)?;
+                state.medium = Medium::Ejected;
+                Ok(())
+            })
         }
-        // Somebody may have prevented it in the meantime.
-        access.change(|state| {
-            removable_now(state)?;
-            state.medium = Medium::Ejected;
-            Ok(Outcome::default())
-        })
-    })
+        (true, false, false) => plan_flush(call, |state| {
+            state.stop();
+            Ok(())
+        }),
+        (true, false, true) => start_unit(call),
+        (false, ..) => match call.cdb.byte(4) >> 4 {
+            ACTIVE | IDLE | STANDBY => start_unit(call),
+            _ => call.good(),
+        },
+    }
 }
 
-async fn flush_loaded(access: &DeviceAccess) -> Result<(), Failure> {
-    if access.look(|state| state.medium) == Medium::Loaded {
-        access.flush().await?;
-    }
-    Ok(())
+fn start_unit(call: &Call<'_>) -> Result<Plan, Failure> {
+    call.unit.change(State::start);
+    call.good()
+}
+
+/// Puts the medium out of reach, once what is cached is on it.
+fn plan_flush(
+    call: &Call<'_>,
+    change: impl FnOnce(&mut State) -> Result<(), Failure> + Send + 'static,
+) -> Result<Plan, Failure> {
+    let flush = !call.cdb.bit(4, NO_FLUSH);
+    call.run(0, move |access| async move {
+        if flush && access.look(|state| state.medium) != Medium::Ejected {
+            access.flush().await?;
+        }
+        access.change(change)?;
+        Ok(Outcome::default())
+    })
 }
 
 /// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty drive too:
@@ -66,6 +76,7 @@ fn load(state: &mut State, by: NexusId) -> Result<(), Failure> {
         state.medium = Medium::Loaded;
         state.raise_others(by, Attention::MediumChanged);
     }
+    state.start();
     Ok(())
 }
 
@@ -96,6 +107,10 @@ pub(crate) fn plan_prevent(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.good()
 }
 
+/// POWER CONDITION (SBC-3 table 77).
+const ACTIVE: u8 = 1;
+const IDLE: u8 = 2;
+const STANDBY: u8 = 3;
 const NO_FLUSH: u8 = 2;
 const LOEJ: u8 = 1;
 const START: u8 = 0;

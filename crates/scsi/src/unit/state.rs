@@ -12,10 +12,13 @@ use crate::sanitize::Sanitize;
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
-/// Whether there is a medium, in a unit whose medium can be ejected.
+/// Whether there is a medium, and whether it can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Loaded,
+    /// It is there, and START STOP UNIT has stopped it.
+    Stopped,
+    /// Only in a unit whose medium can be ejected.
     Ejected,
 }
 
@@ -72,14 +75,29 @@ impl State {
         self.copies.forget_all(id);
     }
 
-    /// Logical unit reset. The medium stays where it is, and so do persistent reservations.
+    /// Logical unit reset. The medium stays where it is, but no longer stopped; persistent reservations stay.
     pub(crate) fn reset(&mut self) {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
         }
         self.reserved_by = None;
+        self.start();
         self.modes.reset();
         self.raise_all(Attention::BusDeviceReset);
+    }
+
+    /// The stopped power condition begins (SPC-4 5.12), if there is a medium.
+    pub(crate) fn stop(&mut self) {
+        if self.medium == Medium::Loaded {
+            self.medium = Medium::Stopped;
+        }
+    }
+
+    /// It ends.
+    pub(crate) fn start(&mut self) {
+        if self.medium == Medium::Stopped {
+            self.medium = Medium::Loaded;
+        }
     }
 
     pub(crate) fn nexus(&mut self, id: NexusId) -> Option<&mut Attached> {
@@ -121,11 +139,12 @@ impl State {
         self.sanitize.passable()
     }
 
-    /// Whether there is a medium, and a device that answers.
+    /// Whether there is a medium that runs, and a device that answers.
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
             _ if self.fences > 0 => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
             Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),
+            Medium::Stopped => Err(Condition::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED)),
             Medium::Loaded => Ok(()),
         }
     }
