@@ -169,8 +169,13 @@ impl Door {
         if server.phase() != Phase::Open {
             return Admission::Refuse(LoginStatus::ServiceUnavailable);
         }
-        let Some(name) = &request.target_name else {
-            return self.acceptance(None, server.config.discovery_authentication.as_ref(), None);
+        // By the type of the session alone: a discovery login may name a target, which means nothing.
+        let name = match (request.session_type, &request.target_name) {
+            (SessionType::Normal, Some(name)) => name,
+            (SessionType::Normal, None) => return Admission::Refuse(LoginStatus::MissingParameter),
+            (SessionType::Discovery, _) => {
+                return self.acceptance(None, server.config.discovery_authentication.as_ref(), None);
+            }
         };
         let address = self.stream.peer().ip();
         let found =
@@ -187,7 +192,7 @@ impl Door {
         }
         let session = match request.tsih {
             Tsih::NEW => None,
-            tsih => match server.registry.parameters(tsih, &self.nexus(request)) {
+            tsih => match self.nexus(request).and_then(|nexus| server.registry.parameters(tsih, &nexus)) {
                 Some(parameters) => Some(parameters),
                 None => return Admission::Refuse(LoginStatus::SessionDoesNotExist),
             },
@@ -234,23 +239,24 @@ impl Door {
         }
     }
 
-    fn nexus(&self, request: &AdmissionRequest) -> NexusName {
-        NexusName {
+    /// The nexus that a login is for; discovery has none.
+    fn nexus(&self, request: &AdmissionRequest) -> Option<NexusName> {
+        let target = request.target_name.as_ref().filter(|_| request.session_type == SessionType::Normal)?;
+        Some(NexusName {
             initiator: request.initiator_name.as_str().to_owned(),
             isid: request.isid,
-            target: request.target_name.as_ref().map_or(String::new(), |name| name.as_str().to_owned()),
+            target: target.as_str().to_owned(),
             tag: self.tag,
-        }
+        })
     }
 
     /// A seat for the session, or the session that the connection joins.
     async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, LoginStatus> {
         let nexus = self.nexus(&request.request);
         if request.request.tsih != Tsih::NEW {
-            return self.find_existing(request, &nexus).await;
+            return self.find_existing(request, nexus).await;
         }
-        let named = (request.parameters.session_type == SessionType::Normal).then_some(nexus);
-        let seat = self.find_seat(named, &request.parameters).await?;
+        let seat = self.find_seat(nexus, &request.parameters).await?;
         self.seat = Some(seat);
         self.leading = true;
         let window = self.local.server.config.limits.window;
@@ -282,10 +288,11 @@ impl Door {
     async fn find_existing(
         &mut self,
         request: &SessionRequest,
-        nexus: &NexusName,
+        nexus: Option<NexusName>,
     ) -> Result<Grant, LoginStatus> {
         let tsih = request.request.tsih;
-        let seat = self.local.server.registry.find(tsih, nexus).ok_or(LoginStatus::SessionDoesNotExist)?;
+        let seat = nexus.and_then(|nexus| self.local.server.registry.find(tsih, &nexus));
+        let seat = seat.ok_or(LoginStatus::SessionDoesNotExist)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.local.server.tell(seat.core, Message::Reserve { tsih, cid, answer });

@@ -1,8 +1,30 @@
 //! Who may: CHAP, initiator names, and LUNs that only some see.
 
+use iscsi::chap::{Algorithm, ChapClaim, Credentials, Secret};
+use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
+use iscsi::name::Name;
+use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Stage};
+use iscsi::serial::Sn;
+
 use crate::capture::watched;
+use crate::peer::{BLOCK, Peer, initiator};
 use crate::program::{installed, run};
 use crate::server::{Server, ask};
+use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
+
+/// What a login that fails is told.
+#[track_caller]
+pub(crate) fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
+    let Err(NoLogin::Told(event)) = outcome else { panic!("{outcome:?}") };
+    let InitiatorEvent::Failed(LoginFailure::Refused(status)) = *event else { panic!("{event:?}") };
+    status
+}
+
+/// What proves that one is `user`.
+fn claim(user: &str, secret: &str) -> Option<ChapClaim> {
+    let initiator = Credentials { name: user.to_owned(), secret: Secret::new(secret.as_bytes()) };
+    Some(ChapClaim { algorithms: vec![Algorithm::Sha256], initiator, target: None })
+}
 
 const LOCKED: &str = r#"
 [volume.disk]
@@ -84,4 +106,65 @@ fn who_is_not_on_the_list_is_not_let_in() {
         run("iscsi-inq", &["-i", "iqn.2026-01.com.example:eve", &server.url("disk")]).expect_failure();
         run("iscsi-inq", &["-i", "iqn.2026-01.com.example:bob", &server.url("disk")]).expect_success();
     });
+}
+
+const GUARDED_DISCOVERY: &str = r#"
+[volume.disk]
+spec = "ram:16MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+[discovery.chap]
+[[discovery.chap.account]]
+user = "alice"
+secret = "correct-horse-battery"
+"#;
+
+/// The key has no meaning in a discovery session (RFC 7143 section 13.4), so it must not choose how that authenticates.
+#[test]
+fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discovery() {
+    let Some(server) = Server::configured(GUARDED_DISCOVERY) else { return };
+    let name = Name::new(&server.target_name("disk")).expect("an iSCSI name");
+    let naming_it = || InitiatorConfig { target_name: Some(name.clone()), ..initiator(None, 1) };
+    assert_eq!(refusal(Peer::log_in(&server, initiator(None, 1))), LoginStatus::AuthenticationFailure);
+    assert_eq!(refusal(Peer::log_in(&server, naming_it())), LoginStatus::AuthenticationFailure);
+    let proved = InitiatorConfig { chap: claim("alice", "correct-horse-battery"), ..naming_it() };
+    let mut alice = Peer::log_in(&server, proved).expect("a discovery session");
+    assert!(alice.targets("All").contains(name.as_str()));
+    Peer::attach(&server, "disk", 1); // and the target stays open
+}
+
+/// Discovery sessions have one connection (RFC 7143 section 13.2) and no nexus; what is open to all must not lead into
+/// a session that had to prove who it is.
+#[test]
+fn a_discovery_login_does_not_join_a_session() {
+    let Some(server) = Server::configured(&LOCKED.replace("[\"md5\"]", "[\"sha256\"]")) else { return };
+    let config = initiator(Some(&server.target_name("disk")), 1);
+    let proved = InitiatorConfig { chap: claim("alice", "correct-horse-battery"), ..config.clone() };
+    let mut alice = Peer::log_in(&server, proved).expect("a session").ready();
+    let text = format!(
+        "InitiatorName={}\0TargetName={}\0SessionType=Discovery\0",
+        config.initiator_name,
+        server.target_name("disk")
+    );
+    let straight_in = LoginRequest {
+        continues: false,
+        stage: Stage::OperationalNegotiation,
+        transit_to: Some(Stage::FullFeature),
+        version_max: 0,
+        version_min: 0,
+        isid: config.isid,
+        tsih: alice.attached.tsih,
+        itt: config.itt,
+        cid: Cid(1),
+        cmd_sn: config.cmd_sn,
+        exp_stat_sn: Sn(0),
+        data_segment_length: text.len() as u32,
+    };
+    let mut stranger = Wire::connect(&server.portal());
+    stranger.send(&straight_in.emit(), text.as_bytes()).expect("a connection that is open");
+    let Heard::Pdu(bhs, _) = stranger.hear(PATIENCE) else { panic!("closed without a status") };
+    let status = LoginResponse::parse(&bhs).expect("a login response").status;
+    assert_eq!(status, LoginStatus::SessionDoesNotExist);
+    alice.write(0, &[1; BLOCK]);
 }

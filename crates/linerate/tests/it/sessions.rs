@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
-use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
+use iscsi::login::{InitiatorConfig, InitiatorEvent};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{Cid, LoginStatus, Lun, TaskManagementFunction, TaskManagementResult, Tsih};
 
+use crate::access::refusal;
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
 use crate::program::run_command;
 use crate::server::{Server, has_ipv6};
@@ -26,14 +27,6 @@ fn configured(head: &str, target: &str) -> Option<Server> {
 
 fn to_disk(server: &Server, number: u8) -> InitiatorConfig {
     initiator(Some(&server.target_name("disk")), number)
-}
-
-/// What a login that fails is told.
-#[track_caller]
-fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
-    let Err(NoLogin::Told(event)) = outcome else { panic!("{outcome:?}") };
-    let InitiatorEvent::Failed(LoginFailure::Refused(status)) = *event else { panic!("{event:?}") };
-    status
 }
 
 /// `linerate sessions --json`.
