@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         |name: &str, secret: &[u8]| Credentials { name: name.to_owned(), secret: Secret::new(secret) };
     let mut authenticator = Authenticator::new(ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
-        initiators: vec![credentials("alice", b"twelve or more")],
+        initiators: [credentials("alice", b"twelve or more")].into(),
         target: Some(credentials("disk", b"the target's own")),
         challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
     });

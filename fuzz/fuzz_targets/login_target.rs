@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn admission(script: &mut Script<'_>, chap: bool) -> Admission {
     let policy = ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
-        initiators: vec![Credentials { name: "alice".to_owned(), secret: Secret::new(b"twelve or more") }],
+        initiators: [Credentials { name: "alice".to_owned(), secret: Secret::new(b"twelve or more") }].into(),
         target: None,
         challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
     };

@@ -111,8 +111,9 @@ fn details(session: &Session) -> String {
             connection.cid, connection.peer, connection.local
         );
     }
-    let _ =
-        writeln!(text, "      {} isid={} core={}", session.parameters.join(" "), session.isid, session.core);
+    let user = session.user.as_ref().map_or(String::new(), |user| format!(" user={user}"));
+    let keys = session.parameters.join(" ");
+    let _ = writeln!(text, "      {keys}{user} isid={} core={}", session.isid, session.core);
     text
 }
 
@@ -137,6 +138,7 @@ mod tests {
         let local = "192.0.2.1:3260".parse().expect("an address");
         Session {
             initiator: "iqn.1993-08.org.debian:01:ab".into(),
+            user: Some("alice".into()),
             isid: "00023d000001".into(),
             tsih,
             target: Some("iqn.2026-01.io.linerate:vm1".into()),
@@ -158,7 +160,7 @@ mod tests {
 TSIH  TARGET                       INITIATOR                     CONNECTIONS        AGE  IN FLIGHT  IOPS  READ MB/s  WRITE MB/s
    1  iqn.2026-01.io.linerate:vm1  iqn.1993-08.org.debian:01:ab  192.0.2.7:51000  3m12s         32   100        4.0         0.0
       connection 0: 192.0.2.7:51000 to 192.0.2.1:3260
-      HeaderDigest=None MaxBurstLength=262144 isid=00023d000001 core=1
+      HeaderDigest=None MaxBurstLength=262144 user=alice isid=00023d000001 core=1
 ";
         assert_eq!(text, expected);
     }

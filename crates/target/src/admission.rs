@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use iscsi::chap::{Challenge, ChapPolicy};
 use iscsi::framing::Framing;
@@ -23,7 +24,7 @@ use reactor::{Detached, InSlice, OutSlice, Stream};
 
 use crate::config::{Authentication, Target};
 use crate::core::{Local, Message};
-use crate::registry::{Admittance, NexusName, Seat};
+use crate::registry::{Admittance, Claim, NexusName, Seat};
 use crate::server::Phase;
 
 /// A connection that has logged in, on its way to its session's core.
@@ -233,7 +234,7 @@ impl Door {
         let challenge = Challenge { identifier: random[0], bytes: random[1..].to_vec() };
         ChapPolicy {
             algorithms: wanted.algorithms.clone(),
-            initiators: wanted.accounts.clone(),
+            initiators: Arc::clone(&wanted.accounts),
             target: wanted.mutual.clone(),
             challenge,
         }
@@ -252,27 +253,40 @@ impl Door {
 
     /// A seat for the session, or the session that the connection joins.
     async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, LoginStatus> {
-        let nexus = self.nexus(&request.request);
+        self.check_user(request)?;
+        let user = request.authenticated_as.clone();
+        let claim = self.nexus(&request.request).map(|nexus| Claim { nexus, user });
         if request.request.tsih != Tsih::NEW {
-            return self.find_existing(request, nexus).await;
+            return self.find_existing(request, claim).await;
         }
-        let seat = self.find_seat(nexus, &request.parameters).await?;
+        let seat = self.find_seat(claim, &request.parameters).await?;
         self.seat = Some(seat);
         self.leading = true;
         let window = self.local.server.config.limits.window;
         Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
     }
 
+    /// Whether the user that was proved may come as this initiator.
+    fn check_user(&self, request: &SessionRequest) -> Result<(), LoginStatus> {
+        let config = &self.local.server.config;
+        let wanted = match self.target {
+            Some(index) => config.targets[index].authentication.as_ref(),
+            None => config.discovery_authentication.as_ref(),
+        };
+        let (Some(wanted), Some(user)) = (wanted, &request.authenticated_as) else { return Ok(()) };
+        match wanted.lets_present(user, request.request.initiator_name.as_str()) {
+            true => Ok(()),
+            false => Err(LoginStatus::AuthorizationFailure),
+        }
+    }
+
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
-    async fn find_seat(
-        &self,
-        nexus: Option<NexusName>,
-        parameters: &Parameters,
-    ) -> Result<Seat, LoginStatus> {
+    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, LoginStatus> {
         for _ in 0..REINSTATEMENTS {
-            match self.local.server.registry.seat(nexus.clone(), parameters) {
+            match self.local.server.registry.seat(claim.clone(), parameters) {
                 Admittance::Seated(seat) => return Ok(seat),
+                Admittance::OfAnother { .. } => return Err(LoginStatus::AuthorizationFailure),
                 Admittance::Full => return Err(LoginStatus::OutOfResources),
                 Admittance::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
@@ -288,10 +302,10 @@ impl Door {
     async fn find_existing(
         &mut self,
         request: &SessionRequest,
-        nexus: Option<NexusName>,
+        claim: Option<Claim>,
     ) -> Result<Grant, LoginStatus> {
         let tsih = request.request.tsih;
-        let seat = nexus.and_then(|nexus| self.local.server.registry.find(tsih, &nexus));
+        let seat = claim.and_then(|claim| self.local.server.registry.find(tsih, &claim));
         let seat = seat.ok_or(LoginStatus::SessionDoesNotExist)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;

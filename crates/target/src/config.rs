@@ -1,5 +1,6 @@
 //! What a server serves, as values: the binary reads files and arguments, this crate never does.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,11 +96,21 @@ pub struct Export {
 pub struct Authentication {
     /// Whom the target believes. Secrets are at least 96 bits long (RFC 7143 section 9.2.1); the binary's
     /// configuration sees to that.
-    pub accounts: Vec<Credentials>,
+    pub accounts: Arc<[Credentials]>,
+    /// Which initiator names a user may present. A user that is not in it may present any.
+    pub initiators: HashMap<String, Vec<NamePattern>>,
     /// What it answers to an initiator that wants proof in turn.
     pub mutual: Option<Credentials>,
     /// The hashes it accepts.
     pub algorithms: Vec<Algorithm>,
+}
+
+impl Authentication {
+    /// Whether `user`, who has proved to be that, may come as the initiator of this name.
+    pub(crate) fn lets_present(&self, user: &str, initiator: &str) -> bool {
+        let names = self.initiators.get(user);
+        names.is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+    }
 }
 
 /// A login redirection (RFC 7143 section 11.13.5, status class 1).

@@ -1,5 +1,8 @@
 //! Who is logged in, for all cores: the one place where session identity is decided (RFC 7143 sections 6.3.5
 //! and 6.3.6). Touched at login, logout and on request, never by a command.
+//!
+//! A nexus is named by what anybody may say. The user that was proved (CHAP_N) is kept beside it, and a session is
+//! joined or replaced by that user alone.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,13 +28,26 @@ pub(crate) struct Seat {
     pub(crate) core: usize,
 }
 
+/// Who logs in: the nexus that is claimed, and what was proved about the initiator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) nexus: NexusName,
+    /// The CHAP name that was proved; none at a target that asks for no proof.
+    pub(crate) user: Option<String>,
+}
+
 /// The answer to a login that names no session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admittance {
     /// It has a seat now.
     Seated(Seat),
     /// Another session of the same nexus must end first (session reinstatement).
     Replaces(Seat),
+    /// Another user has a session of the same nexus, which goes on.
+    OfAnother {
+        /// Who.
+        user: String,
+    },
     /// There are as many sessions as there may be.
     Full,
 }
@@ -50,7 +66,7 @@ struct Book {
 }
 
 struct Entry {
-    nexus: Option<NexusName>,
+    claim: Option<Claim>,
     core: usize,
     /// What further connections must fit.
     parameters: Parameters,
@@ -94,13 +110,17 @@ impl Registry {
     }
 
     /// A seat for a new session, on the core with the fewest; a discovery session has no nexus.
-    pub(crate) fn seat(&self, nexus: Option<NexusName>, parameters: &Parameters) -> Admittance {
+    pub(crate) fn seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Admittance {
         let mut book = self.book();
-        if let Some(nexus) = &nexus
-            && let Some((&tsih, old)) =
-                book.sessions.iter().find(|(_, entry)| entry.nexus.as_ref() == Some(nexus))
+        if let Some(claim) = &claim
+            && let Some((tsih, core, old)) = book.of_nexus(&claim.nexus)
         {
-            return Admittance::Replaces(Seat { tsih: Tsih(tsih), core: old.core });
+            return match &old.user {
+                Some(user) if claim.user.as_ref() != Some(user) => {
+                    Admittance::OfAnother { user: user.clone() }
+                }
+                _ => Admittance::Replaces(Seat { tsih, core }),
+            };
         }
         if book.sessions.len() >= self.sessions_max {
             return Admittance::Full;
@@ -108,22 +128,23 @@ impl Registry {
         let core = (0..book.per_core.len()).min_by_key(|&core| book.per_core[core]).unwrap_or(0);
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
-        book.sessions.insert(tsih, Entry { nexus, core, parameters: parameters.clone() });
+        book.sessions.insert(tsih, Entry { claim, core, parameters: parameters.clone() });
         Admittance::Seated(Seat { tsih: Tsih(tsih), core })
     }
 
-    /// The session that a further connection names, if it is of the same nexus.
-    pub(crate) fn find(&self, tsih: Tsih, nexus: &NexusName) -> Option<Seat> {
+    /// The session that a further connection names, if it is of the same nexus and user.
+    pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<Seat> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
-        (entry.nexus.as_ref() == Some(nexus)).then_some(Seat { tsih, core: entry.core })
+        (entry.claim.as_ref() == Some(claim)).then_some(Seat { tsih, core: entry.core })
     }
 
-    /// What that session has agreed on.
+    /// What the session has agreed on that a connection of this nexus names.
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
-        (entry.nexus.as_ref() == Some(nexus)).then(|| entry.parameters.clone())
+        let same = entry.claim.as_ref().is_some_and(|claim| claim.nexus == *nexus);
+        same.then(|| entry.parameters.clone())
     }
 
     /// The session is over.
@@ -136,6 +157,14 @@ impl Registry {
 }
 
 impl Book {
+    /// The session of a nexus.
+    fn of_nexus(&self, nexus: &NexusName) -> Option<(Tsih, usize, &Claim)> {
+        self.sessions.iter().find_map(|(&tsih, entry)| {
+            let claim = entry.claim.as_ref().filter(|claim| claim.nexus == *nexus)?;
+            Some((Tsih(tsih), entry.core, claim))
+        })
+    }
+
     /// The next handle that no session has; 0 means "none" on the wire (RFC 7143 section 11.12.6). There are
     /// fewer sessions than handles, so one is free.
     fn free_tsih(&mut self) -> u16 {
@@ -158,12 +187,21 @@ mod tests {
         NexusName { initiator: initiator.into(), isid, target: "iqn.t".into(), tag: 1 }
     }
 
-    fn attempt(registry: &Registry, nexus: Option<NexusName>) -> Admittance {
-        registry.seat(nexus, &Parameters::defaults(SessionType::Normal))
+    /// Nobody has proved anything.
+    fn open(initiator: &str, isid: u8) -> Claim {
+        Claim { nexus: nexus(initiator, isid), user: None }
     }
 
-    fn seated(registry: &Registry, nexus: Option<NexusName>) -> Seat {
-        match attempt(registry, nexus) {
+    fn proved(user: &str, initiator: &str, isid: u8) -> Claim {
+        Claim { nexus: nexus(initiator, isid), user: Some(user.into()) }
+    }
+
+    fn attempt(registry: &Registry, claim: Option<Claim>) -> Admittance {
+        registry.seat(claim, &Parameters::defaults(SessionType::Normal))
+    }
+
+    fn seated(registry: &Registry, claim: Option<Claim>) -> Seat {
+        match attempt(registry, claim) {
             Admittance::Seated(seat) => seat,
             other => panic!("{other:?}"),
         }
@@ -172,13 +210,13 @@ mod tests {
     #[test]
     fn the_same_nexus_replaces_its_session_and_another_isid_does_not() {
         let registry = Registry::new(2, 8);
-        let first = seated(&registry, Some(nexus("iqn.a", 1)));
-        assert_eq!(attempt(&registry, Some(nexus("iqn.a", 1))), Admittance::Replaces(first));
-        let second = seated(&registry, Some(nexus("iqn.a", 2)));
+        let first = seated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), Admittance::Replaces(first));
+        let second = seated(&registry, Some(open("iqn.a", 2)));
         assert_ne!(first.tsih, second.tsih);
         assert_ne!(first.core, second.core, "sessions spread over the cores");
         registry.vacate(first.tsih);
-        seated(&registry, Some(nexus("iqn.a", 1)));
+        seated(&registry, Some(open("iqn.a", 1)));
     }
 
     #[test]
@@ -190,10 +228,34 @@ mod tests {
     #[test]
     fn a_connection_joins_only_a_session_of_its_own_nexus() {
         let registry = Registry::new(1, 8);
-        let seat = seated(&registry, Some(nexus("iqn.a", 1)));
-        assert_eq!(registry.find(seat.tsih, &nexus("iqn.a", 1)), Some(seat));
-        assert_eq!(registry.find(seat.tsih, &nexus("iqn.thief", 1)), None);
-        assert_eq!(registry.find(Tsih(999), &nexus("iqn.a", 1)), None);
+        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(registry.find(seat.tsih, &open("iqn.a", 1)), Some(seat));
+        assert_eq!(registry.find(seat.tsih, &open("iqn.thief", 1)), None);
+        assert_eq!(registry.find(Tsih(999), &open("iqn.a", 1)), None);
+    }
+
+    #[test]
+    fn a_session_is_joined_and_replaced_by_its_own_user_alone() {
+        let registry = Registry::new(1, 8);
+        let seat = seated(&registry, Some(proved("alice", "iqn.a", 1)));
+        let of_alice = Admittance::OfAnother { user: "alice".into() };
+        for other in [proved("bob", "iqn.a", 1), open("iqn.a", 1)] {
+            assert_eq!(attempt(&registry, Some(other.clone())), of_alice);
+            assert_eq!(registry.find(seat.tsih, &other), None);
+        }
+        let again = proved("alice", "iqn.a", 1);
+        assert_eq!(registry.find(seat.tsih, &again), Some(seat));
+        assert_eq!(attempt(&registry, Some(again)), Admittance::Replaces(seat));
+        seated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
+    }
+
+    /// Its target may have begun to ask for proof since.
+    #[test]
+    fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
+        let registry = Registry::new(1, 8);
+        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(registry.find(seat.tsih, &proved("alice", "iqn.a", 1)), None);
+        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), Admittance::Replaces(seat));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use iscsi::negotiate::{DigestKind, Parameters};
 pub struct SessionStatus {
     /// The initiator's iSCSI name.
     pub initiator: String,
+    /// The CHAP name that it has proved; none where no proof is asked for.
+    pub user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
     pub isid: String,
     /// The target's half.

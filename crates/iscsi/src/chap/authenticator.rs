@@ -1,5 +1,7 @@
 //! The target's side of CHAP.
 
+use std::sync::Arc;
+
 use super::{Algorithm, Challenge, ChapError, Credentials, Proof, append_proof, find, required};
 use crate::keys::Key;
 use crate::text::{self, Pair};
@@ -10,7 +12,7 @@ pub struct ChapPolicy {
     /// Algorithms that are good enough. Of these, the one that the initiator prefers is taken.
     pub algorithms: Vec<Algorithm>,
     /// Who may log in.
-    pub initiators: Vec<Credentials>,
+    pub initiators: Arc<[Credentials]>,
     /// What the target proves itself with, if an initiator asks for it.
     pub target: Option<Credentials>,
     /// What the initiator must answer to: fresh for every login.

@@ -15,7 +15,7 @@ fn challenge(identifier: u8, byte: u8) -> Challenge {
 fn policy() -> ChapPolicy {
     ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
-        initiators: vec![credentials("alice", "twelve or more"), credentials("bob", "another secret")],
+        initiators: [credentials("alice", "twelve or more"), credentials("bob", "another secret")].into(),
         target: Some(credentials("disk", "the target's own")),
         challenge: challenge(1, 0xaa),
     }

@@ -220,7 +220,7 @@ pub(super) fn grant() -> Grant {
 pub(super) fn policy() -> ChapPolicy {
     ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
-        initiators: vec![credentials("alice", "twelve or more")],
+        initiators: [credentials("alice", "twelve or more")].into(),
         target: Some(credentials("disk", "the target's own")),
         challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
     }

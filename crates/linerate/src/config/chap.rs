@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
 
+use target::NamePattern;
+
+use super::names::patterns;
 use super::section::{Placed, Section};
 use super::values::Unfit;
 use crate::nearest::hint;
@@ -13,11 +16,29 @@ use crate::nearest::hint;
 #[derive(Clone, Debug)]
 pub(crate) struct Chap {
     /// Whom the target believes: at least one.
-    pub(crate) accounts: Vec<Credentials>,
+    pub(crate) accounts: Vec<Account>,
     /// What it answers to an initiator that wants proof in turn.
     pub(crate) mutual: Option<Credentials>,
     /// The hashes it accepts: at least one.
     pub(crate) algorithms: Vec<Algorithm>,
+}
+
+/// Somebody who may log in.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) credentials: Credentials,
+    /// The initiator names that the user may present; `None` is any. Those of one target have either one account, or
+    /// each its names.
+    pub(crate) initiators: Option<Vec<NamePattern>>,
+}
+
+/// What a `chap` section protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protected {
+    /// A target, where an initiator's name is a right: sessions, LUNs and reservations belong to it.
+    Target,
+    /// Discovery, which shows no more than names.
+    Discovery,
 }
 
 /// An algorithm by the name it has in the file.
@@ -47,11 +68,11 @@ const SECRET_MIN: usize = 12;
 /// As long as the longest CHAP_R of any algorithm can make use of, and more than anybody types.
 const SECRET_MAX: usize = 255;
 
-pub(super) fn read(section: &Section<'_>) -> Option<Chap> {
+pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> {
     let title = section.title().trim_matches(['[', ']']);
     let sections = section.sections("account", &format!("[[{title}.account]]"));
-    let found: Vec<(Placed<&str>, Credentials)> = sections.iter().filter_map(account).collect();
-    let mutual = section.section("mutual", &format!("[{title}.mutual]")).as_ref().and_then(account);
+    let found: Vec<(Placed<&str>, Account)> = sections.iter().filter_map(account).collect();
+    let mutual = section.section("mutual", &format!("[{title}.mutual]")).as_ref().and_then(mutual);
     let algorithms: Vec<Named> = section.list("algorithms");
     section.done();
     if sections.is_empty() {
@@ -60,6 +81,9 @@ pub(super) fn read(section: &Section<'_>) -> Option<Chap> {
         section.mistakes.add(section.at(), sentence);
     }
     each_user_once(section, &found);
+    if protected == Protected::Target {
+        each_user_has_its_names(section, &found);
+    }
     mutual_differs(section, &found, mutual.as_ref());
     Some(Chap {
         accounts: found.into_iter().map(|(_, account)| account).collect(),
@@ -71,12 +95,28 @@ pub(super) fn read(section: &Section<'_>) -> Option<Chap> {
     })
 }
 
-fn each_user_once(section: &Section<'_>, found: &[(Placed<&str>, Credentials)]) {
-    for (index, (place, account)) in found.iter().enumerate() {
-        if found.iter().take(index).any(|(_, other)| other.name == account.name) {
-            let sentence = format!("the user `{}` has two secrets; keep one account", account.name);
+fn each_user_once(section: &Section<'_>, found: &[(Placed<&str>, Account)]) {
+    for (index, (place, _)) in found.iter().enumerate() {
+        if found.iter().take(index).any(|(other, _)| other.value == place.value) {
+            let sentence = format!("the user `{}` has two secrets; keep one account", place.value);
             section.mistakes.add(place.at.clone(), sentence);
         }
+    }
+}
+
+/// Reservations and LUNs belong to initiator names, which anybody may say. Of several users each therefore has its own,
+/// or the file says that they share them.
+fn each_user_has_its_names(section: &Section<'_>, found: &[(Placed<&str>, Account)]) {
+    for (place, _) in found.iter().filter(|(_, account)| account.initiators.is_none()) {
+        if found.iter().all(|(other, _)| other.value == place.value) {
+            continue;
+        }
+        let sentence = format!(
+            "`{}` could log in under the initiator names of the target's other users; add initiators = [\"iqn.…\"] with \
+             its own, or [\"*\"] if the users may share them",
+            place.value
+        );
+        section.mistakes.add(place.at.clone(), sentence);
     }
 }
 
@@ -84,17 +124,30 @@ fn each_user_once(section: &Section<'_>, found: &[(Placed<&str>, Credentials)]) 
 /// used by the initiator MUST be different", RFC 7143 section 9.2.1).
 fn mutual_differs(
     section: &Section<'_>,
-    found: &[(Placed<&str>, Credentials)],
+    found: &[(Placed<&str>, Account)],
     mutual: Option<&(Placed<&str>, Credentials)>,
 ) {
     let Some((place, mutual)) = mutual else { return };
-    if found.iter().any(|(_, account)| account.secret == mutual.secret) {
+    if found.iter().any(|(_, account)| account.credentials.secret == mutual.secret) {
         let sentence = "the target's secret is also an initiator's; give the target one of its own";
         section.mistakes.add(place.at.clone(), sentence);
     }
 }
 
-fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
+fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Account)> {
+    let initiators = Some(patterns(section)).filter(|names| !names.is_empty());
+    let found = credentials(section);
+    section.done();
+    found.map(|(place, credentials)| (place, Account { credentials, initiators }))
+}
+
+fn mutual<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
+    let found = credentials(section);
+    section.done();
+    found
+}
+
+fn credentials<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
     let user = section.required("user", section.text("user"), "\"alice\"");
     let secret = match (section.text("secret"), section.text("secret-file")) {
         (Some(_), Some(file)) => {
@@ -106,13 +159,12 @@ fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> 
             inline.and_then(|text| checked(section, &text, text.value.as_bytes()))
         }
     };
-    section.done();
     let (user, secret) = (user?, secret?);
     if user.value.is_empty() {
         return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
     }
-    let account = Credentials { name: user.value.to_owned(), secret };
-    Some((user, account))
+    let credentials = Credentials { name: user.value.to_owned(), secret };
+    Some((user, credentials))
 }
 
 fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {

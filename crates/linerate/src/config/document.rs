@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use toml::de::DeTable;
 
+use super::chap::Protected;
 use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
@@ -50,7 +51,9 @@ fn config(root: &Section<'_>) -> Config {
 
 fn discovery(root: &Section<'_>) -> Option<Chap> {
     let section = root.section("discovery", "[discovery]")?;
-    let chap = section.section("chap", "[discovery.chap]").and_then(|section| chap::read(&section));
+    let chap = section
+        .section("chap", "[discovery.chap]")
+        .and_then(|section| chap::read(&section, Protected::Discovery));
     section.done();
     chap
 }

@@ -18,7 +18,7 @@ mod volume;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use chap::Chap;
+pub(crate) use chap::{Account, Chap};
 pub(crate) use mistake::ConfigError;
 pub(crate) use portal::Portal;
 pub(crate) use target::{Lun, Target};

@@ -5,10 +5,16 @@ use std::str::FromStr;
 use iscsi::name::Name;
 use target::NamePattern;
 
+use super::section::Section;
 use super::values::Unfit;
 
 /// An iSCSI name, or the beginning of one with a `*`.
-pub(super) struct InitiatorPattern(pub(super) NamePattern);
+struct InitiatorPattern(NamePattern);
+
+/// The `initiators` of a section.
+pub(super) fn patterns(section: &Section<'_>) -> Vec<NamePattern> {
+    section.list::<InitiatorPattern>("initiators").into_iter().map(|pattern| pattern.0).collect()
+}
 
 impl FromStr for InitiatorPattern {
     type Err = Unfit;

@@ -4,7 +4,8 @@ use iscsi::name::Name;
 use iscsi::negotiate::Offers;
 use target::{NamePattern, Network, Redirect};
 
-use super::names::InitiatorPattern;
+use super::chap::Protected;
+use super::names::patterns;
 use super::section::{Placed, Section};
 use super::values::VolumeName;
 use super::{Chap, Portal, chap, session};
@@ -79,7 +80,8 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
     let alias = section.text("alias").map(|alias| alias.value.to_owned());
     let groups = groups(section, portals);
     let (initiators, networks) = (patterns(section), section.list("networks"));
-    let chap = section.section("chap", "[target.chap]").and_then(|section| chap::read(&section));
+    let chap =
+        section.section("chap", "[target.chap]").and_then(|section| chap::read(&section, Protected::Target));
     let offers = section.section("session", "[target.session]");
     let offers = offers.map_or_else(Offers::of_target, |section| session::read(&section));
     let redirect = section.section("redirect", "[target.redirect]");
@@ -105,10 +107,6 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
         luns,
     };
     Some((name, target))
-}
-
-fn patterns(section: &Section<'_>) -> Vec<NamePattern> {
-    section.list::<InitiatorPattern>("initiators").into_iter().map(|pattern| pattern.0).collect()
 }
 
 /// A group that no portal has would make a target that nobody can reach.

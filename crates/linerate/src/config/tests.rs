@@ -167,10 +167,35 @@ fn chap_is_checked() {
     refused(&chap(&format!("{account}{both}")), "10:15", "two secrets");
     let good = format!("{account}secret = \"123456789012\"\n");
     refused(&chap(&format!("{good}{good}")), "11:8", "has two secrets");
+    let other = good.replace("alice", "bob");
+    let named = format!("{other}initiators = [\"iqn.2026-01.com.example:bob\"]\n");
+    refused(&chap(&format!("{good}{named}")), "8:8", "`alice` could log in under the initiator names of");
+    refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "begins with iqn.");
     let mutual = "[target.chap.mutual]\nuser = \"target\"\nsecret = \"123456789012\"\n";
     refused(&chap(&format!("{good}{mutual}")), "11:8", "give the target one of its own");
+    let with_names = format!("{mutual}initiators = [\"*\"]\n").replace("123456789012", "another-12-bytes");
+    refused(&chap(&format!("{good}{with_names}")), "13:1", "unknown key `initiators`");
     refused(&chap(&format!("algorithms = [\"sha2\"]\n{good}")), "7:15", "unknown algorithm `sha2`");
     refused("[discovery.chap]\nalgorithms = [\"md5\"]", "1:1", "write [[discovery.chap.account]]");
+}
+
+#[test]
+fn a_user_is_bound_to_its_initiator_names() {
+    let account = |user: &str, names: &str| {
+        format!(
+            "[[target.chap.account]]\nuser = \"{user}\"\nsecret = \"secret of {user}\"\ninitiators = {names}\n"
+        )
+    };
+    let (alice, bob) = (account("alice", "[\"iqn.2026-01.com.example:a\"]"), account("bob", "[\"*\"]"));
+    let config = Config::parse("x.toml", &with_target(&format!("{alice}{bob}"))).expect("nothing wrong");
+    let [alice, bob] = config.targets[0].chap.as_ref().expect("CHAP").accounts.as_slice() else {
+        panic!("two")
+    };
+    let may = |account: &Account, name: &str| {
+        account.initiators.as_ref().is_none_or(|names| names.iter().any(|pattern| pattern.matches(name)))
+    };
+    assert!(may(alice, "iqn.2026-01.com.example:a") && !may(alice, "iqn.2026-01.com.example:b"));
+    assert!(may(bob, "iqn.2026-01.com.example:b"), "by its own word");
 }
 
 #[test]
@@ -183,7 +208,7 @@ fn a_secret_can_stand_in_a_file_and_never_shows_itself() {
     );
     let config = Config::parse("x.toml", &with_target(&lines)).expect("nothing wrong");
     let chap = config.targets[0].chap.as_ref().expect("CHAP");
-    assert_eq!(chap.accounts[0].secret, iscsi::chap::Secret::new(b"correct horse battery"));
+    assert_eq!(chap.accounts[0].credentials.secret, iscsi::chap::Secret::new(b"correct horse battery"));
     assert!(!format!("{config:?}").contains("horse"));
 }
 

@@ -56,6 +56,8 @@ pub(crate) enum Reply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) initiator: String,
+    /// The CHAP name that it has proved.
+    pub(crate) user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
     pub(crate) isid: String,
     /// The target's half.

@@ -30,7 +30,7 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
                     .chap
                     .as_ref()
                     .and_then(|chap| chap.accounts.first())
-                    .map(|account| account.name.as_str()),
+                    .map(|account| account.credentials.name.as_str()),
             });
         }
     }

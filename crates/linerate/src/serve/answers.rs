@@ -27,6 +27,7 @@ fn switch(volumes: &Volumes, name: &str, mode: FaultMode) -> Reply {
 fn session(status: SessionStatus) -> Session {
     Session {
         initiator: status.initiator,
+        user: status.user,
         isid: status.isid,
         tsih: status.tsih,
         target: status.target,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use reactor::StreamOptions;
-use target::{Access, Authentication, Export, ServerConfig};
+use target::{Access, Authentication, Export, NamePattern, ServerConfig};
 
 use super::volumes::Volumes;
 use crate::config::{self, Chap, Config};
@@ -60,10 +60,16 @@ fn export(lun: &config::Lun, volumes: &Volumes) -> Option<Export> {
 
 fn authentication(chap: &Chap) -> Authentication {
     Authentication {
-        accounts: chap.accounts.clone(),
+        accounts: chap.accounts.iter().map(|account| account.credentials.clone()).collect(),
+        initiators: chap.accounts.iter().filter_map(names).collect(),
         mutual: chap.mutual.clone(),
         algorithms: chap.algorithms.clone(),
     }
+}
+
+/// A user and the initiator names that it is bound to, if it is.
+fn names(account: &config::Account) -> Option<(String, Vec<NamePattern>)> {
+    Some((account.credentials.name.clone(), account.initiators.clone()?))
 }
 
 /// For CHAP challenges. A server that could be made to repeat them would let in whoever listened before.

@@ -10,6 +10,7 @@ use crate::capture::watched;
 use crate::peer::{BLOCK, Peer, initiator};
 use crate::program::{installed, run};
 use crate::server::{Server, ask};
+use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
 /// What a login that fails is told.
@@ -167,4 +168,77 @@ fn a_discovery_login_does_not_join_a_session() {
     let status = LoginResponse::parse(&bhs).expect("a login response").status;
     assert_eq!(status, LoginStatus::SessionDoesNotExist);
     alice.write(0, &[1; BLOCK]);
+}
+
+/// Two users; either may come as any of these hosts, because the configuration says so.
+const TWO_USERS: &str = r#"
+[volume.disk]
+spec = "ram:16MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+[target.chap]
+[[target.chap.account]]
+user = "alice"
+secret = "correct-horse-battery"
+initiators = ["iqn.2026-01.com.example:peer"]
+[[target.chap.account]]
+user = "bob"
+secret = "staple-of-his-own"
+initiators = ["iqn.2026-01.com.example:*"]
+"#;
+
+fn alice(server: &Server) -> InitiatorConfig {
+    let config = initiator(Some(&server.target_name("disk")), 1);
+    InitiatorConfig { chap: claim("alice", "correct-horse-battery"), ..config }
+}
+
+fn bob(server: &Server) -> InitiatorConfig {
+    InitiatorConfig { chap: claim("bob", "staple-of-his-own"), ..alice(server) }
+}
+
+/// An I_T nexus is named by what anybody may say (RFC 7143 section 4.4.2); whose session it is, by what was proved.
+#[test]
+fn a_user_does_not_take_over_the_session_of_another() {
+    let Some(server) = Server::configured(TWO_USERS) else { return };
+    let mut hers = Peer::log_in(&server, alice(&server)).expect("a session").ready();
+    assert_eq!(refusal(Peer::log_in(&server, bob(&server))), LoginStatus::AuthorizationFailure);
+    hers.write(0, &[1; BLOCK]);
+    let mut again = Peer::log_in(&server, alice(&server)).expect("her own may be reinstated").ready();
+    assert_eq!(again.read(0, 1), [1; BLOCK]);
+}
+
+#[test]
+fn a_user_does_not_join_the_session_of_another() {
+    let Some(server) = Server::configured(TWO_USERS) else { return };
+    let mut hers = Peer::log_in(&server, alice(&server)).expect("a session").ready();
+    let joining = |config: InitiatorConfig| InitiatorConfig {
+        tsih: hers.attached.tsih,
+        cid: Cid(1),
+        session: Some(hers.attached.parameters.clone()),
+        ..config
+    };
+    let (his, her_own) = (joining(bob(&server)), joining(alice(&server)));
+    assert_eq!(refusal(Wire::connect(&server.portal()).log_in(his)), LoginStatus::SessionDoesNotExist);
+    Wire::connect(&server.portal()).log_in(her_own).expect("a further connection");
+    hers.write(0, &[1; BLOCK]);
+}
+
+/// Her LUNs and her reservations belong to her initiator's name: nobody else's secret may go with it.
+#[test]
+fn a_user_comes_only_under_the_initiator_names_of_its_account() {
+    let Some(server) = Server::configured(TWO_USERS) else { return };
+    let named = |config: InitiatorConfig, name: &str| InitiatorConfig {
+        initiator_name: Name::new(name).expect("an iSCSI name"),
+        ..config
+    };
+    let other = "iqn.2026-01.com.example:other";
+    let refused = Peer::log_in(&server, named(alice(&server), other));
+    assert_eq!(refusal(refused), LoginStatus::AuthorizationFailure);
+    let _his = Peer::log_in(&server, named(bob(&server), other)).expect("his account says that he may");
+    let _hers = Peer::log_in(&server, alice(&server)).expect("her own name");
+    let seen = sessions(&server);
+    let user_of =
+        |name: &str| seen.iter().find(|session| session["initiator"] == name).map(|session| &session["user"]);
+    assert_eq!(user_of(other).and_then(|user| user.as_str()), Some("bob"), "{seen:?}");
 }

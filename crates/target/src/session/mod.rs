@@ -75,6 +75,8 @@ pub(crate) struct Session {
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) initiator: String,
+    /// The CHAP name that was proved.
+    pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
     pub(crate) tsih: iscsi::pdu::Tsih,
     /// `None` for a discovery session.
@@ -166,6 +168,7 @@ impl Session {
                 traffic: Traffic::default(),
                 identity: Identity {
                     initiator,
+                    user: login.authenticated_as.clone(),
                     isid: login.request.isid,
                     tsih: login.request.tsih,
                     target: admitted.target,

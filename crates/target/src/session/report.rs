@@ -34,6 +34,7 @@ impl Session {
         tracing::info!(
             target: LOG,
             initiator = self.identity.initiator,
+            user = self.identity.user,
             target = self.target_name(),
             session = self.identity.tsih.0,
             cid = link.cid.0,
@@ -49,6 +50,7 @@ impl Session {
         tracing::info!(
             target: LOG,
             initiator = identity.initiator,
+            user = identity.user,
             target = self.target_name(),
             session = identity.tsih.0,
             cid = link.cid.0,
@@ -71,6 +73,7 @@ impl Session {
         let target = identity.target.map(|index| self.server.config.targets[index].name.clone());
         SessionStatus {
             initiator: identity.initiator.clone(),
+            user: identity.user.clone(),
             isid: identity.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             tsih: identity.tsih.0,
             target,
