@@ -118,7 +118,7 @@ fn config(options: OwnTargetOptions) -> ServerConfig {
         access: Access::default(),
         authentication: None,
         offers: Offers::of_target(),
-        portal_groups: Vec::new(),
+        portal_groups: None,
         redirect: None,
     };
     ServerConfig {

@@ -4,21 +4,27 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What an initiator must be to log in to a target. Both lists must let it in; an empty list lets all in.
+/// What an initiator must be to log in to a target. Both lists must let it in.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Names the initiator may have.
-    pub initiators: Vec<NamePattern>,
-    /// Networks it may come from.
-    pub networks: Vec<Network>,
+    /// Names the initiator may have; `None` is any.
+    pub initiators: Option<Vec<NamePattern>>,
+    /// Networks it may come from; `None` is any.
+    pub networks: Option<Vec<Network>>,
 }
 
 impl Access {
     /// Whether `initiator`, coming from `address`, may log in, and may know that the target exists.
     pub fn admits(&self, initiator: &str, address: IpAddr) -> bool {
-        let named = self.initiators.is_empty() || self.initiators.iter().any(|name| name.matches(initiator));
-        let near = self.networks.is_empty() || self.networks.iter().any(|net| net.contains(address));
-        named && near
+        self.admits_name(initiator) && self.admits_address(address)
+    }
+
+    fn admits_name(&self, initiator: &str) -> bool {
+        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+    }
+
+    fn admits_address(&self, address: IpAddr) -> bool {
+        self.networks.as_ref().is_none_or(|networks| networks.iter().any(|net| net.contains(address)))
     }
 }
 
@@ -132,12 +138,22 @@ mod tests {
 
     #[test]
     fn both_lists_must_let_an_initiator_in() {
-        let access =
-            Access { initiators: vec![NamePattern::new("iqn.a:*")], networks: vec![net("10.0.0.0/8")] };
+        let access = Access {
+            initiators: Some(vec![NamePattern::new("iqn.a:*")]),
+            networks: Some(vec![net("10.0.0.0/8")]),
+        };
         let (inside, outside) = ([10, 0, 0, 1].into(), [11, 0, 0, 1].into());
         assert!(access.admits("iqn.a:1", inside));
         assert!(!access.admits("iqn.a:1", outside));
         assert!(!access.admits("iqn.b:1", inside));
         assert!(Access::default().admits("iqn.b:1", outside));
+    }
+
+    #[test]
+    fn a_list_of_nobody_lets_nobody_in() {
+        let access = Access { initiators: Some(Vec::new()), networks: None };
+        assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
+        let access = Access { initiators: None, networks: Some(Vec::new()) };
+        assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
     }
 }

@@ -204,8 +204,7 @@ impl Door {
     }
 
     fn may_enter(&self, target: &Target, request: &AdmissionRequest, address: IpAddr) -> bool {
-        let grouped = target.portal_groups.is_empty() || target.portal_groups.contains(&self.tag);
-        grouped && target.access.admits(request.initiator_name.as_str(), address)
+        target.is_reached_by(self.tag) && target.access.admits(request.initiator_name.as_str(), address)
     }
 
     fn acceptance(

@@ -71,10 +71,17 @@ pub struct Target {
     /// What it offers and accepts at login. The alias in it counts for nothing, and neither does MaxConnections: those are
     /// [`Target::alias`]'s and [`Limits::connections_per_session`]'s.
     pub offers: Offers,
-    /// The portal groups that reach it; empty for all.
-    pub portal_groups: Vec<u16>,
+    /// The portal groups that reach it; `None` is all.
+    pub portal_groups: Option<Vec<u16>>,
     /// Send initiators elsewhere at login.
     pub redirect: Option<Redirect>,
+}
+
+impl Target {
+    /// Whether portals of this group lead to it.
+    pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
+        self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
+    }
 }
 
 /// A logical unit under a number.

@@ -33,18 +33,13 @@ pub(crate) fn describe<'a>(
         if let Some(alias) = &target.alias {
             line(&mut text, "TargetAlias", alias);
         }
-        for portal in portals.iter().filter(|portal| reaches(target, portal)) {
+        for portal in portals.iter().filter(|portal| target.is_reached_by(portal.tag)) {
             if let Some(address) = address_for(portal, asker.local) {
                 line(&mut text, "TargetAddress", &format!("{address},{}", portal.tag));
             }
         }
     }
     text
-}
-
-/// Whether `portal` leads to `target`.
-pub(crate) fn reaches(target: &Target, portal: &Portal) -> bool {
-    target.portal_groups.is_empty() || target.portal_groups.contains(&portal.tag)
 }
 
 /// What to say of a portal to somebody who reached us at `local`; `None` if it would not get there.
@@ -94,12 +89,13 @@ mod tests {
             alias: None,
             exports: Vec::new(),
             access: Access {
-                initiators: initiators.iter().map(|name| NamePattern::new(name)).collect(),
-                networks: Vec::new(),
+                initiators: (!initiators.is_empty())
+                    .then(|| initiators.iter().map(|name| NamePattern::new(name)).collect()),
+                networks: None,
             },
             authentication: None,
             offers: iscsi::negotiate::Offers::of_target(),
-            portal_groups: Vec::new(),
+            portal_groups: None,
             redirect: None,
         }
     }
@@ -153,7 +149,7 @@ mod tests {
     #[test]
     fn a_target_shows_only_the_portals_of_its_groups() {
         let mut grouped = target("iqn.t", &[]);
-        grouped.portal_groups = vec![2];
+        grouped.portal_groups = Some(vec![2]);
         let config = config(vec![portal("192.0.2.7:3260", 1), portal("192.0.2.7:3261", 2)], vec![grouped]);
         assert_eq!(ask(&config, "i", "192.0.2.7:3260"), "TargetName=iqn.t\nTargetAddress=192.0.2.7:3261,2\n");
     }

@@ -75,7 +75,7 @@ fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
         access: Access::default(),
         authentication: None,
         offers: Offers::of_target(),
-        portal_groups: Vec::new(),
+        portal_groups: None,
         redirect: None,
     };
     ServerConfig {

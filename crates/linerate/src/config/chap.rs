@@ -73,9 +73,9 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
     let sections = section.sections("account", &format!("[[{title}.account]]"));
     let found: Vec<(Placed<&str>, Account)> = sections.iter().filter_map(account).collect();
     let mutual = section.section("mutual", &format!("[{title}.mutual]")).as_ref().and_then(mutual);
-    let algorithms: Vec<Named> = section.list("algorithms");
+    let algorithms = section.list::<Named>("algorithms");
     section.done();
-    if sections.is_empty() {
+    if !section.has("account") {
         let sentence =
             format!("{} has no account; write [[{title}.account]] with user and secret", section.title());
         section.mistakes.add(section.at(), sentence);
@@ -88,9 +88,9 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
     Some(Chap {
         accounts: found.into_iter().map(|(_, account)| account).collect(),
         mutual: mutual.map(|(_, account)| account),
-        algorithms: match algorithms.is_empty() {
-            true => Algorithm::ALL.to_vec(),
-            false => algorithms.into_iter().map(|Named(algorithm)| algorithm).collect(),
+        algorithms: match algorithms {
+            Some(algorithms) => algorithms.into_iter().map(|Named(algorithm)| algorithm).collect(),
+            None => Algorithm::ALL.to_vec(),
         },
     })
 }
@@ -135,7 +135,7 @@ fn mutual_differs(
 }
 
 fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Account)> {
-    let initiators = Some(patterns(section)).filter(|names| !names.is_empty());
+    let initiators = patterns(section);
     let found = credentials(section);
     section.done();
     found.map(|(place, credentials)| (place, Account { credentials, initiators }))

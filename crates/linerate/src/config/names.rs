@@ -11,9 +11,9 @@ use super::values::Unfit;
 /// An iSCSI name, or the beginning of one with a `*`.
 struct InitiatorPattern(NamePattern);
 
-/// The `initiators` of a section.
-pub(super) fn patterns(section: &Section<'_>) -> Vec<NamePattern> {
-    section.list::<InitiatorPattern>("initiators").into_iter().map(|pattern| pattern.0).collect()
+/// The `initiators` of a section; `None` is any.
+pub(super) fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
+    Some(section.list::<InitiatorPattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
 }
 
 impl FromStr for InitiatorPattern {

@@ -53,6 +53,11 @@ impl<'a> Section<'a> {
         self.table.get(key).map_or_else(|| self.at(), Spanned::span)
     }
 
+    /// Whether `key` is there at all, right or wrong.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// How it is written in the file.
     pub(super) fn title(&self) -> &str {
         &self.title
@@ -99,8 +104,8 @@ impl<'a> Section<'a> {
         self.read(key, |value| parse(text(value)?))
     }
 
-    /// An array of such strings; an empty list if there is none.
-    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Vec<T> {
+    /// An array of such strings, if it is there.
+    pub(super) fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
         let element = |value: &'a Value<'a>| match text(value.get_ref()).and_then(parse) {
             Ok(element) => Some(element),
             Err(sentence) => {
@@ -108,11 +113,12 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        self.array(key, "write strings in brackets: [\"…\", \"…\"]").filter_map(element).collect()
+        let array = self.array(key, "write strings in brackets: [\"…\", \"…\"]")?;
+        Some(array.filter_map(element).collect())
     }
 
-    /// An array of numbers.
-    pub(super) fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Vec<Placed<u64>> {
+    /// An array of numbers, if it is there.
+    pub(super) fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
         let element = |value: &'a Value<'a>| match count(value.get_ref(), &range) {
             Ok(number) => Some(Placed { value: number, at: value.span() }),
             Err(sentence) => {
@@ -120,14 +126,24 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        self.array(key, "write numbers in brackets: [1, 2]").filter_map(element).collect()
+        Some(self.array(key, "write numbers in brackets: [1, 2]")?.filter_map(element).collect())
     }
 
-    fn array(&self, key: &'static str, remedy: &str) -> impl Iterator<Item = &'a Value<'a>> + use<'a> {
-        let array = self.read(key, |value| {
-            value.as_array().ok_or_else(|| format!("{} and not a list; {remedy}", kind_of(value)))
+    /// The elements of an array. An empty one is a mistake: "nobody" and "nothing said" must not look alike, and the key
+    /// can be left out.
+    fn array(
+        &self,
+        key: &'static str,
+        remedy: &str,
+    ) -> Option<impl Iterator<Item = &'a Value<'a>> + use<'a>> {
+        let array = self.read(key, |value| match value.as_array() {
+            Some(array) if array.is_empty() => {
+                Err("the list is empty; write at least one entry, or remove the key".to_owned())
+            }
+            Some(array) => Ok(array),
+            None => Err(format!("{} and not a list; {remedy}", kind_of(value))),
         });
-        array.into_iter().flat_map(|placed| placed.value.iter())
+        array.map(|placed| placed.value.iter())
     }
 
     /// A table under `key`.
@@ -149,7 +165,7 @@ impl<'a> Section<'a> {
             }
         };
         let remedy = format!("write {title} with two brackets, once for each");
-        self.array(key, &remedy).filter_map(element).collect()
+        self.array(key, &remedy).into_iter().flatten().filter_map(element).collect()
     }
 
     /// The tables under `key` that have names of the user's choice, in the order of the file.
@@ -177,7 +193,7 @@ impl<'a> Section<'a> {
 
     /// What `read` gave, and a mistake at the heading if the key was not there at all.
     pub(super) fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
-        if !self.table.contains_key(key) {
+        if !self.has(key) {
             let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
             self.mistakes.add(self.at(), sentence);
         }

@@ -77,8 +77,7 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
     None
 }
 
-/// The digests that a login may end with. An empty list would let nobody in.
+/// The digests that a login may end with.
 fn digests(section: &Section<'_>, key: &'static str) -> Option<Vec<DigestKind>> {
-    let kinds: Vec<DigestKind> = section.list::<Named>(key).into_iter().map(|Named(digest)| digest).collect();
-    (!kinds.is_empty()).then_some(kinds)
+    Some(section.list::<Named>(key)?.into_iter().map(|Named(digest)| digest).collect())
 }

@@ -18,12 +18,12 @@ pub(crate) struct Target {
     pub(crate) name: Name,
     /// What people call it.
     pub(crate) alias: Option<String>,
-    /// The portal groups that reach it; empty for all.
-    pub(crate) groups: Vec<u16>,
-    /// Who may use it; empty for anybody.
-    pub(crate) initiators: Vec<NamePattern>,
-    /// Where they may come from; empty for anywhere.
-    pub(crate) networks: Vec<Network>,
+    /// The portal groups that reach it; `None` is all.
+    pub(crate) groups: Option<Vec<u16>>,
+    /// Who may use it; `None` is anybody.
+    pub(crate) initiators: Option<Vec<NamePattern>>,
+    /// Where they may come from; `None` is anywhere.
+    pub(crate) networks: Option<Vec<Network>>,
     /// What they must prove.
     pub(crate) chap: Option<Chap>,
     /// What it offers and accepts at login.
@@ -49,14 +49,19 @@ impl Target {
         Target {
             name: volume.target_name(),
             alias: None,
-            groups: Vec::new(),
-            initiators: Vec::new(),
-            networks: Vec::new(),
+            groups: None,
+            initiators: None,
+            networks: None,
             chap: None,
             offers: Offers::of_target(),
             redirect: None,
             luns: vec![Lun { lun: 0, volume: volume.clone(), initiators: None }],
         }
+    }
+
+    /// Whether portals of this group lead to it.
+    pub(crate) fn is_reached_by(&self, group: u16) -> bool {
+        self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
     }
 }
 
@@ -89,7 +94,7 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
     let sections = section.sections("lun", "[[target.lun]]");
     let luns = luns(&sections, volumes);
     section.done();
-    if sections.is_empty() && !redirected {
+    if !section.has("lun") && !redirected {
         let sentence =
             "this target has no LUN; write [[target.lun]] with lun = 0 and volume = \"…\" under it";
         section.mistakes.add(section.at(), sentence);
@@ -110,8 +115,8 @@ fn read(section: &Section<'_>, volumes: &[String], portals: &[Portal]) -> Option
 }
 
 /// A group that no portal has would make a target that nobody can reach.
-fn groups(section: &Section<'_>, portals: &[Portal]) -> Vec<u16> {
-    let groups = section.counts("groups", 1..=65_535);
+fn groups(section: &Section<'_>, portals: &[Portal]) -> Option<Vec<u16>> {
+    let groups = section.counts("groups", 1..=65_535)?;
     for group in
         groups.iter().filter(|group| !portals.iter().any(|portal| u64::from(portal.group) == group.value))
     {
@@ -119,7 +124,7 @@ fn groups(section: &Section<'_>, portals: &[Portal]) -> Vec<u16> {
             format!("no [[portal]] has group = {}; give one this group or remove it here", group.value);
         section.mistakes.add(group.at.clone(), sentence);
     }
-    groups.iter().map(|group| group.value as u16).collect()
+    Some(groups.iter().map(|group| group.value as u16).collect())
 }
 
 fn read_redirect(section: &Section<'_>) -> Option<Redirect> {
@@ -147,8 +152,7 @@ fn luns(sections: &[Section<'_>], volumes: &[String]) -> Vec<Lun> {
 fn lun(section: &Section<'_>, volumes: &[String]) -> Option<(Placed<u64>, Lun)> {
     let number = section.required("lun", section.count("lun", 0..=16_383), "0");
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
-    // An empty list of those who see it would be a LUN for nobody; it is one for all, as with targets.
-    let initiators = Some(patterns(section)).filter(|patterns| !patterns.is_empty());
+    let initiators = patterns(section);
     section.done();
     let volume = known(section, &volume?, volumes);
     let (number, volume) = (number?, volume?);

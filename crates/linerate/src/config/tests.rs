@@ -179,6 +179,31 @@ fn chap_is_checked() {
     refused("[discovery.chap]\nalgorithms = [\"md5\"]", "1:1", "write [[discovery.chap.account]]");
 }
 
+/// Somebody who takes the last name off a list means that nobody is left, and must not let everybody in.
+#[test]
+fn an_empty_list_is_refused_wherever_it_stands() {
+    let chap = |lines: &str| with_target(&format!("[target.chap]\n{lines}"));
+    let account = "account = [{ user = \"alice\", secret = \"123456789012\" }]\n";
+    for (text, place) in [
+        (with_target("initiators = []"), "6:14"),
+        (with_target("networks = []"), "6:12"),
+        (with_target("groups = []"), "6:10"),
+        (with_target("").replace("\"vm1\" }]", "\"vm1\", initiators = [] }]"), "5:48"),
+        (with_target("").replace("[{ lun = 0, volume = \"vm1\" }]", "[]"), "5:7"),
+        (with_target("[target.session]\ndata-digest = []"), "7:15"),
+        (with_target("[target.session]\nheader-digest = [ ]"), "7:17"),
+        (chap(&format!("algorithms = []\n{account}")), "7:14"),
+        (chap("account = []"), "7:11"),
+        (chap(&account.replace(" }]", ", initiators = [] }]")), "7:68"),
+        (format!("discovery.chap.algorithms = []\ndiscovery.chap.{account}"), "1:29"),
+        ("discovery.chap.account = []".to_owned(), "1:26"),
+        ("portal = []".to_owned(), "1:10"),
+        ("target = []".to_owned(), "1:10"),
+    ] {
+        refused(&text, place, "the list is empty");
+    }
+}
+
 #[test]
 fn a_user_is_bound_to_its_initiator_names() {
     let account = |user: &str, names: &str| {

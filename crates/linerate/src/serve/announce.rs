@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use super::paste::{Way, lines};
 use super::volumes::Volumes;
-use crate::config::{Config, Lun, Portal, Target};
+use crate::config::{Config, Lun, Portal};
 use crate::spec::Bytes;
 
 /// The whole announcement; `bound` are the addresses of the portals, with the ports that were really taken.
@@ -18,7 +18,7 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
         let _ = writeln!(text, "listens on {address} (portal group {})", portal.group);
     }
     for target in &config.targets {
-        let portal = portals.iter().find(|(portal, _)| reaches(target, portal));
+        let portal = portals.iter().find(|(portal, _)| target.is_reached_by(portal.group));
         let Some((_, address)) = portal else { continue };
         for lun in &target.luns {
             let _ = writeln!(text, "\n{}, LUN {}: {}", target.name, lun.lun, volume(volumes, lun));
@@ -35,10 +35,6 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
         }
     }
     text + "\nready\n"
-}
-
-fn reaches(target: &Target, portal: &Portal) -> bool {
-    target.groups.is_empty() || target.groups.contains(&portal.group)
 }
 
 fn volume(volumes: &Volumes, lun: &Lun) -> String {

@@ -109,10 +109,7 @@ impl ServeArguments {
             config.portals.iter_mut().for_each(|portal| portal.congestion = Some(congestion.clone()));
         }
         // The file is held to this by itself; --listen may have taken a group away.
-        let groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
-        let lost = |target: &&Target| {
-            !target.groups.is_empty() && !target.groups.iter().any(|group| groups.contains(group))
-        };
+        let lost = |target: &&Target| !config.portals.iter().any(|portal| target.is_reached_by(portal.group));
         match config.targets.iter().find(lost) {
             None => Ok(()),
             Some(target) => Err(Failure::refused(format!(

@@ -26,8 +26,8 @@ pub(super) fn of(config: &Config) -> String {
 }
 
 fn audience(target: &Target) -> String {
-    let who = if target.initiators.is_empty() { "any initiator" } else { "listed initiators" };
-    let near = if target.networks.is_empty() { "" } else { " in listed networks" };
+    let who = if target.initiators.is_none() { "any initiator" } else { "listed initiators" };
+    let near = if target.networks.is_none() { "" } else { " in listed networks" };
     let proof = if target.chap.is_some() { ", with CHAP" } else { "" };
     let elsewhere = target.redirect.as_ref().map(|redirect| format!(", sent on to {}", redirect.address));
     format!("{who}{near}{proof}{}", elsewhere.unwrap_or_default())
