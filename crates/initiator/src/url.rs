@@ -53,6 +53,8 @@ pub enum UrlProblem {
     NoHost,
     /// A `[` without its `]`, or something between the two that is no IPv6 address.
     Brackets,
+    /// A `%` in the host, which is a secret's that holds a `/` or `?`: taken for the host, it would be shown.
+    Percent,
     /// Not a port from 1 to 65535.
     Port,
     /// An account without a user's name.
@@ -83,6 +85,9 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
             UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
             UrlProblem::Brackets => write!(f, "an IPv6 address stands in brackets: [::1]"),
+            UrlProblem::Percent => {
+                write!(f, "a host has no %; in a secret before the @, / and ? are written %2F and %3F")
+            }
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
             UrlProblem::Password => {
@@ -165,12 +170,13 @@ fn front(text: &str) -> Result<(Portal, Settings, Part<'_>), UrlError> {
         }
         None => authority,
     };
+    let portal = portal(host)?;
     for pair in query.split('&').filter(|pair| !pair.text.is_empty()) {
         let (key, value) = pair.split_or_end('=');
         let decoded = value.decoded()?;
         settings.set(key.text, &decoded).map_err(|error| pair.wrong(UrlProblem::Setting(error)))?;
     }
-    Ok((portal(host)?, settings, path))
+    Ok((portal, settings, path))
 }
 
 fn account(part: Part<'_>) -> Result<Credentials, UrlError> {
@@ -202,6 +208,9 @@ fn portal(part: Part<'_>) -> Result<Portal, UrlError> {
     }
     if host.is_empty() {
         return Err(part.wrong(UrlProblem::NoHost));
+    }
+    if let Some(percent) = host.find('%') {
+        return Err(part.after(percent).wrong(UrlProblem::Percent));
     }
     let number = match port.text.strip_prefix(':') {
         Some(digits) => digits.parse().ok().filter(|port| *port != 0),
@@ -300,6 +309,8 @@ mod tests {
         assert_eq!(problem("http://a/b/0"), (0, UrlProblem::Scheme));
         assert_eq!(problem("iscsi:///iqn.x/0"), (8, UrlProblem::NoHost));
         assert_eq!(problem("iscsi://:3260/iqn.x/0"), (8, UrlProblem::NoHost));
+        assert_eq!(problem("iscsi://joe%hu/sh@host/iqn.x/0"), (11, UrlProblem::Percent));
+        assert_eq!(problem("iscsi://joe%hu?sh@host/iqn.x/0"), (11, UrlProblem::Percent));
         assert_eq!(problem("iscsi://[::1/iqn.x/0"), (8, UrlProblem::Brackets));
         assert_eq!(problem("iscsi://fe80::1:3260/iqn.x/0"), (8, UrlProblem::Brackets));
         assert_eq!(problem("iscsi://host:99999/iqn.x/0"), (12, UrlProblem::Port));

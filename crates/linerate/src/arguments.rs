@@ -143,7 +143,7 @@ impl Arguments {
         Arguments::try_parse().map_err(|told| {
             if told.use_stderr() {
                 // A mistake is shown with the words that it is in, and a secret may be among them.
-                let safe = secrets::masked_words(&told.render().to_string());
+                let safe = secrets::masked(&told.render().to_string());
                 drop(io::stderr().write_all(safe.as_bytes()));
             } else {
                 note(told.print().and_then(|()| io::stdout().flush()));

@@ -14,6 +14,7 @@ use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
 
 use crate::output::{printable, remark};
+use crate::secrets;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -104,8 +105,9 @@ impl Failure {
         Failure::new(Kind::Failed, why)
     }
 
+    /// The sentence repeats no secret, whoever made it of whatever text.
     pub(crate) fn new(kind: Kind, why: impl Display) -> Failure {
-        Failure { kind, sentence: why.to_string() }
+        Failure { kind, sentence: secrets::masked(&why.to_string()) }
     }
 
     /// Output could not be written: to standard output, or to a file that was asked for.

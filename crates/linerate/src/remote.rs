@@ -133,7 +133,7 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
     Failure::refused(format!(
         "{sentence} (column {})\n  {}\n  {:before$}^",
         before + 1,
-        secrets::masked(text),
+        secrets::masked_url(text),
         ""
     ))
 }
@@ -147,7 +147,7 @@ fn refuse_secrets(text: &str) -> Result<(), Failure> {
         "{}: a secret on the command line is one that anybody can read in the list of processes; put it into a file \
          (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); a user whose name \
          has a colon is named by the key user",
-        secrets::masked(text)
+        secrets::masked_url(text)
     )))
 }
 
@@ -189,12 +189,10 @@ fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
 }
 
 fn warn_of_readers(file: &Path) {
-    const OTHERS: u32 = 0o077;
     // That it is not there, the login says.
     let mode = file.metadata().map_or(0, |metadata| metadata.permissions().mode());
-    if mode & OTHERS != 0 {
-        let path = file.display();
-        tracing::warn!("{path} holds a secret, and its mode {:o} lets others read it", mode & 0o777);
+    if let Some(exposed) = secrets::exposed(file, mode) {
+        tracing::warn!("{exposed}");
     }
 }
 
@@ -221,6 +219,10 @@ mod tests {
             "iscsi://host/iqn.x/0?target-user=san&target-secret=hush-hush-hush&chap=md5",
             "iscsi://joe%hush-hush-hush@host/iqn.x/nought",
             "iscsi://host/iqn.x/0?target_user=san&target_password=hush-hush-hush&tempo=9",
+            "iscsi://joe%hush/hush@host/iqn.x/0",
+            "iscsi://joe%hush?hush@host/iqn.x/0",
+            "iscsi://joe%hush-hush",
+            "iscsi://host/iqn.x/0?password=hush-hush-hush",
         ] {
             let said = refusal(text);
             assert!(!said.contains("hush") && said.contains("**"), "{said}");

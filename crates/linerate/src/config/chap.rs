@@ -11,6 +11,7 @@ use super::names::patterns;
 use super::section::{Placed, Section};
 use super::values::Unfit;
 use crate::nearest::hint;
+use crate::secrets::{self, Exposed};
 
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug)]
@@ -21,6 +22,24 @@ pub(crate) struct Chap {
     pub(crate) mutual: Option<Credentials>,
     /// The hashes it accepts: at least one.
     pub(crate) algorithms: Vec<Algorithm>,
+    /// Where its secrets were found.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// Where a secret was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// In the configuration itself.
+    Inline,
+    /// In a file of its own, which others may use or not.
+    File(Option<Exposed>),
+}
+
+/// A user and its secret.
+struct Found<'a> {
+    user: Placed<&'a str>,
+    credentials: Credentials,
+    source: Source,
 }
 
 /// Somebody who may log in.
@@ -71,7 +90,7 @@ const SECRET_MAX: usize = 255;
 pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> {
     let title = section.title().trim_matches(['[', ']']);
     let sections = section.sections("account", &format!("[[{title}.account]]"));
-    let found: Vec<(Placed<&str>, Account)> = sections.iter().filter_map(account).collect();
+    let found: Vec<FoundAccount<'_>> = sections.iter().filter_map(account).collect();
     let mutual = section.section("mutual", &format!("[{title}.mutual]")).as_ref().and_then(mutual);
     let algorithms = section.list::<Named>("algorithms");
     section.done();
@@ -85,69 +104,73 @@ pub(super) fn read(section: &Section<'_>, protected: Protected) -> Option<Chap> 
         each_user_has_its_names(section, &found);
     }
     mutual_differs(section, &found, mutual.as_ref());
+    let sources =
+        found.iter().map(|(found, _)| found).chain(&mutual).map(|found| found.source.clone()).collect();
+    let account =
+        |(found, initiators): (Found<'_>, _)| Account { credentials: found.credentials, initiators };
     Some(Chap {
-        accounts: found.into_iter().map(|(_, account)| account).collect(),
-        mutual: mutual.map(|(_, account)| account),
+        accounts: found.into_iter().map(account).collect(),
+        mutual: mutual.map(|found| found.credentials),
         algorithms: match algorithms {
             Some(algorithms) => algorithms.into_iter().map(|Named(algorithm)| algorithm).collect(),
             None => Algorithm::ALL.to_vec(),
         },
+        sources,
     })
 }
 
-fn each_user_once(section: &Section<'_>, found: &[(Placed<&str>, Account)]) {
-    for (index, (place, _)) in found.iter().enumerate() {
-        if found.iter().take(index).any(|(other, _)| other.value == place.value) {
-            let sentence = format!("the user `{}` has two secrets; keep one account", place.value);
-            section.mistakes.add(place.at.clone(), sentence);
+/// An account's user and secret, and its initiator names.
+type FoundAccount<'a> = (Found<'a>, Option<Vec<NamePattern>>);
+
+fn each_user_once(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
+    for (index, (found, _)) in accounts.iter().enumerate() {
+        if accounts.iter().take(index).any(|(other, _)| other.user.value == found.user.value) {
+            let sentence = format!("the user `{}` has two secrets; keep one account", found.user.value);
+            section.mistakes.add(found.user.at.clone(), sentence);
         }
     }
 }
 
 /// Reservations and LUNs belong to initiator names, which anybody may say. Of several users each therefore has its own,
 /// or the file says that they share them.
-fn each_user_has_its_names(section: &Section<'_>, found: &[(Placed<&str>, Account)]) {
-    for (place, _) in found.iter().filter(|(_, account)| account.initiators.is_none()) {
-        if found.iter().all(|(other, _)| other.value == place.value) {
+fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
+    for (found, _) in accounts.iter().filter(|(_, initiators)| initiators.is_none()) {
+        if accounts.iter().all(|(other, _)| other.user.value == found.user.value) {
             continue;
         }
         let sentence = format!(
             "`{}` could log in under the initiator names of the target's other users; add initiators = [\"iqn.…\"] with \
              its own, or [\"*\"] if the users may share them",
-            place.value
+            found.user.value
         );
-        section.mistakes.add(place.at.clone(), sentence);
+        section.mistakes.add(found.user.at.clone(), sentence);
     }
 }
 
 /// With one secret for both directions an attacker can answer our challenge with our own response ("the secret
 /// used by the initiator MUST be different", RFC 7143 section 9.2.1).
-fn mutual_differs(
-    section: &Section<'_>,
-    found: &[(Placed<&str>, Account)],
-    mutual: Option<&(Placed<&str>, Credentials)>,
-) {
-    let Some((place, mutual)) = mutual else { return };
-    if found.iter().any(|(_, account)| account.credentials.secret == mutual.secret) {
+fn mutual_differs(section: &Section<'_>, accounts: &[FoundAccount<'_>], mutual: Option<&Found<'_>>) {
+    let Some(mutual) = mutual else { return };
+    if accounts.iter().any(|(found, _)| found.credentials.secret == mutual.credentials.secret) {
         let sentence = "the target's secret is also an initiator's; give the target one of its own";
-        section.mistakes.add(place.at.clone(), sentence);
+        section.mistakes.add(mutual.user.at.clone(), sentence);
     }
 }
 
-fn account<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Account)> {
+fn account<'a>(section: &Section<'a>) -> Option<FoundAccount<'a>> {
     let initiators = patterns(section);
-    let found = credentials(section);
+    let found = found(section);
     section.done();
-    found.map(|(place, credentials)| (place, Account { credentials, initiators }))
+    found.map(|found| (found, initiators))
 }
 
-fn mutual<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
-    let found = credentials(section);
+fn mutual<'a>(section: &Section<'a>) -> Option<Found<'a>> {
+    let found = found(section);
     section.done();
     found
 }
 
-fn credentials<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credentials)> {
+fn found<'a>(section: &Section<'a>) -> Option<Found<'a>> {
     let user = section.required("user", section.text("user"), "\"alice\"");
     let secret = match (section.text("secret"), section.text("secret-file")) {
         (Some(_), Some(file)) => {
@@ -156,15 +179,16 @@ fn credentials<'a>(section: &Section<'a>) -> Option<(Placed<&'a str>, Credential
         (None, Some(file)) => secret_in(section, &file),
         (secret, None) => {
             let inline = section.required("secret", secret, "\"12 to 16 letters\"");
-            inline.and_then(|text| checked(section, &text, text.value.as_bytes()))
+            let secret = inline.and_then(|text| checked(section, &text, text.value.as_bytes()));
+            secret.map(|secret| (secret, Source::Inline))
         }
     };
-    let (user, secret) = (user?, secret?);
+    let (user, (secret, source)) = (user?, secret?);
     if user.value.is_empty() {
         return refuse(section, &user, "a user needs a name; write one such as \"alice\"");
     }
     let credentials = Credentials { name: user.value.to_owned(), secret };
-    Some((user, credentials))
+    Some(Found { user, credentials, source })
 }
 
 fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<String>) -> Option<T> {
@@ -172,12 +196,12 @@ fn refuse<T>(section: &Section<'_>, place: &Placed<&str>, sentence: impl Into<St
     None
 }
 
-fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<Secret> {
-    match std::fs::read(Path::new(file.value)) {
-        Ok(bytes) => {
+fn secret_in(section: &Section<'_>, file: &Placed<&str>) -> Option<(Secret, Source)> {
+    match secrets::read(Path::new(file.value)) {
+        Ok((bytes, exposed)) => {
             // Editors end a file with a newline that nobody means.
-            let secret = bytes.trim_ascii_end();
-            checked(section, file, secret)
+            let secret = checked(section, file, bytes.trim_ascii_end())?;
+            Some((secret, Source::File(exposed)))
         }
         Err(error) => refuse(section, file, format!("cannot read the secret in {}: {error}", file.value)),
     }

@@ -44,6 +44,7 @@ fn config(root: &Section<'_>) -> Config {
         portals,
         volumes,
         targets,
+        exposed: Vec::new(),
     };
     root.done();
     config

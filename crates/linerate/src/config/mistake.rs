@@ -1,8 +1,11 @@
-//! What is wrong with a configuration file, shown at its place.
+//! What is wrong with a configuration file, shown at its place. Values that may be secrets are not shown: what a server
+//! says ends in journals and in reports of faults.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::ops::Range;
+
+use crate::secrets;
 
 /// All mistakes of one file, in the order of the file: people mend them in one go.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
             column = place.column,
             sentence = mistake.sentence,
             source = place.source,
-            before = place.column - 1,
+            before = place.before,
             carets = place.carets,
         );
     }
@@ -93,23 +96,100 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
 }
 
 /// A line and what of it is meant; both counted from 1, columns in letters.
-struct Place<'a> {
+struct Place {
     line: usize,
     column: usize,
-    source: &'a str,
+    /// As it is shown.
+    source: String,
+    /// Letters of `source` before the carets.
+    before: usize,
     carets: usize,
 }
 
-impl<'a> Place<'a> {
-    fn of(text: &'a str, at: &Range<usize>) -> Place<'a> {
+impl Place {
+    fn of(text: &str, at: &Range<usize>) -> Place {
         let before = text.get(..at.start).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let rest = text.get(start..).unwrap_or("");
         let source = rest.lines().next().unwrap_or("");
         let column = before.get(start..).unwrap_or("").chars().count() + 1;
         let meant = text.get(at.clone()).unwrap_or("").lines().next().unwrap_or("");
-        Place { line: before.matches('\n').count() + 1, column, source, carets: meant.chars().count().max(1) }
+        let (before_it, carets) = (column - 1, meant.chars().count().max(1));
+        let place = Place {
+            line: before.matches('\n').count() + 1,
+            column,
+            source: String::new(),
+            before: before_it,
+            carets,
+        };
+        match harmless_part(text.get(..start).unwrap_or(""), source) {
+            None => Place { source: secrets::masked(source), ..place },
+            Some(part) if before_it < part.chars().count() => {
+                let carets = carets.min(part.chars().count() - before_it);
+                Place { source: format!("{part}{NOT_SHOWN}"), carets, ..place }
+            }
+            Some(part) => Place {
+                source: format!("{part}{NOT_SHOWN}"),
+                before: part.chars().count(),
+                carets: NOT_SHOWN.len(),
+                ..place
+            },
+        }
     }
+}
+
+/// Stands for what is not shown.
+const NOT_SHOWN: &str = "(not shown)";
+
+/// The beginning of a line that can be shown although the rest may be a secret; `None` if all of it can.
+///
+/// A file with a mistake cannot be trusted to have its secrets where they belong: a quote may be missing, a key may be
+/// misspelt. So this looks at words alone: every value is hidden from the first word that speaks of secrets to the end
+/// of the section.
+fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
+    let section = before.lines().rev().scan(true, |inside, line| {
+        let go_on = std::mem::replace(inside, !is_heading(line));
+        go_on.then_some(line)
+    });
+    if is_heading(line) {
+        let end = line.find('#').unwrap_or(line.len());
+        return (end < line.len()).then(|| &line[..end]);
+    }
+    if !std::iter::once(line).chain(section).any(speaks_of_secrets) {
+        return None;
+    }
+    let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
+    Some(key.map_or("", |key| &line[..key.len() + "= ".len().min(line.len() - key.len())]))
+}
+
+/// `[target.chap]`, complete or not.
+fn is_heading(line: &str) -> bool {
+    let heading = line.split('#').next().unwrap_or("").trim();
+    let letter = |c: char| c.is_ascii_alphanumeric() || "[]._- ".contains(c);
+    let begins = heading.trim_start_matches('[').starts_with(|c: char| c.is_ascii_alphanumeric());
+    heading.starts_with('[') && begins && heading.chars().all(letter)
+}
+
+fn speaks_of_secrets(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
+}
+
+/// The keys around secrets. Others may be anything that somebody has put into the wrong place.
+fn is_known_key(key: &str) -> bool {
+    let known = [
+        "account",
+        "algorithms",
+        "chap",
+        "discovery",
+        "initiators",
+        "mutual",
+        "secret",
+        "secret-file",
+        "target",
+        "user",
+    ];
+    known.contains(&key.trim())
 }
 
 #[cfg(test)]

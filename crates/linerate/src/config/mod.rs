@@ -15,6 +15,9 @@ mod target;
 mod values;
 mod volume;
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +27,10 @@ pub(crate) use portal::Portal;
 pub(crate) use target::{Lun, Target};
 pub(crate) use values::{Address, Uuid, VolumeName};
 pub(crate) use volume::Volume;
+use zeroize::Zeroizing;
+
+use self::chap::Source;
+use crate::secrets::{self, Exposed};
 
 /// All that can be said in the file.
 #[derive(Debug, Default)]
@@ -52,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) io_engine: Option<host::IoEngine>,
     /// What is logged.
     pub(crate) log: Log,
+    /// Files with secrets that others than their owner may use.
+    pub(crate) exposed: Vec<Exposed>,
 }
 
 /// `[limits]`; what is `None` has the default of `target::Limits`.
@@ -92,8 +101,30 @@ impl Config {
     /// Reads the file at `path`.
     pub(crate) fn read(path: &Path) -> Result<Config, ConfigError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(&file, &error))?;
-        Config::parse(&file, &text)
+        let unreadable = |error| ConfigError::unreadable(&file, &error);
+        let mut open = File::open(path).map_err(unreadable)?;
+        let mode = open.metadata().map_err(unreadable)?.permissions().mode();
+        let mut text = Zeroizing::new(String::new());
+        open.read_to_string(&mut text).map_err(unreadable)?;
+        let mut config = Config::parse(&file, &text)?;
+        config.exposed = config.exposed_by(secrets::exposed(path, mode).as_ref());
+        Ok(config)
+    }
+
+    /// Files with secrets that others may use, if others may use the configuration itself so.
+    fn exposed_by(&self, itself: Option<&Exposed>) -> Vec<Exposed> {
+        let chaps = self.targets.iter().filter_map(|target| target.chap.as_ref()).chain(&self.discovery);
+        let exposed = chaps.flat_map(|chap| &chap.sources).filter_map(|source| match source {
+            Source::Inline => itself.cloned(),
+            Source::File(exposed) => exposed.clone(),
+        });
+        let mut files: Vec<Exposed> = Vec::new();
+        for file in exposed {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        files
     }
 
     /// Reads `text`, which stands in `file`.

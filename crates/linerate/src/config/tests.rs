@@ -237,7 +237,84 @@ fn a_secret_can_stand_in_a_file_and_never_shows_itself() {
     assert!(!format!("{config:?}").contains("horse"));
 }
 
+const WITH_SECRETS: [&str; 3] = [
+    r#"[[target]]
+name = "iqn.2026-01.com.example:t"
+[target.chap]
+algorithms = ["sha256"]
+[[target.chap.account]]
+user = "alice"
+secret = "hush-hush-hush"
+initiators = ["iqn.2026-01.com.example:a"]
+[target.chap.mutual]
+secret = 'hush-hush-hush'
+user = "disk"
+"#,
+    r#"[[target]]
+name = "iqn.2026-01.com.example:t"
+chap.account = [
+  { user = "alice", secret = "hush-hush-hush", initiators = ["iqn.2026-01.com.example:a"] },
+  { secret = '''
+hush-hush-hush''', user = "bob" },
+]
+"#,
+    r#"discovery.chap.account = [{ user = "alice", secret = "hush-hush-hush" }]
+[volume.a]
+spec = "iscsi://joe%hush-hush-hush@host/iqn.2026-01.com.example:t/0"
+"#,
+];
+
+#[test]
+fn a_mistake_in_the_line_of_a_secret_does_not_show_it() {
+    let account = "[[target.chap.account]]\nuser = \"alice\"\n";
+    let (behind, key, all) = (
+        "8 | secret = (not shown)\n  |          ^^^^^^^^^^^",
+        "9 | secret = (not shown)\n  | ^^^^^^",
+        "8 | (not shown)\n  | ^^^^^^^^^^^",
+    );
+    for (line, shown) in [
+        ("secret = \"hush\"", behind),
+        ("secret = \"hush", behind),
+        ("secret = hush", behind),
+        ("secrt = \"hush-hush-hush\"", all),
+        ("secret = \"hush-hush-hush\"\nsecret = \"hush-hush-hush\"", key),
+    ] {
+        let said = mistakes(&with_target(&format!("{account}{line}")));
+        assert!(said.contains(shown) && !said.contains("hush"), "not {shown}\n{said}");
+    }
+    let inline = "chap.account = [{ user = \"a\", secret = \"hush-hush-hush\", x = 1 }]";
+    let said = mistakes(&with_target(inline));
+    assert!(said.contains("unknown key `x`") && !said.contains("hush"), "{said}");
+}
+
+/// Where edits would only make another secret of it, or leave nothing that speaks of secrets.
+fn is_spared(text: &str, at: usize) -> bool {
+    let spared = ["hush-hush-hush", "chap", "iscsi://joe%"];
+    let mut places =
+        spared.iter().flat_map(|word| text.match_indices(word).map(|(begin, _)| begin..begin + word.len()));
+    places.any(|place| place.contains(&at))
+}
+
 proptest::proptest! {
+    /// However a file is spoilt, what is said of it does not repeat its secrets.
+    #[test]
+    fn no_mistake_shows_a_secret(
+        file in 0..WITH_SECRETS.len(),
+        mut edits in proptest::collection::vec((0usize..300, proptest::bool::ANY, "[\\[\\]\"'=#{},.\n ]?"), 1..4),
+    ) {
+        let mut text = WITH_SECRETS[file].to_owned();
+        edits.sort_unstable_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        for (at, removes, put) in edits {
+            if at < text.len() && !is_spared(WITH_SECRETS[file], at) {
+                text.replace_range(at..at + usize::from(removes), &put);
+            }
+        }
+        if let Err(error) = Config::parse("x.toml", &text) {
+            let said = error.to_string();
+            proptest::prop_assert!(!said.contains("hush"), "{}\n---\n{}", said, text);
+        }
+    }
+
     #[test]
     fn no_file_makes_it_panic(text in "(\\[+(portal|volume|target|chap|lun)(\\.[a-z]{1,3})?\\]+|[a-z]{1,6} = (\"[a-zä:/.]{0,9}\"|[0-9]{1,3}|\\[\\]|\\{\\})|\n){0,12}") {
         let _ = Config::parse("x.toml", &text);

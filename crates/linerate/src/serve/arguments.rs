@@ -53,6 +53,9 @@ pub(crate) struct ServeArguments {
     /// Checks the configuration, says what it would serve, and ends
     #[arg(long)]
     pub(super) check: bool,
+    /// Refuses files with secrets that others than their owner may use, instead of warning of them
+    #[arg(long)]
+    pub(super) strict: bool,
 }
 
 /// `NAME=SPEC`.

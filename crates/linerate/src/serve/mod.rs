@@ -25,17 +25,23 @@ use volumes::Volumes;
 use crate::config::{Config, Log};
 use crate::control::{BindError, Socket, SocketFile};
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{remark, say};
 use crate::state::{self, CONTROL, State};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
     let config = arguments.config()?;
+    if arguments.strict && !config.exposed.is_empty() {
+        let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
+        return Err(Failure::refused(files.join("\n")));
+    }
     if arguments.check {
+        config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
         say(&summary::of(&config));
         return Ok(());
     }
     crate::log::begin(log, &config.log)?;
+    config.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
         Failure::refused(format!("io_uring is not to be had here ({error}); leave --io-engine at auto"))
     })?;

@@ -16,7 +16,7 @@ pub(crate) struct SpecError {
 
 impl SpecError {
     pub(super) fn new(text: &str, problem: Problem) -> SpecError {
-        SpecError { text: secrets::masked(text), at: problem.at, sentence: problem.sentence }
+        SpecError { text: secrets::masked_url(text), at: problem.at, sentence: problem.sentence }
     }
 
     /// What is wrong and what to do about it, in one sentence, for those who show the place themselves.

@@ -1,5 +1,6 @@
 //! What a server refuses to start with: one clear sentence on standard error, exit code 2, nothing served.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,4 +72,68 @@ fn a_configuration_with_a_mistake() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let said = refused(command.args(["serve", "--check", "--config"]).arg(&file));
     assert!(said.contains("linerate.toml:"), "{said}");
+}
+
+/// `serve --check` of this file, with this mode.
+fn checked(text: &str, mode: u32, options: &[&str]) -> Ended {
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let file = state.path().join("linerate.toml");
+    std::fs::write(&file, text).expect("a temporary file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("our own file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    run_command(command.args(["serve", "--check"]).args(options).arg("--config").arg(&file))
+}
+
+const WITH_SECRET: &str = r#"
+[volume.disk]
+spec = "ram:1MiB"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+[[target.chap.account]]
+user = "alice"
+secret = "correct-horse-battery"
+"#;
+
+#[test]
+fn a_configuration_with_secrets_that_others_may_read_is_told_and_strictly_refused() {
+    for mode in [0o644, 0o640, 0o602] {
+        let said = checked(WITH_SECRET, mode, &[]).expect_success();
+        assert!(said.contains("warning: ") && said.contains(&format!("mode {mode:o}")), "{said}");
+        let Ended { status, said } = checked(WITH_SECRET, mode, &["--strict"]);
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains("chmod 600") && !said.contains("horse"), "{said}");
+    }
+    let said = checked(WITH_SECRET, 0o600, &["--strict"]).expect_success();
+    assert!(!said.contains("warning"), "{said}");
+    let open = WITH_SECRET.split("[[target.chap").next().expect("the part before it");
+    let said = checked(open, 0o644, &["--strict"]).expect_success();
+    assert!(!said.contains("warning"), "nothing to hide: {said}");
+}
+
+#[test]
+fn a_secret_s_own_file_is_looked_at_instead_of_the_configuration() {
+    let secret = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(secret.path(), "correct-horse-battery\n").expect("a temporary file");
+    let path = secret.path().display().to_string();
+    let text =
+        WITH_SECRET.replace("secret = \"correct-horse-battery\"", &format!("secret-file = \"{path}\""));
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o640)).expect("our own file");
+    let Ended { status, said } = checked(&text, 0o644, &["--strict"]);
+    assert!(status.code() == Some(2) && said.contains(&path), "{said}");
+    std::fs::set_permissions(secret.path(), PermissionsExt::from_mode(0o400)).expect("our own file");
+    checked(&text, 0o644, &["--strict"]).expect_success();
+}
+
+#[test]
+fn a_secret_in_a_mistaken_line_or_argument_is_not_repeated() {
+    for mistake in ["\"hush", "hush-hush", "\"hush\""] {
+        let said =
+            checked(&WITH_SECRET.replace("\"correct-horse-battery\"", mistake), 0o600, &[]).expect_failure();
+        assert!(said.contains("linerate.toml:9:") && !said.contains("hush"), "{said}");
+    }
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let said =
+        refused(&mut serving("disk=delay:5ms:[iscsi://joe%hush-hush-hush@san1/iqn.x/0]", state.path()));
+    assert!(said.contains("iscsi://joe%****") && !said.contains("hush"), "{said}");
 }
