@@ -9,7 +9,7 @@ use crate::text::{self, Pair};
 /// What a target asks of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapPolicy {
-    /// Algorithms that are good enough. Of these, the one that the initiator prefers is taken.
+    /// Algorithms that are good enough. Of those that the initiator has, too, the strongest is taken.
     pub algorithms: Vec<Algorithm>,
     /// Who may log in.
     pub initiators: Arc<[Credentials]>,
@@ -39,6 +39,12 @@ impl Authenticator {
         Authenticator { policy, step: Step::Algorithms }
     }
 
+    /// Whom the initiator claims to be in these keys, if they hold a proof that [`Authenticator::handle`] would look at.
+    pub fn proof_by<'a>(&self, pairs: &[Pair<'a>]) -> Option<&'a str> {
+        let value = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
+        value(Key::ChapN).filter(|_| matches!(self.step, Step::Response(_)) && value(Key::ChapR).is_some())
+    }
+
     /// The CHAP_N that the initiator has proved to be its own, once it has.
     pub fn authenticated(&self) -> Option<&str> {
         match &self.step {
@@ -57,12 +63,15 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Of an initiator's list, the first that the policy allows: the list is "in order of preference".
+    /// The strongest that the policy allows of those in the initiator's list. Its order is "of preference", but the
+    /// choice is the target's (section 12.1.3), and many put MD5 first.
     fn choose(&self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<Step, ChapError> {
         let offered = required(pairs, Key::ChapA)?.split(',').take(ALGORITHMS_MAX);
-        let mut known = offered.filter_map(|number| Algorithm::new(text::number(number)?));
-        let chosen = known.find(|algorithm| self.policy.algorithms.contains(algorithm));
-        let chosen = chosen.ok_or(ChapError::NoSharedAlgorithm)?;
+        let offered: Vec<Algorithm> =
+            offered.filter_map(|number| Algorithm::new(text::number(number)?)).collect();
+        let is_common =
+            |algorithm: &Algorithm| self.policy.algorithms.contains(algorithm) && offered.contains(algorithm);
+        let chosen = Algorithm::ALL.into_iter().find(is_common).ok_or(ChapError::NoSharedAlgorithm)?;
         text::append(out, Key::ChapA.name(), chosen as u8);
         self.policy.challenge.append(out);
         Ok(Step::Response(chosen))

@@ -83,11 +83,16 @@ fn every_algorithm_proves_both_ways_and_one_way() {
     }
 }
 
+/// Whoever may change what an initiator sends could otherwise put MD5 in front.
 #[test]
-fn the_initiator_s_preference_counts_among_what_the_target_allows() {
+fn of_the_hashes_that_both_sides_accept_the_strongest_is_taken() {
     let strict = ChapPolicy { algorithms: vec![Algorithm::Md5, Algorithm::Sha256], ..policy() };
-    let answer = say(&mut Authenticator::new(strict.clone()), "CHAP_A=8,99,x,7,6,5").expect("an algorithm");
-    assert!(answer.starts_with("CHAP_A=7\0"), "{answer:?}");
+    for offered in ["8,99,x,7,6,5", "5,6,7,8", "5,7"] {
+        let answer = say(&mut Authenticator::new(strict.clone()), &format!("CHAP_A={offered}"));
+        assert!(answer.expect("an algorithm").starts_with("CHAP_A=7\0"), "of {offered}");
+    }
+    let answer = say(&mut Authenticator::new(policy()), "CHAP_A=5,6,7,8").expect("an algorithm");
+    assert!(answer.starts_with("CHAP_A=8\0"), "{answer:?}");
     assert_eq!(say(&mut Authenticator::new(strict), "CHAP_A=6,8"), Err(ChapError::NoSharedAlgorithm));
 }
 
