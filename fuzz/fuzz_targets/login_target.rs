@@ -28,6 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         while let Some(event) = login.poll_event() {
             match event {
                 TargetEvent::Admit(_) => login.admit(admission(&mut script, chap)),
+                TargetEvent::Proof { .. } if script.byte() < 0xf0 => login.judge(Ok(())),
+                TargetEvent::Proof { .. } => login.judge(Err(LoginStatus::ServiceUnavailable)),
                 TargetEvent::SessionNeeded(_) if script.byte() < 0xf0 => {
                     login.grant(Ok(Grant { tsih: Tsih(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(64) }));
                 }
@@ -57,6 +59,7 @@ fn admission(script: &mut Script<'_>, chap: bool) -> Admission {
             authentication: chap.then_some(policy),
             offers: Offers::of_target(),
             session: None,
+            refusal: (script.byte() > 0xf8).then_some(LoginStatus::SessionDoesNotExist),
         })),
         0xf0..0xf8 => Admission::Refuse(LoginStatus::NotFound),
         0xf8.. => Admission::Redirect { address: "[::1]:3260,1".to_owned(), permanent: true },

@@ -27,7 +27,7 @@ mod tests;
 pub use admission::{Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent};
 pub use initiator::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
 pub use refusal::Cause;
-pub use target::{TargetLogin, TargetPolicy};
+pub use target::{Claimed, TargetLogin, TargetPolicy};
 
 use crate::pdu::Bhs;
 

@@ -1,7 +1,7 @@
 //! Who may come in: initiator names, networks, and which LUNs each one sees.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// What an initiator must be to log in to a target. Both lists must let it in.
@@ -19,12 +19,35 @@ impl Access {
         self.admits_name(initiator) && self.admits_address(address)
     }
 
-    fn admits_name(&self, initiator: &str) -> bool {
+    pub(crate) fn admits_name(&self, initiator: &str) -> bool {
         self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
 
-    fn admits_address(&self, address: IpAddr) -> bool {
+    pub(crate) fn admits_address(&self, address: IpAddr) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.iter().any(|net| net.contains(address)))
+    }
+}
+
+/// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address, or the
+/// 2^64 addresses of an IPv6 network, any of which a host in it can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AddressBlock(IpAddr);
+
+impl AddressBlock {
+    pub(crate) fn of(address: IpAddr) -> AddressBlock {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => AddressBlock(Ipv6Addr::from_bits(v6.to_bits() & !0 << 64).into()),
+            v4 => AddressBlock(v4),
+        }
+    }
+}
+
+impl fmt::Display for AddressBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(v4) => v4.fmt(f),
+            IpAddr::V6(v6) => write!(f, "{v6}/64"),
+        }
     }
 }
 
@@ -121,6 +144,14 @@ mod tests {
         assert!(net("fd00::/8").contains(host("fd12::1")));
         assert!(net("127.0.0.1").contains(host("::ffff:127.0.0.1")), "IPv4 over an IPv6 socket");
         assert!(!net("0.0.0.0/0").contains(host("fd12::1")));
+    }
+
+    #[test]
+    fn an_ipv6_host_counts_by_its_network() {
+        let block = |text: &str| AddressBlock::of(text.parse().expect("an address"));
+        assert_eq!(block("2001:db8:1:2:3:4:5:6").to_string(), "2001:db8:1:2::/64");
+        assert_eq!(block("::ffff:192.0.2.7"), block("192.0.2.7"));
+        assert_eq!(block("192.0.2.7").to_string(), "192.0.2.7");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,13 +17,17 @@ use iscsi::login::{
     Acceptance, Admission, AdmissionRequest, Cause, Grant, LOGIN_DATA_BYTES_MAX, LoggedIn, SessionRequest,
     TargetEvent, TargetLogin, TargetPolicy,
 };
+use iscsi::name::NAME_BYTES_MAX;
 use iscsi::negotiate::{Offers, Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use reactor::{Detached, InSlice, OutSlice, Stream};
 
+use crate::access::AddressBlock;
+use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
 use crate::core::{Local, Message};
+use crate::refusal::Refusal;
 use crate::registry::{Admittance, Claim, NexusName, Seat};
 use crate::server::Phase;
 
@@ -72,6 +76,10 @@ struct Door {
     machine: TargetLogin,
     received: Vec<u8>,
     target: Option<usize>,
+    /// Who the initiator said it was when it proved, or did not.
+    user: Option<String>,
+    /// Our own reason to refuse it.
+    refusal: Option<Refusal>,
     seat: Option<Seat>,
     leading: bool,
 }
@@ -82,7 +90,18 @@ impl Door {
         (local.server.config.random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
         let machine = TargetLogin::new(policy);
-        Door { local, tag, stream, machine, received: Vec::new(), target: None, seat: None, leading: false }
+        Door {
+            local,
+            tag,
+            stream,
+            machine,
+            received: Vec::new(),
+            target: None,
+            user: None,
+            refusal: None,
+            seat: None,
+            leading: false,
+        }
     }
 
     async fn log_in(&mut self) -> Result<LoggedIn, Failure> {
@@ -92,10 +111,14 @@ impl Door {
                 match event {
                     TargetEvent::Admit(request) => {
                         let admission = self.admission(&request);
+                        let admission =
+                            admission.unwrap_or_else(|refusal| Admission::Refuse(self.refused(refusal)));
                         self.machine.admit(admission);
                     }
+                    TargetEvent::Proof { user } => self.judge(&user),
                     TargetEvent::SessionNeeded(request) => {
                         let grant = self.find_session(&request).await;
+                        let grant = grant.map_err(|refusal| self.refused(refusal));
                         self.machine.grant(grant);
                     }
                     TargetEvent::LoggedIn(login) => return Ok(*login),
@@ -164,55 +187,66 @@ impl Door {
         Ok(())
     }
 
+    /// Remembers why, and says what the initiator is told.
+    fn refused(&mut self, refusal: Refusal) -> LoginStatus {
+        let status = refusal.status();
+        self.refusal = Some(refusal);
+        status
+    }
+
     /// Whether this initiator may try to log in, and how it must prove itself.
-    fn admission(&mut self, request: &AdmissionRequest) -> Admission {
-        let server = &self.local.server;
+    fn admission(&mut self, request: &AdmissionRequest) -> Result<Admission, Refusal> {
+        let server = Arc::clone(&self.local.server);
         if server.phase() != Phase::Open {
-            return Admission::Refuse(LoginStatus::ServiceUnavailable);
+            return Err(Refusal::NotOpen);
         }
         // By the type of the session alone: a discovery login may name a target, which means nothing.
         let name = match (request.session_type, &request.target_name) {
             (SessionType::Normal, Some(name)) => name,
-            (SessionType::Normal, None) => return Admission::Refuse(LoginStatus::MissingParameter),
-            (SessionType::Discovery, _) => {
-                return self.acceptance(None, server.config.discovery_authentication.as_ref(), None);
-            }
+            // The machine has seen to it that a normal session names one.
+            (SessionType::Normal, None) => return Err(Refusal::NoSuchTarget),
+            (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
-        let address = self.stream.peer().ip();
         let found =
             server.config.targets.iter().position(|target| target.name.eq_ignore_ascii_case(name.as_str()));
-        // Who may not log in to a target is told the same as if it were not there.
-        let Some(index) =
-            found.filter(|index| self.may_enter(&server.config.targets[*index], request, address))
-        else {
-            return Admission::Refuse(LoginStatus::NotFound);
-        };
+        let index = found.ok_or(Refusal::NoSuchTarget)?;
         let target = &server.config.targets[index];
+        self.check_access(target, request)?;
         if let Some(redirect) = &target.redirect {
-            return Admission::Redirect { address: redirect.address.clone(), permanent: redirect.permanent };
+            let (address, permanent) = (redirect.address.clone(), redirect.permanent);
+            return Ok(Admission::Redirect { address, permanent });
         }
-        let session = match request.tsih {
-            Tsih::NEW => None,
-            tsih => match self.nexus(request).and_then(|nexus| server.registry.parameters(tsih, &nexus)) {
-                Some(parameters) => Some(parameters),
-                None => return Admission::Refuse(LoginStatus::SessionDoesNotExist),
-            },
-        };
         self.target = Some(index);
-        let target = &self.local.server.config.targets[index];
-        self.acceptance(Some(target), target.authentication.as_ref(), session)
+        let session = self.nexus(request).and_then(|nexus| server.registry.parameters(request.tsih, &nexus));
+        Ok(self.acceptance(request, session))
     }
 
-    fn may_enter(&self, target: &Target, request: &AdmissionRequest, address: IpAddr) -> bool {
-        target.is_reached_by(self.tag) && target.access.admits(request.initiator_name.as_str(), address)
+    fn check_access(&self, target: &Target, request: &AdmissionRequest) -> Result<(), Refusal> {
+        if !target.is_reached_by(self.tag) {
+            return Err(Refusal::PortalGroup(self.tag));
+        }
+        if !target.access.admits_name(request.initiator_name.as_str()) {
+            return Err(Refusal::InitiatorNotListed);
+        }
+        if !target.access.admits_address(self.stream.peer().ip()) {
+            return Err(Refusal::NetworkNotListed);
+        }
+        Ok(())
     }
 
-    fn acceptance(
-        &self,
-        target: Option<&Target>,
-        authentication: Option<&Authentication>,
-        session: Option<Parameters>,
-    ) -> Admission {
+    /// What must be proved for the target, or for discovery.
+    fn authentication(&self) -> Option<&Authentication> {
+        let config = &self.local.server.config;
+        match self.target {
+            Some(index) => config.targets[index].authentication.as_ref(),
+            None => config.discovery_authentication.as_ref(),
+        }
+    }
+
+    fn acceptance(&mut self, request: &AdmissionRequest, session: Option<Parameters>) -> Admission {
+        let missing = request.tsih != Tsih::NEW && session.is_none();
+        let refusal = missing.then(|| self.refused(Refusal::NoSuchSession(request.tsih)));
+        let target = self.target.map(|index| &self.local.server.config.targets[index]);
         let limits = &self.local.server.config.limits;
         let offers = Offers {
             max_connections: limits.connections_per_session,
@@ -221,9 +255,10 @@ impl Door {
         };
         Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: target.map(|_| self.tag),
-            authentication: authentication.map(|wanted| self.chap(wanted)),
+            authentication: self.authentication().map(|wanted| self.chap(wanted)),
             offers,
             session,
+            refusal,
         }))
     }
 
@@ -239,6 +274,25 @@ impl Door {
         }
     }
 
+    /// Lets a proof be looked at, unless there were too many wrong ones for this user from this address.
+    fn judge(&mut self, user: &str) {
+        self.user = Some(bounded(user));
+        let server = Arc::clone(&self.local.server);
+        let now = reactor::now();
+        let from = AddressBlock::of(self.stream.peer().ip());
+        let attempt = Attempt { from, target: self.target, user };
+        let wait = server.backoff().wait(now, &attempt);
+        if let Some(wait) = wait {
+            let status = self.refused(Refusal::TooManyGuesses(wait));
+            return self.machine.judge(Err(status));
+        }
+        self.machine.judge(Ok(()));
+        match self.machine.proved() {
+            Some(_) => server.backoff().succeeded(&attempt),
+            None => server.backoff().failed(now, &attempt),
+        }
+    }
+
     /// The nexus that a login is for; discovery has none.
     fn nexus(&self, request: &AdmissionRequest) -> Option<NexusName> {
         let target = request.target_name.as_ref().filter(|_| request.session_type == SessionType::Normal)?;
@@ -251,7 +305,7 @@ impl Door {
     }
 
     /// A seat for the session, or the session that the connection joins.
-    async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, LoginStatus> {
+    async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, Refusal> {
         self.check_user(request)?;
         let user = request.authenticated_as.clone();
         let claim = self.nexus(&request.request).map(|nexus| Claim { nexus, user });
@@ -266,27 +320,24 @@ impl Door {
     }
 
     /// Whether the user that was proved may come as this initiator.
-    fn check_user(&self, request: &SessionRequest) -> Result<(), LoginStatus> {
-        let config = &self.local.server.config;
-        let wanted = match self.target {
-            Some(index) => config.targets[index].authentication.as_ref(),
-            None => config.discovery_authentication.as_ref(),
-        };
-        let (Some(wanted), Some(user)) = (wanted, &request.authenticated_as) else { return Ok(()) };
-        match wanted.lets_present(user, request.request.initiator_name.as_str()) {
-            true => Ok(()),
-            false => Err(LoginStatus::AuthorizationFailure),
+    fn check_user(&self, request: &SessionRequest) -> Result<(), Refusal> {
+        let initiator = request.request.initiator_name.as_str();
+        match (self.authentication(), &request.authenticated_as) {
+            (Some(wanted), Some(user)) if !wanted.lets_present(user, initiator) => {
+                Err(Refusal::NotTheUsersName)
+            }
+            _ => Ok(()),
         }
     }
 
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
-    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, LoginStatus> {
+    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, Refusal> {
         for _ in 0..REINSTATEMENTS {
             match self.local.server.registry.seat(claim.clone(), parameters) {
                 Admittance::Seated(seat) => return Ok(seat),
-                Admittance::OfAnother { .. } => return Err(LoginStatus::AuthorizationFailure),
-                Admittance::Full => return Err(LoginStatus::OutOfResources),
+                Admittance::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
+                Admittance::Full => return Err(Refusal::ServerIsFull),
                 Admittance::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
                     self.local.server.tell(old.core, Message::End { tsih: old.tsih, done });
@@ -295,21 +346,22 @@ impl Door {
                 }
             }
         }
-        Err(LoginStatus::OutOfResources)
+        Err(Refusal::ReplacedTooOften)
     }
 
     async fn find_existing(
         &mut self,
         request: &SessionRequest,
         claim: Option<Claim>,
-    ) -> Result<Grant, LoginStatus> {
+    ) -> Result<Grant, Refusal> {
         let tsih = request.request.tsih;
+        let missing = || Refusal::NoSuchSession(tsih);
         let seat = claim.and_then(|claim| self.local.server.registry.find(tsih, &claim));
-        let seat = seat.ok_or(LoginStatus::SessionDoesNotExist)?;
+        let seat = seat.ok_or_else(missing)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.local.server.tell(seat.core, Message::Reserve { tsih, cid, answer });
-        let window = answers.recv().await.ok_or(LoginStatus::SessionDoesNotExist)??;
+        let window = answers.recv().await.ok_or_else(missing)??;
         self.seat = Some(seat);
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
     }
@@ -334,22 +386,29 @@ impl Door {
         if let (Some(seat), true) = (self.seat, self.leading) {
             self.local.server.registry.vacate(seat.tsih);
         }
-        match failure {
+        let claimed = self.machine.claimed();
+        let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
+        let why = match (failure, &self.refusal) {
             // A port scanner, or a health check.
-            Failure::PeerClosed => tracing::debug!(%peer, "closed before its login was over"),
+            (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was over"),
             // A matter of course while starting, draining or moving; the initiator tries again.
-            Failure::Login(Cause::Refused(
-                LoginStatus::ServiceUnavailable
-                | LoginStatus::TargetMovedTemporarily
-                | LoginStatus::TargetMovedPermanently,
-            )) => {
-                tracing::info!(%peer, "login put off or sent elsewhere");
+            (Failure::Login(Cause::Refused(status)), None | Some(Refusal::NotOpen)) => {
+                return tracing::info!(%peer, initiator, target, %status, "login put off or sent elsewhere");
             }
-            Failure::Login(cause) => tracing::warn!(target: LOG, %peer, %cause, "login refused"),
-            Failure::Socket(error) => tracing::warn!(target: LOG, %peer, %error, "login failed"),
-            Failure::TooLong => tracing::warn!(target: LOG, %peer, "login took too long"),
+            (Failure::Login(Cause::Refused(_)), Some(refusal)) => refusal.to_string(),
+            (Failure::Login(cause), _) => cause.to_string(),
+            (Failure::Socket(error), _) => error.to_string(),
+            (Failure::TooLong, _) => "it took too long".to_owned(),
+        };
+        if self.local.server.may_log(peer.ip()) {
+            tracing::warn!(target: LOG, %peer, initiator, target, user = self.user, why, "login refused");
         }
     }
+}
+
+/// The beginning of what a peer said, as long as a name may be.
+fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
 /// The log target of logins and logouts, shown by default.

@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iscsi::pdu::{Cid, LoginStatus, Tsih};
+use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::TaskId;
 use reactor::{Receiver, Sender};
@@ -22,6 +22,7 @@ use crate::growth;
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::listener;
 use crate::management::{self, Spared, Whose};
+use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
@@ -29,7 +30,7 @@ use crate::status::SessionStatus;
 /// What one core tells another.
 pub(crate) enum Message {
     /// A connection is about to join a session here: may it, and where does the command window stand?
-    Reserve { tsih: Tsih, cid: Cid, answer: Sender<Result<(Sn, Sn), LoginStatus>> },
+    Reserve { tsih: Tsih, cid: Cid, answer: Sender<Result<(Sn, Sn), Refusal>> },
     /// A connection has logged in, and its session lives, or is to live, here.
     Join(Box<Admitted>),
     /// A session must end; the answer is the end of the channel.
@@ -120,12 +121,12 @@ impl Local {
 
     /// Whether a session has room for a connection, or has one of this CID already, which the new one replaces
     /// (RFC 7143 section 6.3.4).
-    fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), LoginStatus> {
-        let session = self.session(tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
+    fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), Refusal> {
+        let session = self.session(tsih).ok_or(Refusal::NoSuchSession(tsih))?;
         let session = session.borrow();
         match session.has_room_for(cid) {
             true => Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn())),
-            false => Err(LoginStatus::TooManyConnections),
+            false => Err(Refusal::SessionIsFull),
         }
     }
 
@@ -319,6 +320,9 @@ async fn tick(local: Rc<Local>) {
     loop {
         let now = reactor::now();
         let mut busy = false;
+        if local.index == 0 {
+            local.server.log_left_out();
+        }
         for session in local.all() {
             busy |= tick_session(&session, now);
         }

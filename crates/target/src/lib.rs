@@ -5,12 +5,14 @@
 //! is made of, and every system call.
 //!
 //! Reading order: [`ServerConfig`] (what is served), `server` and `core` (the threads and what they share),
-//! `listener` and `admission` (how a connection gets in), `connection`, `inbox` and `outbox` (its bytes),
+//! `listener` and `admission` (how a connection gets in; `refusal`, `backoff` and `log_limit` for those that do not),
+//! `registry` (who is logged in), `connection`, `inbox` and `outbox` (its bytes),
 //! `session` and `luns` (its commands), `management` (how commands end otherwise),
 //! `growth` (volumes that become larger).
 
 mod access;
 mod admission;
+mod backoff;
 mod budget;
 mod config;
 mod connection;
@@ -20,9 +22,11 @@ mod growth;
 mod inbox;
 mod link;
 mod listener;
+mod log_limit;
 mod luns;
 mod management;
 mod outbox;
+mod refusal;
 mod registry;
 mod server;
 mod session;

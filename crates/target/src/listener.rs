@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reactor::{ListenOptions, Listener, Stream};
 
-use crate::admission;
+use crate::admission::{self, LOG};
 use crate::config::Portal;
 use crate::core::Local;
 
@@ -54,7 +54,10 @@ async fn accept(local: Rc<Local>, portal: Portal, listener: Box<dyn Listener>) {
 fn welcome(local: &Rc<Local>, portal: &Portal, stream: Box<dyn Stream>) {
     let (address, most) = (stream.peer().ip(), local.server.config.limits.connections_per_address);
     if !local.server.registry.enter(address, most) {
-        tracing::warn!(peer = %stream.peer(), most, "refused: too many connections from this address");
+        if local.server.may_log(address) {
+            let peer = stream.peer();
+            tracing::warn!(target: LOG, %peer, most, "refused: too many connections from this address");
+        }
         return;
     }
     reactor::spawn(admission::admit(Rc::clone(local), portal.tag, stream));

@@ -1,13 +1,18 @@
 //! What all cores of a server share, and how the rest of the program speaks to it.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use reactor::Sender;
 
+use crate::access::AddressBlock;
+use crate::admission::LOG;
+use crate::backoff::Backoff;
 use crate::config::{Portal, ServerConfig};
 use crate::core::{Core, Message};
+use crate::log_limit::LogLimit;
 use crate::registry::Registry;
 use crate::status::SessionStatus;
 
@@ -15,6 +20,8 @@ use crate::status::SessionStatus;
 pub struct Server {
     pub(crate) config: ServerConfig,
     pub(crate) registry: Registry,
+    backoff: Mutex<Backoff>,
+    log_limit: Mutex<LogLimit>,
     /// The portals with the ports that were really taken.
     pub(crate) portals: OnceLock<Vec<Portal>>,
     phase: AtomicU8,
@@ -39,6 +46,8 @@ impl Server {
             (0..config.cores.max(1)).map(|_| reactor::mailbox()).unzip();
         let server = Arc::new(Server {
             registry: Registry::new(senders.len(), config.limits.sessions),
+            backoff: Mutex::default(),
+            log_limit: Mutex::default(),
             config,
             portals: OnceLock::new(),
             phase: AtomicU8::new(Phase::Starting as u8),
@@ -82,6 +91,26 @@ impl Server {
             phase if phase == Phase::Open as u8 => Phase::Open,
             phase if phase == Phase::Draining as u8 => Phase::Draining,
             _ => Phase::Starting,
+        }
+    }
+
+    /// What is known of wrong secrets.
+    pub(crate) fn backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a line about a stranger from this address may be written into the log. It is counted if not.
+    pub(crate) fn may_log(&self, from: IpAddr) -> bool {
+        let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        limit.admits(reactor::now(), AddressBlock::of(from))
+    }
+
+    /// Says how much was left out of the log.
+    pub(crate) fn log_left_out(&self) {
+        let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        for left_out in limit.left_out(reactor::now()) {
+            let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
+            tracing::warn!(target: LOG, from, lines = left_out.lines, "lines about logins were left out");
         }
     }
 

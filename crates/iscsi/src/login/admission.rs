@@ -13,6 +13,12 @@ use super::Cause;
 pub enum TargetEvent {
     /// Somebody is at the door. Answer with [`super::TargetLogin::admit`].
     Admit(AdmissionRequest),
+    /// The initiator offers to prove that it is this CHAP user, which may be any text. Answer with
+    /// [`super::TargetLogin::judge`]; whether the proof held, [`super::TargetLogin::proved`] says at once.
+    Proof {
+        /// Who.
+        user: String,
+    },
     /// Everything is agreed but the session itself. Answer with [`super::TargetLogin::grant`].
     SessionNeeded(Box<SessionRequest>),
     /// The login is done: once everything is sent, the connection is in full feature phase.
@@ -66,6 +72,9 @@ pub struct Acceptance {
     pub offers: Offers,
     /// What the session has agreed on, if the connection is to join one.
     pub session: Option<Parameters>,
+    /// What to refuse the login with, once the initiator has proved itself if it must: strangers are not told which
+    /// sessions there are.
+    pub refusal: Option<LoginStatus>,
 }
 
 /// What is agreed, for a driver to find or make a session by.

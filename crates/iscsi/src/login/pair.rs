@@ -66,6 +66,7 @@ impl Pair {
             while let Some(event) = target.poll_event() {
                 match event {
                     TargetEvent::Admit(_) => target.admit(self.admission.clone()),
+                    TargetEvent::Proof { .. } => target.judge(Ok(())),
                     TargetEvent::SessionNeeded(_) => target.grant(self.grant),
                     end => target_end = Some(end),
                 }
@@ -104,6 +105,9 @@ pub(super) struct Door {
     pub(super) target: TargetLogin,
     pub(super) admission: Admission,
     pub(super) grant: Result<Grant, LoginStatus>,
+    /// What is said to a proof that is offered, and by whom they were.
+    pub(super) verdict: Result<(), LoginStatus>,
+    pub(super) users: Vec<String>,
     pub(super) end: Option<TargetEvent>,
 }
 
@@ -120,6 +124,8 @@ impl Door {
             target: TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0x100) }),
             admission: accept(None),
             grant: Ok(grant()),
+            verdict: Ok(()),
+            users: Vec::new(),
             end: None,
         }
     }
@@ -143,6 +149,10 @@ impl Door {
         while let Some(event) = self.target.poll_event() {
             match event {
                 TargetEvent::Admit(_) => self.target.admit(self.admission.clone()),
+                TargetEvent::Proof { user } => {
+                    self.users.push(user);
+                    self.target.judge(self.verdict);
+                }
                 TargetEvent::SessionNeeded(_) => self.target.grant(self.grant),
                 end => self.end = Some(end),
             }
@@ -210,6 +220,7 @@ pub(super) fn accept(authentication: Option<ChapPolicy>) -> Admission {
         authentication,
         offers: Offers::of_target(),
         session: None,
+        refusal: None,
     }))
 }
 

@@ -6,7 +6,7 @@ use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
 use crate::name::Name;
 use crate::negotiate::{NegotiationError, Negotiator, Role, SessionType};
-use crate::pdu::{LoginRequest, Stage};
+use crate::pdu::{LoginRequest, LoginStatus, Stage};
 use crate::text::{self, Pair, Pieces};
 
 /// A login that was let in.
@@ -17,6 +17,8 @@ pub(super) struct Talk {
     pub(super) negotiator: Negotiator,
     /// Whether our own declarations have been made.
     has_declared: bool,
+    /// What an initiator that has proved itself is refused with.
+    refusal: Option<LoginStatus>,
     /// TargetPortalGroupTag, until it has been said.
     tag: Option<u16>,
     /// What remains to be said to the latest request, and the stage to move to after it.
@@ -46,6 +48,7 @@ impl Talk {
                 .map_or(Authentication::NotNeeded, Authentication::Needed),
             negotiator,
             has_declared: false,
+            refusal: acceptance.refusal,
             tag: acceptance.target_portal_group_tag,
             reply: Pieces::default(),
             transit_to: None,
@@ -68,6 +71,9 @@ impl Talk {
         if request.stage == Stage::SecurityNegotiation {
             self.authentication.handle(pairs, out)?;
         }
+        if let Some(status) = self.refusal.filter(|_| self.authentication.is_passed()) {
+            return Err(Cause::Refused(status));
+        }
         self.transit_to = self.next_stage(request)?;
         // In the operational stage, or where it is skipped and there will be no other occasion.
         let may_declare =
@@ -76,6 +82,16 @@ impl Talk {
             self.negotiator.open(out);
         }
         Ok(self.negotiator.receive_all(pairs, |pair| is_negotiated(pair, request.stage), out)?)
+    }
+
+    /// Whom the initiator offers to prove to be, if it does now.
+    pub(super) fn proof_by<'a>(&self, request: &LoginRequest, pairs: &[Pair<'a>]) -> Option<&'a str> {
+        match &self.authentication {
+            Authentication::Running(chap) if request.stage == Stage::SecurityNegotiation => {
+                chap.proof_by(pairs)
+            }
+            _ => None,
+        }
     }
 
     /// Where the login goes after this request: where the initiator wants to, once it has proved itself.
@@ -131,6 +147,15 @@ impl Authentication {
         text::append(out, Key::AuthMethod.name(), wanted);
         *self = chosen;
         Ok(())
+    }
+
+    /// Whether nothing is left to prove.
+    fn is_passed(&self) -> bool {
+        match self {
+            Authentication::NotNeeded => true,
+            Authentication::Needed(_) => false,
+            Authentication::Running(chap) => chap.authenticated().is_some(),
+        }
     }
 
     /// The CHAP name that was proved.

@@ -1,13 +1,17 @@
 //! The target's side of a login.
 //!
 //! ```text
+//!                                            Judging
+//!                                     a proof │   ▲ │ judge
+//!                                             ▼   │ ▼
 //!   Opening ──first text──▶ Admitting ──admit──▶ Talking ──T to FullFeature──▶ Granting ──grant──▶ Talking, its
 //!                               │                   │                              │           last words ──▶ Over
 //!                               └─────refused───────┴────any rule broken───────────┴──refused──▶ Over
 //! ```
 //!
 //! What the initiator says in a request is answered in one response, if need be in several pieces. The driver is
-//! asked twice: who may come in at all, and which session the connection is to be part of.
+//! asked up to three times: who may come in at all, whether a proof may be looked at (it may have heard too many wrong
+//! ones), and which session the connection is to be part of.
 
 use std::collections::VecDeque;
 
@@ -17,6 +21,7 @@ use super::admission::{
 use super::talk::{Talk, admission_request};
 use super::{Cause, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
 use crate::keys::Key;
+use crate::name::NAME_BYTES_MAX;
 use crate::negotiate::Parameters;
 use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, Tsih};
 use crate::serial::Sn;
@@ -37,6 +42,8 @@ pub struct TargetLogin {
     /// The latest request, to answer.
     latest: Latest,
     assembly: Assembly,
+    claimed: Claimed,
+    proved: Option<String>,
     pdus: usize,
     stat_sn: Sn,
     transmits: VecDeque<Transmit>,
@@ -50,9 +57,20 @@ enum Phase {
     /// The driver is thinking about the first text, which waits here.
     Admitting(AdmissionRequest, LoginRequest, Vec<u8>),
     Talking(Box<Talk>),
+    /// The driver is thinking about whether the proof in this text may be looked at.
+    Judging(Box<Talk>, LoginRequest, Vec<u8>),
     /// The driver is looking for a session.
     Granting(Box<Talk>, Box<Parameters>),
     Over,
+}
+
+/// Whom an initiator claims to be and what it wants, in its own words, which may be anything: for a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// The beginning of InitiatorName, as long as names may be.
+    pub initiator: Option<String>,
+    /// The same of TargetName.
+    pub target: Option<String>,
 }
 
 /// What is needed to answer a request, whatever is wrong with the rest of it.
@@ -74,6 +92,8 @@ impl TargetLogin {
             stage: Stage::SecurityNegotiation,
             latest: Latest::NONE,
             assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
+            claimed: Claimed::default(),
+            proved: None,
             pdus: 0,
             stat_sn: policy.first_stat_sn,
             transmits: VecDeque::new(),
@@ -101,6 +121,17 @@ impl TargetLogin {
         }
     }
 
+    /// The driver's answer to [`TargetEvent::Proof`]. Without such a question it has no effect.
+    pub fn judge(&mut self, verdict: Result<(), LoginStatus>) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Judging(talk, request, text) => match verdict {
+                Ok(()) => self.answer(talk, &request, &text).unwrap_or_else(|cause| self.fail(cause)),
+                Err(status) => self.fail(Cause::Refused(status)),
+            },
+            other => self.phase = other,
+        }
+    }
+
     /// The driver's answer to [`TargetEvent::SessionNeeded`]. Without such a question it has no effect.
     pub fn grant(&mut self, grant: Result<Grant, LoginStatus>) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
@@ -110,6 +141,16 @@ impl TargetLogin {
             },
             other => self.phase = other,
         }
+    }
+
+    /// The CHAP name that the initiator has proved to be its own, even if the login has been refused since.
+    pub fn proved(&self) -> Option<&str> {
+        self.proved.as_deref()
+    }
+
+    /// The names in the first request, valid or not.
+    pub fn claimed(&self) -> &Claimed {
+        &self.claimed
     }
 
     /// The next PDU to send. Send all there are before acting on an event.
@@ -168,16 +209,24 @@ impl TargetLogin {
                     }
                 }
             }
-            Phase::Admitting(..) | Phase::Granting(..) | Phase::Over => return Err(Cause::OutOfTurn),
+            Phase::Admitting(..) | Phase::Judging(..) | Phase::Granting(..) | Phase::Over => {
+                return Err(Cause::OutOfTurn);
+            }
         }
         Ok(())
     }
 
     fn take_text(&mut self, phase: Phase, request: &LoginRequest, text: Vec<u8>) -> Result<(), Cause> {
+        let pairs = text::parse(&text)?;
         if let Phase::Talking(talk) = phase {
-            return self.answer(talk, request, &text);
+            let user = talk.proof_by(request, &pairs).map(str::to_owned);
+            let Some(user) = user else { return self.answer(talk, request, &text) };
+            self.events.push_back(TargetEvent::Proof { user });
+            self.phase = Phase::Judging(talk, *request, text);
+            return Ok(());
         }
-        let admission = admission_request(request, &text::parse(&text)?)?;
+        self.claimed = Claimed::of(&pairs);
+        let admission = admission_request(request, &pairs)?;
         self.events.push_back(TargetEvent::Admit(admission.clone()));
         self.phase = Phase::Admitting(admission, *request, text);
         Ok(())
@@ -197,7 +246,9 @@ impl TargetLogin {
     /// Answers a whole text, and moves on if the initiator wants to and may.
     fn answer(&mut self, mut talk: Box<Talk>, request: &LoginRequest, text: &[u8]) -> Result<(), Cause> {
         let mut out = Vec::new();
-        talk.answer(request, &text::parse(text)?, &mut out)?;
+        let answered = talk.answer(request, &text::parse(text)?, &mut out);
+        self.proved = talk.authentication.name();
+        answered?;
         talk.reply = Pieces::new(out);
         if talk.transit_to != Some(Stage::FullFeature) {
             self.say(talk);
@@ -292,6 +343,16 @@ impl TargetLogin {
         let response = LoginResponse { data_segment_length: data.len() as u32, ..response };
         self.transmits.push_back(Transmit { bhs: response.emit(), data });
         self.stat_sn = self.stat_sn.next();
+    }
+}
+
+impl Claimed {
+    fn of(pairs: &[text::Pair<'_>]) -> Claimed {
+        let value = |key: Key| {
+            let pair = pairs.iter().find(|pair| pair.key == key.name())?;
+            Some(pair.value[..pair.value.floor_char_boundary(NAME_BYTES_MAX)].to_owned())
+        };
+        Claimed { initiator: value(Key::InitiatorName), target: value(Key::TargetName) }
     }
 }
 

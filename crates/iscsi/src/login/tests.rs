@@ -330,6 +330,79 @@ fn a_challenge_is_not_answered_by_moving_on() {
     assert_eq!(door.cause(), Some(Cause::WrongStage));
 }
 
+/// A door whose initiator knows alice's secret, up to the request that proves it; and that request's text.
+fn about_to_prove(admission: Admission) -> (Door, String) {
+    let mut door = Door { admission, ..Door::open() };
+    door.say(request(SECURITY, None), &names_and("AuthMethod=CHAP"));
+    door.say(request(SECURITY, None), "CHAP_A=7");
+    let response = Algorithm::Sha256.response(&policy().initiators[0].secret, &policy().challenge);
+    (door, format!("CHAP_N=alice CHAP_R={}", crate::text::hex_value(&response)))
+}
+
+/// Who has heard too many wrong ones does not learn which would have been right.
+#[test]
+fn a_proof_is_looked_at_only_if_the_driver_says_so() {
+    for wrong in [false, true] {
+        let (mut door, mut proof) = about_to_prove(accept(Some(policy())));
+        door.verdict = Err(LoginStatus::ServiceUnavailable);
+        if wrong {
+            proof += "00";
+        }
+        let reply = door.say(request(SECURITY, Some(OPERATIONAL)), &proof);
+        assert_eq!((reply.response.status, reply.text.as_str()), (LoginStatus::ServiceUnavailable, ""));
+        assert_eq!((door.users.as_slice(), door.target.proved()), (&["alice".to_owned()][..], None));
+    }
+    let (mut door, proof) = about_to_prove(accept(Some(policy())));
+    door.say(request(SECURITY, Some(OPERATIONAL)), &proof);
+    assert_eq!(door.target.proved(), Some("alice"));
+}
+
+#[test]
+fn a_user_is_named_to_the_driver_as_it_names_itself() {
+    let (mut door, _) = about_to_prove(accept(Some(policy())));
+    door.say(request(SECURITY, None), "CHAP_N=a\u{1b}[2J CHAP_R=0x00");
+    assert_eq!(door.users, ["a\u{1b}[2J"]);
+    assert_eq!(door.cause(), Some(Cause::Chap(ChapError::WrongResponse)));
+    assert_eq!(door.target.proved(), None);
+}
+
+/// What a stranger must not know, such as whether the session exists that it names, is told behind the proof.
+#[test]
+fn a_refusal_waits_for_the_proof() {
+    let Admission::Accept(acceptance) = accept(Some(policy())) else { unreachable!("accepted") };
+    let refusal = Some(LoginStatus::SessionDoesNotExist);
+    let (mut door, proof) =
+        about_to_prove(Admission::Accept(Box::new(Acceptance { refusal, ..*acceptance })));
+    assert_eq!(door.cause(), None, "nothing is refused yet");
+    let reply = door.say(request(SECURITY, Some(OPERATIONAL)), &proof);
+    assert_eq!((Some(reply.response.status), reply.text.as_str()), (refusal, ""));
+    assert_eq!(door.target.proved(), Some("alice"), "which was no guess");
+
+    let (mut door, _) = about_to_prove(door.admission);
+    let reply = door.say(request(SECURITY, Some(OPERATIONAL)), "CHAP_N=alice CHAP_R=0x00");
+    assert_eq!(reply.response.status, LoginStatus::AuthenticationFailure);
+}
+
+#[test]
+fn where_nothing_is_to_be_proved_a_refusal_comes_at_once() {
+    let Admission::Accept(acceptance) = accept(None) else { unreachable!("accepted") };
+    let refusal = Some(LoginStatus::SessionDoesNotExist);
+    let mut door = Door {
+        admission: Admission::Accept(Box::new(Acceptance { refusal, ..*acceptance })),
+        ..Door::open()
+    };
+    assert_eq!(Some(door.say(request(SECURITY, None), &names_and("")).response.status), refusal);
+}
+
+#[test]
+fn the_names_of_a_login_are_known_although_they_are_none() {
+    let mut door = Door::open();
+    door.say(request(SECURITY, None), &format!("InitiatorName=joe TargetName={}", "ä".repeat(200)));
+    let claimed = door.target.claimed();
+    assert_eq!(claimed.initiator.as_deref(), Some("joe"));
+    assert_eq!(claimed.target.as_deref(), Some("ä".repeat(111).as_str()), "no longer than a name");
+}
+
 #[test]
 fn a_mutual_initiator_does_not_make_do_with_less() {
     let open_door = Pair { admission: accept(None), ..Pair::with_chap(mutual(Algorithm::Sha256)) };

@@ -1,14 +1,17 @@
 //! Who may: CHAP, initiator names, and LUNs that only some see.
 
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use iscsi::chap::{Algorithm, ChapClaim, Credentials, Secret};
 use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
 use iscsi::name::Name;
-use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Stage};
+use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Stage, Tsih};
 use iscsi::serial::Sn;
 
 use crate::capture::watched;
 use crate::peer::{BLOCK, Peer, initiator};
-use crate::program::{installed, run};
+use crate::program::{installed, run, run_command};
 use crate::server::{Server, ask};
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
@@ -139,7 +142,7 @@ fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discove
 /// a session that had to prove who it is.
 #[test]
 fn a_discovery_login_does_not_join_a_session() {
-    let Some(server) = Server::configured(&LOCKED.replace("[\"md5\"]", "[\"sha256\"]")) else { return };
+    let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else { return };
     let config = initiator(Some(&server.target_name("disk")), 1);
     let proved = InitiatorConfig { chap: claim("alice", "correct-horse-battery"), ..config.clone() };
     let mut alice = Peer::log_in(&server, proved).expect("a session").ready();
@@ -241,4 +244,172 @@ fn a_user_comes_only_under_the_initiator_names_of_its_account() {
     let user_of =
         |name: &str| seen.iter().find(|session| session["initiator"] == name).map(|session| &session["user"]);
     assert_eq!(user_of(other).and_then(|user| user.as_str()), Some("bob"), "{seen:?}");
+}
+
+/// What the first request of a login is answered that names this session, before anything is proved.
+fn first_answer(server: &Server, tsih: Tsih) -> (LoginStatus, Vec<u8>) {
+    let config = alice(server);
+    let target = server.target_name("disk");
+    let text = format!("InitiatorName={}\0TargetName={target}\0AuthMethod=CHAP\0", config.initiator_name);
+    let request = LoginRequest {
+        continues: false,
+        stage: Stage::SecurityNegotiation,
+        transit_to: None,
+        version_max: 0,
+        version_min: 0,
+        isid: config.isid,
+        tsih,
+        itt: config.itt,
+        cid: Cid(1),
+        cmd_sn: config.cmd_sn,
+        exp_stat_sn: Sn(0),
+        data_segment_length: text.len() as u32,
+    };
+    let mut stranger = Wire::connect(&server.portal());
+    stranger.send(&request.emit(), text.as_bytes()).expect("a connection that is open");
+    let Heard::Pdu(bhs, text) = stranger.hear(PATIENCE) else { panic!("closed without a status") };
+    (LoginResponse::parse(&bhs).expect("a login response").status, text)
+}
+
+#[test]
+fn whether_a_session_exists_is_told_only_to_who_has_proved_to_be_its_user() {
+    let Some(server) = Server::configured(TWO_USERS) else { return };
+    let hers = Peer::log_in(&server, alice(&server)).expect("a session");
+    let (there, elsewhere) = (hers.attached.tsih, Tsih(hers.attached.tsih.0 ^ 0x0f0f));
+    let answer = first_answer(&server, there);
+    assert_eq!(answer.0, LoginStatus::Success);
+    assert_eq!(first_answer(&server, elsewhere), answer);
+    let joining = InitiatorConfig {
+        tsih: elsewhere,
+        cid: Cid(1),
+        session: Some(hers.attached.parameters.clone()),
+        ..alice(&server)
+    };
+    assert_eq!(refusal(Wire::connect(&server.portal()).log_in(joining)), LoginStatus::SessionDoesNotExist);
+}
+
+#[test]
+fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
+    let Some(server) = Server::configured(TWO_USERS) else { return };
+    let guess = || {
+        let config = InitiatorConfig { chap: claim("alice", "some-other-secret"), ..alice(&server) };
+        refusal(Peer::log_in(&server, config))
+    };
+    let answers: Vec<LoginStatus> = (0..30).map(|_| guess()).collect();
+    let looked_at = answers.iter().filter(|status| **status == LoginStatus::AuthenticationFailure).count();
+    let put_off = answers.iter().filter(|status| **status == LoginStatus::ServiceUnavailable).count();
+    assert!(put_off > 0 && looked_at + put_off == answers.len(), "{answers:?}");
+    assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
+    // The right secret from another address, and another user's from this one.
+    let url = format!("{}?source=127.0.0.2&initiator=iqn.2026-01.com.example:peer", server.url("disk"));
+    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    elsewhere.args(["info", &url.replace("iscsi://", "iscsi://alice@")]);
+    run_command(elsewhere.env("LINERATE_SECRET", "correct-horse-battery")).expect_success();
+    Peer::log_in(&server, bob(&server)).expect("his secret");
+    // The right secret from here, in a while: what is put off is not counted.
+    let until = Instant::now() + 4 * PATIENCE;
+    while let Err(refused) = Peer::log_in(&server, alice(&server)) {
+        assert_eq!(refusal(Err::<(), _>(refused)), LoginStatus::ServiceUnavailable);
+        assert!(Instant::now() < until, "still put off");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The first line of a server's log that holds this, once it is there.
+fn line_with(server: &Server, text: &str) -> String {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let log = server.log();
+        if let Some(line) = log.lines().find(|line| line.contains(text)) {
+            return line.to_owned();
+        }
+        assert!(Instant::now() < until, "no line with {text}:\n{log}");
+        std::thread::sleep(Duration::from_millis(10)); // waiting for another process
+    }
+}
+
+#[test]
+fn a_refused_login_is_logged_with_who_and_what_and_why() {
+    let Some(server) =
+        Server::configured(&TWO_USERS.replace("[target.chap]", "networks = [\"127.0.0.0/8\"]"))
+    else {
+        return;
+    };
+    let named = |config: InitiatorConfig, name: &str| InitiatorConfig {
+        initiator_name: Name::new(name).expect("an iSCSI name"),
+        ..config
+    };
+    let guess = InitiatorConfig { chap: claim("alice", "some-other-secret"), ..alice(&server) };
+    let other = named(alice(&server), "iqn.2026-01.com.example:other");
+    let elsewhere = Some(Name::new("iqn.2026-01.io.linerate:dusk").expect("an iSCSI name"));
+    let mistyped = InitiatorConfig { target_name: elsewhere, chap: None, ..alice(&server) };
+    for config in [guess, other, mistyped] {
+        refusal(Peer::log_in(&server, config));
+    }
+    for (why, fields) in [
+        (
+            "the CHAP name or secret is wrong",
+            &[
+                "initiator=\"iqn.2026-01.com.example:peer\"",
+                "target=\"iqn.2026-01.io.linerate:disk\"",
+                "user=\"alice\"",
+            ][..],
+        ),
+        (
+            "the account does not list this initiator",
+            &[
+                "initiator=\"iqn.2026-01.com.example:other\"",
+                "target=\"iqn.2026-01.io.linerate:disk\"",
+                "user=\"alice\"",
+            ],
+        ),
+        ("there is no target of this name", &["target=\"iqn.2026-01.io.linerate:dusk\""]),
+    ] {
+        let line = line_with(&server, why);
+        let expected = fields.iter().chain(&["login refused", "peer=127.0.0.1:"]);
+        let missing: Vec<_> = expected.filter(|field| !line.contains(**field)).collect();
+        assert!(missing.is_empty(), "{missing:?} not in {line}");
+    }
+}
+
+/// A log is read in terminals and by programs: what a stranger says does not reach into either.
+#[test]
+fn what_a_stranger_says_of_itself_is_logged_escaped_and_cut() {
+    let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else { return };
+    let user = format!("joe\u{1b}[2J\" why=\"let in\"\n\u{202e}{}", "x".repeat(5000));
+    let config = InitiatorConfig { chap: claim(&user, "some-other-secret"), ..alice(&server) };
+    assert_eq!(refusal(Peer::log_in(&server, config)), LoginStatus::AuthenticationFailure);
+    let line = line_with(&server, "user=\"joe");
+    assert!(line.contains(r#"joe\u{1b}[2J\" why=\"let in\"\n\u{202e}xxx"#), "{line}");
+    assert!(
+        line.len() < 1000 && line.contains("secret is wrong") && line.chars().all(|c| !c.is_control()),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_stranger_does_not_fill_the_log() {
+    const LOGINS: u64 = 100;
+    let Some(server) = Server::configured(LOCKED) else { return };
+    let begin = Instant::now();
+    for _ in 0..LOGINS {
+        refusal(Peer::log_in(&server, initiator(Some(&server.target_name("disk")), 1)));
+    }
+    let windows = begin.elapsed().as_secs() / 10 + 2; // of ten seconds, begun ones included
+    let written = || server.log().matches("login refused").count() as u64;
+    assert!(written() <= 5 * windows, "{} lines in {windows} times", written());
+    let told = || {
+        let log = server.log();
+        let counts = log
+            .lines()
+            .filter(|line| line.contains("left out"))
+            .filter_map(|line| line.split("lines=").nth(1));
+        counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum::<u64>()
+    };
+    let until = Instant::now() + 3 * PATIENCE;
+    while written() + told() < LOGINS {
+        assert!(Instant::now() < until, "{} written and {} left out of {LOGINS}", written(), told());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(written() + told(), LOGINS);
 }

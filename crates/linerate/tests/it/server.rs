@@ -1,7 +1,9 @@
 //! The server under test: started, waited for, stopped, killed and started again.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -38,6 +40,9 @@ const STOP: Duration = Duration::from_secs(11);
 /// Lies in the state folder where there is one.
 const CONFIGURATION: &str = "linerate.toml";
 
+/// What it says on standard error.
+const LOG: &str = "log";
+
 const TGT_NAME: &str = "iqn.2026-01.io.linerate:disk";
 
 impl Server {
@@ -54,9 +59,8 @@ impl Server {
         Server { kind, child, port, volumes, state }
     }
 
-    /// Serves what a configuration file says, with `{port}` in it for a portal's and `{state}` for the state
-    /// folder; only ours can, so there is none when
-    /// another is to be tested.
+    /// Serves what a configuration file says, with `{port}` in it for a portal's and `{state}` for the state folder;
+    /// only ours can, so there is none when another is to be tested.
     pub(crate) fn configured(text: &str) -> Option<Server> {
         if kind() != Kind::Linerate {
             return None;
@@ -65,9 +69,14 @@ impl Server {
         let port = free_port();
         let text = text.replace("{port}", &port.to_string());
         let text = text.replace("{state}", &state.path().display().to_string());
-        std::fs::write(state.path().join(CONFIGURATION), text).expect("a temporary file");
+        write_configuration(&text, state.path());
         let child = start_linerate(port, &[], state.path());
         Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
+    }
+
+    /// What it has logged so far; nothing if it is not ours.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.state.path().join(LOG)).unwrap_or_default()
     }
 
     /// Whether this is ours, so that what only ours can do may be asked of it.
@@ -138,7 +147,7 @@ impl Server {
 
     /// Puts another configuration in place of its own, for its next start.
     pub(crate) fn reconfigure(&mut self, text: &str) {
-        std::fs::write(self.state.path().join(CONFIGURATION), text).expect("a temporary file");
+        write_configuration(text, self.state.path());
     }
 
     /// Starts it again after its end: same port, volumes and state. As under a service manager, it is tried again while
@@ -151,6 +160,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the server's log\n{}---", self.log());
+        }
         let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();
         if self.kind == Kind::Tgt {
@@ -219,10 +231,19 @@ fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
     started.expect("a server that says `ready`")
 }
 
+/// It may hold secrets, so that it is for its owner alone.
+fn write_configuration(text: &str, state: &Path) {
+    let path = state.join(CONFIGURATION);
+    let private = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
+    private.and_then(|mut file| file.write_all(text.as_bytes())).expect("a temporary file");
+}
+
 /// Starts a server; nothing, if it ended before it was ready.
 fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
+    let log = File::options().create(true).append(true).open(state.join(LOG)).expect("a temporary file");
     let mut command = serve(port, volumes, state);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the linerate binary");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    let mut child = command.spawn().expect("the linerate binary");
     if becomes_ready(child.stdout.take().expect("a pipe")) {
         return Some(child);
     }

@@ -28,8 +28,16 @@ impl Session {
         self.wake(id);
     }
 
+    /// Discovery is open to strangers unless the configuration says otherwise.
+    fn may_log(&self, link: &Link) -> bool {
+        self.identity.target.is_some() || self.server.may_log(link.peer.ip())
+    }
+
     /// One line for a login.
     pub(crate) fn log_in(&self, link: &Link) {
+        if !self.may_log(link) {
+            return;
+        }
         let keys = status::keys(self.machine.parameters()).join(" ");
         tracing::info!(
             target: LOG,
@@ -46,6 +54,9 @@ impl Session {
 
     /// One line for the end of a connection.
     pub(crate) fn log_out(&self, link: &Link, end: &End) {
+        if !self.may_log(link) {
+            return;
+        }
         let (identity, traffic) = (&self.identity, self.traffic);
         tracing::info!(
             target: LOG,
