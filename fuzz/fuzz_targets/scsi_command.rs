@@ -535,9 +535,11 @@ fn blocks(script: &mut Script<'_>) -> u32 {
 
 /// A command that asks for parameter data, or sets a state by its CDB alone.
 fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
-    const OPCODES: [(u8, u8); 28] = [
+    const OPCODES: [(u8, u8); 30] = [
         (0x00, 0),
         (0x03, 0),
+        (0x04, 0),
+        (0x04, 0x10),
         (0x12, 0),
         (0x12, 1),
         (0x15, 0x11),

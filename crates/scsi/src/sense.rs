@@ -233,6 +233,7 @@ pub mod asc {
     pub const OPERATION_IN_PROGRESS: u16 = 0x0016;
     pub const BECOMING_READY: u16 = 0x0401;
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;
+    pub const FORMAT_IN_PROGRESS: u16 = 0x0404;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const UNREACHABLE_COPY_TARGET: u16 = 0x0804;
     pub const WRITE_ERROR: u16 = 0x0c00;
@@ -273,6 +274,8 @@ pub mod asc {
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: u16 = 0x3900;
     pub const MEDIUM_NOT_PRESENT: u16 = 0x3a00;
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;
+    pub const MEDIUM_FORMAT_CORRUPTED: u16 = 0x3100;
+    pub const FORMAT_COMMAND_FAILED: u16 = 0x3101;
     pub const SANITIZE_COMMAND_FAILED: u16 = 0x3103;
     pub const REPORTED_LUNS_DATA_CHANGED: u16 = 0x3f0e;
     pub const INTERNAL_TARGET_FAILURE: u16 = 0x4400;

@@ -101,7 +101,7 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x89 => vec![case(&compare_and_write(0, 255), zeros(510))],
         0x9c => vec![case(&write_atomic(0, 4096), zeros(4096))],
         0x9e if action == 0x12 => vec![case(&get_lba_status(0, u32::MAX), none())],
-        0x48 => vec![], // SANITIZE is the logical unit's: one at a time, whoever asks
+        0x04 | 0x48 => vec![], // FORMAT UNIT and SANITIZE are the logical unit's: one at a time, whoever asks
         0x5e => vec![case(&length(u16::MAX), none())],
         0x5f => {
             let mut cdb = length(24);
@@ -205,7 +205,7 @@ fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended 
     let reply = match unit.finish(job, data) {
         Step::Now(reply) => reply,
         Step::Later(running) => finish(running.reply),
-        Step::Lasting { .. } => unreachable!("SANITIZE is left out"),
+        Step::Lasting { .. } => unreachable!("left out"),
     };
     Ended { told, reply, taken: peak() }
 }

@@ -4,13 +4,17 @@ use super::*;
 use crate::copy::{results, run};
 use crate::mode::command as mode;
 use crate::persistent::command as persistent;
-use crate::{reserve, sanitize};
+use crate::{format, reserve, sanitize};
 
 /// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
 /// lists them as they stand here.
 pub(crate) static TABLE: &[Command] = &[
     Command::new("TEST UNIT READY", &[0x00, 0, 0, 0, 0, NACA], ready::plan).needs_medium(),
     Command::new("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, NACA], request_sense::plan).always(),
+    // It asks by itself whether the medium is there and may be written, as SANITIZE does.
+    Command::new("FORMAT UNIT", &[0x04, 0xff, 0, 0, 0, NACA], format::plan)
+        .reserved(Reserved::Write)
+        .takes(60, 3600),
     Command::new("READ(6)", &[0x08, 0x1f, 0xff, 0xff, 0xff, NACA], read::plan).reads(),
     Command::new("WRITE(6)", &[0x0a, 0x1f, 0xff, 0xff, 0xff, NACA], write::plan).writes(),
     Command::new("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan).always(),

@@ -1,5 +1,5 @@
 //! What every command but the quickest must pass before it is planned, in the order of SAM-5 5.3.3: unit
-//! attentions, then reservations, then a SANITIZE under way, then whether the medium is there and may be written.
+//! attentions, then reservations, then a SANITIZE or FORMAT UNIT under way, then whether the medium is there and may be written.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl LogicalUnit {
         self.look(|state| {
             state.reserved(id, command.reserved)?;
             if command.attention {
-                state.sanitize.in_progress()?;
+                state.operation.in_progress()?;
             }
             if command.medium {
                 state.ready()?;

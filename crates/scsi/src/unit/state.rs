@@ -5,10 +5,10 @@ use block::Geometry;
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
 use crate::failure::Failure;
+use crate::medium_operation::OperationState;
 use crate::mode::Pages;
 use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
 use crate::persistent::{NexusName, Registrations};
-use crate::sanitize::Sanitize;
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
@@ -44,7 +44,8 @@ pub(crate) struct State {
     pub(crate) reserved_by: Option<NexusId>,
     /// What RECEIVE COPY RESULTS tells of.
     pub(crate) copies: Copies,
-    pub(crate) sanitize: Sanitize,
+    /// SANITIZE or FORMAT UNIT.
+    pub(crate) operation: OperationState,
 }
 
 impl State {
@@ -57,7 +58,7 @@ impl State {
             registrations,
             reserved_by: None,
             copies: Copies::default(),
-            sanitize: Sanitize::default(),
+            operation: OperationState::default(),
         }
     }
 
@@ -136,7 +137,7 @@ impl State {
     /// Why a command cannot use the medium, if it cannot.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
         self.accessible()?;
-        self.sanitize.passable()
+        self.operation.passable()
     }
 
     /// Whether there is a medium that runs, and a device that answers.

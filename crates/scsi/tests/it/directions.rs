@@ -33,6 +33,7 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
         (with_length(0x5f, 0, 24), vec![0; 24]),
         (sized(0x83, 0, 0, 16), vec![0; 16]),
         (sanitize, vec![1, 0, 0, 1, 0]),
+        (vec![0x04, 0x10, 0, 0, 0, 0], vec![0; 4]),
     ]
 }
 

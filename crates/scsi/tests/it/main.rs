@@ -16,6 +16,7 @@ mod device_errors;
 mod directions;
 mod extended_copy;
 mod fence;
+mod format;
 mod given_up;
 mod inquiry;
 mod lba_status;

@@ -25,6 +25,7 @@ const NONE: &[Held] = &[];
 const RULES: &[(&[u8], &[Held])] = &[
     (&[0x00], PERSISTENT),
     (&[0x03], ALL),
+    (&[0x04], NONE),
     (&[0x08], READS),
     (&[0x0a], NONE),
     (&[0x12], ALL),
