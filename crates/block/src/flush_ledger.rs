@@ -1,0 +1,306 @@
+//! Which acknowledged writes a flush has yet to make durable, and whether the device may have lost any of them.
+//!
+//! A device with a volatile cache that loses power, or whose server is killed, loses what it acknowledged since the last
+//! flush; the next flush succeeds, over an empty cache. Behind a network the user of the device survives that. A client
+//! of any protocol therefore keeps a ledger for each device, and its flushes end as the ledger says.
+//!
+//! ```text
+//!   write, flush done, loss                          nothing is lost
+//!   write, loss, flush done                          the flush fails with WritesLost; the next one does not
+//!   flush begun, write, flush done, loss             the write is lost: it came after the flush had begun
+//!   write, flushes A and B begun, loss, A and B done both fail: neither had been told when it began
+//! ```
+//!
+//! What may have lost writes is the protocol's to say: here are only values.
+
+use crate::DeviceError;
+
+/// The writes of one user of one device.
+#[derive(Clone, Debug)]
+pub struct FlushLedger {
+    /// The number of the flush that begins next: what is written now waits for it.
+    next: u64,
+    /// The number of the first flush that covers the last acknowledged write; 0 before there is one.
+    written: u64,
+    /// The highest number of a flush that succeeded.
+    flushed: u64,
+    /// How often unflushed writes were lost, as far as is known.
+    losses: u64,
+    /// How many of the losses the user has been told of.
+    told: u64,
+}
+
+/// A flush under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the flush is not covered until it has ended"]
+pub struct Flush {
+    number: u64,
+    /// The losses that its caller had been told of.
+    told: u64,
+}
+
+/// The beginning of a write that must be durable when it ends, and is made so by a flush behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StableWrite {
+    losses: u64,
+}
+
+impl Default for FlushLedger {
+    fn default() -> FlushLedger {
+        FlushLedger { next: 1, written: 0, flushed: 0, losses: 0, told: 0 }
+    }
+}
+
+impl FlushLedger {
+    /// A write was acknowledged that may be in a volatile cache.
+    pub fn note_write(&mut self) {
+        self.written = self.next;
+    }
+
+    /// Whether a loss of the device's cache would lose anything.
+    pub fn has_unflushed(&self) -> bool {
+        self.written > self.flushed
+    }
+
+    /// The device may have lost its cache. Whether unflushed writes are lost by that.
+    pub fn note_loss(&mut self) -> bool {
+        let lost = self.has_unflushed();
+        if lost {
+            self.losses += 1;
+            self.written = 0; // the next loss can only concern what is written from now on
+        }
+        lost
+    }
+
+    /// A flush begins. It covers the writes that were noted before.
+    pub fn begin_flush(&mut self) -> Flush {
+        let flush = Flush { number: self.next, told: self.told };
+        self.next += 1;
+        flush
+    }
+
+    /// A flush has ended, as the device says. The result is what to tell its caller, who is told of losses by it.
+    pub fn end_flush(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let ended = match self.note_answer(flush, answer) {
+            Ok(()) if self.losses > flush.told => Err(DeviceError::WritesLost),
+            ended => ended,
+        };
+        if matches!(ended, Err(DeviceError::WritesLost | DeviceError::NoSpace)) {
+            self.told = self.losses;
+        }
+        ended
+    }
+
+    /// A write begins that is to be durable when it ends.
+    pub fn begin_stable_write(&self) -> StableWrite {
+        StableWrite { losses: self.losses }
+    }
+
+    /// The flush behind a stable write has ended. Only losses since the write began concern its caller; flushes tell of
+    /// all others, and of this one too.
+    pub fn end_stable_write(
+        &mut self,
+        write: StableWrite,
+        flush: Flush,
+        answer: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.note_answer(flush, answer)?;
+        if self.losses > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
+    }
+
+    /// A device that could not flush what it had cached may have dropped it, and not say so a second time: that concerns
+    /// every flush that is under way beside this one.
+    fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        match answer {
+            Ok(()) => self.flushed = self.flushed.max(flush.number),
+            Err(DeviceError::Unwritable(_) | DeviceError::WritesLost) => {
+                self.losses += 1;
+                return Err(DeviceError::WritesLost);
+            }
+            Err(DeviceError::NoSpace) => self.losses += 1,
+            Err(_) => {} // whether anything was flushed is not known, and nothing says that anything is lost
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
+
+    fn flush(ledger: &mut FlushLedger) -> Result<(), DeviceError> {
+        let flush = ledger.begin_flush();
+        ledger.end_flush(flush, Ok(()))
+    }
+
+    #[test]
+    fn lost_writes_fail_the_next_flush_once() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        assert!(ledger.note_loss());
+        assert_eq!((flush(&mut ledger), flush(&mut ledger)), (LOST, Ok(())));
+    }
+
+    #[test]
+    fn nothing_is_lost_where_nothing_was_unflushed() {
+        let mut ledger = FlushLedger::default();
+        assert!(!ledger.note_loss());
+        ledger.note_write();
+        assert_eq!(flush(&mut ledger), Ok(()));
+        assert!(!ledger.note_loss());
+        assert_eq!(flush(&mut ledger), Ok(()));
+    }
+
+    #[test]
+    fn a_write_beside_a_flush_waits_for_the_next_one() {
+        let mut ledger = FlushLedger::default();
+        let under_way = ledger.begin_flush();
+        ledger.note_write();
+        assert_eq!(ledger.end_flush(under_way, Ok(())), Ok(()));
+        assert!(ledger.note_loss());
+        assert_eq!(flush(&mut ledger), LOST);
+    }
+
+    #[test]
+    fn all_flushes_that_began_before_anybody_was_told_fail() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        let both = [ledger.begin_flush(), ledger.begin_flush()];
+        ledger.note_loss();
+        assert_eq!(both.map(|flush| ledger.end_flush(flush, Ok(()))), [LOST, LOST]);
+        assert_eq!(flush(&mut ledger), Ok(()));
+    }
+
+    /// As of two fdatasyncs at once, of which one got EIO and the other 0.
+    #[test]
+    fn a_device_that_fails_one_of_two_flushes_has_failed_both() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        let [failed, passed] = [ledger.begin_flush(), ledger.begin_flush()];
+        let error = Err(DeviceError::Unwritable(crate::Lba(0)));
+        assert_eq!(ledger.end_flush(failed, error), LOST);
+        assert_eq!(ledger.end_flush(passed, Ok(())), LOST);
+        assert_eq!(flush(&mut ledger), Ok(()));
+    }
+
+    #[test]
+    fn a_flush_without_an_answer_leaves_the_writes_to_the_next() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        let unanswered = ledger.begin_flush();
+        assert_eq!(ledger.end_flush(unanswered, Err(DeviceError::NotReady)), Err(DeviceError::NotReady));
+        ledger.note_loss();
+        assert_eq!(flush(&mut ledger), LOST);
+    }
+
+    #[test]
+    fn a_stable_write_tells_of_losses_since_it_began_and_leaves_them_to_flushes() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        ledger.note_loss();
+        for (loses, told) in [(false, Ok(())), (true, LOST)] {
+            let write = ledger.begin_stable_write();
+            ledger.note_write();
+            if loses {
+                ledger.note_loss();
+            }
+            let behind = ledger.begin_flush();
+            assert_eq!(ledger.end_stable_write(write, behind, Ok(())), told);
+        }
+        assert_eq!((flush(&mut ledger), flush(&mut ledger)), (LOST, Ok(())));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write,
+        Loss,
+        Begin,
+        /// Of one of the flushes under way.
+        End(prop::sample::Index, Result<(), DeviceError>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let answer = prop_oneof![
+            4 => Just(Ok(())),
+            1 => Just(Err(DeviceError::TimedOut)),
+            1 => Just(Err(DeviceError::Unwritable(crate::Lba(0)))),
+        ];
+        prop_oneof![
+            Just(Step::Write),
+            Just(Step::Loss),
+            Just(Step::Begin),
+            (any::<prop::sample::Index>(), answer).prop_map(|(which, answer)| Step::End(which, answer)),
+        ]
+    }
+
+    /// What became of each write, one by one.
+    #[derive(Default)]
+    struct Model {
+        /// Whether they may be lost.
+        writes: Vec<bool>,
+        /// Those before this one are durable.
+        durable: usize,
+        /// For each flush that has told its caller of a loss, how many writes were known then.
+        told: Vec<usize>,
+    }
+
+    proptest! {
+        /// A flush that succeeds promises that every write before it is durable, but for those whose loss was told.
+        #[test]
+        fn no_flush_succeeds_over_a_loss_that_was_not_told(steps in prop::collection::vec(step(), 0..60)) {
+            let (mut ledger, mut model) = (FlushLedger::default(), Model::default());
+            let mut under_way: Vec<(Flush, usize)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Write => {
+                        ledger.note_write();
+                        model.writes.push(false);
+                    }
+                    Step::Loss => {
+                        ledger.note_loss();
+                        let durable = model.durable.min(model.writes.len());
+                        model.writes[durable..].fill(true);
+                    }
+                    Step::Begin => under_way.push((ledger.begin_flush(), model.writes.len())),
+                    Step::End(..) if under_way.is_empty() => {}
+                    Step::End(which, answer) => {
+                        let (flush, covered) = under_way.remove(which.index(under_way.len()));
+                        let told = model.told.last().copied().unwrap_or(0);
+                        let untold_loss = model.writes[..covered].iter().skip(told).any(|lost| *lost);
+                        let ended = ledger.end_flush(flush, answer);
+                        match ended {
+                            Ok(()) => {
+                                prop_assert!(!untold_loss && answer.is_ok());
+                                model.durable = model.durable.max(covered);
+                            }
+                            Err(DeviceError::WritesLost) => model.told.push(model.writes.len()),
+                            Err(error) => prop_assert_eq!(answer, Err(error)),
+                        }
+                    }
+                }
+            }
+        }
+
+        /// Without a loss, and without an error of the device's, none is told.
+        #[test]
+        fn nobody_is_told_of_a_loss_that_did_not_happen(steps in prop::collection::vec(step(), 0..60)) {
+            let mut ledger = FlushLedger::default();
+            let mut under_way = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Write => ledger.note_write(),
+                    Step::Begin => under_way.push(ledger.begin_flush()),
+                    Step::End(which, Ok(())) if !under_way.is_empty() => {
+                        let flush = under_way.remove(which.index(under_way.len()));
+                        prop_assert_eq!(ledger.end_flush(flush, Ok(())), Ok(()));
+                    }
+                    Step::Loss | Step::End(..) => {}
+                }
+            }
+        }
+    }
+}
