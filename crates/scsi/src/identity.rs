@@ -11,12 +11,26 @@ pub struct Identity {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL.
     pub revision: [u8; 4],
+    /// Changes whenever acknowledged writes that were not flushed may have been lost (VPD page C0h); `None` if that is
+    /// not known.
+    pub cache_generation: Option<[u8; 16]>,
 }
 
 impl Identity {
     /// Ours, for a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
-        Identity { uuid, vendor: *b"LINERATE", product: *b"VOLUME          ", revision: *b"0001" }
+        Identity {
+            uuid,
+            vendor: *b"LINERATE",
+            product: *b"VOLUME          ",
+            revision: *b"0001",
+            cache_generation: None,
+        }
+    }
+
+    /// The same, with a generation of the volatile cache behind the logical unit.
+    pub fn with_cache_generation(self, generation: [u8; 16]) -> Identity {
+        Identity { cache_generation: Some(generation), ..self }
     }
 
     /// The unit serial number (VPD page 80h): the UUID in 32 hexadecimal digits.

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use block::{DeviceError, FaultControl};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
+use sha2::{Digest, Sha256};
 
-use crate::config::{Config, Volume, VolumeName};
+use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::failure::Failure;
+use crate::spec::Spec;
 use crate::state::State;
 use crate::volume;
 
@@ -110,7 +112,7 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     let control = FaultControl::default();
     let device = volume::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
     let options = LogicalUnitOptions {
-        identity: Identity::new(uuid.0),
+        identity: Identity::new(uuid.0).with_cache_generation(cache_generation(&uuid, &volume.spec)),
         read_only: volume.spec.is_readonly(),
         removable: volume.spec.removable,
         thin: None,
@@ -122,6 +124,21 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
     Ok(Opened { unit, deadline: volume.deadline, spec: volume.spec.to_string(), faults })
+}
+
+/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, and with
+/// every start of this process where they are in its memory.
+fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
+    const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+    let mut generation = [0; 16];
+    match std::fs::read(BOOT_ID) {
+        Ok(boot) if spec.cache_outlives_process() => {
+            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot).finalize();
+            generation.copy_from_slice(&digest[..16]);
+        }
+        _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),
+    }
+    generation
 }
 
 #[cfg(test)]

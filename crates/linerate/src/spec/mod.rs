@@ -170,6 +170,15 @@ impl Spec {
         matches!(self.layer, Layer::Fault { .. }) || self.inner().is_some_and(Spec::has_fault_layer)
     }
 
+    /// Whether what it has acknowledged and not flushed outlives this process: it is with the kernel, or with a disk.
+    pub(crate) fn cache_outlives_process(&self) -> bool {
+        match (&self.layer, self.inner()) {
+            (Layer::Buffered { .. }, _) => false,
+            (_, Some(inner)) => inner.cache_outlives_process(),
+            (layer, None) => matches!(layer, Layer::File { .. }),
+        }
+    }
+
     /// Whether a text is meant as a volume specification, rather than as a path or a URL.
     pub(crate) fn is_meant(text: &str) -> bool {
         let kind = text.split_once(':').map(|(kind, _)| kind);

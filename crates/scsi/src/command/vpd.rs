@@ -8,13 +8,14 @@ use crate::nexus::TargetPort;
 /// The page with its header, if there is such a page.
 pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
     let body = match code {
-        SUPPORTED_PAGES => PAGES.to_vec(),
+        SUPPORTED_PAGES => supported_pages(call),
         SERIAL_NUMBER => call.unit.identity().serial().into_bytes(),
         DEVICE_IDENTIFICATION => device_identification(call),
         EXTENDED_INQUIRY => extended_inquiry(call),
         BLOCK_LIMITS => block_limits(call),
         BLOCK_CHARACTERISTICS => block_characteristics(call),
         PROVISIONING => provisioning(call),
+        CACHE_GENERATION => cache_generation(call)?,
         _ => return None,
     };
     // A page is far below 64 KiB: the longest part is an iSCSI name, of at most 223 bytes.
@@ -22,6 +23,28 @@ pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
     page.extend((body.len() as u16).to_be_bytes());
     page.extend(body);
     Some(page)
+}
+
+fn supported_pages(call: &Call<'_>) -> Vec<u8> {
+    let mut pages = PAGES.to_vec();
+    pages.extend(cache_generation(call).map(|_| CACHE_GENERATION));
+    pages
+}
+
+/// Our own page. A new I_T nexus hears a POWER ON unit attention whether or not the power was ever off; this tells an
+/// initiator that comes back whether its unflushed writes are lost: not while the page is the same. NFS has the same
+/// in its write verifier (RFC 1813 3.3.7).
+///
+/// ```text
+///   4..12   "LINERATE"
+///  12       1, the version
+///  13..16   reserved
+///  16..32   the generation: equal or not is all that it says
+/// ```
+fn cache_generation(call: &Call<'_>) -> Option<Vec<u8>> {
+    let identity = call.unit.identity();
+    let generation = identity.cache_generation.filter(|_| call.view.volatile_cache)?;
+    Some([&identity.vendor[..], &[1, 0, 0, 0], &generation].concat())
 }
 
 /// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
@@ -151,6 +174,8 @@ const EXTENDED_INQUIRY: u8 = 0x86;
 const BLOCK_LIMITS: u8 = 0xb0;
 const BLOCK_CHARACTERISTICS: u8 = 0xb1;
 const PROVISIONING: u8 = 0xb2;
+/// The first that the standard leaves to vendors.
+const CACHE_GENERATION: u8 = 0xc0;
 
 const LOGICAL_UNIT: u8 = 0x00;
 const TARGET_PORT: u8 = 0x10;

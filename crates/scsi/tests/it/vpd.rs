@@ -24,6 +24,14 @@ fn every_page_that_is_listed_is_there_and_they_are_in_order() {
 }
 
 #[test]
+fn a_unit_with_a_volatile_cache_tells_its_generation() {
+    let mut bench = Bench::of_unit(|unit| unit.identity = unit.identity.with_cache_generation([7; 16]));
+    assert_eq!(page(&mut bench, 0)[4..].last(), Some(&0xc0));
+    let body = page(&mut bench, 0xc0)[4..].to_vec();
+    assert_eq!(body, [&b"LINERATE\x01\0\0\0"[..], &[7; 16]].concat());
+}
+
+#[test]
 fn the_serial_number_is_the_uuid() {
     assert_eq!(&page(&mut Bench::new(), 0x80)[4..], b"30313233343536373839616263646566");
 }
