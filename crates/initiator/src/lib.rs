@@ -16,9 +16,11 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod caches;
 pub mod cdb;
 mod connection;
 mod discovery;
+mod effect;
 mod error;
 mod gather;
 mod login;

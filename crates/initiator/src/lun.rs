@@ -3,17 +3,18 @@
 use std::future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use block::{
     Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending,
-    Profile, Run, Slice,
+    Profile, Run, Slice, StableWrite,
 };
 use iscsi::pdu::{Lun, Residual};
 
+use crate::caches::CachedWrites;
 use crate::cdb::{self, Cdb};
 use crate::error::{CommandError, OpenError};
 use crate::probe::{self, GiveBack, Limits};
@@ -23,7 +24,7 @@ use crate::sense::{Sense, Verdict, verdict};
 use crate::session::Order;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{Answer, Unit};
-use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
+use crate::verbs::{CacheGeneration, Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 
 /// A logical unit at the other end of a network.
 ///
@@ -49,6 +50,8 @@ pub struct RemoteLun {
     is_another: AtomicBool,
     profile: Profile,
     limits: Limits,
+    /// What was written and not flushed; nothing while the target says that what it acknowledges is on stable storage.
+    cached: OnceLock<CachedWrites>,
     /// The target has refused WRITE SAME(16) before.
     no_write_same: AtomicBool,
 }
@@ -58,8 +61,8 @@ impl RemoteLun {
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
         let (unit, epoch) = (target.unit(number), target.reinstatements());
         let probed = probe::look(&unit, number).await?;
-        let probe::Probed { geometry, profile, limits, identity } = probed;
-        Ok(RemoteLun {
+        let probe::Probed { geometry, profile, write_through, cache_generation, limits, identity } = probed;
+        let lun = RemoteLun {
             lun: unit.lun(),
             target,
             number,
@@ -70,8 +73,11 @@ impl RemoteLun {
             is_another: AtomicBool::new(false),
             profile,
             limits,
+            cached: OnceLock::new(),
             no_write_same: AtomicBool::new(false),
-        })
+        };
+        lun.watch_cache(write_through, cache_generation);
+        Ok(lun)
     }
 
     /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
@@ -133,6 +139,9 @@ impl RemoteLun {
                     if sense.is_some_and(Sense::tells_of_change) {
                         self.measure_again().await;
                     }
+                    if sense.is_some_and(Sense::tells_of_modes) {
+                        self.look_at_cache_again().await;
+                    }
                 }
                 Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
@@ -164,6 +173,8 @@ impl RemoteLun {
             let epoch = self.target.reinstatements();
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
+                    self.cached.get().inspect(|cached| cached.compare(probed.cache_generation));
+                    self.watch_cache(probed.write_through, probed.cache_generation);
                     self.blocks.store(probed.geometry.blocks.0, Relaxed);
                     self.epoch.fetch_max(epoch, Relaxed);
                     return Ok(());
@@ -173,6 +184,10 @@ impl RemoteLun {
                     self.is_another.store(true, Relaxed);
                 }
                 Err(error) if reactor::now() < until => {
+                    // A target that has begun anew and gets its LUNs one by one may never report a reset of this one.
+                    if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
+                        self.cached.get().inspect(|cached| cached.note_reset());
+                    }
                     tracing::debug!(lun = self.number, "not there yet: {error}");
                     reactor::sleep(PAUSE_LONGEST).await;
                 }
@@ -185,8 +200,21 @@ impl RemoteLun {
         Err(DeviceError::NotReady)
     }
 
+    /// Keeps note of what is written, unless the target says that it is on stable storage.
+    fn watch_cache(&self, write_through: bool, generation: Option<CacheGeneration>) {
+        if !write_through {
+            self.cached.get_or_init(|| self.target.watch_cache(self.lun, generation));
+        }
+    }
+
     fn is_the_same(&self, probed: &probe::Probed) -> bool {
         probed.identity == self.identity && probed.geometry.block_size == self.geometry.block_size
+    }
+
+    /// The target says that mode parameters have changed: its write cache may have been switched on.
+    async fn look_at_cache_again(&self) {
+        // What cannot be asked is taken for a cache.
+        self.watch_cache(probe::is_write_through(&self.unit()).await.unwrap_or(false), None);
     }
 
     /// The target says that the LUN has changed. If its size cannot be had, the old one holds until it can.
@@ -234,13 +262,38 @@ impl RemoteLun {
         Ok(buffer)
     }
 
+    /// What cannot be forced with the write is made sure of behind it.
+    async fn write_and_flush(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
+        let write = self.cached.get().map(CachedWrites::begin_stable_write);
+        self.write_pieces(extent, data, false).await?;
+        self.synchronize(write).await
+    }
+
+    /// SYNCHRONIZE CACHE: for a flush, or behind a stable write.
+    async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
+        let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
+        let what = What { extent: all, writing: true };
+        let flush = self.cached.get().map(CachedWrites::begin_flush);
+        let answer = self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await.map(drop);
+        if self.cached.get().is_some_and(CachedWrites::is_in_doubt) {
+            let generation = probe::cache_generation(&self.unit()).await;
+            self.cached.get().inspect(|cached| cached.compare(generation.ok().flatten()));
+        }
+        match (answer, self.cached.get().zip(flush), behind) {
+            // A target without a cache need not know the command.
+            (Err(DeviceError::Unsupported), ..) if !self.profile.volatile_cache => Ok(()),
+            (answer, None, _) => answer,
+            (answer, Some((cached, flush)), Some(write)) => cached.end_stable_write(write, flush, answer),
+            (answer, Some((cached, flush)), None) => cached.end_flush(flush, answer),
+        }
+    }
+
     async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
         for piece in pieces(extent, self.limits.transfer_blocks) {
             let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
-            self.write_piece(piece, data, stable && self.limits.force_unit_access)?.await?;
+            self.write_piece(piece, data, stable)?.await?;
         }
-        // What cannot be forced with the write is made sure of behind it.
-        if stable && !self.limits.force_unit_access { self.flush().await } else { Ok(()) }
+        Ok(())
     }
 
     fn read_cdb(&self, piece: Extent) -> Result<Cdb, DeviceError> {
@@ -323,10 +376,10 @@ impl BlockDevice for RemoteLun {
             return Box::pin(future::ready(Err(error)));
         }
         let (stable, whole) = (durability == Durability::Stable, self.bytes_within(extent, extent));
-        let is_one_command = self.is_one_piece(extent)
-            && data.len() == whole.len()
-            && (!stable || self.limits.force_unit_access);
-        if !is_one_command {
+        if stable && !self.limits.force_unit_access {
+            return Box::pin(self.write_and_flush(extent, data));
+        }
+        if !self.is_one_piece(extent) || data.len() != whole.len() {
             return Box::pin(self.write_pieces(extent, data, stable));
         }
         match self.write_piece(extent, data, stable) {
@@ -336,16 +389,7 @@ impl BlockDevice for RemoteLun {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-            let what = What { extent: all, writing: true };
-            match self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await {
-                Ok(_) => Ok(()),
-                // A target without a cache need not know the command.
-                Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
-                Err(error) => Err(error),
-            }
-        })
+        Box::pin(self.synchronize(None))
     }
 
     /// By WRITE SAME with UNMAP, since the UNMAP command promises nothing about what is left, and this trait does for

@@ -8,13 +8,18 @@ use crate::error::OpenError;
 use crate::sense::Sense;
 use crate::unit::Unit;
 use crate::verbs::{
-    BlockLimits, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd, VpdContent,
+    BlockLimits, CacheGeneration, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd,
+    VpdContent,
 };
 
 /// What was found out.
 pub(crate) struct Probed {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
+    /// It says that what it has acknowledged is on stable storage: WCE is zero.
+    pub(crate) write_through: bool,
+    /// If the target tells it.
+    pub(crate) cache_generation: Option<CacheGeneration>,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
 }
@@ -73,7 +78,9 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
     let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
     let solid_state = page(unit, &pages, 0xb1).await?.is_some_and(|page| does_not_turn(&page));
-    let modes = perhaps("MODE SENSE", unit.mode_sense(CACHING, 0, ModeValues::Current).await)?;
+    let modes = caching(unit).await?;
+    // After TEST UNIT READY: a unit attention that comes later is about a loss that this does not tell of yet.
+    let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
     let give_back = give_back(&capacity, provisioning);
     let block = block_limits.unwrap_or_default();
@@ -82,15 +89,36 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         give_back,
         ..limits(block, &capacity, geometry)
     };
+    let write_cache = modes.as_ref().and_then(write_cache);
     let profile = Profile {
         read_only: modes.as_ref().is_some_and(|modes| modes.write_protected),
         thin: give_back == GiveBack::ByWriteSame,
         granularity: Blocks(u64::from(block.unmap_granularity_blocks.max(1))),
-        volatile_cache: modes.as_ref().is_some_and(write_cache),
+        volatile_cache: write_cache == Some(true),
         durable: true,
         solid_state,
     };
-    Ok(Probed { geometry, profile, limits, identity })
+    let write_through = write_cache == Some(false);
+    Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
+}
+
+/// Asks only for the generation of the LUN's cache.
+pub(crate) async fn cache_generation(unit: &Unit) -> Result<Option<CacheGeneration>, OpenError> {
+    let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
+    cache_generation_by(unit, &pages).await
+}
+
+async fn cache_generation_by(unit: &Unit, pages: &[u8]) -> Result<Option<CacheGeneration>, OpenError> {
+    Ok(page(unit, pages, 0xc0).await?.and_then(|page| CacheGeneration::parse(&page.bytes)))
+}
+
+/// Asks only whether the LUN says that what it has acknowledged is on stable storage.
+pub(crate) async fn is_write_through(unit: &Unit) -> Result<bool, OpenError> {
+    Ok(caching(unit).await?.as_ref().and_then(write_cache) == Some(false))
+}
+
+async fn caching(unit: &Unit) -> Result<Option<Modes>, OpenError> {
+    perhaps("MODE SENSE", unit.mode_sense(CACHING, 0, ModeValues::Current).await)
 }
 
 /// Asks only how large the LUN is.
@@ -190,11 +218,12 @@ fn does_not_turn(characteristics: &Vpd) -> bool {
     }
 }
 
-/// WCE in the caching mode page (SBC-3 6.5.5).
+/// WCE in the caching mode page (SBC-3 6.5.5), if there is one.
 const CACHING: u8 = 0x08;
-fn write_cache(modes: &Modes) -> bool {
-    let caching = modes.pages.iter().filter(|page| page.code == CACHING);
-    caching.flat_map(|page| page.fields()).any(|field| (field.name, field.value) == ("WCE", 1))
+fn write_cache(modes: &Modes) -> Option<bool> {
+    let mut caching = modes.pages.iter().filter(|page| page.code == CACHING);
+    let fields = caching.next()?.fields();
+    fields.iter().find(|field| field.name == "WCE").map(|field| field.value == 1)
 }
 
 #[cfg(test)]

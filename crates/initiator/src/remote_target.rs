@@ -15,6 +15,7 @@ use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{Receiver, Sender, mailbox};
 
+use crate::caches::CachedWrites;
 use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
@@ -27,6 +28,7 @@ use crate::session::{Order, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
+use crate::verbs::CacheGeneration;
 
 /// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
 pub struct RemoteTarget {
@@ -108,6 +110,11 @@ impl RemoteTarget {
             Some(session) => Some(session.statistics()),
             None => self.ask(Job::Describe).await,
         }
+    }
+
+    /// Keeps note of what a device writes to one of the target's LUNs, and of what is lost of it.
+    pub(crate) fn watch_cache(&self, lun: Lun, generation: Option<CacheGeneration>) -> CachedWrites {
+        self.shared.caches().watch(lun, generation)
     }
 
     /// A command is sent again whose fate is not known.

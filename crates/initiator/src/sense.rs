@@ -45,6 +45,34 @@ impl Sense {
             && matches!((self.code, self.qualifier), (0x29, _) | (0x2a, 0x09) | (0x3f, 0x03))
     }
 
+    /// Whether it is the unit attention MODE PARAMETERS CHANGED.
+    pub(crate) fn tells_of_modes(self) -> bool {
+        self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x01)
+    }
+
+    /// Whether it is an error of an earlier command, of which GOOD had been said.
+    pub(crate) fn tells_of_lost_write(self) -> bool {
+        self.deferred && !self.is_no_error()
+    }
+
+    /// Whether it is a unit attention after which a volatile cache may be empty: a reset of the power or of the device
+    /// (29h, but for 05h, 06h and 07h: another transceiver mode, and I_T NEXUS LOSS, which a target reports that has
+    /// gone on meanwhile), or another medium (28h/00h).
+    pub(crate) fn tells_of_reset(self) -> bool {
+        let reset = matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
+        self.is_unit_attention() && !self.deferred && reset
+    }
+
+    /// Whether the command was carried out all the same. With a deferred error none is (SPC-4 4.5.5).
+    pub(crate) fn was_carried_out(self) -> bool {
+        self.is_no_error() && !self.deferred
+    }
+
+    /// NO SENSE, RECOVERED ERROR.
+    fn is_no_error(self) -> bool {
+        matches!(self.key, 0x0 | 0x1)
+    }
+
     /// SPC-4 4.5.3. A target may cut it short: what is missing reads as zero.
     fn fixed(bytes: &[u8]) -> Sense {
         let valid = byte(bytes, 0) & 0x80 != 0;
@@ -158,10 +186,15 @@ fn of_the_medium(lba: Lba, writing: bool) -> DeviceError {
 }
 
 fn of_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
+    if sense.was_carried_out() {
+        return Verdict::Done;
+    }
+    if sense.deferred {
+        return Verdict::Again; // it is about an earlier command, and was reported instead of carrying this one out
+    }
     let lba = sense.information.map_or(extent.lba, Lba);
     let medium = of_the_medium(lba, writing);
     match (sense.key, sense.code, sense.qualifier) {
-        (0x0 | 0x1, _, _) => Verdict::Done, // NO SENSE, RECOVERED ERROR: it was carried out
         (0x2, 0x04, 0x01) => Verdict::AgainLater, // becoming ready
         (0x2, _, _) => Verdict::Failed(DeviceError::NotReady),
         (0x5, 0x21, _) => Verdict::Failed(DeviceError::OutOfRange),
@@ -212,6 +245,25 @@ mod tests {
     #[test]
     fn a_unit_attention_is_no_answer_to_the_command() {
         assert_eq!(check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false), Verdict::Again);
+    }
+
+    #[test]
+    fn a_deferred_error_is_no_answer_to_the_command_and_tells_of_lost_writes() {
+        let fixed = |form, key, code| [form, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, 0];
+        for (key, is_loss) in [(0x1, false), (0x3, true), (0x4, true)] {
+            assert_eq!(check(&fixed(0x71, key, 0x0c), true), Verdict::Again);
+            assert_eq!(Sense::parse(&fixed(0x71, key, 0x0c)).unwrap().tells_of_lost_write(), is_loss);
+        }
+        assert_eq!(check(&fixed(0x70, 0x1, 0), true), Verdict::Done);
+        assert!(!Sense::parse(&fixed(0x70, 0x3, 0x0c)).unwrap().tells_of_lost_write());
+    }
+
+    #[test]
+    fn a_reset_may_have_lost_a_cache_and_a_lost_nexus_has_not() {
+        let loses = |code, qualifier| Sense { key: 6, code, qualifier, ..Sense::default() }.tells_of_reset();
+        assert!((0..=4).all(|qualifier| loses(0x29, qualifier)));
+        assert!(![5, 6, 7].into_iter().any(|qualifier| loses(0x29, qualifier)));
+        assert!(loses(0x28, 0) && !loses(0x2a, 9) && !loses(0x3f, 0x0e));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 
+use crate::caches::Caches;
 use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::management::Management;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     nexus: Mutex<Nexus>,
     /// Commands that block devices have sent again because what had become of them was not known.
     replays: AtomicU64,
+    /// What they have written and not flushed.
+    caches: Arc<Caches>,
 }
 
 /// How long a target may take to agree to a logout.
@@ -68,11 +71,10 @@ impl Session {
     pub(crate) fn new(machine: Machine, nexus: Nexus, patience: Patience) -> Rc<Session> {
         let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
         let nexus = Mutex::new(nexus);
-        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience));
-        Rc::new(Session {
-            parts,
-            shared: Arc::new(Shared { epoch, parameters, nexus, replays: AtomicU64::new(0) }),
-        })
+        let (replays, caches) = (AtomicU64::new(0), Arc::<Caches>::default());
+        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience, Arc::clone(&caches)));
+        let shared = Arc::new(Shared { epoch, parameters, nexus, replays, caches });
+        Rc::new(Session { parts, shared })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -192,6 +194,11 @@ impl Shared {
     /// A command is sent again whose fate is not known.
     pub(crate) fn replayed(&self) {
         self.replays.fetch_add(1, Relaxed);
+    }
+
+    /// What the devices have written and not flushed.
+    pub(crate) fn caches(&self) -> &Arc<Caches> {
+        &self.caches
     }
 
     /// What the last leading login agreed on.

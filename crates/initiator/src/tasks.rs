@@ -120,6 +120,7 @@ pub(crate) struct Beginning {
 /// What is left of a command that has ended.
 pub(crate) struct Left {
     pub(crate) connection: ConnectionId,
+    pub(crate) lun: Lun,
     pub(crate) account: Account,
     /// What it had to send, in bytes.
     pub(crate) out_bytes: usize,
@@ -205,7 +206,7 @@ impl Tasks {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
-        let left = Left { connection: task.connection, account: task.account, out_bytes };
+        let left = Left { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
         match &mut task.state {
             State::Awaited(waker) => {
                 let waker = waker.take();

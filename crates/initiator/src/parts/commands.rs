@@ -8,6 +8,7 @@ use iscsi::initiator::{Command, SubmitError, TaskId};
 use iscsi::pdu::{Lun, TaskAttribute, TaskManagementFunction as Function};
 
 use super::Parts;
+use crate::effect::Effect;
 use crate::error::{CommandError, Ending};
 use crate::patience::Rung;
 use crate::session::Order;
@@ -54,7 +55,8 @@ impl Parts {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
-                let account = Account { class: Class::of(&order.cdb), waited_ns: 0 };
+                let (class, effect) = (Class::of(&order.cdb), Effect::of(&order.cdb));
+                let account = Account { class, effect, waited_ns: 0 };
                 let (transfer, insists) = (mem::take(&mut order.transfer), order.insists);
                 let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))

@@ -8,6 +8,7 @@ use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 
 use super::Parts;
 use super::asking::Text;
+use crate::caches::Trace;
 use crate::error::{CommandError, Ending};
 use crate::statistics::Outcome;
 use crate::tasks::Status;
@@ -44,7 +45,7 @@ impl Parts {
                     wire.task.iter().for_each(Waker::wake_by_ref);
                 }
             }
-            Event::Message { connection, message, .. } => self.hear(connection, &message),
+            Event::Message { connection, message, sense } => self.hear(connection, &message, &sense),
             Event::Managed { tmf, result } => self.functions.answered(tmf, result),
             Event::Pong { ping, data } => self.pings.answered(ping, data),
         }
@@ -65,7 +66,7 @@ impl Parts {
 
     /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as the one
     /// requesting to be logged out"; Parameter2 of the others is Time2Wait.
-    fn hear(&mut self, connection: ConnectionId, message: &AsyncMessage) {
+    fn hear(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
         tracing::debug!(?message, "the target says something of its own accord");
         match message.event {
             AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
@@ -73,17 +74,17 @@ impl Parts {
                 let [_, time2wait, _] = message.parameters;
                 self.standing.wait_first(Duration::from_secs(time2wait.into()));
             }
-            AsyncEvent::Scsi
-            | AsyncEvent::NegotiationRequested
-            | AsyncEvent::TasksTerminated
-            | AsyncEvent::Other(_) => {}
+            AsyncEvent::Scsi => self.caches.note_sense(message.lun, sense),
+            AsyncEvent::NegotiationRequested | AsyncEvent::TasksTerminated | AsyncEvent::Other(_) => {}
         }
     }
 
     fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
         self.lost_commands += usize::from(outcome == Err(CommandError::ConnectionLost));
         let how = Outcome::of(&outcome);
+        let trace = Trace::of(&outcome);
         let Some(left) = self.tasks.end(task, outcome) else { return };
+        self.caches.note(left.lun, left.account.effect, trace);
         self.meter.ended(&left, how, times);
         if let Some(wire) = self.wire(left.connection) {
             wire.under_way = wire.under_way.saturating_sub(1);

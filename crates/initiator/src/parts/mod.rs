@@ -11,6 +11,7 @@ mod events;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use iscsi::initiator::Session as Machine;
 
 use self::asking::Text;
 use self::connections::Wire;
+use crate::caches::Caches;
 use crate::management::Functions;
 use crate::patience::Patience;
 use crate::pings::Pings;
@@ -51,10 +53,12 @@ pub(crate) struct Parts {
     functions: Functions,
     pings: Pings,
     pub(crate) meter: Meter,
+    /// What was written and not flushed, shared with the devices that wrote it.
+    caches: Arc<Caches>,
 }
 
 impl Parts {
-    pub(crate) fn new(machine: Machine, now: Instant, patience: Patience) -> Parts {
+    pub(crate) fn new(machine: Machine, now: Instant, patience: Patience, caches: Arc<Caches>) -> Parts {
         Parts {
             machine,
             tasks: Tasks::default(),
@@ -71,6 +75,7 @@ impl Parts {
             functions: Functions::default(),
             pings: Pings::default(),
             meter: Meter::new(now),
+            caches,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A session without sockets: the machine's PDUs are looked at, and nobody answers them.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ struct Scene {
 
 fn scene(connections: u16) -> Scene {
     let begun = Instant::now();
-    let mut parts = Parts::new(machine(), begun, PATIENCE);
+    let mut parts = Parts::new(machine(), begun, PATIENCE, Arc::default());
     let start = ConnectionStart {
         exp_stat_sn: Sn(1),
         local_max_recv_data_segment_length: 8192,

@@ -6,6 +6,7 @@ use iscsi::initiator::{Counters, Session as Machine, Times};
 use iscsi::pdu::Residual;
 
 use super::{Calls, Class, ClassStatistics, ConnectionStatistics, DigestTime, Incidents, Statistics};
+use crate::effect::Effect;
 use crate::error::CommandError;
 use crate::sense::{Sense, status};
 use crate::tasks::{Left, Status};
@@ -28,6 +29,7 @@ pub(crate) struct Meter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) class: Class,
+    pub(crate) effect: Effect,
     /// How long it waited before it could be submitted, in nanoseconds.
     pub(crate) waited_ns: u64,
 }

@@ -56,7 +56,7 @@ pub use reservations::{
     UnknownReservationType,
 };
 pub use transport_id::TransportId;
-pub use vpd::{BlockLimits, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
+pub use vpd::{BlockLimits, CacheGeneration, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
 
 /// Why a command was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,10 +206,10 @@ enum Next {
 fn next(answered: u8, sense: Option<Sense>) -> Next {
     match (answered, sense) {
         (status::GOOD | status::CONDITION_MET, _) => Next::Done,
-        // NO SENSE and RECOVERED ERROR: it was carried out, and there is something to tell.
-        (status::CHECK_CONDITION, Some(Sense { key: 0 | 1, .. })) => Next::Done,
-        // UNIT ATTENTION is reported instead of carrying the command out.
-        (status::CHECK_CONDITION, Some(Sense { key: 6, .. })) => Next::AtOnce,
+        // It was carried out, and there is something to tell.
+        (status::CHECK_CONDITION, Some(sense)) if sense.was_carried_out() => Next::Done,
+        // A unit attention and an error of an earlier command are reported instead of carrying this one out.
+        (status::CHECK_CONDITION, Some(sense)) if sense.is_unit_attention() || sense.deferred => Next::AtOnce,
         (status::BUSY | status::TASK_SET_FULL, _) => Next::Later,
         _ => Next::Refused,
     }

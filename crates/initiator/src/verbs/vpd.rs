@@ -123,6 +123,18 @@ impl Port {
     }
 }
 
+/// What a Linerate target tells in page C0h: as long as it is the same, no write that was acknowledged has been lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheGeneration([u8; 16]);
+
+impl CacheGeneration {
+    /// Of the page with its header; `None` of another vendor's.
+    pub fn parse(page: &[u8]) -> Option<CacheGeneration> {
+        let generation = page.get(4..)?.strip_prefix(b"LINERATE\x01")?.get(3..)?;
+        generation.first_chunk().copied().map(CacheGeneration)
+    }
+}
+
 /// The limits of commands (SBC-3 6.6.4), for those who make them. Zero, as in the page, is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {

@@ -132,6 +132,24 @@ fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
     });
 }
 
+/// tgt reports a reset to every new nexus, so that nobody can tell whether it has kept its cache.
+#[test]
+fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache() {
+    with(Tgt::start(), async |mut tgt| {
+        let lun = attach(&tgt.url("", 1, "")).await;
+        assert!(lun.profile().volatile_cache);
+        lun.write(Extent::new(0, 8), numbered(1, 4096).share(), Durability::Cached).await.expect("written");
+        tgt.kill();
+        tgt.start_again();
+        assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
+        assert_eq!(lun.flush().await, Ok(()));
+        tgt.kill();
+        tgt.start_again();
+        assert_eq!(lun.flush().await, Ok(()), "nothing was written since");
+        assert_eq!(lun.target().reinstatements(), 2);
+    });
+}
+
 #[test]
 fn a_target_that_does_not_come_back_in_time_ends_every_request() {
     with(Tgt::start(), async |mut tgt| {
