@@ -22,8 +22,10 @@ use crate::spec::Bytes;
 pub(super) struct Destination {
     opened: Opened,
     pub(super) name: String,
-    /// A file that this copy has made: it is zero wherever the copy has not written.
+    /// A file that this copy has made, or goes on with.
     file: Option<PathBuf>,
+    /// It reads as zeros wherever this copy has not written.
+    is_fresh: bool,
 }
 
 impl Destination {
@@ -42,7 +44,9 @@ impl Destination {
             Some(path) if !path.exists() => return Err(journal::gone(&name)),
             _ => place.open(false).await?,
         };
-        let destination = Destination { file: path.map(Path::to_owned), ..Destination::of(opened, name) };
+        let is_fresh = path.is_some() && begun.is_none();
+        let file = path.map(Path::to_owned);
+        let destination = Destination { file, is_fresh, ..Destination::of(opened, name) };
         let checked = destination.check(source, begun, yes).await;
         if checked.is_err() {
             destination.close().await;
@@ -52,7 +56,7 @@ impl Destination {
 
     /// A device, with whatever is on it.
     pub(super) fn of(opened: Opened, name: String) -> Destination {
-        Destination { opened, name, file: None }
+        Destination { opened, name, file: None, is_fresh: false }
     }
 
     async fn check(&self, source: &Source, begun: Option<&Begun>, yes: bool) -> Result<(), Failure> {
@@ -101,7 +105,7 @@ impl Destination {
     /// Sees to it that `range` reads as zeros; how much of it had to be told to the device, in bytes.
     pub(super) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
         let mut cleared = 0;
-        if self.file.is_some() {
+        if self.is_fresh {
             return Ok(cleared);
         }
         let mut at = range.start;

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use block::{BlockDevice, Extent};
 use rustix::fs::{SeekFrom as Whence, seek};
 use tempfile::TempDir;
 
 use crate::program::{Ended, ended_within, installed, run, run_command, signal, write_patterned_file};
 use crate::proxy::Proxy;
+use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -260,6 +262,37 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     assert_eq!(rest["resumed_at_bytes"], at);
     assert_eq!(rest["read_bytes"], 80 * MIB, "a digest is of everything: {rest}");
     assert!(same(&image, &back));
+}
+
+/// A LUN does not tell that its data have changed: zeros where the first copy had already written something else are no
+/// holes to leave out.
+#[test]
+fn what_has_become_zero_in_the_source_is_zero_in_a_file_that_is_gone_on_with() {
+    let Some(server) = ours(&[SLOW]) else { return };
+    let (scene, url) = (Scene::new(), server.url("disk"));
+    let image = scene.image("image", 128 * MIB, [(0, 128 * MIB)]);
+    scene.copied(&image, &url, &["--depth", "64"]);
+    let back = scene.text("back");
+    let mut child = begun(&scene, &url, &back);
+    let written_beyond = |at: u64| {
+        let file = File::open(&back).expect("the destination");
+        seek(&file, Whence::Data(at)).is_ok()
+    };
+    while !written_beyond(done_bytes(&scene) + MIB) {
+        std::thread::sleep(Duration::from_millis(20)); // another process, which announces nothing
+    }
+    child.kill().and_then(|()| child.wait()).expect("a running copy");
+    let at = done_bytes(&scene);
+    assert!(written_beyond(at) && at < 127 * MIB, "{at}");
+    in_a_world(async {
+        let lun = attached(&url).await;
+        let rest = Extent::new(at / 512, (128 * MIB - at) / 512);
+        lun.write_zeroes(rest, true).await.expect("zeros");
+        lun.close().await;
+    });
+    let rest = scene.copied(&url, &back, &["--depth", "64"]);
+    assert_eq!(rest["resumed_at_bytes"], at);
+    assert!(same(&server.state().join("disk.img").display().to_string(), &back), "resumed at {at}");
 }
 
 #[test]
