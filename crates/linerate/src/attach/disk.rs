@@ -4,7 +4,8 @@
 //! back, while nobody else may write near it: writers of whole blocks share [`RangeLocks`], a writer of parts has its
 //! range for itself. Readers take no lock, since what they read beside a write that is under way may be either.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,38 @@ pub(super) struct Disk {
     locks: Arc<RangeLocks>,
     /// Something was written that no flush has followed.
     unflushed: Cell<bool>,
+    losses: RefCell<Losses>,
     looked: Cell<Option<Instant>>,
+}
+
+/// Writes that a flush found lost. Everyone who has the file open is told once, by `fsync`, as Linux does for files of its
+/// own (errseq_t). A loss that nobody has been told of is told to who opens the file next.
+#[derive(Debug, Default)]
+struct Losses {
+    count: u64,
+    /// How many of them have been told to anybody.
+    reported: u64,
+    /// By opening, how many it has been told of.
+    told: HashMap<u64, u64>,
+    openings: u64,
+}
+
+impl Losses {
+    fn open(&mut self) -> u64 {
+        self.openings += 1;
+        self.told.insert(self.openings, self.reported);
+        self.openings
+    }
+
+    fn tell(&mut self, opening: u64, flushed: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let told = self.told.entry(opening).or_insert(self.reported);
+        if *told < self.count {
+            *told = self.count;
+            self.reported = self.count;
+            return flushed.and(Err(DeviceError::WritesLost));
+        }
+        flushed
+    }
 }
 
 /// What becomes of bytes that are to read as zeros.
@@ -43,8 +75,14 @@ impl Disk {
     /// What is read-only stays so, whatever is asked for.
     pub(super) fn new(device: Arc<dyn BlockDevice>, read_only: bool) -> Disk {
         let read_only = read_only || device.profile().read_only;
-        let (locks, unflushed, looked) = (Arc::default(), Cell::new(false), Cell::new(None));
-        Disk { device, read_only, locks, unflushed, looked }
+        Disk {
+            device,
+            read_only,
+            locks: Arc::default(),
+            unflushed: Cell::new(false),
+            losses: RefCell::default(),
+            looked: Cell::new(None),
+        }
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -166,18 +204,47 @@ impl Disk {
         self.patch(geometry, &Span::over(geometry, &bytes), &zeros, Durability::Cached).await
     }
 
-    /// Brings what was written to stable storage.
-    pub(super) async fn flush(&self) -> Result<(), DeviceError> {
+    /// The file is opened; gives the opening a number.
+    pub(super) fn open(&self) -> u64 {
+        self.losses.borrow_mut().open()
+    }
+
+    /// What was opened is closed.
+    pub(super) fn close(&self, opening: u64) {
+        self.losses.borrow_mut().told.remove(&opening);
+    }
+
+    /// Brings what was written to stable storage. Fails if any of it was lost and this opening has not been told yet.
+    pub(super) async fn flush(&self, opening: u64) -> Result<(), DeviceError> {
+        let flushed = self.flush_device().await;
+        self.losses.borrow_mut().tell(opening, flushed)
+    }
+
+    /// Brings what was written to stable storage, if anything was since the last time. Nobody is told what is lost.
+    pub(super) async fn flush_if_written(&self) -> Result<(), DeviceError> {
+        if self.unflushed.get() { self.flush_device().await } else { Ok(()) }
+    }
+
+    /// The last flush. Fails also if something was lost before that nobody has been told of.
+    pub(super) async fn finish(&self) -> Result<(), DeviceError> {
+        self.flush_if_written().await?;
+        let Losses { count, reported, .. } = *self.losses.borrow();
+        if reported < count { Err(DeviceError::WritesLost) } else { Ok(()) }
+    }
+
+    async fn flush_device(&self) -> Result<(), DeviceError> {
         let unflushed = self.unflushed.replace(false);
+        let losses = self.losses.borrow().count;
         let flushed = self.device.flush().await;
         // What failed is still to be done.
         self.unflushed.set(self.unflushed.get() || (unflushed && flushed.is_err()));
+        if matches!(flushed, Err(DeviceError::WritesLost | DeviceError::Unwritable(_) | DeviceError::NoSpace))
+        {
+            // Of flushes at once, the first counts for all.
+            let count = &mut self.losses.borrow_mut().count;
+            *count = (*count).max(losses + 1);
+        }
         flushed
-    }
-
-    /// The same, if anything was written since the last time.
-    pub(super) async fn flush_if_written(&self) -> Result<(), DeviceError> {
-        if self.unflushed.get() { self.flush().await } else { Ok(()) }
     }
 
     /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`); nowhere
@@ -355,6 +422,29 @@ mod tests {
             disk.flush_if_written().await.expect("done");
             disk.flush_if_written().await.expect("nothing to do");
             assert_eq!(faults.counts().passed, before + 1);
+        });
+    }
+
+    #[test]
+    fn every_opening_is_told_once_of_what_was_lost() {
+        let faults = FaultControl::default();
+        let device = Fault::new(disk().device, Arc::new(ReactorClock), faults.clone());
+        let disk = Disk::new(Arc::new(device), false);
+        let lost = Err(DeviceError::WritesLost);
+        wait(async {
+            let (first, second) = (disk.open(), disk.open());
+            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            faults.fail(DeviceError::WritesLost);
+            assert_eq!(disk.flush_if_written().await, lost, "by a close, which tells nobody");
+            faults.pass();
+            assert_eq!(disk.finish().await, lost, "if it ended now");
+            let third = disk.open();
+            for opening in [first, second, third] {
+                assert_eq!((disk.flush(opening).await, disk.flush(opening).await), (lost, Ok(())));
+            }
+            let fourth = disk.open();
+            assert_eq!(disk.flush(fourth).await, Ok(()), "it was told before this was opened");
+            assert_eq!(disk.finish().await, Ok(()));
         });
     }
 

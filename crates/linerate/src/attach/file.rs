@@ -30,6 +30,13 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// of the loop device's queue.
 const REQUESTS_MAX: u16 = 256;
 
+/// How the kernel treats what is opened.
+pub(super) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
+    .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
+    // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for a target
+    // that is away. The last close flushes, see `release`.
+    .union(FopenFlags::FOPEN_NOFLUSH);
+
 /// The kernel's end of the file.
 pub(super) struct File {
     requests: Sender<Request>,
@@ -122,12 +129,7 @@ impl Filesystem for File {
     }
 
     fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_DIRECT_IO
-            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-            // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for
-            // a target that is away. The last close flushes, see `release`.
-            | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(0), flags);
+        self.send(Request::Open(reply));
     }
 
     fn read(
@@ -164,17 +166,17 @@ impl Filesystem for File {
         &self,
         _: &fuser::Request,
         _: INodeNo,
-        _: FileHandle,
+        file: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.send(Request::Close(reply));
+        self.send(Request::Close { file, reply });
     }
 
-    fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.send(Request::Flush(reply));
+    fn fsync(&self, _: &fuser::Request, _: INodeNo, file: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.send(Request::Flush { file, reply });
     }
 
     fn fallocate(

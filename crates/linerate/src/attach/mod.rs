@@ -107,7 +107,7 @@ async fn attach(
 
     request::carry_out(Rc::clone(&disk), requests, Owner::this_process()).await;
 
-    let flushed = disk.flush_if_written().await;
+    let flushed = disk.finish().await;
     if let Some(lun) = opened.remote {
         lun.target().close().await;
     }

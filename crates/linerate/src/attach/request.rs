@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use block::{Allocation, Buffer, DeviceError, Durability, Geometry};
-use fuser::{Errno, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
+use fuser::{Errno, FileHandle, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite};
 use reactor::{Receiver, mailbox};
 
 use super::disk::{Clearing, Disk};
@@ -31,10 +31,17 @@ pub(super) enum Request {
         durability: Durability,
         reply: ReplyWrite,
     },
+    Open(ReplyOpen),
     /// `fsync` and `fdatasync`.
-    Flush(ReplyEmpty),
+    Flush {
+        file: FileHandle,
+        reply: ReplyEmpty,
+    },
     /// What was opened is closed for good. Nobody waits for this, as for the last close of a block device.
-    Close(ReplyEmpty),
+    Close {
+        file: FileHandle,
+        reply: ReplyEmpty,
+    },
     Clear {
         offset: u64,
         length: u64,
@@ -88,8 +95,12 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
                 Err(error) => reply.error(error),
             }
         }
-        Request::Flush(reply) => end(reply, health.of(disk.flush().await, "flush", 0)),
-        Request::Close(reply) => end(reply, health.of(disk.flush_if_written().await, "flush", 0)),
+        Request::Open(reply) => reply.opened(FileHandle(disk.open()), file::OPEN_FLAGS),
+        Request::Flush { file, reply } => end(reply, health.of(disk.flush(file.0).await, "flush", 0)),
+        Request::Close { file, reply } => {
+            disk.close(file.0);
+            end(reply, health.of(disk.flush_if_written().await, "flush", 0));
+        }
         Request::Clear { offset, length, how, reply } => {
             end(reply, health.of(disk.clear(offset, length, how).await, "zero", offset));
         }
