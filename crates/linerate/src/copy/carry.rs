@@ -1,5 +1,6 @@
 //! One piece: read, and written where it is not zero.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -27,8 +28,8 @@ pub(super) struct Carrier {
     pub(super) offload: Option<Offload>,
     /// What is read at once at most.
     pub(super) request_bytes: u64,
-    /// What lies before this byte has been written by an earlier copy.
-    pub(super) write_from: u64,
+    /// What lies before this byte is on the destination for sure, and is not written again.
+    pub(super) write_from: Cell<u64>,
 }
 
 /// What became of a piece.
@@ -54,7 +55,7 @@ pub(super) struct Tally {
 /// Copies one piece.
 pub(super) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried, Failure> {
     let mut carried = Carried::default();
-    let is_written = piece.range.end <= carrier.write_from;
+    let is_written = piece.range.end <= carrier.write_from.get();
     if piece.is_hole {
         if !is_written {
             carried.tally.cleared = carrier.clear(piece.range).await?;
@@ -83,7 +84,7 @@ impl Carrier {
             read => read.map_err(|error| self.unread(range.start, error))?,
         };
         carried.tally.read += data.len() as u64;
-        if range.end > self.write_from {
+        if range.end > self.write_from.get() {
             self.store(range.start, &data, &mut carried.tally).await?;
         }
         carried.data = self.keep_data.then_some(data);

@@ -1,5 +1,6 @@
 //! Where a copy writes.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,7 +26,7 @@ pub(super) struct Destination {
     /// A file that this copy has made, or goes on with.
     file: Option<PathBuf>,
     /// It reads as zeros wherever this copy has not written.
-    is_fresh: bool,
+    is_fresh: Cell<bool>,
 }
 
 impl Destination {
@@ -44,7 +45,7 @@ impl Destination {
             Some(path) if !path.exists() => return Err(journal::gone(&name)),
             _ => place.open(false).await?,
         };
-        let is_fresh = path.is_some() && begun.is_none();
+        let is_fresh = Cell::new(path.is_some() && begun.is_none());
         let file = path.map(Path::to_owned);
         let destination = Destination { file, is_fresh, ..Destination::of(opened, name) };
         let checked = destination.check(source, begun, yes).await;
@@ -56,7 +57,7 @@ impl Destination {
 
     /// A device, with whatever is on it.
     pub(super) fn of(opened: Opened, name: String) -> Destination {
-        Destination { opened, name, file: None, is_fresh: false }
+        Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
 
     async fn check(&self, source: &Source, begun: Option<&Begun>, yes: bool) -> Result<(), Failure> {
@@ -102,10 +103,15 @@ impl Destination {
         self.opened.device.flush().await
     }
 
+    /// What was written may be there or not: a part of it is copied again, and zeros have to be made sure of.
+    pub(super) fn copied_again(&self) {
+        self.is_fresh.set(false);
+    }
+
     /// Sees to it that `range` reads as zeros; how much of it had to be told to the device, in bytes.
     pub(super) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
         let mut cleared = 0;
-        if self.is_fresh {
+        if self.is_fresh.get() {
             return Ok(cleared);
         }
         let mut at = range.start;

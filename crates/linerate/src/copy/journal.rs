@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::arguments::CopyArguments;
 use super::destination::Destination;
 use super::digest;
-use super::pump::flushed;
+use super::pump::{Stop, flushed};
 use super::source::Source;
 use crate::failure::{Failure, Kind};
 use crate::place::Place;
@@ -40,7 +40,7 @@ pub(super) struct Journal {
     begun: Option<Begun>,
     interval: Duration,
     noted: Instant,
-    noting: Option<JoinHandle<Result<(), Failure>>>,
+    noting: Option<JoinHandle<Result<u64, Stop>>>,
 }
 
 /// The only name in the directory.
@@ -78,33 +78,38 @@ impl Journal {
     }
 
     /// Flushes the destination and writes down that all before `done` is on it, if it is time to; the copy goes on
-    /// meanwhile. Fails if that of the last time has.
-    pub(super) async fn perhaps(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Failure> {
+    /// meanwhile. Gives what the last such note came to.
+    pub(super) async fn perhaps(
+        &mut self,
+        done: u64,
+        destination: &Rc<Destination>,
+    ) -> Result<Option<u64>, Stop> {
         if self.noted.elapsed() < self.interval
             || self.noting.as_ref().is_some_and(|noting| !noting.is_finished())
         {
-            return Ok(());
+            return Ok(None);
         }
-        self.noted_before().await?;
+        let noted = self.noted().await?;
         self.noted = Instant::now();
-        let Some(begun) = self.entry(done, destination) else { return Ok(()) };
-        self.noting = Some(reactor::spawn(note(Rc::clone(&self.keep), Rc::clone(destination), begun)));
-        Ok(())
+        if let Some(begun) = self.entry(done, destination) {
+            self.noting = Some(reactor::spawn(note(Rc::clone(&self.keep), Rc::clone(destination), begun)));
+        }
+        Ok(noted)
     }
 
     /// The same, now; ends when it is done.
-    pub(super) async fn last(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Failure> {
-        self.noted_before().await?;
+    pub(super) async fn last(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Stop> {
         match self.entry(done, destination) {
-            Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
+            Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await.map(drop),
             None => flushed(destination).await,
         }
     }
 
-    async fn noted_before(&mut self) -> Result<(), Failure> {
+    /// Ends when no note is being made any more; gives how far the copy is by that one, if there was one.
+    pub(super) async fn noted(&mut self) -> Result<Option<u64>, Stop> {
         match self.noting.take() {
-            Some(noting) => noting.await,
-            None => Ok(()),
+            Some(noting) => noting.await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -119,8 +124,7 @@ impl Journal {
     }
 
     /// Removes it.
-    pub(super) async fn forget(mut self) -> Result<(), Failure> {
-        self.noted_before().await?;
+    pub(super) async fn forget(self) -> Result<(), Failure> {
         let removed = self.keep.remove(NAME).await;
         removed.map_err(|error| unusable(&self.directory, &error))
     }
@@ -133,10 +137,11 @@ impl Drop for Journal {
     }
 }
 
-async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<(), Failure> {
+async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<u64, Stop> {
     flushed(&destination).await?;
     let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
-    keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))
+    keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))?;
+    Ok(begun.done_bytes)
 }
 
 impl Begun {

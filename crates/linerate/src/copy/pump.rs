@@ -1,8 +1,11 @@
 //! Many pieces at once, and an account of those that are done.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
+
+use block::DeviceError;
 
 use super::arguments::{CopyArguments, Flight};
 use super::carry::{Carried, Carrier, Tally, carry};
@@ -16,6 +19,7 @@ use super::source::Source;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::queue::Queue;
+use crate::spec::Bytes;
 
 /// A copy under way.
 pub(super) struct Pump {
@@ -26,10 +30,34 @@ pub(super) struct Pump {
     under_way: BTreeSet<u64>,
     /// How far the first of them may be behind: their data are kept for the digest, and would be copied again.
     ahead_bytes_max: u64,
+    /// The length of a piece, and what it is a multiple of, in bytes.
+    cut: (u64, u64),
     journal: Option<Journal>,
     digest: Option<Digest>,
     account: Account,
+    /// What lies before this byte is on the destination's stable storage.
+    durable: u64,
+    /// How often the copy went back to that byte.
+    returns: u32,
 }
+
+/// Why a copy does not go on.
+pub(super) enum Stop {
+    /// The destination may have lost what it acknowledged since it was flushed last.
+    WritesLost,
+    /// It cannot be flushed.
+    Unflushed(Failure),
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+/// A destination that loses what it acknowledges so often, without a flush that succeeds, will go on doing so.
+const RETURNS_MAX: u32 = 5;
 
 /// What has been done so far.
 #[derive(Clone, Default)]
@@ -67,9 +95,12 @@ impl Pump {
             queue: Queue::new(usize::from(depth)),
             under_way: BTreeSet::new(),
             ahead_bytes_max: 4 * request * u64::from(depth),
+            cut: (request, block),
             journal,
             digest: arguments.checksum.then(Digest::default),
             account: Account::default(),
+            durable: start,
+            returns: 0,
             carrier: Rc::new(Carrier {
                 source,
                 destination,
@@ -78,29 +109,85 @@ impl Pump {
                 keep_data: arguments.checksum,
                 offload,
                 request_bytes,
-                write_from: start,
+                write_from: Cell::new(start),
             }),
         }
     }
 
     /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any more when
-    /// this ends, and what is done is flushed and, if there is a journal, written down.
+    /// this ends, and what is done is flushed and, if there is a journal, written down. What the destination has lost
+    /// is copied again.
     pub(super) async fn run(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<Ended, Failure> {
+        loop {
+            match self.pass(progress, interrupt).await {
+                Ok(()) if self.durable < self.carrier.source.bytes => break,
+                Ok(()) => return Ok(Ended::Complete(self.digest.take().map(Digest::hex))),
+                Err(Stop::WritesLost) if interrupt.is_asked() => break,
+                Err(Stop::WritesLost) => self.go_back(progress).map_err(|failure| self.with_hint(failure))?,
+                Err(Stop::Unflushed(failure) | Stop::Failed(failure)) => return Err(self.with_hint(failure)),
+            }
+        }
+        Ok(Ended::Interrupted(self.durable))
+    }
+
+    async fn pass(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Stop> {
         let mut result = self.fill(progress, interrupt).await;
         while let Some((range, ended)) = self.queue.next().await {
             result = result.and(self.account_for(range, ended));
         }
-        let done = self.done_to();
-        let flushed = self.flush(done).await;
-        result.and(flushed).map_err(|failure| self.with_hint(failure))?;
-        if done < self.carrier.source.bytes {
-            return Ok(Ended::Interrupted(done));
+        // The last flush that failed may have been the only one to be told, so that another one proves nothing.
+        match (self.noted().await, result) {
+            (Err(unflushed), _) | (_, Err(unflushed @ (Stop::WritesLost | Stop::Unflushed(_)))) => {
+                Err(unflushed)
+            }
+            (Ok(()), result) => {
+                let flushed = self.flush(self.done_to()).await;
+                result.and(flushed)
+            }
         }
-        Ok(Ended::Complete(self.digest.take().map(Digest::hex)))
+    }
+
+    /// Begins again where the destination's stable storage ends.
+    fn go_back(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let (name, durable) = (&self.carrier.destination.name, Bytes(self.durable));
+        if self.returns == RETURNS_MAX {
+            return Err(Failure::device(
+                format_args!("cannot copy beyond {durable} to {name}, tried {} times", RETURNS_MAX + 1),
+                DeviceError::WritesLost,
+            ));
+        }
+        self.returns += 1;
+        progress.note(Some(format!("{name} has lost what was not flushed: going back to {durable}")));
+        self.carrier.destination.copied_again();
+        self.carrier.write_from.set(self.durable);
+        let from = if self.digest.is_some() { 0 } else { self.durable };
+        let (request, block) = self.cut;
+        self.pieces = Pieces::new(Rc::clone(&self.carrier.source), from, request, block);
+        self.digest = self.digest.is_some().then(Digest::default);
+        self.account.unreadable.retain(|range| range.end <= from);
+        self.under_way.clear();
+        Ok(())
+    }
+
+    /// What lies before this byte is durable.
+    fn is_durable(&mut self, done: u64) {
+        if done > self.durable {
+            self.durable = done;
+            self.returns = 0;
+        }
+    }
+
+    /// Waits for a note that is being made.
+    async fn noted(&mut self) -> Result<(), Stop> {
+        if let Some(journal) = &mut self.journal {
+            let noted = journal.noted().await?;
+            noted.into_iter().for_each(|done| self.is_durable(done));
+        }
+        Ok(())
     }
 
     /// Starts pieces until there are none left, somebody asks for an end, or one fails.
-    async fn fill(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Failure> {
+    async fn fill(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Stop> {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
                 let Some((range, ended)) = self.queue.next().await else { break };
@@ -123,7 +210,7 @@ impl Pump {
         self.queue.start(async move { (range, carried.await) });
     }
 
-    fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Failure> {
+    fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
         let carried = ended?; // a piece that has failed stays under way: nothing behind it is sure
         self.under_way.remove(&range.start);
         if let Some(digest) = &mut self.digest {
@@ -140,25 +227,28 @@ impl Pump {
 
     /// The byte before which everything is done.
     fn done_to(&self) -> u64 {
-        self.under_way.first().copied().unwrap_or(self.pieces.position()).max(self.carrier.write_from)
+        self.under_way.first().copied().unwrap_or(self.pieces.position()).max(self.carrier.write_from.get())
     }
 
     /// Writes down how far it is, now and then, while the copy goes on.
-    async fn checkpoint(&mut self) -> Result<(), Failure> {
+    async fn checkpoint(&mut self) -> Result<(), Stop> {
         let done = self.done_to();
-        match &mut self.journal {
-            Some(journal) => journal.perhaps(done, &self.carrier.destination).await,
-            None => Ok(()),
+        if let Some(journal) = &mut self.journal {
+            let noted = journal.perhaps(done, &self.carrier.destination).await?;
+            noted.into_iter().for_each(|done| self.is_durable(done));
         }
+        Ok(())
     }
 
     /// Makes what is done last.
-    async fn flush(&mut self, done: u64) -> Result<(), Failure> {
+    async fn flush(&mut self, done: u64) -> Result<(), Stop> {
         let destination = &self.carrier.destination;
         match &mut self.journal {
-            Some(journal) if done < self.carrier.source.bytes => journal.last(done, destination).await,
-            _ => flushed(destination).await,
+            Some(journal) if done < self.carrier.source.bytes => journal.last(done, destination).await?,
+            _ => flushed(destination).await?,
         }
+        self.is_durable(done);
+        Ok(())
     }
 
     fn with_hint(&self, failure: Failure) -> Failure {
@@ -190,7 +280,10 @@ impl Pump {
 const PAGE_BYTES: u64 = 4096;
 
 /// Everything acknowledged so far is on stable storage.
-pub(super) async fn flushed(destination: &Destination) -> Result<(), Failure> {
-    let flushed = destination.flush().await;
-    flushed.map_err(|error| Failure::device(format_args!("cannot flush {}", destination.name), error))
+pub(super) async fn flushed(destination: &Destination) -> Result<(), Stop> {
+    let name = &destination.name;
+    destination.flush().await.map_err(|error| match error {
+        DeviceError::WritesLost => Stop::WritesLost,
+        error => Stop::Unflushed(Failure::device(format_args!("cannot flush {name}"), error)),
+    })
 }

@@ -1,10 +1,14 @@
 //! Copies between devices that fail where they are told to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use block::{BlockDevice, Buffer, DeviceError, Extent, Fault, FaultControl, Misbehaviour, Requests, Rule};
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultControl, Geometry, Misbehaviour,
+    Pending, Profile, Requests, Rule, Run, Slice,
+};
 use clap::Parser;
 use host::ReactorClock;
+use proptest::prelude::*;
 
 use super::*;
 use crate::bytewise;
@@ -48,6 +52,17 @@ impl Scene {
         }
     }
 
+    /// The same source, and a destination that loses its cache at these writes, counted from the first.
+    fn with_crashes(crashes: &[u64]) -> Scene {
+        let scene = Scene::new();
+        let device = Forgetful {
+            inner: Arc::clone(&scene.behind),
+            cache: Mutex::new(Cache { crashes: crashes.to_vec(), ..Cache::default() }),
+        };
+        let destination = Rc::new(Destination::of(Opened::of(Arc::new(device)), "to".to_owned()));
+        Scene { destination, ..scene }
+    }
+
     fn copy(&self, more: &[&str]) -> Result<Report, Failure> {
         let line = Line::parse_from([&["copy", "from", "to", "--quiet"], more].concat());
         let (source, destination) = (&self.source, &self.destination);
@@ -63,6 +78,80 @@ impl Scene {
 
 fn memory() -> Arc<dyn BlockDevice> {
     volume::open(&"ram:8MiB".parse().expect("a volume")).expect("memory")
+}
+
+/// A device that forgets: at a crash, all that was written since the last flush is what it was before.
+struct Forgetful {
+    inner: Arc<dyn BlockDevice>,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    writes: u64,
+    crashes: Vec<u64>,
+    /// What was there before each unflushed write.
+    before: Vec<(Extent, Slice)>,
+    has_lost: bool,
+}
+
+impl Forgetful {
+    /// Notes what a write is about to replace; crashes behind it if it is its turn.
+    async fn change(&self, extent: Extent, write: Pending<'_, ()>) -> Result<(), DeviceError> {
+        let buffer = Buffer::zeroed(self.geometry().length(extent) as usize);
+        let before = self.inner.read(extent, buffer).await?.share();
+        write.await?;
+        let lost = {
+            let mut cache = self.cache.lock().expect("nobody panics with it");
+            cache.before.push((extent, before));
+            cache.writes += 1;
+            let crashes = cache.crashes.contains(&cache.writes);
+            cache.has_lost |= crashes;
+            if crashes { std::mem::take(&mut cache.before) } else { Vec::new() }
+        };
+        for (extent, before) in lost.into_iter().rev() {
+            self.inner.write(extent, before, Durability::Cached).await?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn profile(&self) -> Profile {
+        Profile { volatile_cache: true, ..self.inner.profile() }
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.inner.read(extent, buffer)
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(self.change(extent, self.inner.write(extent, data, durability)))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let mut cache = self.cache.lock().expect("nobody panics with it");
+            cache.before.clear();
+            if std::mem::take(&mut cache.has_lost) { Err(DeviceError::WritesLost) } else { Ok(()) }
+        })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(self.change(extent, self.inner.unmap(extent)))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(self.change(extent, self.inner.write_zeroes(extent, may_unmap)))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        self.inner.allocation(extent, runs_max)
+    }
 }
 
 /// Fails what touches these blocks of 512 bytes.
@@ -136,4 +225,31 @@ fn the_first_byte_that_differs_is_told() {
     });
     let said = compared.expect_err("a difference").to_string();
     assert_eq!(said, format!("to differs from from at byte {}", 3 * MIB + 5));
+}
+
+#[test]
+fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
+    let crashes: Vec<u64> = (1..=1000).collect();
+    let said = Scene::with_crashes(&crashes).copy(&[]).err().expect("a failure").to_string();
+    assert_eq!(said, "cannot copy beyond 0B to to, tried 6 times: acknowledged writes may be lost");
+}
+
+#[test]
+fn a_digest_is_of_the_source_however_often_it_is_read() {
+    let digest = |scene: Scene| {
+        let report = scene.copy(&["--checksum"]).unwrap_or_else(|failure| panic!("{failure}"));
+        report.sha256.expect("a digest")
+    };
+    assert_eq!(digest(Scene::with_crashes(&[3, 9])), digest(Scene::new()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn what_a_destination_loses_is_copied_again(crashes in prop::collection::vec(1u64..160, 0..=5), depth in 1u32..8) {
+        let scene = Scene::with_crashes(&crashes);
+        let report = scene.copy(&["--depth", &depth.to_string(), "--request", "64KiB"]);
+        prop_assert!(report.is_ok());
+        prop_assert!(scene.bytes().iter().all(|byte| *byte == 7));
+    }
 }

@@ -35,6 +35,7 @@ mod lab;
 mod library;
 mod lifecycle;
 mod limits;
+mod lost_cache;
 mod peer;
 mod peer_command;
 mod pipes;

@@ -1,0 +1,209 @@
+//! Targets that are killed with acknowledged writes in a volatile cache: what was not flushed is gone, and the command
+//! that wrote it must write it again or fail.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use initiator::RemoteLun;
+
+use crate::attach::{Attached, possible};
+use crate::copy::MIB;
+use crate::program::{Ended, ended_within, write_patterned_file};
+use crate::proxy::Proxy;
+use crate::remote::{attached, in_a_world};
+use crate::server::Server;
+
+/// A write-back volume: at every moment some of what it has acknowledged is in memory only.
+const WRITE_BACK: &str = "disk=buffered:4MiB:[delay:2ms:[file:{state}/disk.img?size=48MiB]]";
+const SIZE: u64 = 48 * MIB;
+
+/// Random numbers whose seed is printed, and can be given as `LINERATE_SEED`.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Dice {
+        let fresh = || std::time::UNIX_EPOCH.elapsed().expect("a clock").as_nanos() as u64;
+        let seed = std::env::var("LINERATE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(fresh);
+        eprintln!("LINERATE_SEED={seed}");
+        Dice(seed)
+    }
+
+    /// SplitMix64.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+}
+
+/// A copy that runs while its target is killed.
+struct Copying {
+    folder: tempfile::TempDir,
+    server: Server,
+    proxy: Proxy,
+    child: Child,
+}
+
+impl Copying {
+    fn begin(checkpoint_seconds: u64) -> Option<Copying> {
+        let server = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours)?;
+        let proxy = Proxy::to(server.port());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let image = folder.path().join("image");
+        write_patterned_file(&image, SIZE as usize);
+        let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        command.args(["copy", &image.display().to_string(), &url, "--quiet", "--yes"]);
+        command.arg("--journal").arg(folder.path().join("journal"));
+        command.args(["--checkpoint", &checkpoint_seconds.to_string()]);
+        let output = File::create(folder.path().join("said")).expect("a temporary file");
+        command.stdout(Stdio::null()).stderr(output);
+        let child = command.spawn().expect("the linerate binary");
+        Some(Copying { folder, server, proxy, child })
+    }
+
+    /// Kills the target once so many bytes have gone by, unless the copy has ended before, and starts it again.
+    fn kill_target_at(&mut self, bytes: u64) {
+        while self.proxy.bytes() < bytes && self.child.try_wait().expect("a child").is_none() {
+            std::thread::sleep(Duration::from_millis(1)); // the proxy announces nothing
+        }
+        self.server.kill();
+        self.server.restart();
+    }
+
+    fn end(&mut self) -> Ended {
+        let status = ended_within(&mut self.child, Duration::from_secs(60)).expect("an end");
+        let said = std::fs::read_to_string(self.folder.path().join("said")).expect("what it said");
+        Ended { status, said }
+    }
+
+    /// Pieces of 64 KiB on the medium that are not what they should be.
+    fn wrong_pieces(&mut self) -> usize {
+        self.server.stop();
+        let [expected, found] = [self.folder.path().join("image"), self.server.state().join("disk.img")]
+            .map(|path| std::fs::read(path).expect("an image"));
+        assert_eq!(expected.len(), found.len());
+        expected.chunks(64 << 10).zip(found.chunks(64 << 10)).filter(|(one, other)| one != other).count()
+    }
+}
+
+/// Once, with `--checkpoint 3600`, it ended with exit code 0 and 270 of 2,048 pieces wrong.
+#[test]
+fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
+    let mut dice = Dice::new();
+    for case in 0..4 {
+        let checkpoint = [1, 3600][case % 2];
+        let Some(mut copying) = Copying::begin(checkpoint) else { return };
+        let kills = 1 + dice.below(2);
+        let mut at = 0;
+        for _ in 0..kills {
+            at += dice.below(SIZE);
+            copying.kill_target_at(at);
+        }
+        let ended = copying.end();
+        let wrong = copying.wrong_pieces();
+        assert!(
+            ended.status.success() && wrong == 0,
+            "--checkpoint {checkpoint}, killed {kills} times, last at byte {at}: {}, {wrong} pieces wrong: {}",
+            ended.status,
+            ended.said
+        );
+    }
+}
+
+async fn write(lun: &RemoteLun, durability: Durability) -> Result<(), DeviceError> {
+    lun.write(Extent::new(64, 8), Buffer::from(&[7; 4096][..]).share(), durability).await
+}
+
+const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
+
+#[test]
+fn a_flush_after_a_loss_fails_once_and_a_stable_write_leaves_it_to_the_flush() {
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    in_a_world(async {
+        let lun = Arc::new(attached(&server.url("disk")).await);
+        write(&lun, Durability::Cached).await.expect("written");
+        server.kill();
+        server.restart();
+        write(&lun, Durability::Stable).await.expect("on stable storage by itself");
+        let both = [Arc::clone(&lun), Arc::clone(&lun)];
+        for flush in both.map(|lun| reactor::spawn(async move { lun.flush().await })) {
+            assert_eq!(flush.await, LOST);
+        }
+        assert_eq!(lun.flush().await, Ok(()));
+        lun.target().close().await;
+    });
+}
+
+#[test]
+fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
+    let volumes = [WRITE_BACK, "file=file:{state}/file.img?size=1MiB", "memory=ram:1MiB"];
+    let Some(mut server) = Some(Server::serving(&volumes)).filter(Server::is_ours) else { return };
+    in_a_world(async {
+        let unwritten = attached(&server.url("disk")).await;
+        let flushed = attached(&server.url("disk")).await;
+        write(&flushed, Durability::Cached).await.expect("written");
+        flushed.flush().await.expect("flushed");
+        let stable = attached(&server.url("disk")).await;
+        write(&stable, Durability::Stable).await.expect("written");
+        // What a file volume has acknowledged is with the kernel, and outlives the server's process.
+        let with_kernel = attached(&server.url("file")).await;
+        write(&with_kernel, Durability::Cached).await.expect("written");
+        // Memory says that it has no cache.
+        let write_through = attached(&server.url("memory")).await;
+        write(&write_through, Durability::Cached).await.expect("written");
+        server.kill();
+        server.restart();
+        for lun in [unwritten, flushed, stable, with_kernel, write_through] {
+            assert_eq!(lun.flush().await, Ok(()), "{:?}", lun.target().nexus().target);
+            assert_eq!(lun.target().reinstatements(), 1);
+            lun.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_is_cut_loses_no_cache() {
+    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let proxy = Proxy::to(server.port());
+    let url = server.url("disk").replace(&server.portal(), &format!("127.0.0.1:{}", proxy.port()));
+    in_a_world(async {
+        let lun = attached(&url).await;
+        write(&lun, Durability::Cached).await.expect("written");
+        proxy.cut_all();
+        assert_eq!(lun.flush().await, Ok(()));
+        assert_eq!(lun.target().reinstatements(), 1);
+        lun.close().await;
+    });
+}
+
+#[test]
+fn fsync_of_an_attached_file_fails_once_for_each_that_had_it_open() {
+    const EIO: i32 = 5;
+    if !possible() {
+        return;
+    }
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let attached = Attached::to(&server.url("disk"));
+    let open = || File::options().read(true).write(true).open(attached.path()).expect("the file");
+    let errno = |synced: io::Result<()>| synced.err().and_then(|error| error.raw_os_error());
+    let [writer, other, closed] = [open(), open(), open()];
+    writer.write_all_at(&[7; 4096], 0).expect("written");
+    server.kill();
+    server.restart();
+    drop(closed); // the flush of a close tells nobody
+    for file in [&writer, &other] {
+        assert_eq!([errno(file.sync_all()), errno(file.sync_all())], [Some(EIO), None]);
+    }
+    assert_eq!(errno(open().sync_all()), None, "what has been told is no news to who comes later");
+    drop((writer, other));
+    attached.detach().expect_success();
+}
