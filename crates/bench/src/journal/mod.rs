@@ -38,10 +38,15 @@ pub type Words = Rc<dyn AsRef<[AtomicU32]>>;
 pub struct Journal {
     words: Words,
     ground: Ground,
-    /// What was acknowledged since the last flush.
-    dirty: RefCell<Vec<(Granules, u32)>>,
-    flushing: Cell<bool>,
     writes: Cell<u64>,
+}
+
+/// What one of the devices of a run has acknowledged and not flushed. Each has its own: a flush speaks for the writes of
+/// its device alone, since a session that was lost tells nobody else what it has lost.
+#[derive(Default)]
+pub(crate) struct Unflushed {
+    writes: RefCell<Vec<(Granules, u32)>>,
+    flushing: Cell<bool>,
 }
 
 /// What a journal is of.
@@ -128,8 +133,7 @@ impl Journal {
     }
 
     fn of(words: Words, ground: Ground) -> Journal {
-        let dirty = RefCell::new(Vec::with_capacity(WRITES_PER_FLUSH));
-        Journal { words, ground, dirty, flushing: Cell::new(false), writes: Cell::new(0) }
+        Journal { words, ground, writes: Cell::new(0) }
     }
 
     /// Whether it is of this workload on such a device, so that a run may go on with it.
@@ -164,28 +168,31 @@ impl Journal {
         self.writes.get().is_multiple_of(WRITES_PER_STABLE_ONE)
     }
 
-    /// Notes that a write returned as good.
-    pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, stable: bool) {
+    /// Notes that a write returned as good; `unflushed` is of its device, if it need not be on stable storage.
+    pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, unflushed: Option<&Unflushed>) {
         granules.each().for_each(|granule| self.set(granule, Word::Acknowledged, generation));
-        if stable {
-            self.is_durable(granules, generation);
-        } else {
-            self.dirty.borrow_mut().push((granules, generation));
+        match unflushed {
+            Some(unflushed) => unflushed.writes.borrow_mut().push((granules, generation)),
+            None => self.is_durable(granules, generation),
         }
     }
 
     /// Flushes the device, if that is due and nobody is at it, and notes what that has made durable.
-    pub(crate) async fn flush_if_due(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
-        if self.flushing.get() || self.dirty.borrow().len() < WRITES_PER_FLUSH {
+    pub(crate) async fn flush_if_due(
+        &self,
+        device: &dyn BlockDevice,
+        unflushed: &Unflushed,
+    ) -> Result<(), DeviceError> {
+        if unflushed.flushing.get() || unflushed.writes.borrow().len() < WRITES_PER_FLUSH {
             return Ok(());
         }
-        self.flushing.set(true);
+        unflushed.flushing.set(true);
         // Those that are acknowledged from now on may miss the flush, and wait for the next.
-        let dirty = self.dirty.take();
+        let writes = unflushed.writes.take();
         let flushed = device.flush().await;
-        self.flushing.set(false);
+        unflushed.flushing.set(false);
         if flushed.is_ok() {
-            dirty.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
+            writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
         }
         flushed
     }

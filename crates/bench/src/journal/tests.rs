@@ -92,6 +92,26 @@ fn what_was_not_flushed_is_missed_if_the_storage_should_not_have_crashed() {
     assert!(matches!(checked.first_failure, Some(Failure::WrongGeneration { .. } | Failure::NotOurs { .. })));
 }
 
+/// Two sessions with one LUN: the one that flushes does not know what the other has lost with its target's restart.
+#[test]
+fn a_flush_speaks_for_the_writes_of_its_own_session() {
+    let scene = Scene::with(Disk::new());
+    let journal = &scene.journal;
+    let (one, other) = (Unflushed::default(), Unflushed::default());
+    let write = |granule: u64, unflushed: &Unflushed| {
+        let granules = Granules { first: granule, count: 1 };
+        journal.acknowledge(granules, journal.issue(granules), Some(unflushed));
+    };
+    write(0, &one);
+    (0..WRITES_PER_FLUSH).for_each(|_| write(1, &other));
+    let flushed = block_on(Virtual::world(), journal.flush_if_due(&*scene.disk, &other));
+    assert_eq!(flushed, Ok(()));
+    assert_eq!(
+        (journal.word(0, Word::Durable), journal.word(1, Word::Durable)),
+        (0, WRITES_PER_FLUSH as u32)
+    );
+}
+
 #[test]
 fn a_cache_that_lies_about_its_flushes_is_found() {
     let scene = Scene::with(Disk::that(Fault::LiesAboutItsCache));

@@ -11,7 +11,7 @@ use super::signal::Signal;
 use super::turn::Turnstile;
 use crate::access::{AccessStream, Ask, Layout, WorkloadError};
 use crate::generations::{Generations, Granules};
-use crate::journal::Journal;
+use crate::journal::{Journal, Unflushed};
 use crate::plan::{Data, Workload};
 use crate::random::mix;
 use crate::{Failure, pattern};
@@ -42,6 +42,7 @@ struct Verified {
     epoch: u64,
     /// Where what was promised is noted, if it is to be checked after a crash.
     journal: Option<Rc<Journal>>,
+    unflushed: Unflushed,
 }
 
 /// One request on its way.
@@ -168,7 +169,8 @@ impl Session {
         }
         generations.wrote(held, stamped.generation);
         if let Some(journal) = &verified.journal {
-            journal.acknowledge(held, stamped.generation, stamped.durability == Durability::Stable);
+            let unflushed = (stamped.durability == Durability::Cached).then_some(&verified.unflushed);
+            journal.acknowledge(held, stamped.generation, unflushed);
         }
     }
 
@@ -179,10 +181,8 @@ impl Session {
 
     /// Flushes the device, if a journal has to know that what was written is durable.
     pub(super) async fn flush_if_due(&self) -> Result<(), Failure> {
-        match self.verified.as_ref().and_then(|verified| verified.journal.as_ref()) {
-            Some(journal) => journal.flush_if_due(&*self.device).await.map_err(Failure::Device),
-            None => Ok(()),
-        }
+        let Some(Verified { journal: Some(journal), unflushed, .. }) = &self.verified else { return Ok(()) };
+        journal.flush_if_due(&*self.device, unflushed).await.map_err(Failure::Device)
     }
 }
 
@@ -201,7 +201,8 @@ impl Verified {
         journal: Option<&Rc<Journal>>,
     ) -> Verified {
         let epoch = journal.map_or(mix(workload.seed) >> 32 << 32, |journal| journal.epoch());
-        Verified { generations, granule_bytes: layout.granule_bytes(), epoch, journal: journal.cloned() }
+        let (granule_bytes, journal) = (layout.granule_bytes(), journal.cloned());
+        Verified { generations, granule_bytes, epoch, journal, unflushed: Unflushed::default() }
     }
 
     fn generations(layout: &Layout, journal: Option<&Rc<Journal>>) -> Rc<RefCell<Generations>> {
