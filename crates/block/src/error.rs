@@ -30,6 +30,9 @@ pub enum DeviceError {
     /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the remote
     /// device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], ends with it.
     WritesLost,
+    /// An earlier write of these blocks failed, and may still be carried out at any time: what is in them is not known, and
+    /// what is written to them now could be written over.
+    Unsettled,
 }
 
 impl fmt::Display for DeviceError {
@@ -46,6 +49,9 @@ impl fmt::Display for DeviceError {
             DeviceError::TimedOut => write!(f, "the device did not answer in time"),
             DeviceError::Cancelled => write!(f, "the request was cancelled"),
             DeviceError::WritesLost => write!(f, "acknowledged writes may be lost"),
+            DeviceError::Unsettled => {
+                write!(f, "an earlier write may still be carried out by a path that was lost")
+            }
         }
     }
 }

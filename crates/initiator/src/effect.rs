@@ -11,13 +11,18 @@ pub(crate) enum Effect {
     Stable,
     /// It changes blocks of any logical unit of the target: EXTENDED COPY.
     Anywhere,
+    /// It registers a key for persistent reservations.
+    Registers,
+    /// It ends the registration.
+    Unregisters,
     /// It changes something else, or is not known here.
     Other,
 }
 
 impl Effect {
-    /// By the operation code (SPC-4 and SBC-4), and by the service action of those that share 7Fh.
-    pub(crate) fn of(cdb: &[u8]) -> Effect {
+    /// By the operation code (SPC-4 and SBC-4), by the service action of those that share one, and for registrations by the
+    /// data that the command sends.
+    pub(crate) fn of(cdb: &[u8], sent: &[u8]) -> Effect {
         let Some(&operation) = cdb.first() else { return Effect::Other };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);
         let written = |stable: bool| if stable { Effect::Stable } else { Effect::Cached };
@@ -36,12 +41,26 @@ impl Effect {
             0x00 | 0x03 | 0x12 | 0x1a | 0x5a | 0x25 | 0x2f | 0x8f | 0xaf | 0x34 | 0x90 | 0x35 | 0x91
             | 0x3c | 0x4d | 0x5e | 0x84 | 0x9e | 0xa0 | 0xa3 => Effect::None,
             0x83 => Effect::Anywhere,
+            0x5f => Effect::of_reservation(cdb, sent),
             0x7f => match cdb.get(8..10) {
                 Some([0x00, 0x09 | 0x0a]) => Effect::None, // READ(32), VERIFY(32)
                 Some([0x00, 0x0b]) => written(flag(10)),   // WRITE(32)
                 Some([0x00, 0x0c..=0x0e | 0x04..=0x07]) => Effect::Cached,
                 _ => Effect::Other,
             },
+            _ => Effect::Other,
+        }
+    }
+
+    /// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER and REGISTER AND IGNORE EXISTING KEY, where a key of zero ends the
+    /// registration, and CLEAR.
+    fn of_reservation(cdb: &[u8], sent: &[u8]) -> Effect {
+        match cdb.get(1).map(|byte| byte & 0x1f) {
+            Some(0x00 | 0x06) => match sent.get(8..16) {
+                Some(key) if key.iter().any(|byte| *byte != 0) => Effect::Registers,
+                _ => Effect::Unregisters,
+            },
+            Some(0x03) => Effect::Unregisters,
             _ => Effect::Other,
         }
     }
@@ -55,18 +74,31 @@ mod tests {
     use super::*;
     use crate::cdb;
 
+    fn of(cdb: &[u8]) -> Effect {
+        Effect::of(cdb, &[])
+    }
+
+    #[test]
+    fn a_registration_is_told_by_its_key() {
+        let register =
+            |action: u8, key: u8| Effect::of(&[0x5f, action], &[[0; 15].as_slice(), &[key]].concat());
+        assert_eq!((register(0, 1), register(6, 1)), (Effect::Registers, Effect::Registers));
+        assert_eq!((register(0, 0), register(3, 1)), (Effect::Unregisters, Effect::Unregisters));
+        assert_eq!((register(1, 1), of(&[0x5f])), (Effect::Other, Effect::Other));
+    }
+
     #[test]
     fn writes_are_told_from_stable_writes_and_from_questions() {
-        assert_eq!(Effect::of(&cdb::write_16(0, 1, false)), Effect::Cached);
-        assert_eq!(Effect::of(&cdb::write_16(0, 1, true)), Effect::Stable);
-        assert_eq!(Effect::of(&cdb::write_10(0, 1, true).unwrap()), Effect::Stable);
-        assert_eq!(Effect::of(&cdb::write_same_16(0, 1, true)), Effect::Cached, "that bit is UNMAP");
-        assert_eq!(Effect::of(&cdb::unmap(false, 24)), Effect::Cached);
-        assert_eq!(Effect::of(&cdb::extended_copy(16)), Effect::Anywhere);
+        assert_eq!(of(&cdb::write_16(0, 1, false)), Effect::Cached);
+        assert_eq!(of(&cdb::write_16(0, 1, true)), Effect::Stable);
+        assert_eq!(of(&cdb::write_10(0, 1, true).unwrap()), Effect::Stable);
+        assert_eq!(of(&cdb::write_same_16(0, 1, true)), Effect::Cached, "that bit is UNMAP");
+        assert_eq!(of(&cdb::unmap(false, 24)), Effect::Cached);
+        assert_eq!(of(&cdb::extended_copy(16)), Effect::Anywhere);
         for asks in [cdb::read_16(0, 1), cdb::synchronize_cache(), cdb::test_unit_ready()] {
-            assert_eq!(Effect::of(&asks), Effect::None);
+            assert_eq!(of(&asks), Effect::None);
         }
-        assert_eq!(Effect::of(&[0xc0; 16]), Effect::Other, "a vendor's own");
-        assert_eq!(Effect::of(&[]), Effect::Other);
+        assert_eq!(of(&[0xc0; 16]), Effect::Other, "a vendor's own");
+        assert_eq!(of(&[]), Effect::Other);
     }
 }

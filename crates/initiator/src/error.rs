@@ -27,6 +27,9 @@ pub enum CommandError {
     /// The command was not sent: it was meant for a session that was lost since, and the one in its place has not
     /// been looked at.
     Reinstated,
+    /// The connection it was on is gone, and the session has moved to another portal group since, where nobody can end what
+    /// was sent before: it may be carried out at any time.
+    Unsettled,
     /// The data are longer than a command can move.
     TooLong,
 }
@@ -39,6 +42,12 @@ impl fmt::Display for CommandError {
             CommandError::Rejected => write!(f, "the target rejected the command's PDU"),
             CommandError::Aborted => write!(f, "the command was ended by a reset"),
             CommandError::Reinstated => write!(f, "the session was lost and begun again"),
+            CommandError::Unsettled => {
+                write!(
+                    f,
+                    "the session has moved to another portal group, and the command may still be carried out"
+                )
+            }
             CommandError::TooLong => write!(f, "a command moves less than 4 GiB"),
         }
     }
@@ -54,6 +63,7 @@ impl From<CommandError> for DeviceError {
             | CommandError::Aborted
             | CommandError::Reinstated => DeviceError::NotReady,
             CommandError::TimedOut => DeviceError::TimedOut,
+            CommandError::Unsettled => DeviceError::Unsettled,
             CommandError::TooLong => DeviceError::OutOfRange,
         }
     }
@@ -109,6 +119,16 @@ pub enum OpenError {
     LoginTimedOut(SocketAddr),
     /// The target sends us elsewhere, again and again.
     Redirected(SocketAddr),
+    /// A connection that was to join a session has reached another portal group, which its session cannot have
+    /// connections with (RFC 7143 section 4.4.1).
+    AnotherGroup {
+        /// Where.
+        address: SocketAddr,
+        /// The portal group tag of the session.
+        session: u16,
+        /// That of the connection.
+        connection: u16,
+    },
     /// The target has no such LUN.
     NoSuchLun(u16),
     /// The LUN is something else than a disk: its peripheral device type (SPC-4 6.6.2).
@@ -153,6 +173,10 @@ impl fmt::Display for OpenError {
             OpenError::Login { address, why } => write!(f, "{address}: {why}"),
             OpenError::LoginTimedOut(address) => write!(f, "the login at {address} took too long"),
             OpenError::Redirected(address) => write!(f, "{address} sends us on too often"),
+            OpenError::AnotherGroup { address, session, connection } => write!(
+                f,
+                "{address} is of portal group {connection} now, and the session is with portal group {session}"
+            ),
             OpenError::NoSuchLun(lun) => write!(f, "the target has no LUN {lun}"),
             OpenError::NotADisk(kind) => {
                 write!(f, "the LUN is no disk: its device type is {kind:#04x}, a {}", device_type(*kind))

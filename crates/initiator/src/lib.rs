@@ -16,6 +16,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod barred;
 mod caches;
 pub mod cdb;
 mod connection;
@@ -35,6 +36,7 @@ mod probe;
 mod receive;
 mod recorder;
 mod recovery;
+mod registrations;
 mod remote_target;
 mod send;
 mod sense;

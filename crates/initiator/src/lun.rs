@@ -14,8 +14,10 @@ use block::{
 };
 use iscsi::pdu::{Lun, Residual};
 
+use crate::barred::BarredExtents;
 use crate::caches::CachedWrites;
 use crate::cdb::{self, Cdb};
+use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
 use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
@@ -48,6 +50,8 @@ pub struct RemoteLun {
     epoch: AtomicU64,
     /// Something else does.
     is_another: AtomicBool,
+    /// Blocks of writes that may still be carried out.
+    barred: BarredExtents,
     profile: Profile,
     limits: Limits,
     /// What was written and not flushed; nothing while the target says that what it acknowledges is on stable storage.
@@ -71,6 +75,7 @@ impl RemoteLun {
             identity,
             epoch: AtomicU64::new(epoch),
             is_another: AtomicBool::new(false),
+            barred: BarredExtents::default(),
             profile,
             limits,
             cached: OnceLock::new(),
@@ -106,13 +111,14 @@ impl RemoteLun {
     /// comes between, which is for whoever shares the LUN to see to.
     fn carry_out(&self, what: What, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
-        let attempt = self.attempt(cdb, transfer, self.target.patience().tries);
-        CarryOut { lun: self, what, cdb, bytes, attempt, further: None }
+        let epoch = self.epoch.load(Relaxed);
+        let attempt = self.attempt(epoch, cdb, transfer, self.target.patience().tries);
+        CarryOut { lun: self, what, cdb, bytes, epoch, attempt, further: None }
     }
 
-    /// Sends a command once. Whoever has more tries `in_time` waits until it has ended.
-    fn attempt(&self, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
-        let (epoch, insists) = (Some(self.epoch.load(Relaxed)), in_time > 1);
+    /// Sends a command once, in the session `epoch`. Whoever has more tries `in_time` waits until it has ended.
+    fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
+        let (epoch, insists) = (Some(epoch), in_time > 1);
         self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists })
     }
 
@@ -122,6 +128,7 @@ impl RemoteLun {
         what: What,
         cdb: Cdb,
         bytes: (usize, usize),
+        mut epoch: u64,
         mut ended: Ended,
     ) -> Result<Done, DeviceError> {
         let mut retries = Retries::new(self.target.patience().tries);
@@ -146,7 +153,7 @@ impl RemoteLun {
                 Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
                     retries.once_more()?;
-                    self.target.usable().await?;
+                    self.until_it_may_be_sent_again(what, &cdb, epoch).await?;
                     self.target.replayed();
                 }
                 Err(CommandError::Aborted) => {
@@ -160,8 +167,25 @@ impl RemoteLun {
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
                 return Err(DeviceError::NotReady);
             }
-            ended = self.attempt(cdb, transfer, retries.in_time).await;
+            epoch = self.epoch.load(Relaxed);
+            ended = self.attempt(epoch, cdb, transfer, retries.in_time).await;
         }
+    }
+
+    /// A command was lost in the session `epoch`. What only asks does no harm if it is carried out late; what changes
+    /// anything is to have ended before. If nobody can make sure of that, its blocks are not used any more.
+    async fn until_it_may_be_sent_again(&self, what: What, cdb: &Cdb, epoch: u64) -> Result<(), DeviceError> {
+        let changes = Effect::of(cdb, &[]) != Effect::None;
+        let usable = self.target.usable(changes.then_some(epoch)).await;
+        if usable == Err(CommandError::Unsettled) {
+            tracing::error!(
+                lun = self.number,
+                lba = what.extent.lba.0,
+                "a write may be carried out at any time"
+            );
+            self.barred.add(epoch, what.extent);
+        }
+        Ok(usable?)
     }
 
     /// The session was lost and begun again. What answers at the LUN now must be what was there before: a target may
@@ -169,7 +193,7 @@ impl RemoteLun {
     async fn look_again(&self) -> Result<(), DeviceError> {
         let until = reactor::now() + self.target.patience().reconnect;
         while !self.is_another.load(Relaxed) {
-            self.target.usable().await?;
+            self.target.usable(None).await?;
             let epoch = self.target.reinstatements();
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
@@ -339,7 +363,11 @@ impl RemoteLun {
     }
 
     fn check(&self, extent: Extent) -> Result<(), DeviceError> {
-        if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
+        if !self.geometry().contains(extent) {
+            return Err(DeviceError::OutOfRange);
+        }
+        let is_barred = self.barred.has(extent, |epoch| self.target.is_unsettled(epoch));
+        if is_barred { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
     /// Where a piece's bytes lie within those of its extent.
@@ -494,6 +522,8 @@ struct CarryOut<'a> {
     cdb: Cdb,
     /// How much there is to come and to send.
     bytes: (usize, usize),
+    /// The session in which it was sent, counted by reinstatements.
+    epoch: u64,
     attempt: Attempt<'a>,
     further: Option<Pending<'a, Done>>,
 }
@@ -510,7 +540,8 @@ impl Future for CarryOut<'_> {
                     return Poll::Ready(Ok(Done { status, transfer }));
                 }
                 ended => {
-                    this.further = Some(Box::pin(this.lun.carry_on(this.what, this.cdb, this.bytes, ended)));
+                    this.further =
+                        Some(Box::pin(this.lun.carry_on(this.what, this.cdb, this.bytes, this.epoch, ended)));
                 }
             }
         }

@@ -62,12 +62,40 @@ pub(crate) struct Asking {
     isid: Isid,
 }
 
-/// What a session's further connections need to know of its first.
+/// What a session's further connections need to know of its first, and the session after it of this one.
+#[derive(Clone)]
 pub(crate) struct Leading {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     tsih: Tsih,
     target_portal_group_tag: Option<u16>,
     parameters: Parameters,
+}
+
+impl Leading {
+    fn new(address: SocketAddr, first: &LoggedIn) -> Leading {
+        Leading {
+            address,
+            tsih: first.attached.tsih,
+            target_portal_group_tag: first.attached.target_portal_group_tag,
+            parameters: first.attached.parameters.clone(),
+        }
+    }
+
+    /// Whether the two sessions, which are with one target, are with one of its ports: a SCSI target port is the target's
+    /// name and a portal group tag (RFC 7143 section 4.4.2). A portal whose target does not tell its group is of the same
+    /// one as itself.
+    pub(crate) fn is_same_port(&self, other: &Leading) -> bool {
+        match (self.target_portal_group_tag, other.target_portal_group_tag) {
+            (Some(tag), Some(other)) => tag == other,
+            (None, None) => self.address == other.address,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// The portal group, for people.
+    pub(crate) fn group(&self) -> String {
+        self.target_portal_group_tag.map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
+    }
 }
 
 impl fmt::Display for Asking {
@@ -150,14 +178,24 @@ impl Asking {
     /// Logs in to begin a session, or to begin it again.
     pub(crate) async fn lead(&self) -> Result<(Leading, Box<Machine>, LoggedIn), OpenError> {
         let (address, first) = self.first_connection(&self.leading_config()?).await?;
-        let leading = Leading {
-            address,
-            tsih: first.attached.tsih,
-            target_portal_group_tag: first.attached.target_portal_group_tag,
-            parameters: first.attached.parameters.clone(),
-        };
+        let leading = Leading::new(address, &first);
         let machine = Box::new(Machine::new(self.session_config(&first)));
         Ok((leading, machine, first))
+    }
+
+    /// Logs in once more where a session was, which ends that with all its tasks (RFC 7143 section 6.3.5), and leaves. False
+    /// if what is there now is another portal group, so that nothing can be known of the session.
+    pub(crate) async fn end_nexus(&self, left: &Leading) -> Result<bool, OpenError> {
+        let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
+        else {
+            return Ok(false);
+        };
+        let here = Leading::new(left.address, &first);
+        let patience = Patience { reconnect: Duration::ZERO, ..Patience::new(&self.settings) };
+        let session = Session::new(Machine::new(self.session_config(&first)), self.nexus(&here), patience);
+        self.join(&session, Cid(0), first);
+        reactor::spawn(async move { session.close().await });
+        Ok(here.is_same_port(left))
     }
 
     /// Between whom the session is.
@@ -186,9 +224,15 @@ impl Asking {
             session: Some(leading.parameters.clone()),
             ..self.leading_config()?
         };
-        match log_in(leading.address, &self.settings, config).await? {
-            Outcome::LoggedIn(further) => Ok(further),
-            Outcome::Redirected(_) => Err(OpenError::Redirected(leading.address)),
+        let address = leading.address;
+        let Outcome::LoggedIn(further) = log_in(address, &self.settings, config).await? else {
+            return Err(OpenError::Redirected(address));
+        };
+        match (leading.target_portal_group_tag, further.attached.target_portal_group_tag) {
+            (Some(session), Some(connection)) if session != connection => {
+                Err(OpenError::AnotherGroup { address, session, connection })
+            }
+            _ => Ok(further),
         }
     }
 

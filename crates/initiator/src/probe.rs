@@ -5,7 +5,7 @@ use std::time::Duration;
 use block::{BlockSize, Blocks, Geometry, Profile};
 
 use crate::error::OpenError;
-use crate::sense::Sense;
+use crate::sense::{Sense, status};
 use crate::unit::Unit;
 use crate::verbs::{
     BlockLimits, CacheGeneration, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd,
@@ -166,7 +166,7 @@ async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenEr
 fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(VerbError::Refused { .. } | VerbError::Nonsense(_)) => Ok(None),
+        Err(VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_)) => Ok(None),
         Err(error) => Err(failed(name, error)),
     }
 }
@@ -175,6 +175,9 @@ fn failed(name: &'static str, error: VerbError) -> OpenError {
     match error {
         VerbError::Lost(error) => OpenError::Command { name, error },
         VerbError::Refused { name, status, sense } => OpenError::Refused { name, status, sense },
+        VerbError::Orphaned(name) => {
+            OpenError::Refused { name, status: status::RESERVATION_CONFLICT, sense: None }
+        }
         VerbError::Nonsense(name) | VerbError::OutOfRange(name) => OpenError::Nonsense(name),
     }
 }

@@ -3,60 +3,179 @@
 //! A session that has lost some of its connections goes on with the others; those it lost log in again with their
 //! CIDs. One that has lost all of them is *reinstated*: a login with the same ISID, which makes the target end every
 //! task of the old session before it lets us in (RFC 7143 section 6.3.5). Requests know nothing of this but a pause.
+//!
+//! A login that ends in another portal group (a redirection, another address of the host, a target that has moved) makes
+//! a session with another target port, and ends nothing: the commands of the old one may be carried out at any time.
+//! The session goes on there. Lost commands that change something wait meanwhile, until a login at the old portal has
+//! reinstated that nexus too, or they fail.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iscsi::pdu::Cid;
 
 use crate::error::OpenError;
 use crate::login::Random;
 use crate::open::{Asking, Leading};
-use crate::parts::Stall;
+use crate::parts::{Return, Stall};
 use crate::session::Session;
 use crate::standing::Trouble;
 
 /// Looks after a session until it is over.
-pub(crate) async fn keep(session: Rc<Session>, asking: Asking, mut leading: Leading) {
+pub(crate) async fn keep(session: Rc<Session>, asking: Asking, leading: Leading) {
+    let mut keeper = Keeper { session, asking, leading, left: Vec::new() };
     loop {
-        let trouble = session.trouble().await;
+        let trouble = keeper.trouble().await;
         match trouble {
             Trouble::Over => return,
-            Trouble::SessionLost { time2wait } => {
-                if let Some(again) = reinstate(&session, &asking, trouble, time2wait).await {
-                    leading = again;
-                }
+            Trouble::SessionLost { time2wait } => keeper.begin_again(trouble, time2wait).await,
+            Trouble::ConnectionLost(cid) => {
+                replace(&keeper.session, &keeper.asking, &keeper.leading, trouble, cid).await;
             }
-            Trouble::ConnectionLost(cid) => replace(&session, &asking, &leading, trouble, cid).await,
         }
     }
 }
 
-/// Logs in until the target lets us; `None` if nobody wants it to any more.
-async fn reinstate(
-    session: &Rc<Session>,
-    asking: &Asking,
-    trouble: Trouble,
-    time2wait: Duration,
-) -> Option<Leading> {
-    let mut attempts = Attempts::new(asking.random, time2wait);
-    loop {
-        session.unless_worse(trouble, attempts.pause()).await?;
-        match session.unless_worse(trouble, asking.lead()).await? {
-            Ok((leading, machine, first)) => {
-                let Stall { away, commands } = session.begin_again(*machine, asking.nexus(&leading));
-                let away = away.as_secs_f64();
-                let back =
-                    format!("the session is back after {away:.1} s; {commands} commands were under way");
-                tracing::warn!(target = %asking, "{back}");
-                first.recording.tape().occasion(back);
-                asking.join(session, Cid(0), first);
-                (1..asking.connections(&leading)).for_each(|cid| session.parts().lacks(Cid(cid)));
-                return Some(leading);
+struct Keeper {
+    session: Rc<Session>,
+    asking: Asking,
+    leading: Leading,
+    left: Vec<LeftNexus>,
+}
+
+/// A nexus that the session has left for another portal group, with commands under way.
+struct LeftNexus {
+    leading: Leading,
+    /// The session that was lost in it, counted by reinstatements.
+    epoch: u64,
+    /// How long it is tried to end it: as long as requests wait for a lost session. After that only a session that comes
+    /// back to it does.
+    until: Option<Instant>,
+}
+
+/// Nexuses that were left and never ended. A target that has more of them makes a fool of us.
+const LEFT_MAX: usize = 16;
+
+impl Keeper {
+    /// Ends when something is wrong with the session. Until then, nexuses that were left are ended. One thing at a time: a
+    /// login that ends a nexus must not meet our own session there.
+    async fn trouble(&mut self) -> Trouble {
+        while let Some((place, until)) = self.next_to_end() {
+            let left = &mut self.left[place];
+            let ended = end(&self.asking, &self.leading, &left.leading, until);
+            match self.session.until_trouble(ended).await {
+                Err(trouble) => return trouble,
+                Ok(true) => {
+                    self.session.nexus_ended(left.epoch);
+                    self.left.remove(place);
+                }
+                Ok(false) => {
+                    left.until = None;
+                    tracing::error!(
+                        target = %self.asking,
+                        "what was under way in portal group {} may be carried out at any time: \
+                         its requests fail, and their blocks are not used",
+                        left.leading.group()
+                    );
+                    self.session.nexus_given_up(left.epoch);
+                }
             }
-            Err(error) => attempts.failed(asking, &error),
+        }
+        self.session.trouble().await
+    }
+
+    fn next_to_end(&self) -> Option<(usize, Instant)> {
+        self.left.iter().enumerate().find_map(|(place, left)| Some((place, left.until?)))
+    }
+
+    /// Logs in until the target lets us, or nobody wants it to any more.
+    async fn begin_again(&mut self, trouble: Trouble, time2wait: Duration) {
+        let Keeper { session, asking, .. } = &*self;
+        let mut attempts = Attempts::new(asking.random, time2wait);
+        let (leading, machine, first) = loop {
+            if session.unless_worse(trouble, attempts.pause()).await.is_none() {
+                return;
+            }
+            match session.unless_worse(trouble, asking.lead()).await {
+                None => return,
+                Some(Ok(logged_in)) => break logged_in,
+                Some(Err(error)) => attempts.failed(asking, &error),
+            }
+        };
+        let how = if leading.is_same_port(&self.leading) { Return::Reinstated } else { Return::Moved };
+        let epoch = session.shared().epoch();
+        let stall = session.begin_again(*machine, asking.nexus(&leading), how);
+        let (away, commands) = (stall.away.as_secs_f64(), stall.commands);
+        let back = format!("the session is back after {away:.1} s; {commands} commands were under way");
+        tracing::warn!(target = %asking, "{back}");
+        first.recording.tape().occasion(back);
+        asking.join(session, Cid(0), first);
+        (1..asking.connections(&leading)).for_each(|cid| session.parts().lacks(Cid(cid)));
+        let before = std::mem::replace(&mut self.leading, leading);
+        self.returned();
+        if how == Return::Moved {
+            self.moved(before, epoch, &stall);
+        }
+        if self.left.len() > LEFT_MAX {
+            tracing::error!(target = %self.asking, "the target has ever other portal groups: the session ends");
+            self.session.close().await;
         }
     }
+
+    /// The session is in another portal group than before.
+    fn moved(&mut self, before: Leading, epoch: u64, stall: &Stall) {
+        let Keeper { session, asking, leading, left } = self;
+        let (from, to, unsettled) = (before.group(), leading.group(), stall.unsettled);
+        tracing::warn!(
+            target = %asking,
+            "the session has moved from portal group {from} to {to}, which is another I_T nexus: \
+             {unsettled} commands that change something wait until they have ended there"
+        );
+        for lun in &stall.orphaned {
+            tracing::error!(
+                target = %asking,
+                ?lun,
+                "the reservation key was registered in portal group {from} and does not count in {to}: \
+                 register it again"
+            );
+        }
+        if unsettled > 0 {
+            let until = reactor::now() + session.parts().patience.reconnect;
+            left.push(LeftNexus { leading: before, epoch, until: Some(until) });
+        }
+    }
+
+    /// The login has reinstated whatever was left in its portal group.
+    fn returned(&mut self) {
+        let Keeper { session, leading, left, .. } = self;
+        left.retain(|left| {
+            let is_here = left.leading.is_same_port(leading);
+            if is_here {
+                session.nexus_ended(left.epoch);
+            }
+            !is_here
+        });
+    }
+}
+
+/// Tries to end a nexus that was left for `leading`, for as long as requests wait; false if that cannot be done.
+async fn end(asking: &Asking, leading: &Leading, left: &Leading, until: Instant) -> bool {
+    // A portal is of one group. That this one is of another now says that the old nexus is out of reach, and a login there
+    // would end the session that we have.
+    if leading.address == left.address {
+        return false;
+    }
+    let mut attempts = Attempts::new(asking.random, Duration::ZERO);
+    let ended = async {
+        loop {
+            match asking.end_nexus(left).await {
+                Ok(ended) => return ended,
+                Err(error) => attempts.failed(asking, &error),
+            }
+            attempts.pause().await;
+        }
+    };
+    reactor::timeout(until.saturating_duration_since(reactor::now()), ended).await.unwrap_or(false)
 }
 
 /// Logs a connection in again; gives up if the session is lost meanwhile.

@@ -62,7 +62,7 @@ enum Job {
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
     Ping(Option<Cid>, Vec<u8>, Sender<Result<Pong, CommandError>>),
     Quiesce(Sender<Result<(), CommandError>>),
-    Use(Sender<Result<(), CommandError>>),
+    Use(Option<u64>, Sender<Result<(), CommandError>>),
     Describe(Sender<Statistics>),
     LogOut(Sender<()>),
 }
@@ -189,12 +189,27 @@ impl RemoteTarget {
         }
     }
 
-    /// Ends when commands that were lost may be sent again; an error if there is no session any more to send them by.
-    pub(crate) async fn usable(&self) -> Result<(), CommandError> {
+    /// Ends when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
+    /// carried out late; an error if it must not be, or there is no session any more to send it by.
+    pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         match self.here() {
-            Some(session) => session.usable().await,
-            None => self.ask(Job::Use).await.ok_or(CommandError::ConnectionLost)?,
+            Some(session) => session.usable(sent_in).await,
+            None => {
+                let answer = self.ask(|reply| Job::Use(sent_in, reply)).await;
+                answer.ok_or(CommandError::ConnectionLost)?
+            }
         }
+    }
+
+    /// Whether something that was sent in a session may be under way that nobody will end.
+    pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
+        self.shared.unsettled().contains(&epoch)
+    }
+
+    /// Whether a key was registered with this logical unit in another portal group, before the session moved to this one.
+    /// A registration is of one I_T nexus: reservations count this session as a stranger.
+    pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
+        self.shared.registrations().is_orphaned(lun)
     }
 
     /// Ends when no request that was dropped before can reach the target any more; an error if nobody will ever know.
@@ -246,8 +261,8 @@ async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
                 Job::Quiesce(reply) => {
                     let _ = reply.send(session.quiesced().await);
                 }
-                Job::Use(reply) => {
-                    let _ = reply.send(session.usable().await);
+                Job::Use(sent_in, reply) => {
+                    let _ = reply.send(session.usable(sent_in).await);
                 }
                 Job::Describe(reply) => {
                     let _ = reply.send(session.statistics());

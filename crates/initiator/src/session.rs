@@ -24,9 +24,10 @@ use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::management::Management;
 use crate::nexus::Nexus;
-use crate::parts::{Parts, Stall, Submitted};
+use crate::parts::{Parts, Return, Stall, Submitted};
 use crate::patience::Patience;
 use crate::pings::Pong;
+use crate::registrations::Registrations;
 use crate::standing::Trouble;
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
@@ -62,6 +63,9 @@ pub(crate) struct Shared {
     replays: AtomicU64,
     /// What they have written and not flushed.
     caches: Arc<Caches>,
+    /// The sessions, counted by reinstatements, of which something may be under way that nobody will end.
+    unsettled: Mutex<Vec<u64>>,
+    registrations: Arc<Registrations>,
 }
 
 /// How long a target may take to agree to a logout.
@@ -72,8 +76,12 @@ impl Session {
         let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
         let nexus = Mutex::new(nexus);
         let (replays, caches) = (AtomicU64::new(0), Arc::<Caches>::default());
-        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience, Arc::clone(&caches)));
-        let shared = Arc::new(Shared { epoch, parameters, nexus, replays, caches });
+        let registrations = Arc::<Registrations>::default();
+        let told = (Arc::clone(&caches), Arc::clone(&registrations));
+        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience, told.0, told.1));
+        let unsettled = Mutex::default();
+        let shared = Shared { epoch, parameters, nexus, replays, caches, unsettled, registrations };
+        let shared = Arc::new(shared);
         Rc::new(Session { parts, shared })
     }
 
@@ -81,13 +89,25 @@ impl Session {
         &self.shared
     }
 
-    /// The session was begun again, with this machine; the target has ended all that was sent before.
-    pub(crate) fn begin_again(&self, machine: Machine, nexus: Nexus) -> Stall {
+    /// The session was begun again, with this machine.
+    pub(crate) fn begin_again(&self, machine: Machine, nexus: Nexus, how: Return) -> Stall {
         *self.shared.parameters() = machine.parameters().clone();
         *self.shared.nexus() = nexus;
-        let stall = self.parts().begin_again(reactor::now(), machine);
+        let stall = self.parts().begin_again(reactor::now(), machine, how);
         self.shared.epoch.fetch_add(1, Relaxed);
         stall
+    }
+
+    /// What was sent in a session of a portal group that was left has ended.
+    pub(crate) fn nexus_ended(&self, epoch: u64) {
+        self.shared.unsettled().retain(|unsettled| *unsettled != epoch);
+        self.parts().standing().nexus_ended(epoch);
+    }
+
+    /// Nobody will end it.
+    pub(crate) fn nexus_given_up(&self, epoch: u64) {
+        self.shared.unsettled().push(epoch);
+        self.parts().standing().nexus_given_up(epoch);
     }
 
     /// What a connection's task works on. Held for one round, never across a wait.
@@ -143,14 +163,25 @@ impl Session {
         poll_fn(|cx| self.parts().standing().poll_settled(cx.waker())).await
     }
 
-    /// Ends when commands that were lost may be sent again; an error if there is no session any more to send them by.
-    pub(crate) async fn usable(&self) -> Result<(), CommandError> {
-        poll_fn(|cx| self.parts().standing().poll_usable(cx.waker())).await
+    /// Ends when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
+    /// carried out late; an error if it must not be, or there is no session any more to send it by.
+    pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
+        poll_fn(|cx| self.parts().standing().poll_usable(sent_in, cx.waker())).await
     }
 
     /// Ends when something is wrong with the session, and says what.
     pub(crate) async fn trouble(&self) -> Trouble {
         poll_fn(|cx| self.parts().standing().poll_trouble(cx.waker())).await
+    }
+
+    /// Does `work` while nothing is wrong with the session; gives it up, and says what, when something is.
+    pub(crate) async fn until_trouble<T>(&self, work: impl Future<Output = T>) -> Result<T, Trouble> {
+        let mut work = pin!(work);
+        poll_fn(|cx| match self.parts().standing().poll_trouble(cx.waker()) {
+            Poll::Ready(trouble) => Poll::Ready(Err(trouble)),
+            Poll::Pending => work.as_mut().poll(cx).map(Ok),
+        })
+        .await
     }
 
     /// Does `work` about some trouble, and gives it up when there is a worse one.
@@ -199,6 +230,16 @@ impl Shared {
     /// What the devices have written and not flushed.
     pub(crate) fn caches(&self) -> &Arc<Caches> {
         &self.caches
+    }
+
+    /// The sessions of which something may be under way that nobody will end.
+    pub(crate) fn unsettled(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) // nobody panics while holding it
+    }
+
+    /// With which units the session has registered a key.
+    pub(crate) fn registrations(&self) -> &Registrations {
+        &self.registrations
     }
 
     /// What the last leading login agreed on.

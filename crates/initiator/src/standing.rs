@@ -21,6 +21,8 @@ pub(crate) struct Standing {
     lost: Vec<Lost>,
     /// Woken when losses are settled, or never will be.
     settled: Vec<Waker>,
+    /// Nexuses that the session has left for another portal group while something was under way.
+    left: Vec<LeftNexus>,
     /// Whoever brings lost connections back.
     keeper: Option<Waker>,
     /// What the target wants us to wait before we come back.
@@ -50,6 +52,15 @@ struct Lost {
     until: Instant,
 }
 
+/// A nexus whose tasks go on as long as nobody ends them: a login in another portal group does not (RFC 7143 section
+/// 6.3.5 speaks of the same target port).
+struct LeftNexus {
+    /// The session that was lost in it, counted by reinstatements.
+    epoch: u64,
+    /// Somebody tries to end it.
+    is_awaited: bool,
+}
+
 /// How far the target is in letting go of a lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
@@ -77,6 +88,7 @@ impl Standing {
             epoch: 0,
             lost: Vec::new(),
             settled: Vec::new(),
+            left: Vec::new(),
             keeper: None,
             time2wait: Duration::ZERO,
         }
@@ -153,6 +165,28 @@ impl Standing {
         away
     }
 
+    /// The session was begun again in another portal group. What was sent before is under way there still, if anything
+    /// was. Gives how long it was away.
+    pub(crate) fn moved(&mut self, now: Instant, is_unsettled: bool) -> Duration {
+        if is_unsettled {
+            self.left.push(LeftNexus { epoch: self.epoch, is_awaited: true });
+        }
+        self.reinstated(now)
+    }
+
+    /// A nexus that was left has been ended, with all that was sent in that session.
+    pub(crate) fn nexus_ended(&mut self, epoch: u64) {
+        self.left.retain(|left| left.epoch != epoch);
+        self.settled.drain(..).for_each(Waker::wake);
+    }
+
+    /// Nobody tries any more to end a nexus that was left.
+    pub(crate) fn nexus_given_up(&mut self, epoch: u64) {
+        let given_up = self.left.iter_mut().filter(|left| left.epoch == epoch);
+        given_up.for_each(|left| left.is_awaited = false);
+        self.settled.drain(..).for_each(Waker::wake);
+    }
+
     /// A lost connection that the target has yet to be asked about. It counts as asked from now on.
     pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
         let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::ToBeAsked)?;
@@ -205,8 +239,8 @@ impl Standing {
 
     // --- who waits
 
-    /// Whether nothing that was lost can reach the medium any more.
-    fn is_settled(&self) -> bool {
+    /// Whether nothing that was lost in the present nexus can reach the medium any more.
+    pub(crate) fn is_settled(&self) -> bool {
         match self.state {
             State::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
             State::Down { .. } => false,
@@ -214,19 +248,50 @@ impl Standing {
         }
     }
 
-    /// Ready when lost commands may be sent again; an error if there is no session any more to send them by.
-    pub(crate) fn poll_usable(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
+    /// Ready when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
+    /// carried out late (`None`); an error if there is no session any more to send it by, or it must not be.
+    pub(crate) fn poll_usable(
+        &mut self,
+        sent_in: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<(), CommandError>> {
         match self.state {
-            State::Up { .. } => self.poll_settled(waker),
-            State::Down { given_up: false, .. } => self.poll_settled(waker),
             State::Down { given_up: true, .. } | State::Over { .. } => {
                 Poll::Ready(Err(CommandError::ConnectionLost))
+            }
+            State::Up { .. } | State::Down { given_up: false, .. } => {
+                match self.poll_left(|epoch| Some(epoch) == sent_in, waker) {
+                    Poll::Ready(Ok(())) => self.poll_present(waker),
+                    unsettled => unsettled,
+                }
             }
         }
     }
 
     /// Ready when nothing that was lost can reach the medium any more; an error if nobody will ever know.
     pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
+        match self.poll_left(|_| true, waker) {
+            Poll::Ready(Ok(())) => self.poll_present(waker),
+            unsettled => unsettled,
+        }
+    }
+
+    /// The same of the nexuses that were left.
+    fn poll_left(&mut self, is_meant: impl Fn(u64) -> bool, waker: &Waker) -> Poll<Result<(), CommandError>> {
+        let is_over = self.is_over();
+        let mut left = self.left.iter().filter(|left| is_meant(left.epoch)).peekable();
+        if left.peek().is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        if is_over || left.any(|left| !left.is_awaited) {
+            return Poll::Ready(Err(CommandError::Unsettled));
+        }
+        self.settled.push(waker.clone());
+        Poll::Pending
+    }
+
+    /// The same of the present nexus.
+    fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
             State::Over { .. } | State::Down { given_up: true, .. } => {
@@ -294,7 +359,7 @@ mod tests {
         }
 
         fn usable(&mut self) -> Option<bool> {
-            match self.standing.poll_usable(Waker::noop()) {
+            match self.standing.poll_usable(None, Waker::noop()) {
                 Poll::Ready(outcome) => Some(outcome.is_ok()),
                 Poll::Pending => None,
             }
@@ -350,6 +415,50 @@ mod tests {
         assert_eq!(scene.usable(), None);
         assert_eq!(scene.standing.reinstated(scene.at(4)), Duration::from_secs(3));
         assert_eq!((scene.usable(), scene.trouble(), scene.standing.epoch()), (Some(true), None, 1));
+    }
+
+    #[test]
+    fn what_was_sent_in_a_nexus_that_was_left_waits_until_that_has_ended() {
+        let mut scene = scene();
+        scene.standing.lose_all(scene.at(1));
+        scene.standing.moved(scene.at(2), true);
+        assert_eq!(scene.usable(), Some(true), "what does no harm goes on");
+        assert!(scene.standing.poll_usable(Some(0), Waker::noop()).is_pending());
+        assert!(scene.standing.poll_settled(Waker::noop()).is_pending());
+        scene.standing.lose_all(scene.at(3));
+        scene.standing.reinstated(scene.at(4));
+        assert!(scene.standing.poll_usable(Some(0), Waker::noop()).is_pending(), "that was another nexus");
+        assert!(scene.standing.poll_usable(Some(1), Waker::noop()).is_ready());
+        scene.standing.nexus_ended(0);
+        assert_eq!(scene.standing.poll_usable(Some(0), Waker::noop()), Poll::Ready(Ok(())));
+        assert_eq!(scene.standing.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn what_was_sent_in_a_nexus_that_nobody_ends_is_never_settled() {
+        for gives_up in [true, false] {
+            let mut scene = scene();
+            scene.standing.lose_all(scene.at(1));
+            scene.standing.moved(scene.at(2), true);
+            if gives_up {
+                scene.standing.nexus_given_up(0);
+            } else {
+                scene.standing.end(true);
+            }
+            let unsettled = Poll::Ready(Err(CommandError::Unsettled));
+            assert_eq!(scene.standing.poll_settled(Waker::noop()), unsettled);
+            let expected = if gives_up { CommandError::Unsettled } else { CommandError::ConnectionLost };
+            assert_eq!(scene.standing.poll_usable(Some(0), Waker::noop()), Poll::Ready(Err(expected)));
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_a_nexus_that_was_left_with_nothing_under_way() {
+        let mut scene = scene();
+        scene.standing.lose_all(scene.at(1));
+        scene.standing.moved(scene.at(2), false);
+        assert_eq!(scene.standing.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
+        assert_eq!(scene.standing.epoch(), 1);
     }
 
     #[test]

@@ -47,12 +47,17 @@ impl Transfer {
         }
     }
 
+    /// What there is to send.
+    pub(crate) fn sent(&self) -> &[u8] {
+        match self {
+            Transfer::Out(data) => data,
+            Transfer::None | Transfer::In { .. } => &[],
+        }
+    }
+
     /// What there is to send, in bytes.
     pub(crate) fn out_bytes(&self) -> usize {
-        match self {
-            Transfer::Out(data) => data.len(),
-            Transfer::None | Transfer::In { .. } => 0,
-        }
+        self.sent().len()
     }
 }
 

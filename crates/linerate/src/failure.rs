@@ -140,6 +140,11 @@ impl Failure {
         self.kind == Kind::Unreachable
     }
 
+    /// Whether a reservation is in the way.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.kind == Kind::Reserved
+    }
+
     /// Whether the other side asked who we are, and did not like the answer.
     pub(crate) fn is_about_secrets(&self) -> bool {
         self.kind == Kind::Authentication
@@ -170,6 +175,7 @@ impl From<VerbError> for Failure {
         let kind = match &error {
             VerbError::Lost(error) => of_command(*error),
             VerbError::Refused { status, sense, .. } => of_answer(*status, *sense),
+            VerbError::Orphaned(_) => Kind::Reserved,
             VerbError::Nonsense(_) => Kind::Failed,
             VerbError::OutOfRange(_) => Kind::Refused,
         };
@@ -199,7 +205,7 @@ fn of_open(error: &OpenError) -> Kind {
         OpenError::NoSuchLun(_) => Kind::NotFound,
         OpenError::Command { error, .. } => of_command(*error),
         OpenError::Refused { status, sense, .. } => of_answer(*status, *sense),
-        OpenError::NotADisk(_) | OpenError::Nonsense(_) => Kind::Failed,
+        OpenError::AnotherGroup { .. } | OpenError::NotADisk(_) | OpenError::Nonsense(_) => Kind::Failed,
     }
 }
 
@@ -231,7 +237,7 @@ fn of_login(why: &LoginFailure) -> Kind {
 
 fn of_command(error: CommandError) -> Kind {
     match error {
-        CommandError::ConnectionLost | CommandError::TimedOut => Kind::Unreachable,
+        CommandError::ConnectionLost | CommandError::TimedOut | CommandError::Unsettled => Kind::Unreachable,
         CommandError::Rejected | CommandError::Aborted | CommandError::Reinstated => Kind::Failed,
         CommandError::TooLong => Kind::Refused,
     }
@@ -267,7 +273,8 @@ fn of_device(error: DeviceError) -> Kind {
         DeviceError::Unreadable(_)
         | DeviceError::Unwritable(_)
         | DeviceError::NotReady
-        | DeviceError::WritesLost => Kind::Device,
+        | DeviceError::WritesLost
+        | DeviceError::Unsettled => Kind::Device,
         DeviceError::OutOfRange | DeviceError::Unsupported | DeviceError::Cancelled => Kind::Failed,
     }
 }

@@ -53,5 +53,7 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
         // No block is named: which writes are lost is not known. Linux makes EIO of it, and does not try again.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
+        // As little to be tried again: a newer write could be written over.
+        DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
     }
 }

@@ -173,11 +173,16 @@ impl Target {
         answer.set_bytes(8, &bhs.bytes::<6>(8));
         answer.set_u16(14, 1); // a TSIH: the same session for all connections
         let text = match self.byte() {
-            0..0xf0 => agreement(data),
+            0..0xb0 => agreement(data, 1),
+            0xb0..0xe8 => agreement(data, 2), // another portal group
+            0xe8..0xf0 => {
+                (answer.set_u8(36, 1), answer.set_u8(37, 1)); // moved temporarily
+                format!("TargetAddress=192.0.2.{}\0", 1 + self.byte() % 3).into_bytes()
+            }
             0xf0..0xf8 => self.script(|script| script.text()),
             class => {
                 answer.set_u8(36, class & 3);
-                agreement(data)
+                agreement(data, 1)
             }
         };
         say(said, answer, &text);
@@ -227,13 +232,13 @@ fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
 }
 
 /// What a login's offers come to with a target that wants nothing of its own.
-fn agreement(offers: &[u8]) -> Vec<u8> {
+fn agreement(offers: &[u8], portal_group: u16) -> Vec<u8> {
     let mut text = Vec::new();
     for pair in offers.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         match key {
             b"InitiatorName" | b"InitiatorAlias" | b"SessionType" => continue,
-            b"TargetName" => text.extend_from_slice(b"TargetPortalGroupTag=1"),
+            b"TargetName" => text.extend(format!("TargetPortalGroupTag={portal_group}").bytes()),
             b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => text.extend([key, b"=None"].concat()),
             b"TaskReporting" => text.extend_from_slice(b"TaskReporting=RFC3720"),
             b"iSCSIProtocolLevel" => text.extend_from_slice(b"iSCSIProtocolLevel=1"),

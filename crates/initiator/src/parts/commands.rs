@@ -55,7 +55,8 @@ impl Parts {
                 wire.under_way += 1;
                 wire.task.iter().for_each(Waker::wake_by_ref);
                 let until = self.now + self.patience.command;
-                let (class, effect) = (Class::of(&order.cdb), Effect::of(&order.cdb));
+                let effect = Effect::of(&order.cdb, order.transfer.sent());
+                let class = Class::of(&order.cdb);
                 let account = Account { class, effect, waited_ns: 0 };
                 let (transfer, insists) = (mem::take(&mut order.transfer), order.insists);
                 let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };

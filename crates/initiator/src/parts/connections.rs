@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{ConnectionId, ConnectionStart, Session as Machine};
-use iscsi::pdu::{Cid, LogoutReason};
+use iscsi::pdu::{Cid, LogoutReason, Lun};
 use reactor::Stream;
 
 use super::Parts;
@@ -38,12 +38,25 @@ impl Wire {
     }
 }
 
-/// A time without a session.
+/// How a session was begun again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// In the same portal group: the target has ended all that was sent before.
+    Reinstated,
+    /// In another one: what was sent before goes on.
+    Moved,
+}
+
+/// A time without a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stall {
     pub(crate) away: Duration,
     /// How many commands were under way when it began.
     pub(crate) commands: usize,
+    /// How many of them may still be carried out.
+    pub(crate) unsettled: usize,
+    /// Where keys are registered that do not count any more.
+    pub(crate) orphaned: Vec<Lun>,
 }
 
 impl Parts {
@@ -138,15 +151,22 @@ impl Parts {
         }
     }
 
-    /// The session was begun again, with this machine; the target has ended all that was sent before.
-    pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine) -> Stall {
+    /// The session was begun again, with this machine.
+    pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine, how: Return) -> Stall {
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
         self.is_logged_out = false;
-        let away = self.standing.reinstated(now);
+        let (unsettled, orphaned) = match (how, std::mem::take(&mut self.unsettled)) {
+            (Return::Reinstated, _) => (0, Vec::new()),
+            (Return::Moved, unsettled) => (unsettled, self.registrations.moved()),
+        };
+        let away = match how {
+            Return::Reinstated => self.standing.reinstated(now),
+            Return::Moved => self.standing.moved(now, unsettled > 0),
+        };
         self.meter.reconnected(before.counters(), away);
         self.waiting.drain(..).for_each(Waker::wake);
-        Stall { away, commands: std::mem::take(&mut self.lost_commands) }
+        Stall { away, commands: std::mem::take(&mut self.lost_commands), unsettled, orphaned }
     }
 
     /// The session is to have this connection, and could not get it yet.

@@ -9,6 +9,7 @@ use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 use super::Parts;
 use super::asking::Text;
 use crate::caches::Trace;
+use crate::effect::Effect;
 use crate::error::{CommandError, Ending};
 use crate::statistics::Outcome;
 use crate::tasks::Status;
@@ -55,7 +56,12 @@ impl Parts {
     /// session ends everything in it for certain.
     pub(super) fn let_go(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
-            Some(LogoutResult::Success | LogoutResult::CidNotFound) => self.standing.settle(cid),
+            Some(LogoutResult::Success | LogoutResult::CidNotFound) => {
+                self.standing.settle(cid);
+                if self.standing.is_settled() {
+                    self.unsettled = 0;
+                }
+            }
             None => {
                 self.standing.not_settled(cid);
                 self.settle_losses();
@@ -80,11 +86,18 @@ impl Parts {
     }
 
     fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
-        self.lost_commands += usize::from(outcome == Err(CommandError::ConnectionLost));
+        let is_lost = outcome == Err(CommandError::ConnectionLost);
         let how = Outcome::of(&outcome);
         let trace = Trace::of(&outcome);
         let Some(left) = self.tasks.end(task, outcome) else { return };
+        if is_lost {
+            self.lost_commands += 1;
+            self.unsettled += usize::from(left.account.effect != Effect::None);
+        }
         self.caches.note(left.lun, left.account.effect, trace);
+        if trace == Trace::Done {
+            self.registrations.note(left.lun, left.account.effect);
+        }
         self.meter.ended(&left, how, times);
         if let Some(wire) = self.wire(left.connection) {
             wire.under_way = wire.under_way.saturating_sub(1);

@@ -23,12 +23,13 @@ use crate::caches::Caches;
 use crate::management::Functions;
 use crate::patience::Patience;
 use crate::pings::Pings;
+use crate::registrations::Registrations;
 use crate::standing::Standing;
 use crate::statistics::{Meter, Statistics};
 use crate::tasks::Tasks;
 
 pub(crate) use self::commands::Submitted;
-pub(crate) use self::connections::Stall;
+pub(crate) use self::connections::{Return, Stall};
 
 /// The parts of a session.
 pub(crate) struct Parts {
@@ -47,6 +48,8 @@ pub(crate) struct Parts {
     is_logged_out: bool,
     /// Commands that were on lost connections since the session began, or began again.
     lost_commands: usize,
+    /// Those of them that may change something, and that the target has not let go of.
+    unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
     text: Text,
@@ -55,10 +58,18 @@ pub(crate) struct Parts {
     pub(crate) meter: Meter,
     /// What was written and not flushed, shared with the devices that wrote it.
     caches: Arc<Caches>,
+    /// Shared with whoever is refused for want of one.
+    registrations: Arc<Registrations>,
 }
 
 impl Parts {
-    pub(crate) fn new(machine: Machine, now: Instant, patience: Patience, caches: Arc<Caches>) -> Parts {
+    pub(crate) fn new(
+        machine: Machine,
+        now: Instant,
+        patience: Patience,
+        caches: Arc<Caches>,
+        registrations: Arc<Registrations>,
+    ) -> Parts {
         Parts {
             machine,
             tasks: Tasks::default(),
@@ -70,12 +81,14 @@ impl Parts {
             is_leaving: false,
             is_logged_out: false,
             lost_commands: 0,
+            unsettled: 0,
             ended: Vec::new(),
             text: Text::None,
             functions: Functions::default(),
             pings: Pings::default(),
             meter: Meter::new(now),
             caches,
+            registrations,
         }
     }
 

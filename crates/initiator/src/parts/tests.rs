@@ -9,7 +9,7 @@ use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, LogoutResult, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
 use iscsi::serial::Sn;
 
-use super::{Parts, Submitted};
+use super::{Parts, Return, Submitted};
 use crate::cdb;
 use crate::error::{CommandError, Ending};
 use crate::patience::Patience;
@@ -33,7 +33,7 @@ struct Scene {
 
 fn scene(connections: u16) -> Scene {
     let begun = Instant::now();
-    let mut parts = Parts::new(machine(), begun, PATIENCE, Arc::default());
+    let mut parts = Parts::new(machine(), begun, PATIENCE, Arc::default(), Arc::default());
     let start = ConnectionStart {
         exp_stat_sn: Sn(1),
         local_max_recv_data_segment_length: 8192,
@@ -57,13 +57,17 @@ fn machine() -> Machine {
 
 impl Scene {
     fn submit(&mut self, insists: bool) -> Ticket {
-        let mut order = Order {
-            lun: Lun(0),
-            cdb: cdb::test_unit_ready(),
-            transfer: Transfer::None,
-            epoch: None,
-            insists,
-        };
+        let cdb = cdb::test_unit_ready();
+        self.submit_order(Order { lun: Lun(0), cdb, transfer: Transfer::None, epoch: None, insists })
+    }
+
+    fn submit_write(&mut self) -> Ticket {
+        let transfer = Transfer::Out(block::Buffer::zeroed(512).share());
+        let cdb = cdb::write_16(0, 1, true);
+        self.submit_order(Order { lun: Lun(0), cdb, transfer, epoch: None, insists: false })
+    }
+
+    fn submit_order(&mut self, mut order: Order) -> Ticket {
         match self.parts.submit(&mut order, Waker::noop()) {
             Submitted::As(ticket) => ticket,
             Submitted::NoRoom | Submitted::Never(_) => panic!("there is room"),
@@ -145,9 +149,9 @@ fn a_lost_connections_commands_end_at_once_and_are_settled_by_another_connection
     assert_eq!(lost, [Err(CommandError::ConnectionLost)]);
     let said = scene.said_at(1);
     assert!(said.contains(&"Some(LogoutRequest)".to_owned()), "{said:?}");
-    assert!(scene.parts.standing().poll_usable(Waker::noop()).is_pending());
+    assert!(scene.parts.standing().poll_usable(Some(0), Waker::noop()).is_pending());
     scene.parts.let_go(Cid(0), Some(LogoutResult::Success));
-    assert!(scene.parts.standing().poll_usable(Waker::noop()).is_ready());
+    assert!(scene.parts.standing().poll_usable(Some(0), Waker::noop()).is_ready());
 }
 
 #[test]
@@ -181,9 +185,38 @@ fn a_request_for_a_session_that_was_lost_is_not_sent_in_the_next() {
         insists: false,
     };
     assert!(matches!(scene.parts.submit(&mut order, Waker::noop()), Submitted::NoRoom), "it waits");
-    scene.parts.begin_again(scene.begun + SECOND, machine());
+    scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Reinstated);
     match scene.parts.submit(&mut order, Waker::noop()) {
         Submitted::Never(error) => assert_eq!(error, CommandError::Reinstated),
         Submitted::As(_) | Submitted::NoRoom => panic!("it was sent"),
     }
+}
+
+#[test]
+fn what_changes_something_is_unsettled_when_the_session_has_moved() {
+    for (writes, how, expected) in [(0, Return::Moved, 0), (2, Return::Moved, 2), (2, Return::Reinstated, 0)]
+    {
+        let mut scene = scene(1);
+        scene.submit(false);
+        for _ in 0..writes {
+            scene.submit_write();
+        }
+        scene.parts.remove_connection(scene.connections[0]);
+        let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), how);
+        assert_eq!((stall.commands, stall.unsettled), (writes + 1, expected), "{how:?}");
+        let usable = scene.parts.standing().poll_usable(Some(0), Waker::noop());
+        assert_eq!(usable.is_pending(), expected > 0, "{how:?}");
+    }
+}
+
+#[test]
+fn what_the_target_has_let_go_of_is_settled_wherever_the_session_goes() {
+    let mut scene = scene(2);
+    scene.submit_write();
+    scene.submit_write();
+    scene.parts.remove_connection(scene.connections[0]);
+    scene.parts.let_go(Cid(0), Some(LogoutResult::Success));
+    scene.parts.remove_connection(scene.connections[1]);
+    let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Moved);
+    assert_eq!((stall.commands, stall.unsettled), (2, 1), "what the last connection carried");
 }

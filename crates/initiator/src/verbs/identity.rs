@@ -76,7 +76,7 @@ impl Unit {
 /// A refusal says that there is nothing; a lost connection says nothing.
 fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
     match error {
-        VerbError::Refused { .. } | VerbError::Nonsense(_) => Ok(T::default()),
+        VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => Ok(T::default()),
         VerbError::Lost(_) | VerbError::OutOfRange(_) => Err(error),
     }
 }

@@ -72,6 +72,9 @@ pub enum VerbError {
         /// What the target said with it.
         sense: Option<Sense>,
     },
+    /// The target said RESERVATION CONFLICT, since the session has registered its key in another portal group than the one it
+    /// has moved to.
+    Orphaned(&'static str),
     /// The answer to this command means nothing.
     Nonsense(&'static str),
     /// The command has no room for what it is to say: a block beyond what it can address, too many at once.
@@ -93,6 +96,11 @@ impl fmt::Display for VerbError {
             VerbError::Refused { name, status, sense } => {
                 write!(f, "the target refused {name}: {}", refusal(*status, *sense))
             }
+            VerbError::Orphaned(name) => write!(
+                f,
+                "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal group, \
+                 which the session has left, and has to be registered again"
+            ),
             VerbError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
             VerbError::OutOfRange(name) => write!(f, "{name} cannot say that: a number is too large for it"),
         }
@@ -138,7 +146,7 @@ impl Unit {
                 Ok((_, Transfer::None | Transfer::Out(_))) => return Err(VerbError::Nonsense(name)),
                 Err(VerbError::Lost(
                     CommandError::ConnectionLost | CommandError::Aborted | CommandError::Reinstated,
-                )) if tries > 0 => self.target().usable().await?,
+                )) if tries > 0 => self.target().usable(None).await?,
                 Err(error) => return Err(error),
             }
             tries -= 1;
@@ -184,6 +192,11 @@ impl Unit {
                 Next::Later if tries > 0 => {
                     reactor::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_LONGEST);
+                }
+                _ if answer.status == status::RESERVATION_CONFLICT
+                    && self.target().has_orphaned_registration(self.lun()) =>
+                {
+                    return Err(VerbError::Orphaned(name));
                 }
                 Next::AtOnce | Next::Later | Next::Refused => {
                     return Err(VerbError::Refused { name, status: answer.status, sense });

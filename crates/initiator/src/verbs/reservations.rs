@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::designator::{Association, Name};
 use super::fields::{elements, u8_at, u16_at, u32_at, u64_at};
 use super::transport_id::TransportId;
+use super::vpd::VpdContent;
 use super::{VerbError, parameters};
 use crate::cdb;
 use crate::unit::Unit;
@@ -269,6 +271,35 @@ impl Unit {
     pub async fn registrations(&self) -> Result<Vec<Registration>, VerbError> {
         let answer = self.reservations(3).await?;
         registrations(&answer).ok_or(VerbError::Nonsense(IN))
+    }
+
+    /// What is registered for this session's initiator port, and not at the target port that the session is with: such a
+    /// registration does not count here. A login that ends in another portal group is at another port.
+    pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
+        let nexus = self.target().nexus();
+        let isid: String = nexus.isid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let is_ours = |registration: &Registration| match &registration.initiator {
+            Some(TransportId::Iscsi { name, isid: Some(its) }) => {
+                *name == nexus.initiator && its.eq_ignore_ascii_case(&isid)
+            }
+            Some(TransportId::Iscsi { isid: None, .. } | TransportId::Other { .. }) | None => false,
+        };
+        let here = self.relative_port().await?;
+        let mut registrations = self.registrations().await?;
+        registrations.retain(|registration| {
+            is_ours(registration) && !registration.all_ports && Some(registration.relative_port) != here
+        });
+        Ok(registrations)
+    }
+
+    /// Which of the target's ports the session is with, if the target says.
+    async fn relative_port(&self) -> Result<Option<u16>, VerbError> {
+        let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else { return Ok(None) };
+        let mut of_port = designators.into_iter().filter(|one| one.association == Association::TargetPort);
+        Ok(of_port.find_map(|one| match one.name {
+            Name::RelativeTargetPort(port) => Some(port),
+            _ => None,
+        }))
     }
 
     /// PERSISTENT RESERVE OUT. A wrong key is a RESERVATION CONFLICT.

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
-use initiator::{CommandError, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open};
+use initiator::{
+    CommandError, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
+};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::{LoginStatus, Residual};
 use reactor::block_on;
@@ -163,6 +165,26 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
         }
         round_trip(&lun, 8).await;
     });
+}
+
+/// A session spans portals of one portal group (RFC 7143 section 4.4.1).
+#[test]
+fn a_connection_to_another_portal_group_does_not_join_the_session() {
+    let open = |tags| {
+        run(async move {
+            let url = format!(
+                "iscsi://127.0.0.1:{}/{NAME}/0?connections=2&login-time=5",
+                crate::fake::portal(tags)
+            );
+            let url = Url::parse(&url).expect("a URL");
+            let target = open_target(&url.portal, &url.target, &url.settings, counted).await?;
+            target.close().await;
+            Ok::<_, OpenError>(())
+        })
+    };
+    assert!(open(&[3, 3]).is_ok());
+    let refused = open(&[3, 4]).expect_err("one session, two groups");
+    assert!(matches!(refused, OpenError::AnotherGroup { session: 3, connection: 4, .. }), "{refused}");
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn errno(error: DeviceError) -> Errno {
         | DeviceError::NotReady
         | DeviceError::TimedOut
         | DeviceError::Cancelled
-        | DeviceError::WritesLost => Errno::EIO,
+        | DeviceError::WritesLost
+        | DeviceError::Unsettled => Errno::EIO,
     }
 }

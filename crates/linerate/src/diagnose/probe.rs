@@ -260,6 +260,7 @@ fn of_device(error: DeviceError) -> NoTime {
         | DeviceError::NoSpace
         | DeviceError::TimedOut
         | DeviceError::Cancelled
-        | DeviceError::WritesLost => NoTime::Failed(error.to_string()),
+        | DeviceError::WritesLost
+        | DeviceError::Unsettled => NoTime::Failed(error.to_string()),
     }
 }

@@ -64,7 +64,25 @@ fn key(text: &str) -> Result<u64, String> {
 
 impl KeyArguments {
     fn act(&self, act: impl AsyncFnOnce(&Unit, u64) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.unit.with_settings(stable_isid, async |unit| act(unit, self.key).await)
+        self.unit.with_settings(stable_isid, async |unit| match act(unit, self.key).await {
+            Err(failure) if failure.is_conflict() => Err(self.with_other_ports(unit, failure).await),
+            done => done,
+        })
+    }
+
+    /// Says so if the key is registered by way of another port than the login has ended at.
+    async fn with_other_ports(&self, unit: &Unit, failure: Failure) -> Failure {
+        let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
+        let Some(registration) = elsewhere.iter().find(|registration| registration.key == self.key) else {
+            return failure;
+        };
+        let group = unit.target().nexus().target_portal_group_tag;
+        let group = group.map_or_else(String::new, |tag| format!(" (portal group {tag})"));
+        failure.and(format_args!(
+            "the key is registered at port {} of the target, and this session is with another one{group}, where it has \
+             to be registered too",
+            registration.relative_port
+        ))
     }
 
     fn reserve_out(&self, what: PersistentReserve) -> Result<(), Failure> {

@@ -39,6 +39,7 @@ mod lost_cache;
 mod peer;
 mod peer_command;
 mod pipes;
+mod portal_groups;
 mod program;
 mod prove;
 mod proxy;

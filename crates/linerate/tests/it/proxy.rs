@@ -10,7 +10,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -25,7 +25,7 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: u16,
+    target: AtomicU16,
     /// That came from either side.
     bytes: AtomicU64,
     door: Mutex<Door>,
@@ -81,7 +81,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let shared = Arc::new(Shared {
-            target,
+            target: AtomicU16::new(target),
             bytes: AtomicU64::new(0),
             door: Mutex::new(Door::Open),
             links: Mutex::default(),
@@ -141,6 +141,11 @@ impl Proxy {
         self.link(number).set(Gate::Slow { bytes, pause });
     }
 
+    /// Takes whoever comes from now on to what listens on another port.
+    pub(crate) fn lead_to(&self, target: u16) {
+        self.shared.target.store(target, Relaxed);
+    }
+
     /// Resets whoever comes from now on.
     pub(crate) fn close(&self) {
         *self.shared.door() = Door::Closed;
@@ -179,7 +184,7 @@ impl Shared {
             match door {
                 Door::Gone => return,
                 Door::Closed => reset(&initiator),
-                Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)) {
+                Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
                     Ok(target) => self.links().push(Link::begin(self, initiator, target)),
                     Err(_) => reset(&initiator), // as its own host would
                 },

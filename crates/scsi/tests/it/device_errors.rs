@@ -17,6 +17,7 @@ fn each_error_has_its_sense_data() {
         (DeviceError::TimedOut, 0xb, 0x2e02),
         (DeviceError::Cancelled, 0xb, 0x0006),
         (DeviceError::WritesLost, 3, 0x0c00),
+        (DeviceError::Unsettled, 4, 0x4400),
     ] {
         let mut bench = Bench::new();
         bench.disk.fail(error);

@@ -1,0 +1,76 @@
+//! With which logical units a session has registered a key for persistent reservations. A registration is of one I_T nexus
+//! (SPC-4 5.13): once the session has moved to another portal group it is a stranger there, and its user is to know.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use iscsi::pdu::Lun;
+
+use crate::effect::Effect;
+
+/// The registrations of a session, as far as it has made them itself.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// By the present nexus.
+    present: Vec<Lun>,
+    /// By nexuses that the session has left.
+    orphaned: Vec<Lun>,
+}
+
+impl Registrations {
+    /// A command was carried out.
+    pub(crate) fn note(&self, lun: Lun, effect: Effect) {
+        if !matches!(effect, Effect::Registers | Effect::Unregisters) {
+            return;
+        }
+        let Lists { present, orphaned } = &mut *self.lists();
+        present.retain(|registered| *registered != lun);
+        orphaned.retain(|registered| *registered != lun);
+        present.extend((effect == Effect::Registers).then_some(lun));
+    }
+
+    /// The session has another nexus. Gives the units whose registrations do not count any more.
+    pub(crate) fn moved(&self) -> Vec<Lun> {
+        let Lists { present, orphaned } = &mut *self.lists();
+        orphaned.extend(&*present);
+        std::mem::take(present)
+    }
+
+    /// Whether a registration with this unit does not count any more.
+    pub(crate) fn is_orphaned(&self, lun: Lun) -> bool {
+        self.lists().orphaned.contains(&lun)
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // Nobody panics while holding it: lists of numbers are changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_orphaned_until_it_is_made_again() {
+        let (registrations, lun) = (Registrations::default(), Lun(0));
+        registrations.note(lun, Effect::Registers);
+        assert!(!registrations.is_orphaned(lun));
+        assert_eq!(registrations.moved(), [lun]);
+        assert!(registrations.is_orphaned(lun));
+        assert_eq!(registrations.moved(), [], "it was told");
+        registrations.note(lun, Effect::Registers);
+        assert!(!registrations.is_orphaned(lun));
+    }
+
+    #[test]
+    fn who_has_unregistered_leaves_no_orphan() {
+        let (registrations, lun) = (Registrations::default(), Lun(0));
+        registrations.note(lun, Effect::Registers);
+        registrations.note(lun, Effect::Cached);
+        registrations.note(lun, Effect::Unregisters);
+        assert_eq!(registrations.moved(), []);
+    }
+}

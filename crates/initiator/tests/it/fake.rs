@@ -1,0 +1,65 @@
+//! A target that can do no more than let connections in, each in the portal group it is told to say.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+/// A portal whose connections say these portal group tags, in the order they come.
+pub(crate) fn portal(tags: &'static [u16]) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    thread::spawn(move || {
+        for (stream, tag) in listener.incoming().zip(tags) {
+            let stream = stream.expect("a connection");
+            thread::spawn(move || let_in(stream, *tag));
+        }
+    });
+    port
+}
+
+/// Answers a login that asks for no authentication, and then hears whatever comes until it ends.
+fn let_in(mut stream: TcpStream, tag: u16) {
+    let mut stat_sn = 1_u32;
+    while let Some((request, text)) = next(&mut stream) {
+        if request[0] & 0x3f != 0x03 {
+            return;
+        }
+        let mut answer = [0; 48];
+        (answer[0], answer[1]) = (0x23, request[1]); // to the stage it wants to go to
+        answer[8..14].copy_from_slice(&request[8..14]);
+        answer[15] = 1; // TSIH
+        answer[16..20].copy_from_slice(&request[16..20]);
+        answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
+        answer[28..32].copy_from_slice(&request[24..28]);
+        answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
+        let mut said = format!("TargetPortalGroupTag={tag}\0").into_bytes();
+        for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
+            let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+            match key {
+                b"InitiatorName" | b"InitiatorAlias" | b"SessionType" | b"TargetName" => continue,
+                b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => said.extend([key, b"=None"].concat()),
+                b"TaskReporting" => said.extend(b"TaskReporting=RFC3720"),
+                b"iSCSIProtocolLevel" => said.extend(b"iSCSIProtocolLevel=1"),
+                _ => said.extend(pair),
+            }
+            said.push(0);
+        }
+        answer[5..8].copy_from_slice(&(said.len() as u32).to_be_bytes()[1..]);
+        said.resize(said.len().next_multiple_of(4), 0);
+        stat_sn += 1;
+        if stream.write_all(&[&answer[..], &said].concat()).is_err() {
+            return;
+        }
+    }
+}
+
+/// The next PDU's header and data; nothing at the end.
+fn next(stream: &mut TcpStream) -> Option<([u8; 48], Vec<u8>)> {
+    let mut header = [0; 48];
+    stream.read_exact(&mut header).ok()?;
+    let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+    let mut data = vec![0; length.next_multiple_of(4)];
+    stream.read_exact(&mut data).ok()?;
+    data.truncate(length);
+    Some((header, data))
+}
