@@ -155,10 +155,12 @@ impl Parts {
     pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine, how: Return) -> Stall {
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
-        self.is_logged_out = false;
-        let (unsettled, orphaned) = match (how, std::mem::take(&mut self.unsettled)) {
-            (Return::Reinstated, _) => (0, Vec::new()),
-            (Return::Moved, unsettled) => (unsettled, self.registrations.moved()),
+        // A target that has agreed to a logout has let go of everything.
+        let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
+        self.unsettled = 0;
+        let (unsettled, orphaned) = match how {
+            Return::Reinstated => (0, Vec::new()),
+            Return::Moved => (unsettled, self.registrations.moved()),
         };
         let away = match how {
             Return::Reinstated => self.standing.reinstated(now),

@@ -35,8 +35,8 @@ impl Parts {
                     waker.into_iter().for_each(Waker::wake);
                 }
             }
-            Event::LoggedOut { leaving: Leaving::Session | Leaving::This, .. } => {
-                self.is_logged_out = true;
+            Event::LoggedOut { leaving: Leaving::Session | Leaving::This, result, .. } => {
+                self.is_logged_out = result == Some(LogoutResult::Success);
                 self.end_all(|| Ending::LoggedOut);
             }
             Event::LoggedOut { leaving: Leaving::Other(cid), result, .. } => self.let_go(cid, result),

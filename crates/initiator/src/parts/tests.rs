@@ -209,6 +209,17 @@ fn what_changes_something_is_unsettled_when_the_session_has_moved() {
     }
 }
 
+/// A target that is drained asks for a logout, and sends who comes back elsewhere.
+#[test]
+fn a_logout_settles_everything_wherever_the_session_goes() {
+    let mut scene = scene(1);
+    scene.submit_write();
+    scene.parts.is_logged_out = true;
+    scene.parts.remove_connection(scene.connections[0]);
+    let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Moved);
+    assert_eq!((stall.commands, stall.unsettled), (1, 0));
+}
+
 #[test]
 fn what_the_target_has_let_go_of_is_settled_wherever_the_session_goes() {
     let mut scene = scene(2);
