@@ -62,11 +62,14 @@ pub(super) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
         }
         return Ok(carried);
     }
-    if let Some(offload) = &carrier.offload
-        && (is_written || offload.carries(&piece.range).await)
-    {
-        carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
-        return Ok(carried);
+    if let Some(offload) = &carrier.offload {
+        if is_written || offload.carries(&piece.range).await {
+            carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
+            return Ok(carried);
+        }
+        // A copy whose answer was lost may be under way still.
+        let quiesced = carrier.destination.quiesced().await;
+        quiesced.map_err(|error| carrier.unwritten(piece.range.start, error))?;
     }
     // Only where a target was to copy, and then did not, is a piece longer than a request.
     for request in requests(piece.range, carrier.request_bytes) {

@@ -103,6 +103,11 @@ impl Destination {
         self.opened.device.flush().await
     }
 
+    /// Ends when nothing that ended without an answer can change the destination any more.
+    pub(super) async fn quiesced(&self) -> Result<(), DeviceError> {
+        self.opened.device.quiesced().await
+    }
+
     /// What was written may be there or not: a part of it is copied again, and zeros have to be made sure of.
     pub(super) fn copied_again(&self) {
         self.is_fresh.set(false);
