@@ -36,6 +36,7 @@ mod page;
 mod peer;
 mod place;
 mod poll;
+mod private_file;
 mod prove;
 mod published;
 mod queue;

@@ -4,7 +4,6 @@
 //! other end of a pipe, the session goes on answering its target.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,6 +17,7 @@ use crate::bytewise;
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::{Opened, Place};
+use crate::private_file;
 use crate::remote;
 use crate::spec::Bytes;
 
@@ -133,7 +133,7 @@ impl Outlet {
         let output: Box<dyn Write + Send> = match &arguments.output {
             None => Box::new(io::stdout()),
             Some(path) => {
-                let made = File::create_new(path);
+                let made = private_file::create_new(path);
                 let name = path.display();
                 Box::new(made.map_err(|error| Failure::refused(format!("cannot make {name}: {error}")))?)
             }

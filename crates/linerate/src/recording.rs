@@ -3,6 +3,7 @@
 //! Every URL brings a flight recorder, and those of all URLs of a command end in one file. It is written when the
 //! command ends, also when a signal ends it, and at SIGUSR1 in between.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,6 +14,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::Failure;
 use crate::output::remark;
+use crate::private_file;
 
 /// Where connections that were lost leave a file each.
 const FOLDER: &str = "LINERATE_RECORD_DIR";
@@ -37,7 +39,7 @@ pub(crate) struct RecordFile {
 impl RecordFile {
     /// Creates the file, so that one that cannot be written is known before anything is done.
     pub(crate) fn create(path: &Path) -> Result<RecordFile, Failure> {
-        let created = std::fs::File::create(path);
+        let created = private_file::create(path);
         created.map_err(|error| Failure::refused(format_args!("--record {}: {error}", path.display())))?;
         Ok(RecordFile { path: path.to_owned() })
     }
@@ -45,7 +47,8 @@ impl RecordFile {
     /// Writes what has been recorded until now.
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = std::fs::write(&self.path, initiator::pcapng(recorders.iter()));
+        let recorded = initiator::pcapng(recorders.iter());
+        let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }
 

@@ -20,6 +20,9 @@ mod whole;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -119,11 +122,22 @@ impl FlightRecorder {
         let (Some(folder), Some(clock)) = (self.0.folder.get(), self.0.clock.get()) else { return };
         let number = NEXT.fetch_add(1, Relaxed) % FILES_MAX;
         let path = folder.join(format!("linerate-{}-{number}.pcapng", std::process::id()));
-        match std::fs::write(&path, file(&[(tape.clone(), *clock)])) {
+        match write_anew(&path, &file(&[(tape.clone(), *clock)])) {
             Ok(()) => tracing::warn!(path = %path.display(), "the connection's last PDUs are recorded"),
             Err(error) => tracing::warn!(path = %path.display(), "no recording: {error}"),
         }
     }
+}
+
+/// Writes a file for its owner alone: blocks are in it. The folder may be everybody's, and the name is no secret, so that
+/// nothing that is there already is written to, nor followed.
+fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
 }
 
 impl Default for FlightRecorder {

@@ -17,6 +17,7 @@ use crate::bytewise;
 use crate::contents::{Overwritten, ask};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
+use crate::private_file;
 use crate::spec::Bytes;
 
 /// A destination, open for writing.
@@ -190,7 +191,7 @@ fn fresh_file(path: &Path, name: &str, source: &Source, yes: bool) -> Result<Ope
     if path.exists() {
         give_way(path, name, yes)?;
     }
-    let file = File::options().write(true).create(true).truncate(true).open(path).map_err(refused)?;
+    let file = private_file::create(path).map_err(refused)?;
     file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes()))).map_err(refused)?;
     drop(file);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,6 +1,7 @@
 //! A command by its bytes, for what has no verb here.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
@@ -10,6 +11,7 @@ use super::unit::{UnitArguments, settle};
 use crate::failure::{Failure, of_answer};
 use crate::output::say;
 use crate::page::dump;
+use crate::private_file;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RawArguments {
@@ -116,7 +118,7 @@ impl RawArguments {
     fn tell(&self, answer: &Answer) -> Result<(), Failure> {
         match &self.save {
             Some(file) => {
-                let written = fs::write(file, &*answer.data);
+                let written = private_file::create(file).and_then(|mut saved| saved.write_all(&answer.data));
                 written.map_err(|error| Failure::unwritten(file.display(), &error))
             }
             None => {

@@ -40,6 +40,7 @@ mod peer;
 mod peer_command;
 mod pipes;
 mod portal_groups;
+mod private_files;
 mod program;
 mod prove;
 mod proxy;

@@ -1,0 +1,19 @@
+//! New files that hold what is on a disk, or what went to and from it: for their owner alone, whatever the umask says. An
+//! image has what its file systems keep from their users. A file that is there already keeps its mode.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const MODE: u32 = 0o600;
+
+/// Opens a file for writing and empties it, or makes it.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)
+}
+
+/// Makes a file that is not there.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+}
