@@ -32,7 +32,9 @@ fn let_in(mut stream: TcpStream, tag: u16) {
         answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
         answer[28..32].copy_from_slice(&request[24..28]);
         answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
-        let mut said = format!("TargetPortalGroupTag={tag}\0").into_bytes();
+        // Once: a key that is said again ends the login (RFC 7143 section 6.3).
+        let mut said =
+            if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
         for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
             let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
             match key {
