@@ -4,8 +4,9 @@
 //! unflushed before its waiter sees the answer, and a unit attention that tells of a reset counts also where a command
 //! by name has taken it. Each device has a [`FlushLedger`] of its own, so that each is told.
 //!
-//! Most targets report a reset to every new I_T nexus, whether there was one or not. Such a report counts as a loss,
-//! unless the target tells the generation of its cache (ours does, in VPD page C0h) and that has not changed.
+//! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report any. A report
+//! counts as a loss, and so does a session that was begun again, unless the target tells the generation of its cache
+//! (ours does, in VPD page C0h) and that has not changed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -139,10 +140,10 @@ impl Entry {
         }
     }
 
-    /// What the target tells now. Without a generation before, every report of a reset has counted already.
+    /// What the target tells now. One that has told nothing may have been restarted and never say so.
     fn compare(&mut self, now: Option<CacheGeneration>) {
         self.is_in_doubt = false;
-        if self.generation.is_some() && self.generation != now {
+        if self.generation.is_none() || self.generation != now {
             self.lose();
         }
         self.generation = now;
@@ -160,7 +161,7 @@ impl CachedWrites {
         self.with(|entry| entry.note(Trace::Reset));
     }
 
-    /// The target was asked for the generation of its cache.
+    /// The target was asked for the generation of its cache, since the session was begun again or a reset was reported.
     pub(crate) fn compare(&self, now: Option<CacheGeneration>) {
         self.with(|entry| entry.compare(now));
     }
@@ -276,6 +277,17 @@ mod tests {
             scene.device.compare(now.and_then(generation_of));
             assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{now:?}");
         }
+    }
+
+    /// Not every target reports POWER ON to a new nexus, not even behind a crash of its machine.
+    #[test]
+    fn a_session_that_is_begun_again_with_a_target_that_tells_nothing_may_have_lost_the_cache() {
+        let scene = scene(None);
+        scene.done(HERE, Effect::Cached);
+        scene.device.compare(None);
+        assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())));
+        scene.device.compare(None);
+        assert_eq!(scene.flush(), Ok(()), "nothing was written since");
     }
 
     #[test]
