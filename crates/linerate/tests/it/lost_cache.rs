@@ -2,14 +2,14 @@
 //! that wrote it must write it again or fail.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use initiator::RemoteLun;
+use initiator::{Lun, Management, RemoteLun, TaskManagementResult};
 
 use crate::attach::{Attached, possible};
 use crate::copy::MIB;
@@ -80,7 +80,7 @@ impl Copying {
     }
 
     fn end(&mut self) -> Ended {
-        let status = ended_within(&mut self.child, Duration::from_secs(60)).expect("an end");
+        let status = ended_within(&mut self.child, Duration::from_secs(300)).expect("an end");
         let said = std::fs::read_to_string(self.folder.path().join("said")).expect("what it said");
         Ended { status, said }
     }
@@ -117,6 +117,27 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
             ended.said
         );
     }
+}
+
+/// What came by a pipe cannot be written again.
+#[test]
+fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
+    let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = File::create(folder.path().join("said")).expect("a temporary file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    command.args(["write", &server.url("disk"), "--yes"]).stdin(Stdio::piped()).stderr(output);
+    let mut child = command.spawn().expect("the linerate binary");
+    let mut input = child.stdin.take().expect("a pipe");
+    // Requests of 1 MiB: 16 are under way and 4 read ahead at most, so that others were acknowledged when this is taken.
+    input.write_all(&vec![7; 32 << 20]).expect("taken");
+    server.kill();
+    server.restart();
+    drop(input);
+    let status = ended_within(&mut child, Duration::from_secs(300)).expect("an end");
+    let said = std::fs::read_to_string(folder.path().join("said")).expect("what it said");
+    assert_eq!(status.code(), Some(9), "{said}");
+    assert!(said.contains("acknowledged writes may be lost"), "{said}");
 }
 
 async fn write(lun: &RemoteLun, durability: Durability) -> Result<(), DeviceError> {
@@ -167,6 +188,24 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
             assert_eq!(lun.target().reinstatements(), 1);
             lun.close().await;
         }
+    });
+}
+
+#[test]
+fn a_reset_of_the_logical_unit_loses_no_cache() {
+    let Some(server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
+    in_a_world(async {
+        let lun = attached(&server.url("disk")).await;
+        write(&lun, Durability::Cached).await.expect("written");
+        let other = attached(&server.url("disk")).await;
+        let reset = other.target().manage(Management::LogicalUnitReset(Lun(0))).await;
+        assert_eq!(reset, Ok(TaskManagementResult::FunctionComplete));
+        let before = lun.target().statistics().await.expect("counted").incidents.unit_attentions;
+        assert_eq!(lun.flush().await, Ok(()));
+        let after = lun.target().statistics().await.expect("counted").incidents.unit_attentions;
+        assert!(after > before, "the reset was reported");
+        lun.close().await;
+        other.close().await;
     });
 }
 
