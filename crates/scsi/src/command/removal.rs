@@ -9,7 +9,8 @@ use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{Medium, Reserved, State};
 
 /// There is no spindle to stop, but a stopped unit behaves as one: what needs the medium is refused until somebody starts it
-/// again (SBC-3 4.20). Of the power conditions that a running unit may have there is one only; whichever is asked for, a
+/// again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's StartStopUnit.NoLoej finds a removable one ready after START=0,
+/// as a drive is that spins up for the next command. Of the power conditions that a running unit may have there is one only; whichever is asked for, a
 /// stopped unit is then started. GOOD comes when it is so, with IMMED too.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));
@@ -36,10 +37,15 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
                 Ok(())
             })
         }
-        (true, false, false) => plan_flush(call, |state| {
-            state.stop();
-            Ok(())
-        }),
+        (true, false, false) => {
+            let removable = call.unit.options().removable;
+            plan_flush(call, move |state| {
+                if !removable {
+                    state.stop();
+                }
+                Ok(())
+            })
+        }
         (true, false, true) => start_unit(call),
         (false, ..) => match call.cdb.byte(4) >> 4 {
             ACTIVE | IDLE | STANDBY => start_unit(call),
@@ -76,7 +82,6 @@ fn load(state: &mut State, by: NexusId) -> Result<(), Failure> {
         state.medium = Medium::Loaded;
         state.raise_others(by, Attention::MediumChanged);
     }
-    state.start();
     Ok(())
 }
 
