@@ -3,6 +3,7 @@
 use block::Geometry;
 
 use super::{Call, transfer};
+use crate::copy::results as copy;
 use crate::nexus::TargetPort;
 
 /// The page with its header, if there is such a page.
@@ -11,7 +12,12 @@ pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
         SUPPORTED_PAGES => supported_pages(call),
         SERIAL_NUMBER => call.unit.identity().serial().into_bytes(),
         DEVICE_IDENTIFICATION => device_identification(call),
+        // There is no software interface with an identifier that the IEEE has given out.
+        SOFTWARE_INTERFACES => Vec::new(),
         EXTENDED_INQUIRY => extended_inquiry(call),
+        MODE_PAGE_POLICY => vec![ALL_PAGES, ALL_SUBPAGES, SHARED, 0],
+        SCSI_PORTS => scsi_ports(call),
+        THIRD_PARTY_COPY => copy::third_party_copy(),
         BLOCK_LIMITS => block_limits(call),
         BLOCK_CHARACTERISTICS => block_characteristics(call),
         PROVISIONING => provisioning(call),
@@ -69,10 +75,39 @@ fn designate_port(body: &mut Vec<u8>, port: &TargetPort) {
     designator(body, TARGET_PORT | RELATIVE_PORT, BINARY, &[0, 0, high, low]);
     let [high, low] = TARGET_PORT_GROUP_ID.to_be_bytes();
     designator(body, TARGET_PORT | PORT_GROUP, BINARY, &[0, 0, high, low]);
-    // RFC 7143 4.4.2: the SCSI port name is the iSCSI name, ",t,0x" and the portal group tag in hex.
+    designate_port_name(body, port);
+    designator(body, TARGET_DEVICE | SCSI_NAME, UTF8, &name_string(&port.name));
+}
+
+/// RFC 7143 4.4.2: the SCSI port name is the iSCSI name, ",t,0x" and the portal group tag in hex.
+fn designate_port_name(body: &mut Vec<u8>, port: &TargetPort) {
     let port_name = format!("{},t,0x{:04x}", port.name, port.group);
     designator(body, TARGET_PORT | SCSI_NAME, UTF8, &name_string(&port_name));
-    designator(body, TARGET_DEVICE | SCSI_NAME, UTF8, &name_string(&port.name));
+}
+
+/// SCSI ports (SPC-4 7.8.14): those of the caller's target through which the logical unit is in use. A target that the caller
+/// did not log in to is another SCSI device, and none of his business.
+fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
+    let mut ports: Vec<TargetPort> = call.unit.look(|state| {
+        let target = state.name(call.nexus.id).map(|name| name.target.name.as_str());
+        let all = state.nexuses.iter().map(|nexus| &nexus.name.target);
+        all.filter(|port| Some(port.name.as_str()) == target).cloned().collect()
+    });
+    ports.sort_unstable_by_key(|port| port.relative_port);
+    ports.dedup_by_key(|port| port.relative_port);
+    ports.truncate(PORTS_MAX);
+    ports.iter().flat_map(scsi_port).collect()
+}
+
+fn scsi_port(port: &TargetPort) -> Vec<u8> {
+    let mut names = Vec::new();
+    designate_port_name(&mut names, port);
+    let [high, low] = port.relative_port.to_be_bytes();
+    // No initiator port: its TransportID has no length.
+    let mut descriptor = vec![0, 0, high, low, 0, 0, 0, 0, 0, 0];
+    descriptor.extend((names.len() as u16).to_be_bytes()); // one designator, of 259 bytes at most
+    descriptor.extend(names);
+    descriptor
 }
 
 /// A designation descriptor. Those of a target name the protocol they belong to (PIV, iSCSI).
@@ -158,11 +193,15 @@ pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
 /// 512 blocks of 4 KiB.
 const ATOMIC_BYTES_MAX: u64 = 2 << 20;
 
-const PAGES: [u8; 7] = [
+const PAGES: [u8; 11] = [
     SUPPORTED_PAGES,
     SERIAL_NUMBER,
     DEVICE_IDENTIFICATION,
+    SOFTWARE_INTERFACES,
     EXTENDED_INQUIRY,
+    MODE_PAGE_POLICY,
+    SCSI_PORTS,
+    THIRD_PARTY_COPY,
     BLOCK_LIMITS,
     BLOCK_CHARACTERISTICS,
     PROVISIONING,
@@ -170,12 +209,23 @@ const PAGES: [u8; 7] = [
 const SUPPORTED_PAGES: u8 = 0x00;
 const SERIAL_NUMBER: u8 = 0x80;
 const DEVICE_IDENTIFICATION: u8 = 0x83;
+const SOFTWARE_INTERFACES: u8 = 0x84;
 const EXTENDED_INQUIRY: u8 = 0x86;
+const MODE_PAGE_POLICY: u8 = 0x87;
+const SCSI_PORTS: u8 = 0x88;
+const THIRD_PARTY_COPY: u8 = 0x8f;
 const BLOCK_LIMITS: u8 = 0xb0;
 const BLOCK_CHARACTERISTICS: u8 = 0xb1;
 const PROVISIONING: u8 = 0xb2;
 /// The first that the standard leaves to vendors.
 const CACHE_GENERATION: u8 = 0xc0;
+
+/// MODE PAGE POLICY (SPC-4 7.8.9): one set of mode pages for all nexuses.
+const SHARED: u8 = 0x00;
+const ALL_PAGES: u8 = 0x3f;
+const ALL_SUBPAGES: u8 = 0xff;
+/// So that the page stays far below 64 KiB.
+const PORTS_MAX: usize = 128;
 
 const LOGICAL_UNIT: u8 = 0x00;
 const TARGET_PORT: u8 = 0x10;

@@ -41,6 +41,8 @@ pub(crate) struct Progress {
 
 /// How many are remembered; the oldest that are over give way.
 const COPIES_MAX: usize = 256;
+/// DATA SEGMENT GRANULARITY: log2 of the smallest block there is.
+const SEGMENT_GRANULARITY: u8 = 9;
 
 impl Copies {
     /// A copy begins. Its list identifier must not be that of one under way (SPC-4 6.3.1); the results of one
@@ -112,13 +114,42 @@ fn operating_parameters() -> Vec<u8> {
     // MAXIMUM SEGMENT LENGTH 0: no limit but that of the descriptor. Nothing inline, nothing held.
     data[34..36].copy_from_slice(&(COPIES_MAX as u16).to_be_bytes());
     data[36] = u8::MAX;
-    // DATA SEGMENT GRANULARITY: log2 of the smallest block there is.
-    data[37] = 9;
+    data[37] = SEGMENT_GRANULARITY;
     data[43] = 2;
     data.extend([list::BLOCK_TO_BLOCK, list::IDENTIFICATION]);
     let available = (data.len() - 4) as u32;
     data[..4].copy_from_slice(&available.to_be_bytes());
     data
+}
+
+/// The third-party copy descriptors (SPC-4 7.8.17) of VPD page 8Fh: what [`operating_parameters`] say, in the newer form.
+pub(crate) fn third_party_copy() -> Vec<u8> {
+    let mut page = Vec::new();
+    // EXTENDED COPY(LID1), and RECEIVE COPY RESULTS with its two service actions.
+    copy_descriptor(&mut page, 0x0001, &[7, 0x83, 1, 0x00, 0x84, 2, 0x00, 0x03]);
+    let mut parameters = [0; 28];
+    parameters[4..6].copy_from_slice(&(TARGETS_MAX as u16).to_be_bytes());
+    parameters[6..8].copy_from_slice(&(SEGMENTS_MAX as u16).to_be_bytes());
+    parameters[8..12].copy_from_slice(&(DESCRIPTOR_BYTES_MAX as u32).to_be_bytes());
+    copy_descriptor(&mut page, 0x0004, &parameters);
+    copy_descriptor(&mut page, 0x0008, &[2, list::BLOCK_TO_BLOCK, list::IDENTIFICATION]);
+    // No CSCD descriptor IDs but the numbers of descriptors in the list.
+    copy_descriptor(&mut page, 0x000c, &[0, 0]);
+    let mut general = [0; 32];
+    general[..4].copy_from_slice(&(COPIES_MAX as u32).to_be_bytes());
+    general[4..8].copy_from_slice(&u32::from(u8::MAX).to_be_bytes());
+    general[12] = SEGMENT_GRANULARITY;
+    copy_descriptor(&mut page, 0x8001, &general);
+    page
+}
+
+/// One descriptor, padded to a multiple of four.
+fn copy_descriptor(page: &mut Vec<u8>, kind: u16, parameters: &[u8]) {
+    let length = parameters.len().next_multiple_of(4);
+    page.extend(kind.to_be_bytes());
+    page.extend((length as u16).to_be_bytes());
+    page.extend(parameters);
+    page.resize(page.len() + length - parameters.len(), 0);
 }
 
 /// RECEIVE COPY RESULTS, COPY STATUS(LID1).

@@ -17,7 +17,7 @@ fn u32_at(data: &[u8], at: usize) -> u32 {
 fn every_page_that_is_listed_is_there_and_they_are_in_order() {
     let mut bench = Bench::new();
     let listed = page(&mut bench, 0)[4..].to_vec();
-    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(listed, [0x00, 0x80, 0x83, 0x84, 0x86, 0x87, 0x88, 0x8f, 0xb0, 0xb1, 0xb2]);
     for code in listed {
         page(&mut bench, code);
     }
@@ -101,4 +101,58 @@ fn granularity_is_that_of_the_physical_block() {
 #[test]
 fn block_device_characteristics() {
     assert_eq!(page(&mut Bench::new(), 0xb1)[4..6], [0, 1], "solid state");
+}
+
+#[test]
+fn all_nexuses_share_the_mode_pages() {
+    assert_eq!(page(&mut Bench::new(), 0x87)[4..], [0x3f, 0xff, 0, 0]);
+}
+
+#[test]
+fn the_ports_of_this_target_are_listed() {
+    let mut bench = Bench::new();
+    let _other = bench.second();
+    let mut stranger = bench.unit.attach(
+        scsi::InitiatorPort { name: "iqn.2026-11.test:initiator1".into(), isid: [0; 6] },
+        scsi::TargetPort { name: "iqn.2026-11.test:elsewhere".into(), group: 1, relative_port: 3 },
+    );
+    let ports = |page: &[u8]| -> Vec<(u16, Vec<u8>)> {
+        let mut rest = &page[4..];
+        let mut ports = vec![];
+        while let [0, 0, high, low, 0, 0, 0, 0, 0, 0, long, short, tail @ ..] = rest {
+            let (names, tail) = tail.split_at(usize::from(u16::from_be_bytes([*long, *short])));
+            assert_eq!(names[..2], [0x53, 0x98], "a SCSI name string of an iSCSI target port");
+            ports.push((u16::from_be_bytes([*high, *low]), names[4..].to_vec()));
+            rest = tail;
+        }
+        assert!(rest.is_empty());
+        ports
+    };
+    let mine = ports(&page(&mut bench, 0x88));
+    assert_eq!(mine.iter().map(|port| port.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(mine[1].1.starts_with(b"iqn.2026-11.test:target,t,0x0002\0"));
+    let others = ports(&bench.by(&mut stranger, &inquiry(Some(0x88), u16::MAX)).good().data);
+    assert_eq!(others.iter().map(|port| port.0).collect::<Vec<_>>(), [3]);
+}
+
+/// What RECEIVE COPY RESULTS says, too, and the commands that REPORT SUPPORTED OPERATION CODES lists.
+#[test]
+fn third_party_copies_are_described() {
+    let mut bench = Bench::new();
+    let page = page(&mut bench, 0x8f);
+    let mut rest = &page[4..];
+    let mut descriptors = vec![];
+    while let [a, b, c, d, tail @ ..] = rest {
+        let (parameters, tail) = tail.split_at(usize::from(u16::from_be_bytes([*c, *d])));
+        assert_eq!(parameters.len() % 4, 0);
+        descriptors.push((u16::from_be_bytes([*a, *b]), parameters));
+        rest = tail;
+    }
+    let kinds: Vec<u16> = descriptors.iter().map(|descriptor| descriptor.0).collect();
+    assert_eq!(kinds, [0x0001, 0x0004, 0x0008, 0x000c, 0x8001]);
+    assert_eq!(descriptors[0].1, [7, 0x83, 1, 0, 0x84, 2, 0, 3]);
+    let told = bench.command(&sixteen(0x84, 3, 0, 255)).good().data;
+    assert_eq!(descriptors[1].1[4..12], told[8..16]);
+    assert_eq!(descriptors[2].1[..3], told[43..46]);
+    assert_eq!((descriptors[4].1[7], descriptors[4].1[12]), (told[36], told[37]));
 }
