@@ -535,7 +535,7 @@ fn blocks(script: &mut Script<'_>) -> u32 {
 
 /// A command that asks for parameter data, or sets a state by its CDB alone.
 fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
-    const OPCODES: [(u8, u8); 30] = [
+    const OPCODES: [(u8, u8); 35] = [
         (0x00, 0),
         (0x03, 0),
         (0x04, 0),
@@ -547,9 +547,14 @@ fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
         (0x17, 0),
         (0x1a, 0),
         (0x1b, 0),
+        (0x1c, 1),
+        (0x1d, 0),
+        (0x1d, 0x04),
+        (0x1d, 0xa0),
         (0x1e, 0),
         (0x25, 0),
         (0x37, 0),
+        (0x4d, 0),
         (0x55, 0x11),
         (0x56, 0),
         (0x57, 0),

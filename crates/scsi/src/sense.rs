@@ -273,6 +273,7 @@ pub mod asc {
     pub const COMMAND_TIMEOUT_DURING_PROCESSING: u16 = 0x2e02;
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: u16 = 0x3900;
     pub const MEDIUM_NOT_PRESENT: u16 = 0x3a00;
+    pub const FAILED_SELF_TEST: u16 = 0x3e03;
     pub const INQUIRY_DATA_CHANGED: u16 = 0x3f03;
     pub const MEDIUM_FORMAT_CORRUPTED: u16 = 0x3100;
     pub const FORMAT_COMMAND_FAILED: u16 = 0x3101;

@@ -49,6 +49,15 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x00 | 0x16 | 0x17 | 0x1b | 0x1e => vec![case(&[opcode, 0, 0, 0, 0, 0], none())],
         0x56 | 0x57 => vec![case(&ten(opcode, 0, 0, 0), none())],
         0x03 | 0x1a => vec![case(&[opcode, 0, 0x3f, 0, 255, 0], none())],
+        0x1c => vec![case(&[opcode, 1, 0, 0xff, 0xff, 0], none())],
+        0x1d => {
+            vec![case(&[opcode, 0x04, 0, 0, 0, 0], none()), case(&[opcode, 0x10, 0, 0, 4, 0], vec![0; 4])]
+        }
+        0x4d => {
+            let mut cdb = length(u16::MAX);
+            cdb[2] = 0x40 | 0x19;
+            vec![case(&cdb, none())]
+        }
         0x12 => vec![case(&inquiry(None, u16::MAX), none()), case(&inquiry(Some(0x83), u16::MAX), none())],
         0x08 => vec![case(&six(opcode, 0, 0), none())], // 256 blocks
         0x0a => vec![case(&six(opcode, 0, 0), zeros(256))],

@@ -12,6 +12,8 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extent = transfer::extent(call.cdb, geometry)?;
     let wanted = geometry.length(extent);
     let bytes = wanted.min(u64::from(call.command.data_in_bytes)) as u32;
+    // A block of which only a part is wanted is not one that was sent.
+    call.nexus.counters.count_read(u64::from(bytes) >> geometry.block_size.shift());
     if bytes == 0 {
         return Ok(Plan::Reply(Reply::good(wanted)));
     }

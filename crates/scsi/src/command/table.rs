@@ -28,6 +28,16 @@ pub(crate) static TABLE: &[Command] = &[
     Command::new("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
         .reserved(Reserved::Never)
         .takes(1, 60),
+    Command::new(
+        "RECEIVE DIAGNOSTIC RESULTS",
+        &[0x1c, 0x01, 0xff, 0xff, 0xff, NACA],
+        diagnostic::plan_receive,
+    )
+    .reserved(Reserved::Write),
+    // It asks by itself whether there is a medium to test.
+    Command::new("SEND DIAGNOSTIC", &[0x1d, 0xe4, 0, 0xff, 0xff, NACA], diagnostic::plan_send)
+        .reserved(Reserved::Write)
+        .takes(1, 60),
     Command::new("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x03, NACA], removal::plan_prevent)
         .reserved(Reserved::Never),
     Command::new("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, NACA], capacity::plan_10)
@@ -63,6 +73,8 @@ pub(crate) static TABLE: &[Command] = &[
         &[0x48, 0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, NACA],
         sanitize::plan_exit_failure_mode,
     ),
+    Command::new("LOG SENSE", &[0x4d, 0x03, 0x3f, 0xff, 0, 0xff, 0xff, 0xff, 0xff, NACA], log_sense::plan)
+        .reserved(Reserved::Never),
     Command::new("MODE SELECT(10)", &[0x55, 0x13, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_select)
         .reserved(Reserved::Write),
     Command::new("RESERVE(10)", &[0x56, 0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_reserve)

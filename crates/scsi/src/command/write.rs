@@ -13,6 +13,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
     let wanted = geometry.length(extent);
     let bytes = wanted.min(u64::from(call.command.data_out_bytes)) as u32;
+    call.nexus.counters.count_write(u64::from(bytes) >> geometry.block_size.shift());
     if bytes == 0 {
         return Ok(Plan::Reply(Reply::good(wanted)));
     }

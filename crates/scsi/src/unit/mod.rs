@@ -24,7 +24,7 @@ use crate::command::{self, Call, Kind};
 use crate::identity::Identity;
 use crate::kept::{self, Damaged};
 use crate::mode::{Facts, Pages};
-use crate::nexus::{InitiatorPort, Nexus, NexusId, TargetPort, View};
+use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
 pub(crate) use access::{DeviceAccess, GivenUp};
@@ -103,10 +103,11 @@ impl LogicalUnit {
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
         let id = NexusId::next();
-        self.change(|state| state.attach(id, initiator, target_port));
+        let counters = Arc::<Counters>::default();
+        self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters)));
         let geometry = self.device.geometry();
         let view = self.look(|state| state.view(id, geometry, View::NONE, self));
-        Nexus { unit: Arc::clone(self), id, view }
+        Nexus { unit: Arc::clone(self), id, view, counters }
     }
 
     pub(crate) fn detach(&self, id: NexusId) {

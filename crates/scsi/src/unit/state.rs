@@ -1,5 +1,7 @@
 //! What a logical unit remembers between commands, other than blocks.
 
+use std::sync::Arc;
+
 use block::Geometry;
 
 use crate::attention::{Attention, Attentions};
@@ -7,7 +9,7 @@ use crate::copy::results::Copies;
 use crate::failure::Failure;
 use crate::medium_operation::OperationState;
 use crate::mode::Pages;
-use crate::nexus::{InitiatorPort, NexusId, TargetPort, View};
+use crate::nexus::{Counters, InitiatorPort, NexusId, TargetPort, Traffic, View};
 use crate::persistent::{NexusName, Registrations};
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::LogicalUnit;
@@ -16,7 +18,7 @@ use crate::unit::LogicalUnit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Loaded,
-    /// It is there, and START STOP UNIT has stopped it.
+    /// It is there, and START STOP UNIT has stopped it. Only in a unit whose medium cannot be ejected.
     Stopped,
     /// Only in a unit whose medium can be ejected.
     Ejected,
@@ -29,6 +31,7 @@ pub(crate) struct Attached {
     pub(crate) attentions: Attentions,
     /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
     pub(crate) prevents_removal: bool,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// All of it, behind the unit's lock.
@@ -44,6 +47,8 @@ pub(crate) struct State {
     pub(crate) reserved_by: Option<NexusId>,
     /// What RECEIVE COPY RESULTS tells of.
     pub(crate) copies: Copies,
+    /// Of nexuses that are gone.
+    pub(crate) past_traffic: Traffic,
     /// SANITIZE or FORMAT UNIT.
     pub(crate) operation: OperationState,
 }
@@ -58,22 +63,38 @@ impl State {
             registrations,
             reserved_by: None,
             copies: Copies::default(),
+            past_traffic: Traffic::default(),
             operation: OperationState::default(),
         }
     }
 
-    pub(crate) fn attach(&mut self, id: NexusId, initiator: InitiatorPort, target_port: TargetPort) {
+    pub(crate) fn attach(
+        &mut self,
+        id: NexusId,
+        initiator: InitiatorPort,
+        target_port: TargetPort,
+        counters: Arc<Counters>,
+    ) {
         let attentions = Attentions::default();
         let name = NexusName { initiator, target: target_port };
-        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false });
+        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters });
         self.raise(id, Attention::PowerOn);
     }
 
     /// I_T nexus loss: what lives with the nexus ends.
     pub(crate) fn detach(&mut self, id: NexusId) {
-        self.nexuses.retain(|nexus| nexus.id != id);
+        if let Some(at) = self.nexuses.iter().position(|nexus| nexus.id == id) {
+            let nexus = self.nexuses.remove(at);
+            self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
+        }
         self.release_reserve(id);
         self.copies.forget_all(id);
+    }
+
+    /// What was read and written since the unit was made.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let present = self.nexuses.iter().map(|nexus| nexus.counters.traffic());
+        present.fold(self.past_traffic, Traffic::plus)
     }
 
     /// Logical unit reset. The medium stays where it is, but no longer stopped; persistent reservations stay.

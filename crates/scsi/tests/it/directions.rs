@@ -34,6 +34,7 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
         (sized(0x83, 0, 0, 16), vec![0; 16]),
         (sanitize, vec![1, 0, 0, 1, 0]),
         (vec![0x04, 0x10, 0, 0, 0, 0], vec![0; 4]),
+        (vec![0x1d, 0x10, 0, 0, 4, 0], vec![0; 4]),
     ]
 }
 
@@ -50,6 +51,8 @@ fn givers() -> Vec<Vec<u8>> {
         vec![0x1a, 0, 0x3f, 0, 255, 0],
         sized(0x25, 0, 0, 0),
         sized(0x37, 0, 0, 8),
+        vec![0x1c, 1, 0, 0, 8, 0],
+        with_length(0x4d, 0, 8),
         with_length(0x5e, 0, 8),
         sized(0x84, 0x03, 0, 255),
         sized(0x9e, 0x10, 0, 32),
