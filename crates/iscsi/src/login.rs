@@ -35,8 +35,9 @@ use crate::pdu::Bhs;
 /// (section 13.12). Nothing larger need be read from a peer that has not logged in.
 pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 
-/// Bytes of one text in a login, all its pieces together.
-pub const LOGIN_TEXT_BYTES_MAX: usize = 65536;
+/// Bytes of one text in a login, all its pieces together: what everybody must be able to take whose authentication needs
+/// no certificates (section 6.2). Who has not logged in may make a target keep no more.
+pub const LOGIN_TEXT_BYTES_MAX: usize = 16384;
 
 /// PDUs that a peer may send in one login. A login with mutual CHAP takes five; this leaves room for texts in
 /// pieces, and ends a peer that only says "go on".

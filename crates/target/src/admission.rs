@@ -1,13 +1,15 @@
 //! A connection from its first byte to its session: the login machine's driver.
 //!
-//! Everything here is bounded, for nothing is known of the peer yet: time by [`Limits::login_time`], bytes and
-//! PDUs by the machine, connections by the listener.
+//! Everything here is bounded, for nothing is known of the peer yet: time by [`Limits::login_time`], connections by
+//! [`Limits::logins`] and the listener, PDUs and text by the machine. All of it together takes no more than
+//! [`LOGIN_MEMORY_BYTES_MAX`] of memory for a connection.
 //!
 //! [`Limits::login_time`]: crate::config::Limits::login_time
+//! [`Limits::logins`]: crate::config::Limits::logins
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use iscsi::name::NAME_BYTES_MAX;
 use iscsi::negotiate::{Offers, Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
+use iscsi::target::SessionConfig;
 use reactor::{Detached, InSlice, OutSlice, Stream};
 
 use crate::access::AddressBlock;
@@ -28,16 +31,14 @@ use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
 use crate::core::{Local, Message};
 use crate::refusal::Refusal;
-use crate::registry::{Admittance, Claim, NexusName, Seat};
-use crate::server::Phase;
+use crate::registry::{Admittance, Claim, Newcomer, NexusName, Seat};
+use crate::server::{Phase, Server};
 
 /// A connection that has logged in, on its way to its session's core.
 pub(crate) struct Admitted {
     pub(crate) stream: Detached,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    /// Bytes that came behind the last login request.
-    pub(crate) rest: Vec<u8>,
     pub(crate) login: LoggedIn,
     /// The index of the target; none for a discovery session.
     pub(crate) target: Option<usize>,
@@ -55,21 +56,8 @@ enum Failure {
     TooLong,
 }
 
-/// Takes a new connection through its login and hands it to the core of its session.
-pub(crate) async fn admit(local: Rc<Local>, tag: u16, stream: Box<dyn Stream>) {
-    let (peer, here) = (stream.peer(), stream.local());
-    let limit = local.server.config.limits.login_time;
-    let mut door = Door::new(Rc::clone(&local), tag, stream);
-    let outcome = reactor::timeout(limit, door.log_in()).await;
-    match outcome {
-        Ok(Ok(login)) => door.hand_over(login, peer, here),
-        Ok(Err(failure)) => door.give_up(peer, &failure),
-        Err(_) => door.give_up(peer, &Failure::TooLong),
-    }
-}
-
-/// What a login needs while it lasts.
-struct Door {
+/// A connection that has not logged in: what its login needs while it lasts. Dropped, it leaves nothing behind.
+pub(crate) struct Door {
     local: Rc<Local>,
     tag: u16,
     stream: Box<dyn Stream>,
@@ -80,12 +68,37 @@ struct Door {
     user: Option<String>,
     /// Our own reason to refuse it.
     refusal: Option<Refusal>,
+    booking: Booking,
+}
+
+/// What a connection is on the books with, and is taken off with unless it logs in.
+struct Booking {
+    server: Arc<Server>,
+    address: IpAddr,
     seat: Option<Seat>,
+    /// The seat is that of a new session.
     leading: bool,
+    kept: bool,
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.server.registry.leave(self.address);
+        if let (Some(seat), true) = (self.seat, self.leading) {
+            self.server.registry.vacate(seat.tsih);
+        }
+    }
 }
 
 impl Door {
-    fn new(local: Rc<Local>, tag: u16, stream: Box<dyn Stream>) -> Door {
+    /// A connection that the registry has counted.
+    pub(crate) fn new(local: &Rc<Local>, tag: u16, stream: Box<dyn Stream>) -> Door {
+        let local = Rc::clone(local);
+        let (server, address) = (Arc::clone(&local.server), stream.peer().ip());
+        let booking = Booking { server, address, seat: None, leading: false, kept: false };
         let mut first = [0; 4];
         (local.server.config.random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
@@ -99,8 +112,17 @@ impl Door {
             target: None,
             user: None,
             refusal: None,
-            seat: None,
-            leading: false,
+            booking,
+        }
+    }
+
+    /// Takes the connection through its login and hands it to the core of its session.
+    pub(crate) async fn admit(mut self) {
+        let limit = self.local.server.config.limits.login_time;
+        match reactor::timeout(limit, self.log_in()).await {
+            Ok(Ok(login)) => self.hand_over(login),
+            Ok(Err(failure)) => self.give_up(&failure),
+            Err(_) => self.give_up(&Failure::TooLong),
         }
     }
 
@@ -147,24 +169,21 @@ impl Door {
         let (header, data) = (framing.header_bytes(&bhs), bhs.data_segment_length() as usize);
         if data > LOGIN_DATA_BYTES_MAX {
             // The machine answers what it can without the data, which nobody will read.
-            self.received.clear();
             self.machine.handle_pdu(&bhs, &[]);
             return Ok(());
         }
-        let end = header + framing.segment_bytes(&bhs);
-        self.fill(end).await?;
-        self.machine.handle_pdu(&bhs, &self.received[header..header + data]);
-        self.received.drain(..end);
+        self.fill(header + framing.segment_bytes(&bhs)).await?;
+        let received = std::mem::take(&mut self.received);
+        self.machine.handle_pdu(&bhs, &received[header..header + data]);
         Ok(())
     }
 
-    /// Reads until at least `length` bytes are there.
+    /// Reads until `length` bytes are there, and no more: what follows the login is the session's.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
-        let mut piece = [0; 4096];
         while self.received.len() < length {
-            match self.stream.try_read(&mut [InSlice::Bytes(&mut piece)]) {
+            match self.read_some(length - self.received.len()) {
                 Ok(0) => return Err(Failure::PeerClosed),
-                Ok(read) => self.received.extend_from_slice(&piece[..read]),
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(Failure::Socket)?;
                 }
@@ -172,6 +191,16 @@ impl Door {
             }
         }
         Ok(())
+    }
+
+    /// Takes memory for what has come, not for what has been announced.
+    fn read_some(&mut self, most: usize) -> io::Result<usize> {
+        let mut piece = [0; 4096];
+        let length = most.min(piece.len());
+        let read = self.stream.try_read(&mut [InSlice::Bytes(&mut piece[..length])])?;
+        self.received.reserve_exact(read);
+        self.received.extend_from_slice(&piece[..read]);
+        Ok(read)
     }
 
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
@@ -248,10 +277,16 @@ impl Door {
         let refusal = missing.then(|| self.refused(Refusal::NoSuchSession(request.tsih)));
         let target = self.target.map(|index| &self.local.server.config.targets[index]);
         let limits = &self.local.server.config.limits;
-        let offers = Offers {
-            max_connections: limits.connections_per_session,
-            alias: target.and_then(|target| target.alias.clone()),
-            ..target.map_or_else(Offers::of_target, |target| target.offers.clone())
+        let offers = match target {
+            Some(target) => Offers {
+                max_connections: limits.connections_per_session,
+                alias: target.alias.clone(),
+                ..target.offers.clone()
+            },
+            // Nobody discovers anything by long PDUs.
+            None => {
+                Offers { max_recv_data_segment_length: LOGIN_DATA_BYTES_MAX as u32, ..Offers::of_target() }
+            }
         };
         Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: target.map(|_| self.tag),
@@ -313,9 +348,11 @@ impl Door {
             return self.find_existing(request, claim).await;
         }
         let seat = self.find_seat(claim, &request.parameters).await?;
-        self.seat = Some(seat);
-        self.leading = true;
-        let window = self.local.server.config.limits.window;
+        (self.booking.seat, self.booking.leading) = (Some(seat), true);
+        let window = match self.target {
+            Some(_) => self.local.server.config.limits.window,
+            None => SessionConfig::DISCOVERY_WINDOW,
+        };
         Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
     }
 
@@ -333,8 +370,10 @@ impl Door {
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
     async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, Refusal> {
+        let from = AddressBlock::of(self.booking.address);
+        let mut newcomer = Newcomer { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
-            match self.local.server.registry.seat(claim.clone(), parameters) {
+            match self.local.server.registry.seat(&newcomer, parameters) {
                 Admittance::Seated(seat) => return Ok(seat),
                 Admittance::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
                 Admittance::Full => return Err(Refusal::ServerIsFull),
@@ -343,6 +382,7 @@ impl Door {
                     self.local.server.tell(old.core, Message::End { tsih: old.tsih, done });
                     // Nothing is ever sent: the channel ends with the session.
                     let _: Option<()> = ended.recv().await;
+                    newcomer.reinstates = true;
                 }
             }
         }
@@ -362,30 +402,27 @@ impl Door {
         let cid = request.request.cid;
         self.local.server.tell(seat.core, Message::Reserve { tsih, cid, answer });
         let window = answers.recv().await.ok_or_else(missing)??;
-        self.seat = Some(seat);
+        self.booking.seat = Some(seat);
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
     }
 
-    fn hand_over(self, login: LoggedIn, peer: SocketAddr, local: SocketAddr) {
-        let Some(seat) = self.seat else { return };
+    fn hand_over(mut self, login: LoggedIn) {
+        let Some(seat) = self.booking.seat else { return };
+        self.booking.kept = true;
         let admitted = Admitted {
+            peer: self.stream.peer(),
+            local: self.stream.local(),
             stream: self.stream.detach(),
-            peer,
-            local,
-            rest: self.received,
             login,
             target: self.target,
             tag: self.tag,
-            leading: self.leading,
+            leading: self.booking.leading,
         };
         self.local.server.tell(seat.core, Message::Join(Box::new(admitted)));
     }
 
-    fn give_up(self, peer: SocketAddr, failure: &Failure) {
-        self.local.server.registry.leave(peer.ip());
-        if let (Some(seat), true) = (self.seat, self.leading) {
-            self.local.server.registry.vacate(seat.tsih);
-        }
+    fn give_up(self, failure: &Failure) {
+        let peer = self.stream.peer();
         let claimed = self.machine.claimed();
         let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
         let why = match (failure, &self.refusal) {
@@ -413,6 +450,10 @@ fn bounded(text: &str) -> String {
 
 /// The log target of logins and logouts, shown by default.
 pub(crate) const LOG: &str = "linerate::login";
+/// What a connection takes of our memory at most before it has logged in. The kernel's socket buffers are not in it.
+pub const LOGIN_MEMORY_BYTES_MAX: usize = 64 << 10;
+/// What a discovery session takes at most, besides its answers to SendTargets: nobody need have proved anything for it.
+pub const DISCOVERY_MEMORY_BYTES_MAX: usize = 128 << 10;
 /// Challenges must be at least 16 bytes, or as long as the hash (RFC 7143 section 12.1.3).
 const CHALLENGE_BYTES: usize = 32;
 /// A nexus that is replaced over and over by two of its own kind does not keep this core busy for ever.

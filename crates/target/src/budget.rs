@@ -34,6 +34,18 @@ impl Budget {
         })
     }
 
+    /// Takes `bytes` whether they are there or not: they are held already.
+    pub(crate) fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
+        self.add(bytes);
+        Charge { budget: Rc::clone(self), bytes }
+    }
+
+    /// How many bytes are there to take.
+    pub(crate) fn free(&self) -> usize {
+        let free = self.limit.saturating_sub(self.used.get());
+        self.within.as_ref().map_or(free, |within| free.min(within.free()))
+    }
+
     fn has(&self, bytes: usize) -> bool {
         let used = self.used.get();
         let fits = bytes == 0 || used == 0 || used.saturating_add(bytes) <= self.limit;
@@ -64,6 +76,16 @@ impl Budget {
 }
 
 impl Charge {
+    /// Holds so many bytes from now on, whether they are there or not.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            self.budget.add(bytes - self.bytes);
+        } else {
+            self.budget.give_back(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+
     /// A part of it by itself: all of it, if it is no more than that.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
@@ -94,6 +116,20 @@ mod tests {
         assert!(first.is_some() && budget.take(3).is_none());
         drop(first);
         assert!(budget.take(3).is_some());
+    }
+
+    #[test]
+    fn what_is_held_already_counts_although_it_was_not_there() {
+        let core = Budget::new(10, None);
+        let session = Budget::new(8, Some(Rc::clone(&core)));
+        let mut held = session.hold(0);
+        assert_eq!(session.free(), 8);
+        held.set(9);
+        assert_eq!((session.free(), core.free(), session.take(1).is_some()), (0, 1, false));
+        held.set(2);
+        assert_eq!((session.free(), core.free()), (6, 8));
+        drop(held);
+        assert_eq!((session.free(), core.free()), (8, 10));
     }
 
     #[test]

@@ -132,10 +132,17 @@ pub struct Redirect {
 /// What nobody may exceed, so that neither a crowd nor a hostile peer takes the memory or the time of others.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once, of one address, those still logging in included.
+    /// Connections at once, of one address or IPv6 network (/64), those still logging in included.
     pub connections_per_address: usize,
-    /// Sessions at once, all together.
+    /// Connections at once that have not logged in yet, all together. One more closes the oldest of the address with the
+    /// most.
+    pub logins: usize,
+    /// Normal sessions at once, all together.
     pub sessions: usize,
+    /// Discovery sessions at once, all together. One more ends the oldest of the address with the most.
+    pub discovery_sessions: usize,
+    /// How long a discovery session may last.
+    pub discovery_time: Duration,
     /// Connections of one session (the MaxConnections key): 1 to 8.
     pub connections_per_session: u16,
     /// From accepting a connection to its last login response.
@@ -161,7 +168,10 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_per_address: 1024,
+            logins: 1024,
             sessions: 4096,
+            discovery_sessions: 64,
+            discovery_time: Duration::from_secs(60), // asking takes a second
             connections_per_session: 8,
             login_time: Duration::from_secs(15), // open-iscsi gives a login 15 s, then tries again
             window: 256,                         // users find 32, 64 and 128 too small (tcmu-runner#359)

@@ -66,6 +66,7 @@ impl fmt::Display for End {
             End::Closed(Closing::Polite(CloseReason::Dropped)) => f.write_str("dropped as announced"),
             End::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
             End::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
+            End::Closed(Closing::TooLong) => f.write_str("the discovery session has lasted too long"),
             End::Closed(Closing::TooSlow) => f.write_str(
                 "sent nothing of the data it owed, or was slow while others waited for its blocks or memory",
             ),
@@ -84,7 +85,7 @@ impl Connection {
         session: &SharedSession,
         admitted: Admitted,
     ) -> io::Result<Connection> {
-        let Admitted { stream, peer, local: here, rest, login, .. } = admitted;
+        let Admitted { stream, peer, local: here, login, .. } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let now = reactor::now();
         let link = Rc::new(Link::new(login.request.cid, peer, here));
@@ -102,8 +103,11 @@ impl Connection {
             link,
             scratch: Rc::clone(&local.scratch),
             send_stall: local.server.config.limits.send_stall,
-            inbox: Inbox::after_login(rest),
-            outbox: Outbox::new(framing),
+            inbox: Inbox::default(),
+            outbox: match session.borrow().identity.target {
+                Some(_) => Outbox::new(framing),
+                None => Outbox::of_discovery(framing),
+            },
             readable: true,
             stuck: None,
             backlog: None,
@@ -142,6 +146,7 @@ impl Connection {
     fn receive(&mut self, now: Instant) -> Result<(), End> {
         let session = &mut *self.session.borrow_mut();
         let scratch = &mut *self.scratch.borrow_mut();
+        session.grant_room();
         let kept = self.inbox.restore(scratch);
         let received = self.inbox.receive(session, self.framing, &*self.stream, &mut scratch[kept..]);
         let received = match received {
@@ -153,7 +158,9 @@ impl Connection {
         self.readable = received.is_full;
         let input = Input { now, connection: self.id, framing: self.framing };
         self.inbox.placed(&input, session, received.placed).map_err(End::Violation)?;
-        self.inbox.take(&input, session, &scratch[..kept + received.scratch]).map_err(End::Violation)
+        let taken = self.inbox.take(&input, session, &scratch[..kept + received.scratch]);
+        session.settle_kept();
+        taken.map_err(End::Violation)
     }
 
     fn send(&mut self, now: Instant) -> Result<(), End> {

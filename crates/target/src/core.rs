@@ -339,6 +339,8 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
     session.withdraw_slow_transfers(now);
     let stall = session.server().config.limits.send_stall;
     session.cut_stalled(now, stall);
+    session.end_discovery(now);
+    session.settle_kept();
     session.feed_starved();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {
         session.machine.handle_timeout(now);

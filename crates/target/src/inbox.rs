@@ -119,11 +119,6 @@ struct Segment {
 }
 
 impl Inbox {
-    /// What a login left unread is the beginning.
-    pub(crate) fn after_login(rest: Vec<u8>) -> Inbox {
-        Inbox { stash: rest, segment: None }
-    }
-
     /// Puts what was kept at the front of `scratch`, and says how much it is.
     pub(crate) fn restore(&mut self, scratch: &mut [u8]) -> usize {
         let kept = self.stash.len();

@@ -23,6 +23,7 @@ mod inbox;
 mod link;
 mod listener;
 mod log_limit;
+mod logins;
 mod luns;
 mod management;
 mod outbox;
@@ -33,6 +34,7 @@ mod session;
 mod status;
 
 pub use access::{Access, NamePattern, Network, NotANetwork};
+pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 pub use config::{Authentication, Export, Limits, Portal, Redirect, ServerConfig, Target};
 pub use core::Core;
 pub use server::Server;

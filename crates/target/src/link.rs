@@ -33,6 +33,8 @@ pub(crate) enum Closing {
     Abrupt,
     /// At once: others wait for what its peer is too slow to let go of.
     TooSlow,
+    /// At once: its time is up.
+    TooLong,
 }
 
 impl Link {
@@ -89,6 +91,12 @@ impl Link {
     /// The same, because its peer is slow.
     pub(crate) fn cut_slow(&self) {
         self.closing.set(Some(Closing::TooSlow));
+        self.wake();
+    }
+
+    /// Ends it now: its time is up.
+    pub(crate) fn cut_late(&self) {
+        self.closing.set(Some(Closing::TooLong));
         self.wake();
     }
 

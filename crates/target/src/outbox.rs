@@ -23,6 +23,8 @@ use crate::budget::Charge;
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;
+/// The same of a discovery session, whose answers are short but for one.
+const DISCOVERY_FILL_BYTES: usize = 16 << 10;
 /// What one system call takes at most: what the world's streams pass on at once.
 const SLICES: usize = 64;
 
@@ -92,6 +94,7 @@ enum Keep {
 /// ```
 pub(crate) struct Outbox {
     framing: Framing,
+    fill_bytes: usize,
     arena: Vec<u8>,
     /// How much of the arena is sent.
     arena_sent: usize,
@@ -103,14 +106,21 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// An empty one.
     pub(crate) fn new(framing: Framing) -> Outbox {
+        let fill_bytes = if framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
         Outbox {
             framing,
+            fill_bytes,
             arena: Vec::new(),
             arena_sent: 0,
             segments: VecDeque::new(),
             queued_bytes: 0,
             sent_bytes: 0,
         }
+    }
+
+    /// An empty one for a discovery session.
+    pub(crate) fn of_discovery(framing: Framing) -> Outbox {
+        Outbox { fill_bytes: DISCOVERY_FILL_BYTES, ..Outbox::new(framing) }
     }
 
     /// Whether everything is sent.
@@ -120,8 +130,7 @@ impl Outbox {
 
     /// Whether more may be put in. The arena counts as long as a part of it is not sent: it is emptied as a whole.
     pub(crate) fn has_room(&self) -> bool {
-        let room_bytes = if self.framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
-        self.queued_bytes.max(self.arena.len()) < room_bytes
+        self.queued_bytes.max(self.arena.len()) < self.fill_bytes
     }
 
     /// Adds a header, and its digest if there is one.

@@ -11,6 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Isid, Tsih};
 
+use crate::access::AddressBlock;
+use crate::config::Limits;
+
 /// What makes two sessions the same one: an I_T nexus (RFC 7143 section 4.4.2). Discovery sessions have none,
 /// and never replace each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +39,22 @@ pub(crate) struct Claim {
     pub(crate) user: Option<String>,
 }
 
+/// A session that is to begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Newcomer {
+    /// `None` is a discovery session.
+    pub(crate) claim: Option<Claim>,
+    pub(crate) from: AddressBlock,
+    /// A session of its own has just ended for it, whose seat it has even if somebody was faster.
+    pub(crate) reinstates: bool,
+}
+
 /// The answer to a login that names no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admittance {
     /// It has a seat now.
     Seated(Seat),
-    /// Another session of the same nexus must end first (session reinstatement).
+    /// Another session of the same nexus must end first (session reinstatement), or one that gives way to it.
     Replaces(Seat),
     /// Another user has a session of the same nexus, which goes on.
     OfAnother {
@@ -55,32 +68,51 @@ pub(crate) enum Admittance {
 /// Who is logged in.
 pub(crate) struct Registry {
     sessions_max: usize,
+    discovery_max: usize,
     book: Mutex<Book>,
 }
 
 struct Book {
     sessions: HashMap<u16, Entry>,
     last_tsih: u16,
+    /// How many sessions there were before a session.
+    next: u64,
     per_core: Vec<usize>,
-    per_address: HashMap<IpAddr, usize>,
+    connections: Counts,
+    /// Normal sessions.
+    normal: Counts,
+    discovery: Counts,
+}
+
+/// Numbers of things by address.
+#[derive(Default)]
+struct Counts {
+    all: usize,
+    per_block: HashMap<AddressBlock, usize>,
 }
 
 struct Entry {
     claim: Option<Claim>,
+    from: AddressBlock,
+    number: u64,
     core: usize,
     /// What further connections must fit.
     parameters: Parameters,
 }
 
 impl Registry {
-    pub(crate) fn new(cores: usize, sessions_max: usize) -> Registry {
+    pub(crate) fn new(cores: usize, limits: &Limits) -> Registry {
         let book = Book {
             sessions: HashMap::new(),
             last_tsih: 0,
+            next: 0,
             per_core: vec![0; cores],
-            per_address: HashMap::new(),
+            connections: Counts::default(),
+            normal: Counts::default(),
+            discovery: Counts::default(),
         };
-        Registry { sessions_max: sessions_max.min(usize::from(u16::MAX) - 1), book: Mutex::new(book) }
+        let (sessions_max, discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
+        Registry { sessions_max, discovery_max, book: Mutex::new(book) }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -89,30 +121,28 @@ impl Registry {
 
     /// Counts a connection from `address`, unless it has `most` already.
     pub(crate) fn enter(&self, address: IpAddr, most: usize) -> bool {
-        let mut book = self.book();
-        let count = book.per_address.entry(address).or_default();
-        let room = *count < most;
+        let (mut book, block) = (self.book(), AddressBlock::of(address));
+        let room = book.connections.of(block) < most;
         if room {
-            *count += 1;
+            book.connections.add(block);
         }
         room
     }
 
     /// Takes a connection from `address` off the count.
     pub(crate) fn leave(&self, address: IpAddr) {
-        let mut book = self.book();
-        if let Some(count) = book.per_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                book.per_address.remove(&address);
-            }
-        }
+        self.book().connections.remove(AddressBlock::of(address));
     }
 
-    /// A seat for a new session, on the core with the fewest; a discovery session has no nexus.
-    pub(crate) fn seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Admittance {
+    /// Whether anybody there has a session other than for discovery.
+    pub(crate) fn has_sessions(&self, from: AddressBlock) -> bool {
+        self.book().normal.of(from) > 0
+    }
+
+    /// A seat for a new session, on the core with the fewest.
+    pub(crate) fn seat(&self, newcomer: &Newcomer, parameters: &Parameters) -> Admittance {
         let mut book = self.book();
-        if let Some(claim) = &claim
+        if let Some(claim) = &newcomer.claim
             && let Some((tsih, core, old)) = book.of_nexus(&claim.nexus)
         {
             return match &old.user {
@@ -122,13 +152,23 @@ impl Registry {
                 _ => Admittance::Replaces(Seat { tsih, core }),
             };
         }
-        if book.sessions.len() >= self.sessions_max {
+        let is_full = match newcomer.claim {
+            Some(_) => book.normal.all >= self.sessions_max && !newcomer.reinstates,
+            None => book.discovery.all >= self.discovery_max,
+        };
+        if is_full && newcomer.claim.is_none() {
+            return book.oldest_discovery().map_or(Admittance::Full, Admittance::Replaces);
+        }
+        if is_full || book.sessions.len() >= TSIHS {
             return Admittance::Full;
         }
         let core = (0..book.per_core.len()).min_by_key(|&core| book.per_core[core]).unwrap_or(0);
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
-        book.sessions.insert(tsih, Entry { claim, core, parameters: parameters.clone() });
+        let (claim, from, number) = (newcomer.claim.clone(), newcomer.from, book.next);
+        book.next += 1;
+        book.counts(claim.is_none()).add(from);
+        book.sessions.insert(tsih, Entry { claim, from, number, core, parameters: parameters.clone() });
         Admittance::Seated(Seat { tsih: Tsih(tsih), core })
     }
 
@@ -152,11 +192,49 @@ impl Registry {
         let mut book = self.book();
         if let Some(entry) = book.sessions.remove(&tsih.0) {
             book.per_core[entry.core] -= 1;
+            book.counts(entry.claim.is_none()).remove(entry.from);
+        }
+    }
+}
+
+/// Handles there are: 0 means "none" on the wire (RFC 7143 section 11.12.6).
+const TSIHS: usize = u16::MAX as usize;
+
+impl Counts {
+    fn of(&self, block: AddressBlock) -> usize {
+        self.per_block.get(&block).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, block: AddressBlock) {
+        self.all += 1;
+        *self.per_block.entry(block).or_default() += 1;
+    }
+
+    fn remove(&mut self, block: AddressBlock) {
+        if let Some(count) = self.per_block.get_mut(&block) {
+            self.all -= 1;
+            *count -= 1;
+            if *count == 0 {
+                self.per_block.remove(&block);
+            }
         }
     }
 }
 
 impl Book {
+    fn counts(&mut self, is_discovery: bool) -> &mut Counts {
+        if is_discovery { &mut self.discovery } else { &mut self.normal }
+    }
+
+    /// The discovery session that gives way to another: the oldest of the address with the most of them, so that a
+    /// crowd from one address keeps out nobody but itself.
+    fn oldest_discovery(&self) -> Option<Seat> {
+        let discovery = self.sessions.iter().filter(|(_, entry)| entry.claim.is_none());
+        let (tsih, entry) = discovery
+            .min_by_key(|(_, entry)| (std::cmp::Reverse(self.discovery.of(entry.from)), entry.number))?;
+        Some(Seat { tsih: Tsih(*tsih), core: entry.core })
+    }
+
     /// The session of a nexus.
     fn of_nexus(&self, nexus: &NexusName) -> Option<(Tsih, usize, &Claim)> {
         self.sessions.iter().find_map(|(&tsih, entry)| {
@@ -165,8 +243,7 @@ impl Book {
         })
     }
 
-    /// The next handle that no session has; 0 means "none" on the wire (RFC 7143 section 11.12.6). There are
-    /// fewer sessions than handles, so one is free.
+    /// The next handle that no session has. There are fewer sessions than handles, so one is free.
     fn free_tsih(&mut self) -> u16 {
         loop {
             self.last_tsih = self.last_tsih.wrapping_add(1).max(1);
@@ -196,8 +273,20 @@ mod tests {
         Claim { nexus: nexus(initiator, isid), user: Some(user.into()) }
     }
 
+    fn from(number: u32) -> AddressBlock {
+        AddressBlock::of(std::net::Ipv4Addr::from_bits(number).into())
+    }
+
+    fn registry(cores: usize, sessions: usize, discovery_sessions: usize) -> Registry {
+        Registry::new(cores, &Limits { sessions, discovery_sessions, ..Limits::default() })
+    }
+
     fn attempt(registry: &Registry, claim: Option<Claim>) -> Admittance {
-        registry.seat(claim, &Parameters::defaults(SessionType::Normal))
+        come(registry, &Newcomer { claim, from: from(1), reinstates: false })
+    }
+
+    fn come(registry: &Registry, newcomer: &Newcomer) -> Admittance {
+        registry.seat(newcomer, &Parameters::defaults(SessionType::Normal))
     }
 
     fn seated(registry: &Registry, claim: Option<Claim>) -> Seat {
@@ -209,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_same_nexus_replaces_its_session_and_another_isid_does_not() {
-        let registry = Registry::new(2, 8);
+        let registry = registry(2, 8, 8);
         let first = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), Admittance::Replaces(first));
         let second = seated(&registry, Some(open("iqn.a", 2)));
@@ -221,13 +310,13 @@ mod tests {
 
     #[test]
     fn discovery_sessions_live_side_by_side() {
-        let registry = Registry::new(1, 8);
+        let registry = registry(1, 8, 8);
         assert_ne!(seated(&registry, None), seated(&registry, None));
     }
 
     #[test]
     fn a_connection_joins_only_a_session_of_its_own_nexus() {
-        let registry = Registry::new(1, 8);
+        let registry = registry(1, 8, 8);
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(registry.find(seat.tsih, &open("iqn.a", 1)), Some(seat));
         assert_eq!(registry.find(seat.tsih, &open("iqn.thief", 1)), None);
@@ -236,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_session_is_joined_and_replaced_by_its_own_user_alone() {
-        let registry = Registry::new(1, 8);
+        let registry = registry(1, 8, 8);
         let seat = seated(&registry, Some(proved("alice", "iqn.a", 1)));
         let of_alice = Admittance::OfAnother { user: "alice".into() };
         for other in [proved("bob", "iqn.a", 1), open("iqn.a", 1)] {
@@ -252,7 +341,7 @@ mod tests {
     /// Its target may have begun to ask for proof since.
     #[test]
     fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
-        let registry = Registry::new(1, 8);
+        let registry = registry(1, 8, 8);
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(registry.find(seat.tsih, &proved("alice", "iqn.a", 1)), None);
         assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), Admittance::Replaces(seat));
@@ -260,15 +349,77 @@ mod tests {
 
     #[test]
     fn limits_hold_and_are_given_back() {
-        let registry = Registry::new(1, 1);
+        let registry = registry(1, 1, 1);
         let here: IpAddr = [127, 0, 0, 1].into();
         assert!(registry.enter(here, 1));
         assert!(!registry.enter(here, 1));
         registry.leave(here);
         assert!(registry.enter(here, 1));
-        let seat = seated(&registry, None);
-        assert_eq!(attempt(&registry, None), Admittance::Full);
+        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), Admittance::Full);
         registry.vacate(seat.tsih);
+        seated(&registry, Some(open("iqn.a", 2)));
+    }
+
+    /// A host of IPv6 has as many addresses as it likes.
+    #[test]
+    fn the_connections_of_an_ipv6_network_count_together() {
+        let registry = registry(1, 1, 1);
+        let host = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert!(registry.enter(host("2001:db8::1"), 2) && registry.enter(host("2001:db8::2"), 2));
+        assert!(!registry.enter(host("2001:db8::ffff:3"), 2));
+        assert!(registry.enter(host("2001:db8:0:1::1"), 2), "another network");
+        registry.leave(host("2001:db8::2"));
+        assert!(registry.enter(host("2001:db8::4"), 2));
+    }
+
+    #[test]
+    fn discovery_sessions_take_no_seat_of_others() {
+        let registry = registry(1, 2, 2);
+        assert_ne!(seated(&registry, None), seated(&registry, None));
+        seated(&registry, Some(open("iqn.a", 1)));
+        seated(&registry, Some(open("iqn.a", 2)));
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 3))), Admittance::Full);
+    }
+
+    #[test]
+    fn a_crowd_from_one_address_ends_its_own_discovery_sessions() {
+        let registry = registry(1, 2, 3);
+        let ask = |number| Newcomer { claim: None, from: from(number), reinstates: false };
+        let seats: Vec<Seat> = [7, 9, 9]
+            .into_iter()
+            .map(|number| match come(&registry, &ask(number)) {
+                Admittance::Seated(seat) => seat,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(come(&registry, &ask(9)), Admittance::Replaces(seats[1]));
+        assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[1]), "and others are let in");
+        registry.vacate(seats[1].tsih);
+        assert!(matches!(come(&registry, &ask(8)), Admittance::Seated(_)));
+        assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[0]), "all have one: the oldest");
+    }
+
+    #[test]
+    fn a_session_that_is_reinstated_has_its_seat_though_somebody_was_faster() {
+        let registry = registry(1, 1, 1);
+        let mine = |reinstates| Newcomer { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
+        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        assert_eq!(come(&registry, &mine(false)), Admittance::Replaces(seat));
+        registry.vacate(seat.tsih);
+        seated(&registry, Some(open("iqn.thief", 1)));
+        assert_eq!(come(&registry, &mine(false)), Admittance::Full);
+        assert!(matches!(come(&registry, &mine(true)), Admittance::Seated(_)));
+    }
+
+    #[test]
+    fn who_has_a_session_is_known_by_its_address() {
+        let registry = registry(1, 2, 2);
         seated(&registry, None);
+        assert!(!registry.has_sessions(from(1)), "discovery is for anybody");
+        let seat = seated(&registry, Some(open("iqn.a", 1)));
+        assert!(registry.has_sessions(from(1)) && !registry.has_sessions(from(2)));
+        registry.vacate(seat.tsih);
+        assert!(!registry.has_sessions(from(1)));
     }
 }

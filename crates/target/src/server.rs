@@ -45,7 +45,7 @@ impl Server {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..config.cores.max(1)).map(|_| reactor::mailbox()).unzip();
         let server = Arc::new(Server {
-            registry: Registry::new(senders.len(), config.limits.sessions),
+            registry: Registry::new(senders.len(), &config.limits),
             backoff: Mutex::default(),
             log_limit: Mutex::default(),
             config,

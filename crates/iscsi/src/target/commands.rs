@@ -3,6 +3,7 @@
 use super::Session;
 use super::event::{Command, ConnectionId, Event, TaskId};
 use super::inbound::Inbound;
+use super::landing::staged_cost;
 use super::receive::Incoming;
 use super::respond::Response;
 use super::task::{Lengths, Staged, Task, Waiting};
@@ -102,7 +103,7 @@ impl Session {
             match held {
                 Held::Command(key) => self.release_command(key),
                 Held::Request(request) => {
-                    self.staged_bytes -= request.data.len();
+                    self.staged_bytes -= staged_cost(request.data.len());
                     self.carry_out(*request);
                 }
                 Held::Nothing => {}
@@ -120,14 +121,14 @@ impl Session {
         }
         self.announce(command);
         for Staged { offset, bytes } in staged {
-            self.staged_bytes -= bytes.len();
+            self.staged_bytes -= staged_cost(bytes.len());
             self.events.push_back(Event::StagedData { task, offset, bytes });
         }
     }
 
     /// There was no room for a command's data while it waited: the answer that asks for another try (SAM-5 5.3.1).
     fn refuse_overrun(&mut self, task: TaskId, staged: &[Staged]) {
-        self.staged_bytes -= staged.iter().map(|staged| staged.bytes.len()).sum::<usize>();
+        self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
         self.active += 1;
         self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
     }

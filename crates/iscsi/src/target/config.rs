@@ -20,8 +20,12 @@ pub struct SessionConfig {
     pub nop: NopPolicy,
     /// Immediate commands and task management functions that may be under way beside the window.
     pub immediate_max: u32,
-    /// Bytes kept of commands that overtook others on another connection, and wait for their turn.
+    /// Bytes kept of commands and requests that came before their turn, those of the keeping included.
     pub staged_bytes_max: usize,
+    /// PDUs that may wait to be sent beside those that commands have a right to: answers to pings and texts, Rejects.
+    pub unsent_max: usize,
+    /// Data in them. One more PDU may be longer.
+    pub unsent_bytes_max: usize,
     /// Bytes of text in one exchange.
     pub text_bytes_max: usize,
     /// What ABORT TASK is told of a task that has ended. Section 11.6.1 (c) says that it "does not exist"; ESXi takes
@@ -41,6 +45,23 @@ pub struct ConnectionStart {
 }
 
 impl SessionConfig {
+    /// With the limits of a discovery session, for which nobody need have proved anything: it knows texts, pings and the
+    /// logout, one after the other.
+    pub fn of_discovery(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
+        SessionConfig {
+            window: SessionConfig::DISCOVERY_WINDOW,
+            immediate_max: 8,
+            staged_bytes_max: 0,
+            unsent_max: 16,
+            unsent_bytes_max: 16 << 10,
+            text_bytes_max: 8 << 10,
+            ..SessionConfig::new(parameters, exp_cmd_sn)
+        }
+    }
+
+    /// The command window of a discovery session.
+    pub const DISCOVERY_WINDOW: u32 = 8;
+
     /// With our usual limits.
     pub fn new(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
@@ -52,6 +73,9 @@ impl SessionConfig {
             immediate_max: 64,
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
+            // More than any initiator has pings and texts under way; four pings of 256 KiB.
+            unsent_max: 1024,
+            unsent_bytes_max: 1 << 20,
             text_bytes_max: 64 << 10,
             abort_of_finished: TaskManagementResult::TaskDoesNotExist,
         }

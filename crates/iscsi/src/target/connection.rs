@@ -139,15 +139,8 @@ impl Connection {
         })
     }
 
-    /// Whether the peer sends and does not listen: beside all R2Ts and answers to commands there may be, so much
-    /// waits to be sent, here or behind a fence.
-    pub(super) fn is_deaf(&self, backlog_max: usize, fenced: usize) -> bool {
-        self.urgent.len() + self.answers.len() + fenced > backlog_max.saturating_add(UNANSWERED_MAX)
-            || self.urgent_bytes > UNANSWERED_BYTES_MAX
+    /// Whether the peer sends and does not listen: so much waits to be sent.
+    pub(super) fn is_deaf(&self, pdus_max: usize, bytes_max: usize) -> bool {
+        self.urgent.len() + self.answers.len() > pdus_max || self.urgent_bytes > bytes_max
     }
 }
-
-/// Requests and Rejects whose answers wait to be sent. More than any initiator has pings and texts under way.
-const UNANSWERED_MAX: usize = 1024;
-/// Their data: sixteen pings of 256 KiB.
-const UNANSWERED_BYTES_MAX: usize = 4 << 20;

@@ -57,7 +57,7 @@ impl Session {
             Incoming::Immediate { key, length } => (*key, 0, *length),
             Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
         };
-        let has_room = self.has_staging_room(length);
+        let has_room = self.has_staging_room(length as usize);
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
         let Some(waiting) = &mut task.waiting else {
             return match task.inbound.takes_from(offset) {
@@ -69,8 +69,14 @@ impl Session {
         if waiting.overrun { Place::Discard } else { Place::Inline }
     }
 
-    pub(super) fn has_staging_room(&self, length: u32) -> bool {
-        self.staged_bytes + length as usize <= self.config.staged_bytes_max
+    pub(super) fn has_staging_room(&self, length: usize) -> bool {
+        let bytes = staged_cost(length);
+        bytes <= self.room_bytes && self.staged_bytes + bytes <= self.config.staged_bytes_max
+    }
+
+    pub(super) fn count_staged(&mut self, length: usize) {
+        self.staged_bytes += staged_cost(length);
+        self.room_bytes = self.room_bytes.saturating_sub(staged_cost(length));
     }
 
     pub(super) fn immediate_landed(&mut self, key: Key, length: u32, inline: &[u8]) {
@@ -99,6 +105,10 @@ impl Session {
 
     /// Keeps data of a command that waits; of others it is where it belongs already.
     fn stage(&mut self, key: Key, offset: u32, length: u32, inline: &[u8]) {
+        if length == 0 {
+            return;
+        }
+        let has_room = self.has_staging_room(inline.len());
         let Some(task) = self.tasks.get_mut(key) else { return };
         let (task_id, connection) = (key, task.connection);
         let Some(waiting) = &mut task.waiting else {
@@ -109,9 +119,9 @@ impl Session {
             }
             return;
         };
-        if inline.len() == length as usize {
-            self.staged_bytes += inline.len();
+        if inline.len() == length as usize && has_room && !waiting.overrun {
             waiting.staged.push(Staged { offset, bytes: inline.to_vec() });
+            self.count_staged(inline.len());
         } else {
             waiting.overrun = true;
         }
@@ -160,4 +170,10 @@ impl Session {
             Incoming::Nothing | Incoming::Dropped | Incoming::Request(_) => {}
         }
     }
+}
+
+/// What a piece of data takes that is kept: small ones are mostly overhead.
+pub(super) fn staged_cost(length: usize) -> usize {
+    const OVERHEAD_BYTES: usize = 64;
+    length + OVERHEAD_BYTES
 }

@@ -90,8 +90,10 @@ pub struct Session {
     active: u32,
     /// Immediate tasks and task management functions under way.
     immediate: u32,
-    /// Data of commands that wait for their turn, in bytes.
+    /// Data of commands and requests that wait for their turn, in bytes, those of the keeping included.
     staged_bytes: usize,
+    /// Bytes that the driver lets it keep beyond what it keeps.
+    room_bytes: usize,
 }
 
 /// What has happened in a session so far.
@@ -128,6 +130,7 @@ impl Session {
             active: 0,
             immediate: 0,
             staged_bytes: 0,
+            room_bytes: usize::MAX,
         }
     }
 
@@ -179,6 +182,24 @@ impl Session {
     /// Tasks that are there: not delivered yet, under way, or being answered.
     pub fn commands_in_flight(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Bytes of data that it keeps itself: of commands that wait for their turn, and in answers that are yet to be sent.
+    pub fn kept_bytes(&self) -> usize {
+        let unsent = self.connections.iter().flatten().map(|connection| connection.urgent_bytes);
+        self.staged_bytes + unsent.sum::<usize>()
+    }
+
+    /// How many bytes more it may keep. Without a word any number, up to the limits of [`SessionConfig`].
+    pub fn set_room(&mut self, bytes: usize) {
+        self.room_bytes = bytes;
+    }
+
+    /// A connection whose data are kept because what is before them in order has not come.
+    pub fn early_connection(&self) -> Option<ConnectionId> {
+        let kept =
+            self.tasks.iter().find(|(_, task)| task.staged_bytes() > 0).map(|(_, task)| task.connection);
+        kept.or_else(|| self.window.held_request())
     }
 
     /// What has happened so far.

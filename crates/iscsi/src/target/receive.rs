@@ -92,13 +92,13 @@ impl Session {
         bhs: &Bhs,
         ahs: &[u8],
     ) -> Result<Segment, Fatal> {
-        let (backlog, fenced) = (self.backlog_max(), self.fences.behind());
+        let (unsent, unsent_bytes) = (self.unsent_max(), self.unsent_bytes_max());
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
         let length = bhs.data_segment_length();
         if length > connection.local_segment_max {
             return Err(Fatal::SegmentTooLong { length });
         }
-        if connection.is_deaf(backlog, fenced) {
+        if connection.is_deaf(unsent, unsent_bytes) {
             return Err(Fatal::TooManyUnanswered);
         }
         connection.keepalive.heard(now);
@@ -198,10 +198,18 @@ impl Session {
         Ok(())
     }
 
-    /// PDUs for commands and functions that may wait to be sent at most: their R2Ts and their answers.
-    fn backlog_max(&self) -> usize {
+    /// PDUs that may wait to be sent on a connection: R2Ts and answers of all commands and functions, and some of requests
+    /// besides, but for those behind a fence.
+    fn unsent_max(&self) -> usize {
         let tasks = self.config.window as usize + self.config.immediate_max as usize;
-        tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1)
+        let owed = tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
+        owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.behind())
+    }
+
+    /// Their data: less, if there is no memory left.
+    fn unsent_bytes_max(&self) -> usize {
+        let most = self.config.unsent_bytes_max;
+        if self.room_bytes == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
     }
 
     // --- other requests
@@ -219,11 +227,11 @@ impl Session {
         }
         match self.window.turn(request.cmd_sn) {
             Turn::Never => self.counters.commands_ignored += 1,
-            Turn::Early if !self.has_staging_room(request.data.len() as u32) => {
+            Turn::Early if !self.has_staging_room(request.data.len()) => {
                 self.reject(request.connection, RejectReason::LongOperationReject);
             }
             Turn::Early => {
-                self.staged_bytes += request.data.len();
+                self.count_staged(request.data.len());
                 self.window.hold(request.cmd_sn, Held::Request(request));
             }
             Turn::Now => {
@@ -272,3 +280,6 @@ impl Session {
         }
     }
 }
+
+/// What may wait to be sent whether there is memory or not: the data of a ping or two.
+const UNSENT_BYTES_MIN: usize = 64 << 10;

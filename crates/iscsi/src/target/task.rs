@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
+use super::landing::staged_cost;
 use crate::pdu::{Itt, Lun};
 
 /// A task.
@@ -56,7 +57,7 @@ impl Task {
 
     pub(super) fn staged_bytes(&self) -> usize {
         let staged = self.waiting.iter().flat_map(|waiting| &waiting.staged);
-        staged.map(|staged| staged.bytes.len()).sum()
+        staged.map(|staged| staged_cost(staged.bytes.len())).sum()
     }
 
     /// Whether nobody wants more of its data: the driver never asked for any, has answered, or has been told that

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::event::ConnectionId;
 use super::receive::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -118,6 +119,14 @@ impl Window {
             Some(Held::Request(_) | Held::Nothing) | None => None,
         };
         self.held.iter().take(ahead).filter_map(command).collect()
+    }
+
+    /// The connection of a held request.
+    pub(super) fn held_request(&self) -> Option<ConnectionId> {
+        self.held.iter().flatten().find_map(|held| match held {
+            Held::Request(request) => Some(request.connection),
+            Held::Command(_) | Held::Nothing => None,
+        })
     }
 
     /// A held command is gone; its number still counts as received.

@@ -70,6 +70,22 @@ fn data_kept_for_waiting_commands_are_bounded() {
     assert_eq!(pair.status(again), Some(0));
 }
 
+/// A Data-Out of nothing costs its sender 48 bytes, and once cost nothing of what a session may keep.
+#[test]
+fn data_kept_in_many_small_pieces_count_for_what_they_take() {
+    let mut setup = Setup { connections: 2, staged_bytes_max: 10_000, ..Setup::new() };
+    setup.parameters.local_max_recv_data_segment_length = 8;
+    let mut pair = setup.build();
+    pair.wires[0].held = true;
+    let first = pair.read(0, 0, 512);
+    pair.initiator_speaks(0);
+    let crumbs = pair.write(1, 0, &pattern(1, 4000));
+    pair.deliver();
+    pair.wires[0].held = false;
+    pair.deliver();
+    assert_eq!([first, crumbs].map(|task| pair.status(task)), [Some(0), Some(0x28)]);
+}
+
 #[test]
 fn commands_outside_the_window_and_repeated_ones_are_ignored() {
     let mut pair = Pair::new();

@@ -64,7 +64,10 @@ fn limits(section: &Section<'_>) -> Limits {
     let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
     let limits = Limits {
         connections_per_address: count("connections-per-address", 65_535).map(|count| count as usize),
+        logins: count("logins", 65_535).map(|count| count as usize),
         sessions: count("sessions", 65_534).map(|count| count as usize),
+        discovery_sessions: count("discovery-sessions", 65_534).map(|count| count as usize),
+        discovery_time: time("discovery-time"),
         connections_per_session: count("connections-per-session", 8).map(|count| count as u16),
         login_time: time("login-time"),
         window: count("window", 65_535).map(|count| count as u32),

@@ -67,7 +67,10 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) connections_per_address: Option<usize>,
+    pub(crate) logins: Option<usize>,
     pub(crate) sessions: Option<usize>,
+    pub(crate) discovery_sessions: Option<usize>,
+    pub(crate) discovery_time: Option<Duration>,
     pub(crate) connections_per_session: Option<u16>,
     pub(crate) login_time: Option<Duration>,
     pub(crate) window: Option<u32>,

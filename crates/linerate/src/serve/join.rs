@@ -83,7 +83,10 @@ fn limits(limits: &config::Limits) -> target::Limits {
     let usual = target::Limits::default();
     target::Limits {
         connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
+        logins: limits.logins.unwrap_or(usual.logins),
         sessions: limits.sessions.unwrap_or(usual.sessions),
+        discovery_sessions: limits.discovery_sessions.unwrap_or(usual.discovery_sessions),
+        discovery_time: limits.discovery_time.unwrap_or(usual.discovery_time),
         connections_per_session: limits.connections_per_session.unwrap_or(usual.connections_per_session),
         login_time: limits.login_time.unwrap_or(usual.login_time),
         window: limits.window.unwrap_or(usual.window),

@@ -1,9 +1,10 @@
 //! Peers that mean ill, against the running server: each gets what RFC 7143 says, a Reject, a status or the end of
 //! its connection, while another session works on undisturbed and the server's memory stays where it was.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
-use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
+use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, LoginFailure};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{
     BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, LogoutReason,
@@ -14,6 +15,7 @@ use iscsi::serial::Sn;
 
 use crate::peer::{BLOCK, Moves, Peer, initiator, read_10, write_10};
 use crate::server::Server;
+use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
 const SHORT_LOGIN: &str = "login-time = \"1s\"";
@@ -753,6 +755,115 @@ fn a_discovery_session_has_no_commands() {
     rogue.say(&read.emit(), &[]);
     rogue.expect_reject(RejectReason::CommandNotSupported);
     siege.holds();
+}
+
+/// Pings that come before their turn, as long as they may be: the first of the window never comes.
+fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
+    let length = attached.parameters.peer_max_recv_data_segment_length;
+    let (first, last) = (attached.exp_cmd_sn.next(), attached.max_cmd_sn);
+    (0..first.distance(last)).map(move |ahead| {
+        let ping = NopOut {
+            immediate: false,
+            cmd_sn: first.plus(ahead),
+            data_segment_length: length,
+            ..ping(Itt::new(ahead))
+        };
+        (ping.emit(), vec![7; length as usize])
+    })
+}
+
+/// 20 of them once took 300 MiB, before anybody had proved anything.
+#[test]
+fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut wire = siege.wire();
+        let attached = wire.log_in(initiator(None, 3)).expect("a discovery session");
+        for (bhs, data) in early_pings(&attached) {
+            if wire.send(&bhs, &data).is_err() {
+                break; // closed, which is as good
+            }
+        }
+        open.push(wire);
+    }
+    siege.holds();
+}
+
+#[test]
+fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
+    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
+    let open: Vec<Rogue> = (10..30)
+        .map(|number| {
+            let mut rogue = siege.peer(|config| config.isid.0[5] = number);
+            let first = rogue.write(64 * BLOCK); // which does not come
+            for _ in 0..250 {
+                let write = ScsiCommand { data_segment_length: 64 * BLOCK as u32, ..rogue.write(64 * BLOCK) };
+                rogue.say(&write.emit(), &[1; 64 * BLOCK]);
+            }
+            rogue.cmd_sn = first.cmd_sn;
+            rogue
+        })
+        .collect();
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn pings_of_a_discovery_session_whose_answers_nobody_takes_cost_little() {
+    const FLOODERS: usize = 8;
+    let Some(siege) = Siege::begin("") else { return };
+    let flood = || {
+        let mut wire = siege.wire();
+        let attached = wire.log_in(initiator(None, 3)).expect("a discovery session");
+        let length = attached.parameters.peer_max_recv_data_segment_length.min(4096);
+        let pdu = NopOut { data_segment_length: length, ..ping(Itt::new(1)) }.emit();
+        let bytes = wire.framed(&pdu, &[], &vec![7; length as usize]).repeat(16);
+        wire.set_patience(Duration::from_millis(50));
+        while wire.send_bytes(&bytes).is_ok() {}
+        wire
+    };
+    let open: Vec<Wire> = thread::scope(|scope| {
+        let flooders: Vec<_> =
+            (0..FLOODERS).map(|_| scope.spawn(|| (0..15).map(|_| flood()).collect::<Vec<_>>())).collect();
+        flooders.into_iter().flat_map(|flooder| flooder.join().expect("a flooder")).collect()
+    });
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn discovery_sessions_take_no_place_of_others() {
+    let Some(siege) = Siege::begin("sessions = 2") else { return };
+    let log_in = || {
+        let mut wire = siege.wire();
+        wire.log_in(initiator(None, 3)).map(|_| wire)
+    };
+    let open: Vec<Wire> = (0..200).map(|_| log_in().expect("a discovery session")).collect();
+    let left = sessions(&siege.server).iter().filter(|session| session["target"].is_null()).count();
+    assert!(left <= 64, "{left} discovery sessions");
+    drop(open);
+    siege.holds();
+}
+
+#[test]
+fn a_discovery_session_that_does_not_end_is_ended() {
+    let Some(siege) = Siege::begin("discovery-time = \"1s\"") else { return };
+    let mut wire = siege.wire();
+    wire.log_in(initiator(None, 3)).expect("a discovery session");
+    wire.hear_the_end();
+    siege.holds();
+}
+
+#[test]
+fn a_crowd_that_says_nothing_does_not_keep_out_those_who_do() {
+    let Some(mut siege) = Siege::begin("connections-per-address = 50") else { return };
+    let open: Vec<Wire> = (0..200).map(|_| siege.wire()).collect();
+    siege.witness.join(&siege.server, 1).expect("a further connection of a session");
+    Peer::attach(&siege.server, "disk", 202);
+    Peer::log_in(&siege.server, initiator(None, 3)).expect("a discovery session");
+    siege.holds();
+    drop(open);
 }
 
 #[test]

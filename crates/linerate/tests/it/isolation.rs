@@ -3,7 +3,7 @@
 //! Each scene was found by a hostile review, and failed then.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iscsi::pdu::{Lun, TaskManagementFunction, TaskManagementResult};
 
@@ -275,6 +275,26 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     let blocks = 32_767;
     a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // and answers no R2T
     await_commands(&server, &a, before, 1);
+    assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
+}
+
+/// The same with data that are before their turn, because a command on another connection never comes.
+#[test]
+fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
+    let Some(server) = Server::configured(FILE) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
+    a.join(&server, 1).expect("a connection");
+    let before = resident_bytes(&server);
+    a.hold(0);
+    a.begin(0, &[0; 6], Moves::Nothing);
+    for _ in 0..80 {
+        a.begin(1, &write_10(0, 512 * BLOCK, false), Moves::Out(vec![0xaa; 512 * BLOCK]));
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while resident_bytes(&server) < before + (14 << 20) {
+        assert!(Instant::now() < until, "the data are not there");
+        std::thread::sleep(Duration::from_millis(20)); // waiting for another process
+    }
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 

@@ -83,6 +83,11 @@ impl Wire {
         Ok(())
     }
 
+    /// How long a send may take.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.stream.set_write_timeout(Some(patience)).expect("a socket option");
+    }
+
     /// Keeps back what is sent from now on, as a slow path does.
     pub(crate) fn hold(&mut self) {
         self.held = Some(Vec::new());

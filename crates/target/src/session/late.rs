@@ -6,6 +6,7 @@
 //!   for memory or for a range   for longer than that                  BUSY, or the command fails; no unit is blamed
 //!   data of a WRITE come late   for a second                          they go to a buffer instead of onto the medium
 //!   data of a READ go late      for a second                          they are copied out, the blocks are free again
+//!   a discovery session lasts   for longer than `discovery-time`      its connection is closed
 //!   a peer owes data            and sends none for `send_stall`       its connection is closed
 //!   a peer is slow, and others
 //!   have no memory for it       for five seconds                      its connection is closed
@@ -87,6 +88,7 @@ impl Session {
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
             *observed = task.as_ref().map(|task| task.observe(*observed, now));
         }
+        self.observe_early(now);
     }
 
     /// Each task that is still there, and how it stood when it was last looked at.
@@ -232,6 +234,14 @@ impl Session {
         Some(())
     }
 
+    /// Ends a discovery session that has lasted longer than it may.
+    pub(crate) fn end_discovery(&self, now: Instant) {
+        let most = self.server.config.limits.discovery_time;
+        if self.identity.target.is_none() && now.duration_since(self.identity.started) > most {
+            self.links().for_each(|link| link.cut_late());
+        }
+    }
+
     /// Cuts the connections of peers that owe data and have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
@@ -248,13 +258,16 @@ impl Session {
         }
     }
 
-    /// The transfer that has held memory longest for want of its peer, if it is longer than is patient: its connection, and
-    /// since when.
+    /// What has held memory longest for want of its peer, a transfer or data that came early, if that is longer than is
+    /// patient: its connection, and since when.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
-        let held = self.observed().filter(|(task, Observed { stage, since, .. })| {
+        let held = self.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);
-            task.charge.is_some() && by_its_peer && now.duration_since(*since) > PATIENCE
+            task.charge.is_some() && by_its_peer
         });
-        held.map(|(task, observed)| (observed.since, task.id.connection())).min_by_key(|(since, _)| *since)
+        let held = held.map(|(task, observed)| (observed.since, task.id.connection()));
+        let early = self.early.map(|early| (early.since, early.connection));
+        let late = held.chain(early).filter(|(since, _)| now.duration_since(*since) > PATIENCE);
+        late.min_by_key(|(since, _)| *since)
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod command;
+mod early;
 mod ending;
 mod late;
 mod links;
@@ -30,6 +31,7 @@ use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, Task
 use reactor::{JoinHandle, Sender};
 use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
+use self::early::Early;
 use self::late::Observed;
 pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
@@ -59,6 +61,10 @@ pub(crate) struct Session {
     links: Vec<Option<(ConnectionId, Rc<Link>)>>,
     /// Memory its commands may hold.
     budget: Rc<Budget>,
+    /// What the machine keeps.
+    kept: Charge,
+    /// Data that came before their turn.
+    early: Option<Early>,
     /// Commands that wait for memory.
     starved: VecDeque<(TaskId, Job)>,
     /// How tasks stood when they were last looked at, by the index of their [`TaskId`].
@@ -149,12 +155,21 @@ impl Session {
         let limits = &server.config.limits;
         let target = admitted.target.map(|index| &server.config.targets[index]);
         let initiator = login.request.initiator_name.as_str().to_owned();
+        let usual = match target {
+            Some(_) => SessionConfig {
+                window: limits.window,
+                ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
+            },
+            None => SessionConfig::of_discovery(login.parameters.clone(), login.exp_cmd_sn),
+        };
         let config = SessionConfig {
-            window: limits.window,
             nop: NopPolicy::of_target(limits.nop_interval),
             abort_of_finished: abort_of_finished(&initiator),
-            ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
+            ..usual
         };
+        // Strangers take nothing from the memory of others: what a discovery session may keep is little and bounded.
+        let within = target.map(|_| Rc::clone(memory));
+        let budget = Budget::new(limits.session_staging_bytes, within);
         let port = InitiatorPort { name: initiator.clone(), isid: login.request.isid.0 };
         let target_port = TargetPort {
             name: target.map_or(String::new(), |target| target.name.clone()),
@@ -178,7 +193,9 @@ impl Session {
                 server: Arc::clone(server),
                 tasks: Vec::new(),
                 links: Vec::new(),
-                budget: Budget::new(limits.session_staging_bytes, Some(Rc::clone(memory))),
+                kept: budget.hold(0),
+                budget,
+                early: None,
                 starved: VecDeque::new(),
                 observed: Vec::new(),
                 checked_bytes_max: match login.parameters.data_digest {
