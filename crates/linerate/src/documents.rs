@@ -4,6 +4,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::Arguments;
 use crate::config::Config;
+use crate::serve;
+use crate::spec::{Bytes, Time};
 
 const AGENTS: &str = include_str!("../../../docs/agents.md");
 const SERVE: &str = include_str!("../../../docs/serve.md");
@@ -18,6 +20,7 @@ const SUITES: &str = include_str!("../../../docs/suites.md");
 const REPORT: &str = include_str!("../../../docs/report.md");
 const WAN: &str = include_str!("../../../docs/wan.md");
 const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
+const SECURITY: &str = include_str!("../../../docs/security.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The insides of the fenced blocks in `language`.
@@ -149,5 +152,39 @@ fn every_key_of_the_file_is_in_its_document() {
             let told = ways.iter().any(|way| SERVE.contains(way.as_str()));
             assert!(told, "`{key}` of {section} is not in docs/serve.md");
         }
+    }
+}
+
+/// "These are the defaults", it says.
+#[test]
+fn the_limits_of_the_full_example_are_the_defaults() {
+    let full = blocks(SERVE, "toml").find(|example| example.contains("[limits]")).expect("an example");
+    let limits = Config::parse("docs/serve.md", &full).expect("a good example").limits;
+    let shown = format!("{limits:?}");
+    assert!(!shown.contains("None"), "{shown}");
+    assert_eq!(format!("{:?}", serve::limits(&limits)), format!("{:?}", target::Limits::default()));
+}
+
+#[test]
+fn the_limits_are_in_the_document_about_security() {
+    let usual = target::Limits::default();
+    let (time, bytes) = (|time| Time(time).to_string(), |bytes| Bytes(bytes as u64).to_string());
+    for (key, figure) in [
+        ("connections-per-address", usual.connections_per_address.to_string()),
+        ("logins", usual.logins.to_string()),
+        ("sessions", usual.sessions.to_string()),
+        ("discovery-sessions", usual.discovery_sessions.to_string()),
+        ("discovery-time", time(usual.discovery_time)),
+        ("connections-per-session", usual.connections_per_session.to_string()),
+        ("login-time", time(usual.login_time)),
+        ("window", usual.window.to_string()),
+        ("nop-interval", time(usual.nop_interval)),
+        ("send-stall", time(usual.send_stall)),
+        ("fence-time", time(usual.fence_time)),
+        ("staging", bytes(usual.staging_bytes)),
+        ("session-staging", bytes(usual.session_staging_bytes)),
+    ] {
+        let row = format!("(`{key}`) | {figure} |");
+        assert!(SECURITY.contains(&row), "docs/security.md has no {row}");
     }
 }

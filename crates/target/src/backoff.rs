@@ -36,15 +36,15 @@ struct Entry {
 }
 
 /// As many people may mistype a secret before they are put off.
-const FREE_FAILURES: u32 = 5;
+pub(crate) const FREE_FAILURES: u32 = 5;
 /// The first wait; each further wrong secret doubles it.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest: 1,440 guesses a day from one address.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Wrong secrets are forgotten after so long without another.
-const FORGOTTEN: Duration = Duration::from_secs(600);
+pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Entries of 24 bytes.
-const ENTRIES_MAX: usize = 4096;
+pub(crate) const ENTRIES_MAX: usize = 4096;
 
 impl Backoff {
     /// How long an attempt is put off; `None` if its proof may be looked at.

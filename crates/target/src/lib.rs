@@ -18,6 +18,8 @@ mod config;
 mod connection;
 mod core;
 mod directory;
+#[cfg(test)]
+mod documents;
 mod growth;
 mod inbox;
 mod link;

@@ -29,11 +29,11 @@ pub(crate) struct LeftOut {
 }
 
 /// Counted anew after so long.
-const WINDOW: Duration = Duration::from_secs(10);
+pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 /// Lines of one address in that time: an initiator that tries again every two seconds is seen to do so.
-const LINES_MAX: u32 = 5;
+pub(crate) const LINES_MAX: u32 = 5;
 /// Lines of all.
-const ALL_LINES_MAX: u32 = 50;
+pub(crate) const ALL_LINES_MAX: u32 = 50;
 /// Addresses whose lines are counted apart, 40 bytes each.
 const BLOCKS_MAX: usize = 1024;
 

@@ -79,7 +79,7 @@ fn random(bytes: &mut [u8]) {
 }
 
 /// What the file leaves out stays as `target` has it.
-fn limits(limits: &config::Limits) -> target::Limits {
+pub(crate) fn limits(limits: &config::Limits) -> target::Limits {
     let usual = target::Limits::default();
     target::Limits {
         connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),

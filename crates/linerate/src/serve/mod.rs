@@ -20,6 +20,8 @@ use host::{EpollOptions, threads};
 use target::{Core, Server};
 
 pub(crate) use arguments::ServeArguments;
+#[cfg(test)]
+pub(crate) use join::limits;
 use volumes::Volumes;
 
 use crate::config::{Config, Log};

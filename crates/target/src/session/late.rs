@@ -79,7 +79,7 @@ impl Task {
 /// Transfers whose peer is this late are taken off the medium if others wait for their blocks.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 /// Memory that a slow peer holds for this long is taken back if others find none.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Looks how every task stands: what follows goes by that.

@@ -33,6 +33,8 @@ use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
 use self::early::Early;
 use self::late::Observed;
+#[cfg(test)]
+pub(crate) use self::late::PATIENCE;
 pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
 use crate::budget::{Budget, Charge};

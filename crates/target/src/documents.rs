@@ -1,0 +1,60 @@
+//! The document about security tells the truth: the figures in it that nobody can configure are those of the code.
+
+use std::time::Duration;
+
+use iscsi::login::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX};
+use iscsi::negotiate::{Parameters, SessionType};
+use iscsi::serial::Sn;
+use iscsi::target::SessionConfig;
+
+use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
+use crate::session::{PATIENCE, SLOW};
+use crate::{backoff, log_limit};
+
+const SECURITY: &str = include_str!("../../../docs/security.md");
+
+fn kib(bytes: usize) -> String {
+    match bytes >> 10 {
+        kib if kib >= 1024 => format!("{} MiB", kib >> 10),
+        kib => format!("{kib} KiB"),
+    }
+}
+
+fn s(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+#[test]
+fn the_document_about_security_has_the_figures_of_the_code() {
+    let session = SessionConfig::new(Parameters::defaults(SessionType::Normal), Sn(0));
+    let waits = format!("{}, {}", s(backoff::FIRST_WAIT), s(backoff::WAIT_MAX));
+    let lines = format!("{}, {}", log_limit::LINES_MAX, log_limit::ALL_LINES_MAX);
+    for (what, figure) in [
+        ("memory for one of them", kib(LOGIN_MEMORY_BYTES_MAX)),
+        ("data of one login PDU", kib(LOGIN_DATA_BYTES_MAX)),
+        ("text of one login request, all its PDUs together", kib(LOGIN_TEXT_BYTES_MAX)),
+        ("PDUs of one login", LOGIN_PDUS_MAX.to_string()),
+        ("memory for one of them, besides the answer to SendTargets", kib(DISCOVERY_MEMORY_BYTES_MAX)),
+        ("commands in its window", SessionConfig::DISCOVERY_WINDOW.to_string()),
+        (
+            "wrong secrets for a user from one address before logins are put off",
+            backoff::FREE_FAILURES.to_string(),
+        ),
+        ("first and longest time that they are put off", waits),
+        ("time after which wrong secrets are forgotten", s(backoff::FORGOTTEN)),
+        (
+            "combinations of address, target and user for which they are remembered",
+            backoff::ENTRIES_MAX.to_string(),
+        ),
+        (&format!("log lines about one address, and about all, in {}", s(log_limit::WINDOW)), lines),
+        ("immediate commands and functions besides", session.immediate_max.to_string()),
+        ("of that, data that came before their turn", kib(session.staged_bytes_max)),
+        ("answers to pings and texts that wait to be sent on one connection", kib(session.unsent_bytes_max)),
+        ("text of one exchange", kib(session.text_bytes_max)),
+        ("time after which a slow peer's blocks are given to others who wait for them", s(SLOW)),
+        ("time after which a slow peer's memory is taken back for others, with its connection", s(PATIENCE)),
+    ] {
+        let row = format!("\n| {what} | {figure} |");
+        assert!(SECURITY.contains(&row), "docs/security.md has no {row}");
+    }
+}
