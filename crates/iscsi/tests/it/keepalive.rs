@@ -131,6 +131,27 @@ fn a_silent_target_is_given_up() {
     assert_eq!(pair.initiator_events, [initiator::Event::Close { connection, reason }]);
 }
 
+/// Silence that is noticed after five seconds and believed after five more: a network that delivers seconds late costs no
+/// connection, and one that does not deliver costs the one that it is.
+#[test]
+fn one_connection_of_four_may_be_late_for_as_long_as_it_is_asked_and_waited_for() {
+    let mut pair = Setup { connections: 4, ..Setup::new() }.build();
+    let pass = |pair: &mut Pair, seconds: u32| (0..10 * seconds).for_each(|_| pair.pass(SECOND / 10));
+    for late in [2, 8] {
+        pair.wires[1].held = true;
+        pair.read(1, 0, 4096);
+        pass(&mut pair, late);
+        pair.wires[1].held = false;
+        pass(&mut pair, 1);
+        assert!(pair.initiator_events.is_empty(), "{late} s: {:?}", pair.initiator_events);
+        assert!(closed(&pair).is_empty(), "{late} s");
+    }
+    pair.wires[1].held = true;
+    pass(&mut pair, 11);
+    let (connection, reason) = (pair.wires[1].initiator, initiator::CloseReason::Silent);
+    assert_eq!(pair.initiator_events, [initiator::Event::Close { connection, reason }]);
+}
+
 #[test]
 fn an_initiators_answer_repeats_the_targets_tag() {
     let mut pair = Pair::new();

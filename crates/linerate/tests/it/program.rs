@@ -49,8 +49,8 @@ impl Ended {
     }
 }
 
-/// No program of these tests has a reason to take longer.
-const LIMIT: Duration = Duration::from_secs(60);
+/// More than anything takes that these tests wait for, however busy the machine is: what is not there by then hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs a program with these arguments.
 pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &[A]) -> Ended {
@@ -77,14 +77,28 @@ fn run_as_it_is(command: &mut Command) -> Ended {
         .stderr(for_child(&output))
         .spawn()
         .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let status = ended_within(&mut child, LIMIT);
+    let status = ended_within(&mut child, PATIENCE);
     let mut said = Vec::new();
     output.rewind().and_then(|()| output.read_to_end(&mut said)).expect("what was just written");
     let said = String::from_utf8_lossy(&said).into_owned();
     match status {
         Some(status) => Ended { status, said },
-        None => panic!("{command:?} did not end within {LIMIT:?}: {said}"),
+        None => panic!("{command:?} did not end within {PATIENCE:?}: {said}"),
     }
+}
+
+/// Waits for something that another process or thread does, which nothing announces.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for a child's end, which must come.
+pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
+    ended_within(child, PATIENCE).expect("an end")
 }
 
 /// Waits for a child's end; kills it and returns nothing when its time is up.

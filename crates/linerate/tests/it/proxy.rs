@@ -28,6 +28,8 @@ struct Shared {
     target: AtomicU16,
     /// That came from either side.
     bytes: AtomicU64,
+    /// Those who found the door closed.
+    turned_away: AtomicU64,
     door: Mutex<Door>,
     links: Mutex<Vec<Arc<Link>>>,
 }
@@ -47,6 +49,8 @@ enum Door {
 struct Link {
     initiator: TcpStream,
     target: TcpStream,
+    /// Bytes in both queues.
+    waiting: AtomicU64,
     gate: Mutex<Gate>,
     changed: Condvar,
 }
@@ -83,6 +87,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: AtomicU16::new(target),
             bytes: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
             door: Mutex::new(Door::Open),
             links: Mutex::default(),
         });
@@ -104,6 +109,16 @@ impl Proxy {
     /// How many connections there have been. They are numbered from 0, as they came.
     pub(crate) fn connections(&self) -> usize {
         self.shared.links().len()
+    }
+
+    /// How many bytes that came on a connection have not gone on.
+    pub(crate) fn held(&self, number: usize) -> u64 {
+        self.link(number).waiting.load(Relaxed)
+    }
+
+    /// How many have come while the door was closed.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.shared.turned_away.load(Relaxed)
     }
 
     /// Resets a connection in both directions, with all that is under way.
@@ -183,7 +198,10 @@ impl Shared {
             let door = *self.door();
             match door {
                 Door::Gone => return,
-                Door::Closed => reset(&initiator),
+                Door::Closed => {
+                    self.turned_away.fetch_add(1, Relaxed);
+                    reset(&initiator);
+                }
                 Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
                     Ok(target) => self.links().push(Link::begin(self, initiator, target)),
                     Err(_) => reset(&initiator), // as its own host would
@@ -200,8 +218,13 @@ impl Link {
             // A target that takes nothing any more must not keep a thread of ours for ever.
             stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
         }
-        let link =
-            Arc::new(Link { initiator, target, gate: Mutex::new(Gate::Open), changed: Condvar::new() });
+        let link = Arc::new(Link {
+            initiator,
+            target,
+            waiting: AtomicU64::new(0),
+            gate: Mutex::new(Gate::Open),
+            changed: Condvar::new(),
+        });
         for towards in [Towards::Target, Towards::Initiator] {
             let (queue, queued) = mpsc::channel();
             let (reading, writing) = (Arc::clone(&link), Arc::clone(&link));
@@ -225,6 +248,7 @@ impl Link {
         let mut piece = vec![0; 65_536];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             bytes.fetch_add(length as u64, Relaxed);
+            self.waiting.fetch_add(length as u64, Relaxed);
             if queue.send(piece[..length].to_vec()).is_err() {
                 return;
             }
@@ -236,6 +260,7 @@ impl Link {
         let (_, mut to) = self.ends(towards);
         for piece in queue {
             let mut rest = &piece[..];
+            let length = rest.len() as u64;
             while !rest.is_empty() {
                 let (passed, pause) = match self.when_open(towards, rest.len()) {
                     Gate::Cut => return,
@@ -250,6 +275,7 @@ impl Link {
                 rest = &rest[passed..];
                 thread::sleep(pause); // which is what a slow line is
             }
+            self.waiting.fetch_sub(length, Relaxed);
         }
         match self.when_open(towards, 0) {
             Gate::Cut | Gate::Swallowing => {}

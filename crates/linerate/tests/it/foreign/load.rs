@@ -1,12 +1,13 @@
 //! Somebody who goes on writing and reading while a scene happens, and knows what every read must give.
 //!
 //! Every write of a place is another generation of it, and every read is checked against the one that was acknowledged
-//! last: what is lost, stale or torn is found by the next read of its place, and there are few places.
+//! last: what is lost, stale or torn is found by the next read of its place, and there are few places. Scenes wait for
+//! what the load does, and not for a time: how fast it is depends on the machine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bench::plan::{Data, Percent, Span, Workload};
 use bench::record::Run;
@@ -14,53 +15,83 @@ use bench::{Go, Orders};
 use block::BlockDevice;
 
 use super::open;
+use crate::program::PATIENCE;
 use crate::remote::in_a_world;
 
-/// A load on a thread of its own.
+/// A load on a thread of its own, until its end is asked for.
 pub(super) struct Load {
     thread: JoinHandle<()>,
     outcome: Receiver<Run>,
-    duration: Duration,
+    /// The requests that ended in each tenth of a second.
+    samples: Receiver<u64>,
+    is_over: Arc<AtomicBool>,
 }
 
-/// What the last requests may take behind the end of a load, and the logout: nobody waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// Four for each place: then every place has been written, all but for certain.
+const MANY: u64 = 4 * SPAN_BYTES / BLOCK_BYTES as u64;
+const SPAN_BYTES: u64 = 2 << 20;
+const BLOCK_BYTES: u32 = 8192;
 
 impl Load {
     /// Logs in, and begins.
-    pub(super) fn begin(url: &str, duration: Duration) -> Load {
+    pub(super) fn begin(url: &str) -> Load {
         let url = url.to_owned();
         let (ready, begun) = mpsc::channel();
         let (report, outcome) = mpsc::channel();
+        let (tell, samples) = mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
             in_a_world(async {
                 let lun = Arc::new(open(&url).await);
                 let target = Arc::clone(lun.target());
                 ready.send(()).expect("who began it waits");
                 let device: Arc<dyn BlockDevice> = lun;
-                let orders = Orders::for_time(duration);
-                let measured = bench::run(&[device], &workload(), &orders, &mut |_| Go::On).await;
+                let orders = Orders::for_time(PATIENCE);
+                let each = &mut |sample: &bench::record::Sample| {
+                    let _ = tell.send(sample.reads + sample.writes); // unless the scene has failed meanwhile
+                    if over.load(Relaxed) { Go::Stop } else { Go::On }
+                };
+                let measured = bench::run(&[device], &workload(), &orders, each).await;
                 let measured = measured.expect("it fits the disk");
                 target.close().await;
                 let _ = report.send(measured); // unless the scene has failed meanwhile
             });
         });
         begun.recv().expect("a login");
-        Load { thread, outcome, duration }
+        Load { thread, outcome, samples, is_over }
+    }
+
+    /// Waits until many requests more have ended, in which every place has been written.
+    pub(super) fn goes_on(&self) {
+        self.forget();
+        let mut ended = 0;
+        while ended < MANY {
+            ended += self.sample();
+        }
+    }
+
+    /// Waits until no request has ended for a tenth of a second.
+    pub(super) fn stands_still(&self) {
+        self.forget();
+        while self.sample() > 0 {}
+    }
+
+    /// What was told of the time until now.
+    fn forget(&self) {
+        while self.samples.try_recv().is_ok() {}
+    }
+
+    fn sample(&self) -> u64 {
+        self.samples.recv_timeout(PATIENCE).expect("a load that goes on")
     }
 
     /// Its end, at which nothing may have been lost, stale or refused.
     pub(super) fn end(self) -> Run {
-        let measured = self.whatever_end();
-        assert_eq!(measured.first_failure, None, "{measured:?}");
-        measured
-    }
-
-    /// Its end, whatever happened; but it must come.
-    pub(super) fn whatever_end(self) -> Run {
-        let outcome = self.outcome.recv_timeout(self.duration + PATIENCE);
-        let measured = outcome.expect("an end of the load");
+        self.is_over.store(true, Relaxed);
+        let measured = self.outcome.recv_timeout(PATIENCE).expect("an end of the load");
         self.thread.join().expect("without a panic");
+        assert_eq!(measured.first_failure, None, "{measured:?}");
         measured
     }
 }
@@ -68,8 +99,8 @@ impl Load {
 fn workload() -> Workload {
     let percent = |percent| Percent::new(percent).expect("a percentage");
     Workload {
-        span: Span { start_bytes: 0, bytes: Some(4 << 20) },
+        span: Span { start_bytes: 0, bytes: Some(SPAN_BYTES) },
         data: Data::Stamped,
-        ..Workload::simple(8192, 32, percent(40), percent(90))
+        ..Workload::simple(BLOCK_BYTES, 32, percent(40), percent(90))
     }
 }

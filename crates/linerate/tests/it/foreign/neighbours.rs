@@ -40,12 +40,12 @@ fn another_session_hears_of_a_reset_and_goes_on() {
 #[test]
 fn resets_by_another_session_fail_no_request() {
     for_each(Needs::Nothing, |san| {
-        let load = Load::begin(&san.url(Disk::Plain, "?congestion=cubic"), std::time::Duration::from_secs(4));
+        let load = Load::begin(&san.url(Disk::Plain, "?congestion=cubic"));
         in_a_world(async {
             let other = open(&san.url(Disk::Plain, "")).await;
             let reset = Management::LogicalUnitReset(other.unit().lun());
             for _ in 0..5 {
-                reactor::sleep(std::time::Duration::from_millis(300)).await;
+                load.goes_on();
                 assert_eq!(other.target().manage(reset).await, Ok(TaskManagementResult::FunctionComplete));
             }
             other.close().await;
@@ -124,5 +124,7 @@ fn a_task_set_that_is_full_is_tried_again() {
     ) else {
         return;
     };
-    Load::begin(&server.url("disk"), std::time::Duration::from_secs(2)).end();
+    let load = Load::begin(&server.url("disk"));
+    load.goes_on();
+    load.end();
 }

@@ -1,8 +1,10 @@
 //! Connections that break, networks that deliver late, targets that die: while somebody writes and reads, and knows
 //! what every read must give.
+//!
+//! Nothing here is told by a clock but that a connection is silent, where silence is the scene. How long silence may
+//! last is `keepalive`'s in the tests of `iscsi`, on a virtual clock.
 
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
@@ -11,23 +13,32 @@ use initiator::RemoteLun;
 use super::load::Load;
 use super::san::{San, images};
 use super::{Disk, Needs, can, for_each, open, round_trip, stamped};
+use crate::program::{PATIENCE, until};
 use crate::proxy::Proxy;
 use crate::remote::in_a_world;
 use crate::server::Server;
 
-const fn seconds(number: u64) -> Duration {
-    Duration::from_secs(number)
+/// Nothing is given up because the machine is slow.
+const NEVER: &str =
+    "&congestion=cubic&nop-interval=3600&login-time=3600&command-time=3600&reconnect-time=3600";
+/// Silence is noticed soon. On a slow machine that may be another connection's than the scene's.
+const SOON: &str = "&congestion=cubic&nop-interval=1&login-time=3600&command-time=3600&reconnect-time=3600";
+
+/// A session of so many connections, on these terms, by the proxy.
+fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
+    Load::begin(&san.url_by(proxy, Disk::Plain, &format!("?connections={connections}{terms}")))
 }
 
-/// Long enough for every place to have been written.
-const A_WHILE: Duration = Duration::from_millis(500);
+/// Waits until there have been so many connections, or more: a target that cannot replace one has the whole session
+/// begin again.
+fn until_replaced(proxy: &Proxy, connections: usize) {
+    until("another connection", || proxy.connections() >= connections);
+}
 
-const FOUR: &str = "?connections=4&congestion=cubic&nop-interval=1";
-
-/// So many of four connections were begun again, and no others.
+/// So many there have been, and no more, where what is lost is replaced by itself.
 fn replaced(san: &San, proxy: &Proxy, connections: usize) {
     if can(san.make(), Needs::LogoutOfAnother) {
-        assert_eq!(proxy.connections(), 4 + connections);
+        assert_eq!(proxy.connections(), connections);
     }
 }
 
@@ -35,11 +46,13 @@ fn replaced(san: &San, proxy: &Proxy, connections: usize) {
 fn one_connection_of_four_is_cut_and_comes_back() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, FOUR), seconds(4));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 4, NEVER);
+        load.goes_on();
         proxy.cut(2);
+        until_replaced(&proxy, 5);
+        load.goes_on();
         load.end();
-        replaced(san, &proxy, 1);
+        replaced(san, &proxy, 5);
     });
 }
 
@@ -47,13 +60,16 @@ fn one_connection_of_four_is_cut_and_comes_back() {
 fn one_connection_of_four_is_cut_in_the_middle_of_a_pdu() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, FOUR), seconds(5));
-        for number in [1, 2, 3] {
-            sleep(A_WHILE);
-            proxy.cut_after(number, 100_003);
+        let load = begin(san, &proxy, 4, NEVER);
+        for round in 0..3 {
+            load.goes_on();
+            let newest = proxy.connections();
+            proxy.cut_after(newest - 1, 100_003);
+            until_replaced(&proxy, newest + 1);
+            load.goes_on();
+            replaced(san, &proxy, 5 + round);
         }
         load.end();
-        replaced(san, &proxy, 3);
     });
 }
 
@@ -61,14 +77,15 @@ fn one_connection_of_four_is_cut_in_the_middle_of_a_pdu() {
 fn one_connection_of_four_is_late_and_is_waited_for() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let query = FOUR.replace("nop-interval=1", "nop-interval=5");
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, &query), seconds(5));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 4, NEVER);
+        load.goes_on();
         proxy.hold(1);
-        sleep(seconds(2));
+        until("something that is late", || proxy.held(1) > 0);
+        load.stands_still(); // commands are carried out in their order
         proxy.release(1);
+        load.goes_on();
         load.end();
-        assert_eq!(proxy.connections(), 4, "two seconds are no reason to give a connection up");
+        assert_eq!(proxy.connections(), 4, "to be late is no reason to be given up");
     });
 }
 
@@ -76,9 +93,9 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
 fn one_slow_connection_of_four_is_no_lost_one() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let query = FOUR.replace("nop-interval=1", "nop-interval=5");
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, &query), seconds(4));
+        let load = begin(san, &proxy, 4, NEVER);
         proxy.slow(2, 3000, Duration::from_millis(5));
+        load.goes_on();
         load.end();
         assert_eq!(proxy.connections(), 4);
     });
@@ -86,16 +103,17 @@ fn one_slow_connection_of_four_is_no_lost_one() {
 
 /// What was held up arrives when it has long been written again by another connection, and written over.
 #[test]
-fn what_arrives_seconds_late_on_one_connection_of_four_changes_nothing() {
+fn what_arrives_late_on_a_connection_that_was_replaced_changes_nothing() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, FOUR), seconds(9));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 4, SOON);
+        load.goes_on();
         proxy.hold(3);
-        sleep(seconds(5));
+        until_replaced(&proxy, 5);
+        load.goes_on();
         proxy.release(3);
+        load.goes_on();
         load.end();
-        replaced(san, &proxy, 1);
     });
 }
 
@@ -103,11 +121,12 @@ fn what_arrives_seconds_late_on_one_connection_of_four_changes_nothing() {
 fn a_connection_that_swallows_everything_is_left() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, FOUR), seconds(7));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 4, SOON);
+        load.goes_on();
         proxy.swallow(0);
+        until_replaced(&proxy, 5);
+        load.goes_on();
         load.end();
-        replaced(san, &proxy, 1);
     });
 }
 
@@ -115,11 +134,12 @@ fn a_connection_that_swallows_everything_is_left() {
 fn all_four_are_cut_and_the_session_begins_again() {
     for_each(Needs::Connections, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, FOUR), seconds(5));
+        let load = begin(san, &proxy, 4, NEVER);
         for _ in 0..2 {
-            sleep(A_WHILE);
+            load.goes_on();
             proxy.cut_all();
         }
+        load.goes_on();
         load.end();
     });
 }
@@ -128,11 +148,13 @@ fn all_four_are_cut_and_the_session_begins_again() {
 fn a_session_of_one_connection_begins_again() {
     for_each(Needs::Nothing, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, "?congestion=cubic"), seconds(5));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 1, NEVER);
+        load.goes_on();
         proxy.cut(0);
-        sleep(seconds(2));
+        load.goes_on();
         proxy.cut_after(1, 50_001);
+        until_replaced(&proxy, 3);
+        load.goes_on();
         load.end();
         assert_eq!(proxy.connections(), 3);
     });
@@ -144,25 +166,26 @@ fn a_session_of_one_connection_begins_again() {
 fn what_arrives_behind_a_reinstatement_changes_nothing() {
     for_each(Needs::Nothing, |san| {
         let proxy = Proxy::to(san.port());
-        let query = "?congestion=cubic&nop-interval=1";
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, query), seconds(9));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 1, SOON);
+        load.goes_on();
         proxy.hold(0);
-        sleep(seconds(5));
+        until_replaced(&proxy, 2);
+        load.goes_on();
         proxy.release(0);
+        load.goes_on();
         load.end();
-        assert_eq!(proxy.connections(), 2);
     });
 }
 
 #[test]
 fn a_target_that_is_killed_is_waited_for() {
     for_each(Needs::Nothing, |san| {
-        let load = Load::begin(&san.url(Disk::Plain, "?congestion=cubic"), seconds(8));
-        sleep(A_WHILE);
+        let load = Load::begin(&san.url(Disk::Plain, &format!("?connections=1{NEVER}")));
+        load.goes_on();
         san.kill();
-        sleep(seconds(1));
+        load.stands_still();
         san.restart();
+        load.goes_on();
         load.end();
     });
 }
@@ -170,11 +193,13 @@ fn a_target_that_is_killed_is_waited_for() {
 #[test]
 fn a_target_that_stands_still_is_waited_for() {
     for_each(Needs::Nothing, |san| {
-        let load = Load::begin(&san.url(Disk::Plain, "?congestion=cubic&nop-interval=1"), seconds(8));
-        sleep(A_WHILE);
+        let proxy = Proxy::to(san.port());
+        let load = begin(san, &proxy, 1, SOON);
+        load.goes_on();
         san.signal("STOP");
-        sleep(seconds(4));
+        until("a login that is not answered", || proxy.connections() > 1);
         san.signal("CONT");
+        load.goes_on();
         load.end();
     });
 }
@@ -183,12 +208,13 @@ fn a_target_that_stands_still_is_waited_for() {
 fn a_door_that_is_closed_for_a_while_is_knocked_at_again() {
     for_each(Needs::Nothing, |san| {
         let proxy = Proxy::to(san.port());
-        let load = Load::begin(&san.url_by(&proxy, Disk::Plain, "?congestion=cubic"), seconds(8));
-        sleep(A_WHILE);
+        let load = begin(san, &proxy, 1, NEVER);
+        load.goes_on();
         proxy.close();
         proxy.cut_all();
-        sleep(seconds(2));
+        until("a few who knock", || proxy.turned_away() > 2);
         proxy.open();
+        load.goes_on();
         load.end();
     });
 }
@@ -196,13 +222,13 @@ fn a_door_that_is_closed_for_a_while_is_knocked_at_again() {
 #[test]
 fn four_connections_to_a_target_that_is_killed_again_and_again() {
     for_each(Needs::Connections, |san| {
-        let load = Load::begin(&san.url(Disk::Plain, FOUR), seconds(12));
+        let load = Load::begin(&san.url(Disk::Plain, &format!("?connections=4{NEVER}")));
         for _ in 0..3 {
-            sleep(A_WHILE);
+            load.goes_on();
             san.kill();
             san.restart();
-            sleep(seconds(2));
         }
+        load.goes_on();
         load.end();
     });
 }
@@ -210,18 +236,16 @@ fn four_connections_to_a_target_that_is_killed_again_and_again() {
 /// Reads a block, in a time that is more than anybody is told to wait.
 async fn read(lun: &RemoteLun) -> Result<Buffer, DeviceError> {
     let read = lun.read(Extent::new(0, 8), Buffer::recycled(4096));
-    reactor::timeout(seconds(20), read).await.expect("an answer, whatever it is")
+    reactor::timeout(PATIENCE, read).await.expect("an answer, whatever it is")
 }
 
 /// Reads until that works, as somebody does who does not give up.
 async fn until_it_is_back(lun: &RemoteLun) {
-    for _ in 0..100 {
-        if read(lun).await.is_ok() {
-            return;
-        }
-        reactor::sleep(Duration::from_millis(200)).await;
+    let begun = reactor::now();
+    while read(lun).await.is_err() {
+        assert!(reactor::now() - begun < PATIENCE, "no service any more");
+        reactor::sleep(Duration::from_millis(50)).await;
     }
-    panic!("no service any more");
 }
 
 #[test]
