@@ -1,6 +1,8 @@
 //! What the initiator must do with any target: here with tgt.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -106,11 +108,12 @@ fn a_target_that_dies_ends_every_request_that_is_not_to_wait_for_it() {
 fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
     with(Tgt::start(), async |mut tgt| {
         let lun = Arc::new(attach(&tgt.url("", 1, "")).await);
+        let over = Rc::new(Cell::new(false));
         let writers: Vec<_> = (0..16u64)
             .map(|number| {
-                let lun = Arc::clone(&lun);
+                let (lun, over) = (Arc::clone(&lun), Rc::clone(&over));
                 reactor::spawn(async move {
-                    for round in 0..40 {
+                    for round in (0..).take_while(|_| !over.get()) {
                         let (extent, data) =
                             (Extent::new(number * 64, 64), numbered(number + round, 64 * 512));
                         lun.write(extent, data.share(), Durability::Cached).await.expect("written");
@@ -121,12 +124,14 @@ fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
                 })
             })
             .collect();
-        for _ in 0..2 {
-            reactor::sleep(Duration::from_millis(60)).await;
+        for kills in 1..=2 {
             tgt.kill();
-            reactor::sleep(Duration::from_millis(60)).await;
             tgt.start_again();
+            while lun.target().reinstatements() < kills {
+                reactor::sleep(Duration::from_millis(5)).await;
+            }
         }
+        over.set(true);
         for writer in writers {
             writer.await;
         }

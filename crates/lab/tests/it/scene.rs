@@ -1,11 +1,12 @@
 //! A lab with a client and a server, and what the two say to each other.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Host, Lab, LabError, Plan};
+use lab::{Conditions, Direction, Host, Lab, LabError, Plan};
 
 /// The pair with these conditions, or `None` where none can be built.
 pub(crate) fn pair(conditions: Conditions) -> Option<Lab> {
@@ -87,25 +88,23 @@ pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The numbers of those of `count` datagrams that arrive.
-pub(crate) fn arrivals(lab: &Lab, count: u32) -> Vec<u32> {
+/// Sends datagrams one by one, until the link has had `count` frames: how many it had lost when it had had so many.
+pub(crate) fn losses(lab: &Lab, count: u64) -> BTreeMap<u64, u64> {
     let (from, _) = udp(host(lab, "client"));
-    let (to, address) = udp(host(lab, "server"));
-    let mut arrived = Vec::new();
-    let mut buffer = [0; 4];
-    let mut receive = |to: &UdpSocket, wanted: usize| {
-        while arrived.len() < wanted && to.recv(&mut buffer).is_ok() {
-            arrived.push(u32::from_be_bytes(buffer));
-        }
-        arrived.clone()
-    };
-    for number in 0..count {
-        from.send_to(&number.to_be_bytes(), address).expect("sends");
-        if number % 100 == 99 {
-            to.set_nonblocking(true).expect("a socket");
-            receive(&to, usize::MAX);
-            to.set_nonblocking(false).expect("a socket");
+    let (_to, address) = udp(host(lab, "server"));
+    let link = lab.link("wire").expect("there");
+    let mut seen = BTreeMap::new();
+    let mut frames = 0;
+    while frames < count {
+        from.send_to(&[0; 64], address).expect("sends");
+        // The first waits in the kernel until it knows the way, and the link may lose that question.
+        let before = frames;
+        while frames == before {
+            thread::yield_now();
+            let counts = link.counts_of(Direction::Forward);
+            frames = counts.frames + counts.lost;
+            seen.insert(frames, counts.lost);
         }
     }
-    receive(&to, usize::MAX)
+    seen
 }

@@ -7,12 +7,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Ended, ended_within, run_command, signal};
+use crate::program::{Ended, PATIENCE, end_of, run_command, signal, until};
 use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -200,11 +199,9 @@ fn an_agent_works_for_one_coordinator_at_a_time() {
     refused(&second.expect("a refusal"), 1, &[&agent.address, "another coordinator, 127.0.0.1:"]);
     // When it goes, however rudely, the agent is free again.
     first.kill().and_then(|()| first.wait()).expect("our own child");
-    let free = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+    until("a free agent", || {
         benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.05"]).status.success()
     });
-    assert!(free);
 }
 
 #[test]
@@ -220,10 +217,9 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let said = tempfile::NamedTempFile::new().expect("a temporary file");
     let errors = said.reopen().expect("the same file");
     let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
-    wait_for_sessions(&server, 2);
-    std::thread::sleep(Duration::from_secs(1)); // so that there is something to lose
+    wait_for_sessions(&server, 2, 5000); // so that there is something to lose
     agents[1].child.kill().and_then(|()| agents[1].child.wait()).expect("our own child");
-    let status = ended_within(&mut coordinator, Duration::from_secs(30)).expect("an end");
+    let status = end_of(&mut coordinator);
     let said = fs::read_to_string(said.path()).expect("a text");
     assert_eq!(status.code(), Some(3), "{said}");
     assert!(said.contains(&format!("agent {} was lost", addresses[1])), "{said}");
@@ -236,19 +232,17 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     assert!(record["ended"].is_null(), "it can be gone on with");
 }
 
-/// Until so many of the agents' sessions are busy.
-fn wait_for_sessions(server: &Server, count: usize) {
-    let busy = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+/// Until so many of the agents' sessions have had more commands than that.
+fn wait_for_sessions(server: &Server, count: usize, commands: u64) {
+    until("busy sessions", || {
         let mut command = Command::new(LINERATE);
         let said = run_command(
             command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
         );
         let sessions: Value = serde_json::from_str(&said.expect_success()).expect("JSON");
         let sessions = sessions.as_array().expect("a list").iter();
-        sessions.filter(|session| number(session, "/commands") > 100).count() >= count
+        sessions.filter(|session| number(session, "/commands") > commands).count() >= count
     });
-    assert!(busy, "{count} busy sessions");
 }
 
 #[test]
@@ -259,18 +253,16 @@ fn an_agent_that_loses_its_coordinator_ends_its_requests() {
     let options = ["--seconds", "60"];
     let mut first = bench(Command::new(LINERATE), &server.url("disk"), &[&agent.address], &secret, &options);
     let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a coordinator");
-    wait_for_sessions(&server, 1);
+    wait_for_sessions(&server, 1, 100);
     signal(&first, "KILL");
     let _ = first.wait();
-    let idle = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50)); // nothing announces it
+    until("a logout of the agent", || {
         let mut command = Command::new(LINERATE);
         let said = run_command(
             command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
         );
         said.expect_success().trim() == "[]"
     });
-    assert!(idle, "the agent logs out");
 }
 
 #[test]
@@ -281,7 +273,7 @@ fn a_stranger_gets_nothing_and_keeps_nobody_out() {
         (0..40).map(|_| TcpStream::connect(&agent.address).expect("a connection")).collect();
     strangers[39].write_all(b"GET / HTTP/1.1\r\n\r\n").expect("a few bytes");
     let mut said = Vec::new();
-    strangers[39].set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    strangers[39].set_read_timeout(Some(PATIENCE)).expect("a time");
     let _ = strangers[39].read_to_end(&mut said); // it may be reset
     assert_eq!(said, b"");
     benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.1"]).expect_success();

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::agents::{Agent, bench, clients, folder, number, record};
-use crate::program::{ended_within, installed, run, run_command, signal};
+use crate::program::{end_of, installed, run, run_command, signal};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -131,7 +131,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         signal(&self.child, "TERM");
-        ended_within(&mut self.child, std::time::Duration::from_secs(11));
+        end_of(&mut self.child);
     }
 }
 

@@ -5,13 +5,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::capture::tell;
-use crate::program::{Ended, ended_within, installed, run_command, write_patterned_file};
+use crate::program::{Ended, end_of, installed, run_command, until, write_patterned_file};
 use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
@@ -117,15 +116,6 @@ fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
 pub(crate) fn kill(signal: &str, pid: &str) {
     let killed = Command::new("kill").args([signal, pid]).status();
     assert!(killed.is_ok_and(|status| status.success()), "cannot send {signal}");
-}
-
-/// Waits for something that another process does, which nothing announces.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 const EPERM: i32 = 1;
@@ -417,7 +407,7 @@ fn sigterm_detaches_unless_somebody_uses_it() {
     until("its leaving the tree", || fs::metadata(&path).is_ok_and(|file| file.len() == 0));
     file.write_all_at(&[1], 0).expect("still served");
     drop(file);
-    let status = ended_within(&mut foreground, Duration::from_secs(10)).expect("an end");
+    let status = end_of(&mut foreground);
     assert!(status.success() && !path.exists());
 }
 

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::attach::{Attached, possible, until};
-use crate::program::{ended_within, installed, run, run_command};
+use crate::attach::{Attached, possible};
+use crate::program::{end_of, installed, run, run_command, until};
 use crate::server::Server;
 
 /// Whether a file can become a mounted disk here.
@@ -93,7 +92,7 @@ fn fio(folder: &Path) -> Child {
 }
 
 fn expect_verified(mut fio: Child, folder: &Path) {
-    let status = ended_within(&mut fio, Duration::from_secs(55)).expect("fio ends");
+    let status = end_of(&mut fio);
     let said = fs::read_to_string(folder.join("fio.out")).unwrap_or_default();
     assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::NamedTempFile;
 
-use crate::program::{ended_within, installed, run, signal};
+use crate::program::{end_of, installed, run, signal};
 use crate::server::Server;
 
 /// A complaint of Wireshark's about something that is right.
@@ -112,7 +112,7 @@ impl Capture {
         if matches!(self.tshark.try_wait(), Ok(None)) {
             signal(&self.tshark, "INT");
         }
-        ended_within(&mut self.tshark, Duration::from_secs(20)).expect("tshark ends when interrupted");
+        end_of(&mut self.tshark);
         Captured { port: self.port, file: self.file }
     }
 

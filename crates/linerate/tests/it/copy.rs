@@ -5,13 +5,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Extent};
 use rustix::fs::{SeekFrom as Whence, seek};
 use tempfile::TempDir;
 
-use crate::program::{Ended, ended_within, installed, run, run_command, signal, write_patterned_file};
+use crate::program::{Ended, end_of, installed, run, run_command, signal, until, write_patterned_file};
 use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
@@ -205,11 +204,7 @@ fn what_lies_behind_the_copy_is_left_alone() {
 fn begun(scene: &Scene, from: &str, to: &str) -> Child {
     let mut command = scene.copy(from, to, &["--checkpoint", "1", "--depth", "1"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the linerate binary");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !scene.path("journal/copy.json").exists() {
-        assert!(Instant::now() < deadline, "no checkpoint");
-        std::thread::sleep(Duration::from_millis(20)); // another process, which announces nothing
-    }
+    until("a checkpoint", || scene.path("journal/copy.json").exists());
     child
 }
 
@@ -249,7 +244,7 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     let back = scene.text("back");
     let mut child = begun(&scene, &url, &back);
     signal(&child, "INT");
-    let status = ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    let status = end_of(&mut child);
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(status.code(), Some(130), "{said}");
@@ -278,9 +273,7 @@ fn what_has_become_zero_in_the_source_is_zero_in_a_file_that_is_gone_on_with() {
         let file = File::open(&back).expect("the destination");
         seek(&file, Whence::Data(at)).is_ok()
     };
-    while !written_beyond(done_bytes(&scene) + MIB) {
-        std::thread::sleep(Duration::from_millis(20)); // another process, which announces nothing
-    }
+    until("writing beyond the checkpoint", || written_beyond(done_bytes(&scene) + MIB));
     child.kill().and_then(|()| child.wait()).expect("a running copy");
     let at = done_bytes(&scene);
     assert!(written_beyond(at) && at < 127 * MIB, "{at}");

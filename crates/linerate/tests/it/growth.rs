@@ -6,6 +6,7 @@ use std::time::Duration;
 use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
 use initiator::{RemoteLun, Transfer, cdb};
 
+use crate::program::PATIENCE;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
@@ -16,15 +17,13 @@ fn set_length(path: &Path, bytes: u64) {
     file.and_then(|file| file.set_len(bytes)).expect("a temporary file");
 }
 
-/// Waits for a condition that another process brings about within a second or so.
+/// Waits for a condition that another process brings about.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..100 {
-        if is_so().await {
-            return;
-        }
-        reactor::sleep(Duration::from_millis(100)).await;
+    let begun = reactor::now();
+    while !is_so().await {
+        assert!(reactor::now() - begun < PATIENCE, "never: {what}");
+        reactor::sleep(Duration::from_millis(50)).await;
     }
-    panic!("never: {what}");
 }
 
 /// The sense key and code with which TEST UNIT READY is refused, if it is.

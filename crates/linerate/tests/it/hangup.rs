@@ -5,14 +5,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
-use crate::attach::{self, Attached, until};
-use crate::program::{ended_within, run, signal};
+use crate::attach::{self, Attached};
+use crate::program::{end_of, run, signal, until};
 use crate::server::{Server, free_port, serve};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that others depend on, once it has said that it is ready.
 struct Service {
@@ -41,7 +39,7 @@ impl Service {
 
     fn end(mut self) -> ExitStatus {
         signal(&self.child, "TERM");
-        ended_within(&mut self.child, LIMIT).expect("an end after SIGTERM")
+        end_of(&mut self.child)
     }
 }
 
@@ -125,7 +123,7 @@ fn a_command_ends_in_good_order_with_its_terminal_unless_nohup_says_otherwise() 
         signal(&child, "HUP");
         let read = std::io::copy(child.stdout.as_mut().expect("a pipe"), &mut std::io::sink()).expect("data");
         child.stderr.as_mut().expect("a pipe").read_to_string(&mut said).expect("text");
-        let status = ended_within(&mut child, LIMIT).expect("an end");
+        let status = end_of(&mut child);
         assert_eq!(status.code(), code, "{before} {said}");
         bytes.into_iter().for_each(|bytes| assert_eq!(read, bytes));
     }

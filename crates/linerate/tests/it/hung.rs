@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::{TaskManagementFunction, TaskManagementResult};
 
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
-use crate::program::run_command;
+use crate::program::{run_command, until};
 use crate::server::Server;
 
 const TWO_VOLUMES: &str = r#"
 reactors = 2
 [volume.sick]
 spec = "fault:[ram:16MiB]"
+deadline = "1h"
 [volume.well]
 spec = "ram:16MiB"
 [[target]]
@@ -60,20 +61,11 @@ impl Ward {
 
 /// Waits until a unit that was fenced is ready; unit attentions are told meanwhile.
 fn await_ready(peer: &mut Peer) {
-    let until = Instant::now() + Duration::from_secs(5);
-    while !peer.test_ready().is_good() {
-        assert!(Instant::now() < until, "not ready, though its device is back");
-    }
-}
-
-#[track_caller]
-fn assert_within(what: &str, took: Duration, limit: Duration) {
-    println!("{what}: {took:?} (at most {limit:?})");
-    assert!(took < limit, "{what} took {took:?}");
+    until("a unit that is ready, as its device is", || peer.test_ready().is_good());
 }
 
 /// An aborted write, a fence, the device's return, and the old data: the same for each function that ends commands.
-fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> (TaskManagementResult, Duration)) {
+fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskManagementResult) {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
     let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
     let (old, new) = (vec![0x11; 8 * BLOCK], vec![0x22; 8 * BLOCK]);
@@ -81,13 +73,9 @@ fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> (TaskMan
     ward.fault("hang");
     let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
     assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
-    let (result, took) = end(&mut peer, write);
-    assert_eq!(result, TaskManagementResult::FunctionComplete);
-    assert_within("task management on a hung volume", took, Duration::from_secs(5));
-    let begin = Instant::now();
+    assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
     let told = other_than_attention(&mut other);
     assert_eq!((told.status, told.sense_key()), (CHECK_CONDITION, NOT_READY), "fenced");
-    assert_within("NOT READY from a fenced volume", begin.elapsed(), Duration::from_secs(1));
     ward.fault("pass");
     await_ready(&mut peer);
     assert_eq!(peer.read(0, 8), old, "what was fenced has not reached the medium");
@@ -125,7 +113,7 @@ fn a_command_that_another_initiators_reset_ends_is_told_so() {
         ward.fault("hang");
         let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
         assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
-        assert_eq!(other.manage(function).0, TaskManagementResult::FunctionComplete);
+        assert_eq!(other.manage(function), TaskManagementResult::FunctionComplete);
         assert_eq!(peer.answer(write).status, TASK_ABORTED);
         ward.fault("pass");
         await_ready(&mut peer);
@@ -140,23 +128,19 @@ fn pings_and_logins_do_not_wait_for_a_hung_volume() {
     ward.fault("hang");
     let hanging: Vec<_> =
         (0..64).map(|lba| peer.begin(0, &read_10(lba, 8), Moves::In(8 * BLOCK as u32))).collect();
-    let mut trips: Vec<Duration> =
-        (0..200).map(|_| peer.ping(Duration::from_secs(5)).expect("a pong")).collect();
-    trips.sort_unstable();
-    println!("NOP-Out beside {} hanging commands: median {:?}", hanging.len(), trips[trips.len() / 2]);
-    // The machine may be busy with other things: one round trip in a hundred may have waited for the processor.
-    assert_within("99th percentile of NOP-Out", trips[197], Duration::from_millis(100));
+    (0..200).for_each(|_| peer.ping());
     for volume in ["sick", "well"] {
-        let begin = Instant::now();
         let login = Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name(volume)), 9));
-        assert_within(&format!("login to {volume}"), begin.elapsed(), Duration::from_secs(1));
         login.expect("a session");
+    }
+    for task in hanging {
+        assert_eq!(peer.end_within(task, Duration::ZERO), None, "it hangs all the time");
     }
 }
 
 #[test]
 fn a_command_past_its_deadline_is_answered_and_fences_its_volume() {
-    let text = TWO_VOLUMES.replace("[ram:16MiB]\"", "[ram:16MiB]\"\ndeadline = \"1s\"");
+    let text = TWO_VOLUMES.replace("1h", "1s");
     let Some(ward) = Ward::open(&text) else { return };
     let mut peer = ward.sick(1);
     ward.fault("hang");
@@ -165,10 +149,7 @@ fn a_command_past_its_deadline_is_answered_and_fences_its_volume() {
     let answer = peer.answer(read);
     assert!(!answer.is_good(), "{answer:02x?}");
     assert!(begin.elapsed() > Duration::from_millis(900), "given up before its deadline");
-    assert_within("a command with a deadline of 1 s", begin.elapsed(), Duration::from_secs(3));
-    let begin = Instant::now();
     assert_eq!(other_than_attention(&mut peer).sense_key(), NOT_READY);
-    assert_within("NOT READY after a deadline", begin.elapsed(), Duration::from_millis(500));
     ward.fault("pass");
     await_ready(&mut peer);
 }
@@ -181,11 +162,8 @@ fn a_session_is_reinstated_while_its_commands_hang() {
     ward.fault("hang");
     let write = old.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
     assert_eq!(old.end_within(write, Duration::from_millis(200)), None);
-    let begin = Instant::now();
     let mut new =
         Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name("sick")), 1)).expect("a session");
-    // Not before the old session's commands are fenced, which takes `fence-time`.
-    assert_within("reinstatement over hanging commands", begin.elapsed(), Duration::from_secs(5));
     assert!(matches!(old.end(write), Ended::Without(_)), "the old session is gone");
     assert_eq!(other_than_attention(&mut new).sense_key(), NOT_READY);
     ward.fault("pass");
@@ -199,43 +177,27 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
     let mut peer = ward.sick(1);
     ward.fault("hang");
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
-    let begin = Instant::now();
     let status = ward.server.end();
-    assert_within("SIGTERM with a hung volume", begin.elapsed(), Duration::from_secs(10));
     // What the volume acknowledged may not be on its disk, and that is no success.
     assert_eq!(status.code(), Some(1));
 }
 
 #[test]
-fn other_volumes_keep_their_rate() {
-    const TRIES: usize = 3; // the machine has other things to do at times
+fn other_volumes_go_on() {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
-    let healthy = Load::on(ward.well(3));
-    let kept = (0..TRIES).map(|_| rate_kept(&ward, &healthy)).find(|kept| *kept >= 0.9);
-    healthy.stop();
-    assert!(kept.is_some(), "less than 90 % in each of {TRIES} tries");
-}
-
-/// The rate of the well volume while the sick one hangs under load, as a part of its rate while it does not. The
-/// sick one's load is a single command at a time, so that its end does not make room for more of the other.
-fn rate_kept(ward: &Ward, healthy: &Load) -> f64 {
-    const WINDOW: Duration = Duration::from_millis(400);
-    let (mut before, mut during) = (0, 0);
+    let healthy: Vec<_> = (3..7).map(|number| Load::on(ward.well(number))).collect(); // on both cores
     for round in 0..5 {
         let mut peer = ward.sick(10 + round);
-        before += healthy.in_window(WINDOW, || drop(peer.read(0, 1)));
         ward.fault("hang");
         let stuck: Vec<_> = (0..32).map(|_| peer.begin(0, &read_10(0, 8), Moves::In(4096))).collect();
-        during += healthy.in_window(WINDOW, || assert!(peer.ping(Duration::from_secs(1)).is_some()));
+        healthy.iter().for_each(Load::goes_on);
+        for task in &stuck {
+            assert_eq!(peer.end_within(*task, Duration::ZERO), None, "it hangs all the time");
+        }
         ward.fault("pass");
         stuck.into_iter().for_each(|task| drop(peer.answer(task).expect_good()));
     }
-    let kept = during as f64 / before as f64;
-    println!(
-        "well volume: {before} reads while the other works, {during} while it hangs: {:.0} %",
-        kept * 100.0
-    );
-    kept
+    healthy.into_iter().for_each(Load::stop);
 }
 
 /// Reads of 4 KiB, eight at a time, from a thread of their own.
@@ -260,14 +222,10 @@ impl Load {
         Load { done, over, thread }
     }
 
-    /// How many were done in a time that is spent with `meanwhile`, over and over.
-    fn in_window(&self, time: Duration, mut meanwhile: impl FnMut()) -> u64 {
-        let (begin, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
-        while begin.elapsed() < time {
-            meanwhile();
-            std::thread::sleep(Duration::from_millis(5)); // a light load: the windows are to differ in one thing
-        }
-        self.done.load(Ordering::Relaxed) - before
+    /// Waits until many more are done.
+    fn goes_on(&self) {
+        let before = self.done.load(Ordering::Relaxed);
+        until("a thousand reads", || self.done.load(Ordering::Relaxed) > before + 1000);
     }
 
     fn stop(self) {

@@ -12,6 +12,7 @@ use crate::peer::{BLOCK, Ended, Moves, Peer, read_10, write_10};
 use crate::program::run_command;
 use crate::server::Server;
 use crate::sessions::sessions;
+use crate::wire::PATIENCE;
 
 const UNIT_ATTENTION: u8 = 6;
 const TASK_ABORTED: u8 = 0x40;
@@ -126,7 +127,7 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
     fault(&server, "hang");
     let copy = a.begin(0, &cdb, Moves::Out(list));
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
-    let (result, _) = b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
+    let result = b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
     fault(&server, "pass");
     await_ready(&mut b, DESTINATION);
@@ -179,7 +180,7 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let write_same = a.begin(0, &zeroes, Moves::Nothing);
     a.release(0);
     await_commands(&server, &a, before, 3);
-    let (result, _) = b.manage(TaskManagementFunction::LogicalUnitReset);
+    let result = b.manage(TaskManagementFunction::LogicalUnitReset);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
     run_at(&mut b, Lun(0), &write_10(0, 8 * BLOCK, false), &Moves::Out(vec![0xbb; 8 * BLOCK])).expect_good();
     for task in [second, write_same] {
@@ -306,7 +307,7 @@ fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let mut a = Peer::attach(&server, "file", 1);
     a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
     a.hold(0); // answers no R2T
-    assert!(a.hear_the_end(Duration::from_secs(60)), "its connection is closed");
+    assert!(a.hear_the_end(PATIENCE), "its connection is closed");
 }
 
 /// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB of a budget of 32 MiB.

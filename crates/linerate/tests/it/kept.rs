@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::peer::{BLOCK, Moves, Peer, SYNCHRONIZE_CACHE, write_10};
-use crate::program::{ended_within, installed, signal};
+use crate::program::{PATIENCE, end_of, installed, signal};
 use crate::server::Server;
 
 fn configuration(volume: &str, more: &str) -> String {
@@ -122,7 +122,7 @@ fn traced(server: &Server, folder: &Path, what: impl FnOnce()) -> Option<String>
     }
     what();
     signal(&strace, "INT");
-    ended_within(&mut strace, Duration::from_secs(10)).expect("strace lets go when it is told to");
+    end_of(&mut strace);
     std::fs::read_to_string(calls).ok()
 }
 
@@ -135,7 +135,7 @@ fn attached(strace: &mut Child, pid: u32) -> bool {
             .flatten()
             .all(|thread| std::fs::read_to_string(thread.path().join("status")).is_ok_and(is_traced))
     };
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
     while Instant::now() < until && strace.try_wait().expect("a child to wait for").is_none() {
         if all_traced() {
             return true;

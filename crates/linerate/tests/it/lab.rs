@@ -5,11 +5,10 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, PATIENCE, run_command};
 
 const PAIR: &str = "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
 
@@ -116,8 +115,6 @@ fn after(child: &mut Child, line: &str) -> Receiver<()> {
     end_of(said)
 }
 
-const GONE_WITHIN: Duration = Duration::from_secs(20);
-
 #[test]
 fn what_the_command_has_started_ends_with_the_lab() {
     if !can_build() {
@@ -127,7 +124,7 @@ fn what_the_command_has_started_ends_with_the_lab() {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");
     assert_eq!(child.wait().expect("ends").code(), Some(7));
-    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived the lab");
+    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived the lab");
 }
 
 #[test]
@@ -143,7 +140,7 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
     let gone = after(&mut child, "started");
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("ends").code(), Some(3));
-    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived the lab");
+    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived the lab");
 }
 
 #[test]
@@ -157,7 +154,7 @@ fn no_process_outlives_a_lab_that_is_killed() {
     let gone = after(&mut child, "started");
     child.kill().expect("runs");
     assert_eq!(child.wait().expect("ends").signal(), Some(9));
-    assert_eq!(gone.recv_timeout(GONE_WITHIN), Ok(()), "a daemon has survived kill -9");
+    assert_eq!(gone.recv_timeout(PATIENCE), Ok(()), "a daemon has survived kill -9");
 }
 
 #[test]

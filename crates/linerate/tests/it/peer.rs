@@ -258,31 +258,27 @@ impl Peer {
         self.run(&read_10(lba, blocks), Moves::In((blocks * BLOCK) as u32)).expect_good()
     }
 
-    /// How long a ping takes there and back; `None` if longer than that.
-    pub(crate) fn ping(&mut self, within: Duration) -> Option<Duration> {
-        let (begin, before) = (Instant::now(), self.pongs);
+    /// Pings, and waits for the answer.
+    pub(crate) fn ping(&mut self) {
+        let before = self.pongs;
         assert!(self.session.ping(self.lines[0].id, b"are you there?").is_some(), "a ping that may be sent");
         self.speak();
-        self.until(within, |peer| (peer.pongs > before).then(|| begin.elapsed()))
+        self.until(PATIENCE, |peer| (peer.pongs > before).then_some(())).expect("a pong");
     }
 
-    /// Has a command aborted: the answer, and how long it took.
-    pub(crate) fn abort(&mut self, task: TaskId) -> (TaskManagementResult, Duration) {
+    /// Has a command aborted.
+    pub(crate) fn abort(&mut self, task: TaskId) -> TaskManagementResult {
         let tmf = self.session.abort_task(Instant::now(), task).expect("a task to abort");
         self.managed(tmf)
     }
 
-    /// A function for LUN 0: the answer, and how long it took.
-    pub(crate) fn manage(&mut self, function: TaskManagementFunction) -> (TaskManagementResult, Duration) {
+    /// A function for LUN 0.
+    pub(crate) fn manage(&mut self, function: TaskManagementFunction) -> TaskManagementResult {
         self.manage_at(function, Lun(0))
     }
 
     /// The same for any LUN.
-    pub(crate) fn manage_at(
-        &mut self,
-        function: TaskManagementFunction,
-        lun: Lun,
-    ) -> (TaskManagementResult, Duration) {
+    pub(crate) fn manage_at(&mut self, function: TaskManagementFunction, lun: Lun) -> TaskManagementResult {
         let id = self.lines[0].id;
         let tmf = self.session.manage(Instant::now(), id, function, lun).expect("room for a function");
         self.managed(tmf)
@@ -300,14 +296,13 @@ impl Peer {
         let tmf = self.session.manage(Instant::now(), id, function, Lun(0)).expect("room for a function");
         let task = self.begin(0, cdb, moves);
         self.release(0);
-        (self.managed(tmf).0, task)
+        (self.managed(tmf), task)
     }
 
-    fn managed(&mut self, tmf: TmfId) -> (TaskManagementResult, Duration) {
-        let begin = Instant::now();
+    fn managed(&mut self, tmf: TmfId) -> TaskManagementResult {
         self.speak();
         let result = self.until(PATIENCE, |peer| peer.managed.remove(&tmf)).expect("an answer to a function");
-        (result.expect("an answer that is not lost"), begin.elapsed())
+        result.expect("an answer that is not lost")
     }
 
     /// Logs the session out and hears the connections close.
@@ -324,8 +319,8 @@ impl Peer {
     }
 
     /// Waits for an asynchronous message.
-    pub(crate) fn message(&mut self, within: Duration) -> Option<AsyncMessage> {
-        self.until(within, |peer| peer.messages.pop())
+    pub(crate) fn message(&mut self) -> AsyncMessage {
+        self.until(PATIENCE, |peer| peer.messages.pop()).expect("an asynchronous message")
     }
 
     fn until<T>(&mut self, within: Duration, mut what: impl FnMut(&mut Peer) -> Option<T>) -> Option<T> {

@@ -5,8 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::attach::until;
-use crate::program::{Ended, run_command, write_patterned_file};
+use crate::program::{Ended, run_command, until, write_patterned_file};
 use crate::server::Server;
 use crate::sessions::sessions;
 

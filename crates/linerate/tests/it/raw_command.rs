@@ -3,10 +3,9 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use crate::copy::ours;
-use crate::program::{installed, run};
+use crate::program::{PATIENCE, installed, run};
 use crate::scsi_command::boot_sector;
 use crate::server::Server;
 
@@ -128,7 +127,7 @@ fn the_lean_client_overwrites_nothing_unasked() {
 fn a_stranger_is_turned_away_and_the_next_one_answered() {
     let raw = Raw::start("never");
     let mut stranger = TcpStream::connect(&raw.address).expect("a connection");
-    stranger.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+    stranger.set_read_timeout(Some(PATIENCE)).expect("a limit");
     stranger.write_all(&[0xff; 30_000]).expect("there is room");
     let ended = stranger.read(&mut [0; 64]);
     assert!(

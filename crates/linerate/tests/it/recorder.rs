@@ -7,13 +7,12 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use initiator::{FlightRecorder, Settings};
 use tempfile::NamedTempFile;
 
 use crate::capture::{faults, tell};
-use crate::program::{Ended, ended_within, installed, run_command, signal};
+use crate::program::{Ended, end_of, installed, run_command, signal, until};
 use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
 
@@ -212,9 +211,9 @@ fn an_interrupted_command_leaves_its_recording() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
     let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
-    wait_until(|| sessions(&server).len() == 1);
+    until("a session", || sessions(&server).len() == 1);
     signal(&child, "INT");
-    let status = ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    let status = end_of(&mut child);
     assert!(!status.success());
     look_at(&file);
     assert!(!fields(&file, "iscsi", "frame.number").is_empty());
@@ -231,12 +230,12 @@ fn a_signal_writes_the_recording_of_a_command_that_goes_on() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     command.args(["bench", &server.url("disk"), "--seconds", "60", "--record"]).arg(&file);
     let mut child = command.stdout(Stdio::null()).spawn().expect("the linerate binary");
-    wait_until(|| sessions(&server).len() == 1);
+    until("a session", || sessions(&server).len() == 1);
     signal(&child, "USR1");
-    wait_until(|| file.metadata().is_ok_and(|file| file.len() > 0));
+    until("a recording", || file.metadata().is_ok_and(|file| file.len() > 0));
     assert!(child.try_wait().expect("a child").is_none(), "it goes on");
     signal(&child, "TERM");
-    ended_within(&mut child, Duration::from_secs(10)).expect("an end");
+    end_of(&mut child);
     look_at(&file);
 }
 
@@ -252,7 +251,9 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
     let bench = thread::spawn(move || run_command(&mut command));
     // The session that measures, and not the one before it that looks at the LUN and logs out.
-    wait_until(|| sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000)));
+    until("a busy session", || {
+        sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000))
+    });
     server.kill();
     bench.join().expect("no panic").expect_failure();
     let mut files = folder.path().read_dir().expect("the folder");
@@ -267,15 +268,4 @@ fn commands_without_a_target_have_nothing_to_record() {
     let (ended, file) = recorded(folder.path(), &["completions", "bash"]);
     assert!(ended.expect_failure().contains("--record is for commands that connect to a target"));
     assert!(!file.exists());
-}
-
-/// Looks again and again at another process, which announces nothing.
-fn wait_until(condition: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if condition() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("it does not happen");
 }

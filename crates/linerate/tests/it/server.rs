@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::program::{ended_within, run, run_command, signal};
+use crate::program::{PATIENCE, end_of, run, run_command, signal, until};
 
 /// A running server with a state folder that outlives restarts, on a port that stays the same.
 #[derive(Debug)]
@@ -30,12 +30,6 @@ enum Kind {
     /// To check these tests themselves.
     Tgt,
 }
-
-/// How long a server may take from its start to the line `ready`.
-const START: Duration = Duration::from_secs(20);
-
-/// How long a server may take from SIGTERM to its end: it promises 10 s.
-const STOP: Duration = Duration::from_secs(11);
 
 /// Lies in the state folder where there is one.
 const CONFIGURATION: &str = "linerate.toml";
@@ -132,7 +126,7 @@ impl Server {
 
     /// How it ends, in time, after a signal.
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        ended_within(&mut self.child, STOP).expect("an end within 10 s of SIGTERM")
+        end_of(&mut self.child)
     }
 
     /// Its process.
@@ -260,12 +254,12 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
         }
     });
     loop {
-        match said.recv_timeout(START) {
+        match said.recv_timeout(PATIENCE) {
             Ok(line) if line == "ready" => return true,
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("the server neither ended nor said `ready` within {START:?}")
+                panic!("the server neither ended nor said `ready` within {PATIENCE:?}")
             }
         }
     }
@@ -299,14 +293,7 @@ fn start_tgt(port: u16, state: &Path) -> Child {
         )
     };
     let answers = || administer(&["--op", "show", "--mode", "sys"]).status.success();
-    let patience = || std::thread::sleep(Duration::from_millis(50)); // tgtd announces nothing
-    assert!(
-        (0..100).any(|_| answers() || {
-            patience();
-            false
-        }),
-        "tgtd does not answer"
-    );
+    until("an answer of tgtd", answers);
     let image = image.display().to_string();
     let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
     administer(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TGT_NAME]).expect_success();

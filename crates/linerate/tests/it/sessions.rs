@@ -15,7 +15,7 @@ use crate::access::refusal;
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
 use crate::program::run_command;
 use crate::server::{Server, has_ipv6};
-use crate::wire::NoLogin;
+use crate::wire::{NoLogin, PATIENCE};
 
 /// One volume on two cores, with more lines for the file's beginning and its target.
 fn configured(head: &str, target: &str) -> Option<Server> {
@@ -45,7 +45,7 @@ fn the_same_isid_replaces_a_session_and_another_begins_one() {
     assert_eq!(sessions(&server).len(), 2);
     let mut again = Peer::attach(&server, "disk", 1);
     assert_eq!(sessions(&server).len(), 2, "section 6.3.5: reinstated");
-    assert!(first.hear_the_end(Duration::from_secs(5)), "the session that was replaced is closed");
+    assert!(first.hear_the_end(PATIENCE), "the session that was replaced is closed");
     other.write(0, &[1; BLOCK]);
     assert_eq!(again.read(0, 1), [1; BLOCK]);
     again.log_out();
@@ -300,9 +300,6 @@ fn a_command_on_the_heels_of_a_function_is_carried_out() {
         let mut peer = Peer::attach(&server, "slow", 1);
         let (result, read) = peer.manage_and_begin(function, &read_10(0, 1), Moves::In(BLOCK as u32));
         assert_eq!(result, TaskManagementResult::FunctionComplete);
-        assert!(
-            peer.end_within(read, Duration::from_secs(3)).is_some(),
-            "{function:?} took what came behind it"
-        );
+        assert!(peer.end_within(read, PATIENCE).is_some(), "{function:?} took what came behind it");
     }
 }

@@ -182,7 +182,7 @@ fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
         writer.ping();
         assert!((2..=end / BLOCK).contains(&scene.landed()));
     }
-    let (result, _) = scene.witness.manage(TaskManagementFunction::LogicalUnitReset);
+    let result = scene.witness.manage(TaskManagementFunction::LogicalUnitReset);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
     scene.witness = scene.witness.ready();
     assert!((2..=7).contains(&scene.landed()));

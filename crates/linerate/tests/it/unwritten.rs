@@ -8,17 +8,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::program::{ended_within, run, signal};
+use crate::program::{PATIENCE, end_of, run, signal};
 use crate::server::{Server, free_port};
 use crate::{attach, lab};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const NO_SPACE: i32 = 11;
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// What a command does with its standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +207,7 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
         let mut said = String::new();
         stderr.read_to_string(&mut said).map(|_| said).unwrap_or_default()
     });
-    let status = ended_within(&mut child, LIMIT).unwrap_or_else(|| panic!("{command:?} does not end"));
+    let status = end_of(&mut child);
     // What it leaves in the background has its standard error elsewhere.
     (status.code(), said.join().expect("text"))
 }
@@ -271,11 +269,11 @@ fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>,
     std::thread::spawn(move || lines.for_each(|line| drop(sender.send(line + "\n"))));
     let mut said = String::new();
     while complaints(&said) == 0 {
-        let Ok(line) = told.recv_timeout(Duration::from_secs(5)) else { break };
+        let Ok(line) = told.recv_timeout(PATIENCE) else { break };
         said += &line;
     }
     signal(&child, "TERM");
-    let status = ended_within(&mut child, LIMIT).expect("an end after SIGTERM");
+    let status = end_of(&mut child);
     said.extend(told);
     (status.code(), said)
 }

@@ -10,7 +10,7 @@ use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
 /// No server of these tests has a reason to think longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) use crate::program::PATIENCE;
 
 /// A connection.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{REFUSED, Scene, begun, bench, cells_run, expect, record, runs};
-use crate::program::ended_within;
+use crate::program::{ended_within, until};
 
 /// Eight cells of a tenth of a second, twice each.
 const SWEEP: [&str; 8] =
@@ -59,7 +59,7 @@ fn another_place_is_not_gone_on_with() {
     let (image, other) = (scene.image("disk.img", 16), scene.image("other.img", 16));
     let out = scene.text("out");
     let mut child = begun(&[&[image.as_str()], &SWEEP[..], &["--out", &out]].concat());
-    crate::attach::until("a result", || scene.path("out/result.json").exists());
+    until("a result", || scene.path("out/result.json").exists());
     child.kill().and_then(|()| child.wait()).expect("it runs");
     let before = record(&scene.path("out"));
     expect(bench(&[&other, "--resume", &out]), REFUSED, &["disk.img"]);

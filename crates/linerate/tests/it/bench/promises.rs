@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{REFUSED, Scene, begun, bench, expect};
-use crate::program::{Ended, run_command};
+use crate::program::{Ended, run_command, until};
 use crate::server::Server;
 
 const MISMATCH: i32 = 10;
@@ -29,7 +29,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     let scene = Scene::new();
     let (image, log) = (scene.image("disk.img", 16), scene.text("log"));
     let mut child = begun(&[&[image.as_str()], &LOAD[..], &["60", "--verify-log", &log]].concat());
-    crate::attach::until("something to be durable", || promises(&log));
+    until("something to be durable", || promises(&log));
     expect(verify_log(&log, &image, "client"), REFUSED, &["another run is using this log"]);
     child.kill().and_then(|()| child.wait()).expect("it runs");
     let said = verify_log(&log, &image, "client").expect_success();
@@ -59,7 +59,7 @@ fn a_killed_target_has_kept_what_was_flushed() {
     let scene = Scene::new();
     let (url, log) = (server.url("disk"), scene.text("log"));
     let mut child = begun(&[&[url.as_str()], &LOAD[..], &["60", "--verify-log", &log]].concat());
-    crate::attach::until("something to be durable", || promises(&log));
+    until("something to be durable", || promises(&log));
     server.kill();
     child.kill().and_then(|()| child.wait()).expect("it runs, or has ended");
     server.restart();

@@ -1,11 +1,10 @@
 //! What goes wrong in the middle: the results so far stay.
 
 use std::path::Path;
-use std::time::Duration;
 
 use super::{NO_SPACE, Scene, begun, bench, command, expect, record, runs};
-use crate::attach::{is_root, until};
-use crate::program::{Ended, ended_within, run, run_command, signal};
+use crate::attach::is_root;
+use crate::program::{Ended, end_of, run, run_command, signal, until};
 use crate::server::Server;
 
 /// A small file system in memory, mounted; unmounted with the value.
@@ -98,7 +97,7 @@ fn ctrl_c_ends_a_run_with_its_record_and_says_how_to_go_on() {
     let mut child = begun(&[&[image.as_str()], &SWEEP[..], &["--out", &out]].concat());
     until("a result", || has_runs(&scene.path("out"), 1));
     signal(&child, "INT");
-    let status = ended_within(&mut child, Duration::from_secs(5)).expect("an end");
+    let status = end_of(&mut child);
     assert_eq!(status.code(), Some(INTERRUPTED));
     assert!(record(&scene.path("out"))["ended"].is_null());
     bench(&[&image, "--resume", &out]).expect_success();

@@ -21,11 +21,10 @@ mod tgt;
 mod verbs;
 mod ways;
 
-use std::time::Duration;
-
 use block::{BlockDevice, Buffer, Durability, Extent, Lba, Slice};
 use initiator::{OpenError, RemoteLun, Url};
 
+use crate::program::PATIENCE;
 use crate::recorder;
 use crate::remote::{in_a_world, random};
 use san::{Disk, San};
@@ -85,9 +84,6 @@ const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Istgt, Needs::ReadWithoutData, "istgt 20111008 never answers it"),
     (Make::Istgt, Needs::LbaStatus, "istgt 20111008 has no GET LBA STATUS"),
 ];
-
-/// More than any scene takes; an initiator that hangs is a finding, not a test that never ends.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Plays a scene, in a world of its own, with every make of target that is installed here and has what it needs.
 fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
