@@ -283,6 +283,10 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         self.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.inner.take_os_error()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let loose = std::mem::take(&mut self.model().loose);

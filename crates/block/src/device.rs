@@ -119,6 +119,12 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
+    /// What the operating system said of the latest request that failed, by its number, for the log: told once, by devices
+    /// that are the operating system's.
+    fn take_os_error(&self) -> Option<i32> {
+        None
+    }
+
     /// Ends once no request that was dropped before this call can touch the medium any more.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
@@ -177,6 +183,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn refresh(&self) -> Pending<'_, ()> {
         (**self).refresh()
+    }
+
+    fn take_os_error(&self) -> Option<i32> {
+        (**self).take_os_error()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

@@ -339,6 +339,10 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
         self.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.inner.take_os_error()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.control.shared.released(&Request { kind: Requests::All, extent: None }).await;

@@ -114,7 +114,7 @@ fn config(options: OwnTargetOptions) -> ServerConfig {
     let target = Target {
         name: name.to_owned(),
         alias: None,
-        exports: vec![Export { lun: 0, unit, initiators: None, deadline: DEADLINE }],
+        exports: vec![Export { lun: 0, volume: name.to_owned(), unit, initiators: None, deadline: DEADLINE }],
         access: Access::default(),
         authentication: None,
         offers: Offers::of_target(),

@@ -38,6 +38,6 @@ pub use plan::{
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
 pub use unit::{
-    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Keep, LogicalUnit, LogicalUnitOptions, Misdeclared,
-    TransferFault, Watch,
+    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Health, Keep, LogicalUnit, LogicalUnitOptions, Misdeclared,
+    StorageCondition, StorageError, TransferFault, Watch,
 };

@@ -16,7 +16,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::plan::{Background, Ending, Outcome};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, give_way};
+use crate::unit::{LogicalUnit, RequestKind, give_way};
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +214,9 @@ impl Operation {
                 self.unit.note(|state| state.operation.proceed(done, total));
                 give_way().await;
             }
-            self.unit.device().flush().await?;
+            let flushed = self.unit.device().flush().await;
+            self.unit.note_end(RequestKind::Flush, &flushed);
+            flushed?;
         }
         Ok(())
     }
@@ -235,7 +237,7 @@ impl Operation {
     async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
         let device = self.unit.device();
         let _alone = self.unit.locks().exclude(piece).await;
-        match method {
+        let passed = match method {
             Method::Erase => device.unmap(piece).await,
             Method::Zero => device.write_zeroes(piece, false).await,
             Method::Fill(data) => {
@@ -243,7 +245,9 @@ impl Operation {
                 let data = data.part(0..length).ok_or(DeviceError::OutOfRange)?;
                 device.write(piece, data, Durability::Cached).await
             }
-        }
+        };
+        self.unit.note_end(RequestKind::Change, &passed);
+        passed
     }
 
     fn end(&self, succeeded: bool) {

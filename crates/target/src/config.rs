@@ -30,12 +30,12 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Every logical unit, once.
-    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
-        let mut units: Vec<Arc<LogicalUnit>> = Vec::new();
+    /// Every logical unit, once, by the name of its volume.
+    pub(crate) fn units(&self) -> Vec<(String, Arc<LogicalUnit>)> {
+        let mut units: Vec<(String, Arc<LogicalUnit>)> = Vec::new();
         for export in self.targets.iter().flat_map(|target| &target.exports) {
-            if !units.iter().any(|unit| Arc::ptr_eq(unit, &export.unit)) {
-                units.push(Arc::clone(&export.unit));
+            if !units.iter().any(|(_, unit)| Arc::ptr_eq(unit, &export.unit)) {
+                units.push((export.volume.clone(), Arc::clone(&export.unit)));
             }
         }
         units
@@ -89,6 +89,8 @@ impl Target {
 pub struct Export {
     /// 0 to 16,383 (SAM-5 4.7: what flat space addressing can say).
     pub lun: u16,
+    /// What people call the volume.
+    pub volume: String,
     /// What answers there.
     pub unit: Arc<LogicalUnit>,
     /// Who sees it; `None` is everybody who may log in.

@@ -26,6 +26,7 @@ use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
+use crate::storage;
 
 /// What one core tells another.
 pub(crate) enum Message {
@@ -75,6 +76,7 @@ impl Core {
             match listener::bind(&local) {
                 Ok(addresses) => {
                     growth::watch(local.server.config.units());
+                    drop(reactor::spawn(storage::watch(local.server.config.units())));
                     drop(bound.send(Ok(addresses)));
                 }
                 Err(error) => {
@@ -266,14 +268,17 @@ impl Local {
             .config
             .units()
             .into_iter()
-            .map(|unit| (reactor::spawn(flush(Arc::clone(&unit))), unit))
+            .map(|(volume, unit)| (reactor::spawn(flush(unit)), volume))
             .collect();
-        for (flushed, unit) in flushing {
+        for (flushed, volume) in flushing {
             let left = end.saturating_duration_since(reactor::now());
-            if !matches!(reactor::timeout(left, flushed).await, Ok(Ok(()))) {
-                tracing::error!(unit = unit.identity().serial(), "could not flush before leaving");
-                all = false;
-            }
+            let cause = match reactor::timeout(left, flushed).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("the device does not answer for {} s", FLUSH_TIME.as_secs()),
+            };
+            tracing::error!(volume, cause, "could not flush before leaving");
+            all = false;
         }
         all
     }
@@ -335,7 +340,7 @@ fn tick_session(session: &SharedSession, now: Instant) -> bool {
     let mut session = session.borrow_mut();
     session.observe(now);
     let hung = session.expire(now);
-    hung.iter().for_each(management::fence);
+    hung.iter().for_each(|(unit, time)| management::fence(unit, *time));
     session.withdraw_slow_transfers(now);
     let stall = session.server().config.limits.send_stall;
     session.cut_stalled(now, stall);

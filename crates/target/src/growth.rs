@@ -12,23 +12,23 @@ use scsi::LogicalUnit;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks at all units for as long as the server runs, each by itself: one that hangs keeps no other from growing.
-pub(crate) fn watch(units: Vec<Arc<LogicalUnit>>) {
-    for unit in units {
-        drop(reactor::spawn(watch_one(unit)));
+pub(crate) fn watch(units: Vec<(String, Arc<LogicalUnit>)>) {
+    for (volume, unit) in units {
+        drop(reactor::spawn(watch_one(volume, unit)));
     }
 }
 
-async fn watch_one(unit: Arc<LogicalUnit>) {
+async fn watch_one(volume: String, unit: Arc<LogicalUnit>) {
     let mut known = unit.device().geometry().blocks;
     loop {
         reactor::sleep(LOOK).await;
         if let Err(error) = unit.device().refresh().await {
             // What uses the volume will fail, and say so; its size stays what it was.
-            tracing::debug!(unit = unit.identity().serial(), %error, "cannot look at the size");
+            tracing::debug!(volume, %error, "cannot look at the size");
         }
         let blocks = unit.device().geometry().blocks;
         if blocks > known {
-            tracing::info!(unit = unit.identity().serial(), blocks = blocks.0, "the volume has grown");
+            tracing::info!(volume, blocks = blocks.0, "the volume has grown");
             unit.capacity_changed();
             known = blocks;
         }

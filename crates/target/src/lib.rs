@@ -8,7 +8,7 @@
 //! `listener` and `admission` (how a connection gets in; `refusal`, `backoff` and `log_limit` for those that do not),
 //! `registry` (who is logged in), `connection`, `inbox` and `outbox` (its bytes),
 //! `session` and `luns` (its commands), `management` (how commands end otherwise),
-//! `growth` (volumes that become larger).
+//! `growth` (volumes that become larger), `storage` (volumes that fail).
 
 mod access;
 mod admission;
@@ -34,6 +34,7 @@ mod registry;
 mod server;
 mod session;
 mod status;
+mod storage;
 
 pub use access::{Access, NamePattern, Network, NotANetwork};
 pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};

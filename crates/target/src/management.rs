@@ -206,25 +206,20 @@ pub(crate) async fn let_go(server: &Server, units: Vec<Arc<LogicalUnit>>) {
 
 async fn let_go_of(unit: Arc<LogicalUnit>, limit: Duration) {
     if reactor::timeout(limit, unit.quiesced()).await.is_err() {
-        fence(&unit);
+        fence(&unit, limit);
     }
 }
 
-/// Takes `unit` out of service until its device has let go of everything that was aborted up to now.
-pub(crate) fn fence(unit: &Arc<LogicalUnit>) {
+/// Takes `unit` out of service until its device, which has not answered for so long, has let go of everything that was
+/// aborted up to now. `storage` tells of it.
+pub(crate) fn fence(unit: &Arc<LogicalUnit>, silent: Duration) {
     let fence = unit.fence();
     let unit = Arc::clone(unit);
-    tracing::warn!(
-        unit = unit.identity().serial(),
-        "a device does not answer: its logical unit is not ready until it does"
-    );
+    unit.health().falls_silent(silent);
     drop(reactor::spawn(async move {
         unit.quiesced().await;
         drop(fence);
-        tracing::warn!(
-            unit = unit.identity().serial(),
-            "the device has let go of what was aborted: ready again"
-        );
+        unit.health().answers();
     }));
 }
 

@@ -237,6 +237,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         self.traffic.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.traffic.inner.take_os_error()
+    }
+
     /// What was taken of a write that was dropped is passed on like any other, and must be there first.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {

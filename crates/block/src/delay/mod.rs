@@ -89,6 +89,10 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
         self.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.inner.take_os_error()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         self.inner.quiesced()
     }

@@ -292,6 +292,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         self.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.inner.take_os_error()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, fadvise};
 
+use super::failure::LatestError;
 use super::{FileDevice, FileOptions, Kind};
 use crate::OpenError;
 use crate::files::AsyncFile;
@@ -25,6 +26,7 @@ impl FileDevice {
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
             kind: Kind { buffer_alignment: 1, ..self.kind },
             flush_failed: AtomicBool::new(false),
+            latest_error: LatestError::default(),
         })
     }
 

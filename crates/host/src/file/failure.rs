@@ -1,6 +1,7 @@
 //! What the kernel's errors mean for a volume: one place.
 
 use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use block::{DeviceError, Lba};
 
@@ -12,8 +13,23 @@ pub(super) enum Verb {
     Inspect,
 }
 
-/// The error of a request that did not get past `lba`.
-pub(super) fn told(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+/// The latest of the kernel's errors, until it is asked for; 0 is none.
+#[derive(Debug, Default)]
+pub(super) struct LatestError(AtomicI32);
+
+impl LatestError {
+    /// The error of a request that did not get past `lba`, which is noted.
+    pub(super) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+        self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
+        told(error, verb, lba)
+    }
+
+    pub(super) fn take(&self) -> Option<i32> {
+        Some(self.0.swap(0, Ordering::Relaxed)).filter(|number| *number != 0)
+    }
+}
+
+fn told(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
     match (error.raw_os_error(), verb) {
         (Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG), _) => DeviceError::NoSpace,
         (Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF), Verb::Write) => DeviceError::ReadOnly,

@@ -22,7 +22,7 @@ use block::{
 use rustix::fs::FallocateFlags;
 
 use crate::files::AsyncFile;
-use failure::Verb;
+use failure::{LatestError, Verb};
 
 /// How a file or block device becomes a volume.
 #[derive(Clone, Debug)]
@@ -64,6 +64,7 @@ pub struct FileDevice {
     blocks: AtomicU64,
     kind: Kind,
     flush_failed: AtomicBool,
+    latest_error: LatestError,
 }
 
 /// What was found when the file was opened.
@@ -116,7 +117,9 @@ impl FileDevice {
         let (buffer, progress) = self.file.read(buffer, self.geometry().offset(extent)).await;
         match progress.result {
             Ok(()) => Ok(buffer),
-            Err(error) => Err(failure::told(&error, Verb::Read, self.failed_at(extent, progress.done))),
+            Err(error) => {
+                Err(self.latest_error.told(&error, Verb::Read, self.failed_at(extent, progress.done)))
+            }
         }
     }
 
@@ -128,9 +131,9 @@ impl FileDevice {
         }
         let data = self.aligned(data);
         let progress = self.file.write(data, self.geometry().offset(extent), durability).await;
-        progress
-            .result
-            .map_err(|error| failure::told(&error, Verb::Write, self.failed_at(extent, progress.done)))
+        progress.result.map_err(|error| {
+            self.latest_error.told(&error, Verb::Write, self.failed_at(extent, progress.done))
+        })
     }
 
     /// Direct writes come from aligned memory only; a part of a buffer may have to be copied for that.
@@ -152,7 +155,7 @@ impl FileDevice {
         synced.map_err(|error| {
             tracing::error!(path = %self.options.path.display(), %error, "a flush failed: data is lost");
             self.flush_failed.store(true, Ordering::Release);
-            failure::told(&error, Verb::Write, Lba(0))
+            self.latest_error.told(&error, Verb::Write, Lba(0))
         })
     }
 
@@ -181,7 +184,7 @@ impl FileDevice {
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<(), DeviceError> {
         let geometry = self.geometry();
         let done = self.file.allocate(mode, geometry.offset(extent), geometry.length(extent)).await;
-        done.map_err(|error| failure::told(&error, Verb::Write, extent.lba))
+        done.map_err(|error| self.latest_error.told(&error, Verb::Write, extent.lba))
     }
 
     /// For file systems that can do no better.
@@ -208,7 +211,7 @@ impl FileDevice {
         let (geometry, sparse) = (self.geometry(), !self.kind.block_device);
         let found =
             self.file.blocking(move |file| space::runs(file, geometry, sparse, extent, runs_max)).await;
-        found.map_err(|error| failure::told(&error, Verb::Read, extent.lba))
+        found.map_err(|error| self.latest_error.told(&error, Verb::Read, extent.lba))
     }
 }
 
@@ -273,11 +276,15 @@ impl BlockDevice for FileDevice {
         Box::pin(async {
             if self.options.bytes.is_none() {
                 let found = self.file.blocking(open::size).await;
-                let bytes = found.map_err(|error| failure::told(&error, Verb::Inspect, Lba(0)))?;
+                let bytes = found.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))?;
                 self.blocks.fetch_max(bytes >> self.options.block_size.shift(), Ordering::Relaxed);
             }
             Ok(())
         })
+    }
+
+    fn take_os_error(&self) -> Option<i32> {
+        self.latest_error.take()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

@@ -16,6 +16,7 @@ use rustix::fs::{
     AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, seek, statx,
 };
 
+use super::failure::LatestError;
 use super::{FileDevice, FileOptions, Kind};
 use crate::OpenError;
 use crate::files::AsyncFile;
@@ -41,6 +42,7 @@ impl FileDevice {
             blocks: AtomicU64::new(blocks.0),
             kind,
             flush_failed: AtomicBool::new(false),
+            latest_error: LatestError::default(),
         })
     }
 }

@@ -71,7 +71,13 @@ fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
     let target = Target {
         name: NAME.to_owned(),
         alias: None,
-        exports: vec![Export { lun: 0, unit, initiators: None, deadline: Duration::from_secs(30) }],
+        exports: vec![Export {
+            lun: 0,
+            volume: "volume".to_owned(),
+            unit,
+            initiators: None,
+            deadline: Duration::from_secs(30),
+        }],
         access: Access::default(),
         authentication: None,
         offers: Offers::of_target(),

@@ -52,6 +52,7 @@ fn export(lun: &config::Lun, volumes: &Volumes) -> Option<Export> {
     let opened = volumes.get(&lun.volume)?;
     Some(Export {
         lun: lun.lun,
+        volume: lun.volume.to_string(),
         unit: Arc::clone(&opened.unit),
         initiators: lun.initiators.clone(),
         deadline: opened.deadline,

@@ -53,6 +53,7 @@ mod report;
 mod scsi_command;
 mod server;
 mod sessions;
+mod storage_log;
 mod torn;
 mod unwritten;
 mod verbs;

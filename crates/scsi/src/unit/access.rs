@@ -20,7 +20,7 @@ use block::{Buffer, Durability, Extent, Hold, Pending, Run, Slice};
 
 use crate::failure::Failure;
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, give_way};
+use crate::unit::{LogicalUnit, RequestKind, give_way};
 
 /// How a command that has begun stands, for its front end.
 #[derive(Default)]
@@ -71,6 +71,7 @@ pub(crate) struct DeviceAccess {
 pub(crate) struct Asking<'a, T> {
     access: &'a DeviceAccess,
     request: Pending<'a, T>,
+    kind: RequestKind,
     /// The blocks that it changes, until it ends.
     changes: Option<Extent>,
 }
@@ -80,8 +81,9 @@ impl<T> Future for Asking<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
         let ended = self.request.as_mut().poll(cx);
-        if ended.is_ready() {
+        if let Poll::Ready(result) = &ended {
             self.changes = None;
+            self.access.unit.note_end(self.kind, result);
         }
         ended.map_err(Failure::from)
     }
@@ -118,41 +120,46 @@ impl DeviceAccess {
         self.watch.committed.set(true);
     }
 
-    fn ask<'a, T>(&'a self, changes: Option<Extent>, request: Pending<'a, T>) -> Asking<'a, T> {
+    fn ask<'a, T>(
+        &'a self,
+        kind: RequestKind,
+        changes: Option<Extent>,
+        request: Pending<'a, T>,
+    ) -> Asking<'a, T> {
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        Asking { access: self, request, changes }
+        Asking { access: self, request, kind, changes }
     }
 
     /// The blocks of `extent`, which must be short enough to be held at once.
     pub(crate) fn fetch(&self, extent: Extent) -> Asking<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
-        self.ask(None, self.device().read(extent, Buffer::recycled(length)))
+        self.ask(RequestKind::Read, None, self.device().read(extent, Buffer::recycled(length)))
     }
 
     /// Writes `data`, which are as long as `extent`.
     pub(crate) fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Asking<'_, ()> {
-        self.ask(Some(extent), self.device().write(extent, data, durability))
+        self.ask(RequestKind::Change, Some(extent), self.device().write(extent, data, durability))
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
     pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Asking<'_, ()> {
-        self.ask(Some(extent), self.device().write_zeroes(extent, may_unmap))
+        self.ask(RequestKind::Change, Some(extent), self.device().write_zeroes(extent, may_unmap))
     }
 
     /// Gives space back ([`block::BlockDevice::unmap`]).
     pub(crate) fn unmap(&self, extent: Extent) -> Asking<'_, ()> {
-        self.ask(Some(extent), self.device().unmap(extent))
+        self.ask(RequestKind::Change, Some(extent), self.device().unmap(extent))
     }
 
     /// Brings what was acknowledged to stable storage.
     pub(crate) fn flush(&self) -> Asking<'_, ()> {
-        self.ask(None, self.device().flush())
+        self.ask(RequestKind::Flush, None, self.device().flush())
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).
     pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> Asking<'_, Vec<Run>> {
-        self.ask(None, self.device().allocation(extent, runs_max))
+        self.ask(RequestKind::Read, None, self.device().allocation(extent, runs_max))
     }
 
     /// Whether all blocks can be read.

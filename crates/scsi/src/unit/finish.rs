@@ -8,7 +8,7 @@ use block::{Buffer, Durability, Extent};
 
 use crate::failure::Failure;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
-use crate::unit::{DeviceAccess, LogicalUnit};
+use crate::unit::{DeviceAccess, LogicalUnit, RequestKind};
 
 /// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
@@ -75,10 +75,17 @@ impl LogicalUnit {
     /// A write that need not wait needs no task either. False if there is anything to wait for.
     fn write_at_once(&self, extent: Extent, data: &[u8], durability: Durability) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
-        durability == Durability::Cached
+        let is_written = durability == Durability::Cached
             && whole
             && data.len() <= AT_ONCE_BYTES_MAX
-            && self.locks().try_share(extent).is_some_and(|_shared| self.device().write_at_once(extent, data))
+            && self
+                .locks()
+                .try_share(extent)
+                .is_some_and(|_shared| self.device().write_at_once(extent, data));
+        if is_written {
+            self.note_end(RequestKind::Change, &Ok(()));
+        }
+        is_written
     }
 
     /// The same for a read.
@@ -92,6 +99,7 @@ impl LogicalUnit {
         if !self.device().read_at_once(extent, &mut buffer) {
             return None;
         }
+        self.note_end(RequestKind::Read, &Ok(()));
         buffer.truncate(bytes as usize);
         Some(DataIn::Buffer(buffer).into())
     }

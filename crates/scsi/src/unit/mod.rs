@@ -9,6 +9,7 @@ mod access;
 mod finish;
 mod front_end;
 mod gate;
+mod health;
 mod pieces;
 mod state;
 
@@ -16,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{BlockDevice, Pending, RangeLocks};
+use block::{BlockDevice, DeviceError, Pending, RangeLocks};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
@@ -31,6 +32,8 @@ pub(crate) use access::{DeviceAccess, GivenUp};
 pub use access::{DeviceRequest, Watch};
 pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Fence, Misdeclared, TransferFault};
+pub(crate) use health::RequestKind;
+pub use health::{Health, StorageCondition, StorageError};
 pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, State};
 
@@ -68,6 +71,7 @@ pub struct LogicalUnit {
     /// Held by whoever changes what is kept, from reading the state to saving and changing it.
     keeping: Arc<RangeLocks>,
     given_up: GivenUp,
+    health: Health,
 }
 
 impl fmt::Debug for LogicalUnit {
@@ -96,6 +100,7 @@ impl LogicalUnit {
             state,
             keeping: Arc::default(),
             given_up: GivenUp::default(),
+            health: Health::default(),
         }))
     }
 
@@ -157,6 +162,16 @@ impl LogicalUnit {
     /// The device behind it.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
+    }
+
+    /// How that fails and works.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// A request of the device has ended.
+    pub(crate) fn note_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
+        self.health.ended(kind, result.as_ref().err().copied(), || self.device.take_os_error());
     }
 
     /// Its names.

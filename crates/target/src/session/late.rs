@@ -98,23 +98,25 @@ impl Session {
         tasks.filter(|(task, observed)| task.id == observed.task)
     }
 
-    /// Ends commands that have waited too long. Returns the units whose devices do not answer, for the caller to fence.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Arc<LogicalUnit>> {
+    /// Ends commands that have waited too long. Returns the units whose devices do not answer, and for how
+    /// long they have not, for the caller to fence.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
         let mut late = Vec::new();
         for (task, Observed { stage, since, .. }) in self.observed() {
             let Some(index) = task.slot else { continue };
-            if now.duration_since(since) > self.luns.deadline(index) {
-                late.push((task.id, index, stage));
+            let time = now.duration_since(since);
+            if time > self.luns.deadline(index) {
+                late.push((task.id, index, stage, time));
             }
         }
-        let mut hung: Vec<Arc<LogicalUnit>> = Vec::new();
-        for (id, index, stage) in late {
+        let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
+        for (id, index, stage, time) in late {
             match stage {
                 Stage::Device(request) => {
-                    if let Some(unit) = self.fail_late(id, index, Some(request))
-                        && !hung.iter().any(|known| Arc::ptr_eq(known, &unit))
-                    {
-                        hung.push(unit);
+                    let Some(unit) = self.fail_late(id, index, Some(request)) else { continue };
+                    unit.health().timed_out();
+                    if !hung.iter().any(|(known, _)| Arc::ptr_eq(known, &unit)) {
+                        hung.push((unit, time));
                     }
                 }
                 Stage::Others => drop(self.fail_late(id, index, None)),

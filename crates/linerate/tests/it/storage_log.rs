@@ -1,0 +1,154 @@
+//! What the server's log says of storage that fails, hangs or fills up: the volume's name, the cause and the end.
+
+use std::fs::File;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::attach::is_root;
+use crate::peer::{BLOCK, Moves, Peer, read_10, write_10};
+use crate::program::{run, run_command, until};
+use crate::server::Server;
+
+const LAYER: &str = r#"
+[log]
+format = "{format}"
+[volume.orders]
+spec = "fault:[ram:16MiB]"
+deadline = "1s"
+[[target]]
+name = "iqn.2026-01.io.linerate:orders"
+lun = [{ lun = 0, volume = "orders" }]
+"#;
+
+fn serving(format: &str) -> Option<Server> {
+    Server::configured(&LAYER.replace("{format}", format))
+}
+
+fn fault(server: &Server, mode: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    run_command(command.args(["fault", "orders", mode, "--control"]).arg(server.state().join("control")))
+        .expect_success();
+}
+
+/// The lines about storage, without the time that begins them; there must be none about a unit by its UUID.
+fn told(server: &Server) -> Vec<String> {
+    let log = server.log();
+    assert!(!log.contains("unit="), "{log}");
+    let lines = log.lines().filter(|line| line.contains("storage "));
+    lines.filter_map(|line| Some(line.split_once('Z')?.1.trim().to_owned())).collect()
+}
+
+fn wait_for_lines(server: &Server, count: usize) -> Vec<String> {
+    until("a line about storage", || told(server).len() >= count);
+    told(server)
+}
+
+/// What is said when it works again depends in one thing on the machine.
+fn without_seconds(line: &str) -> &str {
+    line.rsplit_once(" seconds=").expect("how long it failed").0
+}
+
+#[test]
+fn storage_that_fails_is_an_error_by_the_volumes_name_and_its_end_is_told() {
+    let Some(server) = serving("text") else { return };
+    let mut peer = Peer::attach(&server, "orders", 1);
+    fault(&server, "fail");
+    for lba in 0..20 {
+        let write = peer.begin(0, &write_10(lba, BLOCK, false), Moves::Out(vec![1; BLOCK]));
+        assert!(!peer.answer(write).is_good());
+    }
+    let begin = "ERROR target::storage: storage fails volume=\"orders\" cause=\"the device is not ready\"";
+    assert_eq!(wait_for_lines(&server, 1), [begin]);
+    fault(&server, "pass");
+    peer.write(0, &[1; BLOCK]);
+    let lines = wait_for_lines(&server, 2);
+    let end = " WARN target::storage: storage works again volume=\"orders\" cause=\"the device is not ready\" \
+        failed_requests=20";
+    assert_eq!((lines.len(), without_seconds(&lines[1])), (2, end.trim()), "one line each: {lines:?}");
+}
+
+#[test]
+fn the_same_is_told_in_json() {
+    let Some(server) = serving("json") else { return };
+    let mut peer = Peer::attach(&server, "orders", 1);
+    fault(&server, "fail");
+    let read = peer.begin(0, &read_10(0, 1), Moves::In(BLOCK as u32));
+    assert!(!peer.answer(read).is_good());
+    let lines = || {
+        let log = server.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["target"] == "target::storage").collect::<Vec<_>>()
+    };
+    until("a line about storage", || lines().len() == 1);
+    fault(&server, "pass");
+    peer.read(0, 1);
+    until("a line about its end", || lines().len() == 2);
+    let lines = lines();
+    let levels = lines.iter().map(|line| line["level"].as_str()).collect::<Vec<_>>();
+    assert_eq!(levels, [Some("ERROR"), Some("WARN")]);
+    assert!(lines.iter().all(|line| line["fields"]["volume"] == "orders"), "{lines:?}");
+    assert!(lines.iter().all(|line| line["fields"]["cause"] == "the device is not ready"), "{lines:?}");
+    assert_eq!(lines[1]["fields"]["failed_requests"], 1);
+}
+
+#[test]
+fn storage_that_hangs_is_an_error_by_the_volumes_name_and_its_end_is_told() {
+    let Some(server) = serving("text") else { return };
+    let mut peer = Peer::attach(&server, "orders", 1);
+    fault(&server, "hang");
+    let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
+    assert!(!peer.answer(write).is_good());
+    let lines = wait_for_lines(&server, 1);
+    let begin =
+        "ERROR target::storage: storage fails volume=\"orders\" cause=\"the device does not answer for ";
+    assert!(lines[0].starts_with(begin) && lines[0].ends_with(" s\""), "{lines:?}");
+    fault(&server, "pass");
+    let lines = wait_for_lines(&server, 2);
+    assert!(lines[1].starts_with("WARN target::storage: storage works again volume=\"orders\""), "{lines:?}");
+    assert!(without_seconds(&lines[1]).ends_with("failed_requests=1"), "{lines:?}");
+}
+
+/// A file system of its own, on a mount that goes with the value.
+struct Full {
+    server: Option<Server>,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        self.server = None; // has a file there
+        let _ = run("umount", &["--lazy", &self.folder.path().display().to_string()]);
+    }
+}
+
+#[test]
+fn a_full_file_system_is_told_in_the_operating_systems_words() {
+    if !is_root() {
+        eprintln!("skipped: only root mounts a small file system");
+        return;
+    }
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().display().to_string();
+    run("mount", &["-t", "tmpfs", "-o", "size=4M", "linerate-test", &path]).expect_success();
+    let mut full = Full { server: None, folder };
+    // Something else takes the space that the volume counts on.
+    let other = full.folder.path().join("other");
+    std::fs::write(&other, vec![1; 3 << 20]).expect("there is room");
+    let text = LAYER.replace("fault:[ram:16MiB]", &format!("file:{path}/disk?size=16MiB"));
+    let Some(server) = Server::configured(&text.replace("{format}", "text")) else { return };
+    let server = full.server.insert(server);
+    let mut peer = Peer::attach(server, "orders", 1);
+    let data = vec![7; 2 << 20];
+    let write = peer.begin(0, &write_10(0, data.len(), false), Moves::Out(data.clone()));
+    assert_eq!(peer.answer(write).sense_key(), 7, "DATA PROTECT: no space");
+    let lines = wait_for_lines(server, 1);
+    let begin = "ERROR target::storage: storage fails volume=\"orders\" cause=\"no space left for the device's data: \
+        No space left on device (os error 28)\"";
+    assert_eq!(lines, [begin]);
+    File::create(&other).expect("emptied");
+    peer.write(0, &data);
+    let lines = wait_for_lines(server, 2);
+    assert!(lines[1].starts_with("WARN target::storage: storage works again volume=\"orders\""), "{lines:?}");
+    assert!(without_seconds(&lines[1]).ends_with("failed_requests=1"), "{lines:?}");
+}
