@@ -49,10 +49,12 @@ fn temperature() -> Vec<(u16, Vec<u8>)> {
     vec![(0, vec![0, UNAVAILABLE]), (1, vec![0, UNAVAILABLE])]
 }
 
-/// General statistics and performance (SPC-4 7.3.9). Times are zero, which is how they are told where none are taken.
+/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the interval in which times are counted. No times
+/// are taken, so those are zero; sg_logs shows a page only if all three parameters are there.
 fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.reads, traffic.writes, traffic.blocks_received, traffic.blocks_sent, 0, 0, 0, 0];
-    vec![(1, counters.iter().flat_map(|counter| counter.to_be_bytes()).collect())]
+    let counters = counters.iter().flat_map(|counter| counter.to_be_bytes()).collect();
+    vec![(1, counters), (2, vec![0; 8]), (3, vec![0; 8])]
 }
 
 const SUPPORTED_PAGES: u8 = 0x00;

@@ -19,8 +19,12 @@ fn counters(bench: &mut Bench) -> Vec<u64> {
     let data = page(bench, 0x19);
     assert_eq!(data[4..8], [0, 1, 3, 64], "parameter 1, a binary list");
     let counters =
-        data[8..].chunks_exact(8).map(|bytes| u64::from_be_bytes(bytes.try_into().expect("eight")));
+        data[8..72].chunks_exact(8).map(|bytes| u64::from_be_bytes(bytes.try_into().expect("eight")));
     let counters: Vec<u64> = counters.collect();
+    assert_eq!(
+        data[72..],
+        [[0, 2, 3, 8, 0, 0, 0, 0, 0, 0, 0, 0], [0, 3, 3, 8, 0, 0, 0, 0, 0, 0, 0, 0]].concat()
+    );
     assert_eq!(counters[4..], [0; 4], "no times are taken");
     counters[..4].to_vec()
 }
