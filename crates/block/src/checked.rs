@@ -248,6 +248,10 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         Box::pin(self.watch(Extent::new(0, 0), true, self.inner.flush()))
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             let sums = self.zeros(extent, self.profile().thin);

@@ -101,6 +101,14 @@ pub trait BlockDevice: Send + Sync {
     /// Brings all writes that were acknowledged before this call to stable storage.
     fn flush(&self) -> Pending<'_, ()>;
 
+    /// How many times acknowledged writes were lost, or may have been: each sync and each write-back that failed, whoever
+    /// asked for it, and even if its request was dropped. Never falls. A flush fails for what fails while it is under way;
+    /// a user who relies on earlier writes compares this count with what it was when he was last told ([`crate::SingleUser`]
+    /// does so for one). A device that does not count tells of losses by flushes alone ([`DeviceError::is_loss`]).
+    fn losses(&self) -> u64 {
+        0
+    }
+
     /// Gives the space of whole granules within the extent back; the blocks of the extent read as zeros
     /// afterwards, on thin devices, whether their space could be given back or not.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
@@ -167,6 +175,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         (**self).flush()
+    }
+
+    fn losses(&self) -> u64 {
+        (**self).losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

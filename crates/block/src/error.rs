@@ -35,6 +35,14 @@ pub enum DeviceError {
     Unsettled,
 }
 
+impl DeviceError {
+    /// Whether a flush that ended with it may have lost writes: what could not be written is dropped, and is not written
+    /// by a later flush. Others leave it in the cache.
+    pub fn is_loss(self) -> bool {
+        matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
+    }
+}
+
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -320,6 +320,10 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
         })
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(self.change(extent, |inner, extent| inner.unmap(extent)))
     }

@@ -22,6 +22,7 @@ mod limit;
 mod null;
 mod range_lock;
 mod region;
+mod single_user;
 mod sleeper;
 mod spawner;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use limit::{Limit, Rate};
 pub use null::Null;
 pub use range_lock::{Exclusive, Hold, RangeLocks, Shared};
 pub use region::{Medium, Region};
+pub use single_user::SingleUser;
 pub use sleeper::Sleeper;
 pub use spawner::Spawner;
 pub use whole_blocks::WholeBlocks;

@@ -114,6 +114,10 @@ impl<D: BlockDevice> BlockDevice for Limit<D> {
         self.in_turn(0, |inner| inner.flush())
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         self.in_turn(0, move |inner| inner.unmap(extent))
     }

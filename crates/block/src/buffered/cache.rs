@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::task::Waker;
 
 use super::marks::Marks;
-use crate::{Buffer, DeviceError, Slice};
+use crate::{Buffer, Slice};
 
 /// A part of a request that lies in one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub(super) struct Cache {
     held: Vec<Range<u64>>,
     /// Blocks that are dirty or on their way.
     unwritten: usize,
-    /// Why data were lost that had been taken; told by the next flush.
-    lost: Option<DeviceError>,
+    /// How often data were lost that had been taken.
+    losses: u64,
     /// How often any chunk was passed on.
     passes: u64,
     /// Counts uses, so that what was not used for longest is known.
@@ -108,7 +108,7 @@ impl Cache {
             chunks: BTreeMap::new(),
             held: Vec::new(),
             unwritten: 0,
-            lost: None,
+            losses: 0,
             passes: 0,
             clock: 0,
             waiters: Vec::new(),
@@ -201,19 +201,15 @@ impl Cache {
     }
 
     /// A chunk was passed on, except for the blocks in `failed`, which are lost. Says whether it is to be passed on again.
-    pub(super) fn passed_on(
-        &mut self,
-        index: u64,
-        failed: &[Range<usize>],
-        error: Option<DeviceError>,
-    ) -> bool {
-        self.lost = self.lost.or(error);
+    pub(super) fn passed_on(&mut self, index: u64, failed: &[Range<usize>]) -> bool {
+        let has_failed = u64::from(!failed.is_empty());
+        self.losses += has_failed;
         let Some(chunk) = self.chunks.get_mut(&index) else { return false };
         let written = chunk.writing.take();
         self.unwritten -= written.map_or(0, |written| written.count());
         chunk.passes += 1;
         self.passes += 1;
-        chunk.failures += u64::from(error.is_some());
+        chunk.failures += has_failed;
         for block in failed.iter().cloned().flatten() {
             if !chunk.dirty.is_marked(block) {
                 chunk.known.clear(block..block + 1);
@@ -275,9 +271,9 @@ impl Cache {
         Some(())
     }
 
-    /// Why data were lost since this was last asked.
-    pub(super) fn take_lost(&mut self) -> Option<DeviceError> {
-        self.lost.take()
+    /// How often data were lost that had been taken.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// Whoever waits for anything is to look again when something has changed.

@@ -9,8 +9,8 @@
 //!
 //! It reads ahead of who reads sequentially, and gathers what is written until a chunk is full, its room is needed, or a
 //! flush comes. Nothing is written by the clock: what is in memory stays there until then, and is lost with the process,
-//! which the profile says (`volatile_cache`). What was taken and could not be written is told by the next flush, once, as
-//! Linux tells it by `fsync`. Little is kept to be read again: this is a model of how requests change on their way, not
+//! which the profile says (`volatile_cache`). What was taken and could not be written is counted as a loss, of which every
+//! user of the device is told ([`BlockDevice::losses`]). Little is kept to be read again: this is a model of how requests change on their way, not
 //! of a machine's memory.
 
 mod cache;
@@ -140,9 +140,10 @@ impl<D: BlockDevice + 'static> Buffered<D> {
 
     /// Makes what was written to these blocks last.
     async fn settle(&self, chunks: Range<u64>) -> Result<(), DeviceError> {
+        let before = self.losses();
         self.traffic.drain(chunks).await;
         self.traffic.inner.flush().await?;
-        self.traffic.take_lost().map_or(Ok(()), Err)
+        if self.losses() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
     }
 
     fn chunks(&self, extent: Extent) -> Range<u64> {
@@ -208,6 +209,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.settle(0..u64::MAX))
+    }
+
+    fn losses(&self) -> u64 {
+        self.traffic.losses() + self.traffic.inner.losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

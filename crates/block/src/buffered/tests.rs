@@ -104,15 +104,28 @@ fn a_stable_write_has_reached_the_device_when_it_ends() {
 }
 
 #[test]
-fn what_was_taken_and_lost_is_told_by_the_next_flush_and_once() {
+fn what_was_taken_and_lost_is_told_by_the_flush_that_finds_it_and_is_counted() {
     let (device, control) = hanging();
     write(&device, 0, 1);
     let misbehaviour = Misbehaviour::Fail(DeviceError::Unwritable(Lba(0)));
     control.set([Rule { requests: Requests::Writes, within: None, misbehaviour }]);
-    assert_eq!(end(device.flush()), Err(DeviceError::Unwritable(Lba(0))));
+    assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
+    assert_eq!(device.losses(), 1);
     control.pass();
     assert_eq!(end(device.flush()), Ok(()));
     assert_eq!(read(&device, 0, 1)[0], 0, "what the device has, not what it should have");
+}
+
+#[test]
+fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
+    let (device, control) = hanging();
+    let misbehaviour = Misbehaviour::Fail(DeviceError::NoSpace);
+    control.set([Rule { requests: Requests::Writes, within: None, misbehaviour }]);
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is passed on at once
+    assert_eq!(device.losses(), 1);
+    control.pass();
+    assert_eq!(end(device.flush()), Ok(()), "it fails for what fails while it is under way");
+    assert_eq!(device.losses(), 1);
 }
 
 #[test]

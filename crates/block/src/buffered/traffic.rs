@@ -49,9 +49,9 @@ impl<D> Traffic<D> {
         result
     }
 
-    /// Why data were lost since this was last asked.
-    pub(super) fn take_lost(&self) -> Option<DeviceError> {
-        self.cache().take_lost()
+    /// How often data were lost that had been taken.
+    pub(super) fn losses(&self) -> u64 {
+        self.cache().losses()
     }
 
     /// Keeps everybody away from these chunks for as long as what it gives lives.
@@ -162,16 +162,15 @@ impl<D: BlockDevice> Passing<D> {
             // A device that cannot say that it has let go will say what is wrong when it is written to.
             let _ = traffic.inner.quiesced().await;
         }
-        let (mut failed, mut error) = (Vec::new(), None);
+        let mut failed = Vec::new();
         for (run, data) in job.runs {
             let extent = traffic.extent(job.chunk, &run);
-            if let Err(reason) = traffic.inner.write(extent, data, Durability::Cached).await {
+            if traffic.inner.write(extent, data, Durability::Cached).await.is_err() {
                 failed.push(run);
-                error = error.or(Some(reason));
             }
         }
         self.under_way = false;
-        let again = traffic.change(|cache| cache.passed_on(job.chunk, &failed, error));
+        let again = traffic.change(|cache| cache.passed_on(job.chunk, &failed));
         let next = if again { traffic.cache().pass_on(job.chunk) } else { None };
         self.under_way = next.is_some();
         next

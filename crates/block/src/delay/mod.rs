@@ -73,6 +73,10 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
         self.after(Lasting::Only, |inner| inner.flush())
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         self.after(Lasting::No, move |inner| inner.unmap(extent))
     }

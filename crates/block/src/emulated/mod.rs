@@ -255,6 +255,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         self.inner.flush()
     }
 
+    fn losses(&self) -> u64 {
+        self.inner.losses()
+    }
+
     /// Of a device that is not thin nothing is promised, and parts of blocks stay as they are.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {

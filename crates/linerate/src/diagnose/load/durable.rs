@@ -28,6 +28,10 @@ impl BlockDevice for Durable {
         self.0.flush()
     }
 
+    fn losses(&self) -> u64 {
+        self.0.losses()
+    }
+
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         self.0.unmap(extent)
     }
