@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Advice, fadvise};
 
@@ -25,7 +25,6 @@ impl FileDevice {
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
             kind: Kind { buffer_alignment: 1, ..self.kind },
-            flush_failed: AtomicBool::new(false),
             latest_error: LatestError::default(),
         })
     }

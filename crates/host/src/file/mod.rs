@@ -2,8 +2,9 @@
 //!
 //! Writes go through the page cache, or past it with `direct`; either way a write that is acknowledged may be
 //! lost in a crash until a flush (fdatasync) or unless it was [`Durability::Stable`] (RWF_DSYNC): the volume has
-//! a write cache and says so. A flush that failed once fails from then on: the kernel drops the data it could
-//! not write and forgets the error (fsync(2)), so a later success would be a lie.
+//! a write cache and says so. The kernel drops the data it could not write and forgets the error (fsync(2)), so that a
+//! later success says nothing of it: each sync that fails counts as a loss of acknowledged writes
+//! ([`BlockDevice::losses`]), and the volume goes on.
 //!
 //! One process has a volume at a time, held by a lock on the open file.
 
@@ -13,7 +14,7 @@ mod open;
 mod space;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile,
@@ -63,7 +64,6 @@ pub struct FileDevice {
     /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
     blocks: AtomicU64,
     kind: Kind,
-    flush_failed: AtomicBool,
     latest_error: LatestError,
 }
 
@@ -130,10 +130,15 @@ impl FileDevice {
             return Ok(());
         }
         let data = self.aligned(data);
+        let losses = self.file.losses();
         let progress = self.file.write(data, self.geometry().offset(extent), durability).await;
         progress.result.map_err(|error| {
             self.latest_error.told(&error, Verb::Write, self.failed_at(extent, progress.done))
-        })
+        })?;
+        match durability {
+            Durability::Cached => Ok(()),
+            Durability::Stable => self.lost_nothing_since(losses),
+        }
     }
 
     /// Direct writes come from aligned memory only; a part of a buffer may have to be copied for that.
@@ -148,15 +153,18 @@ impl FileDevice {
         if self.options.read_only {
             return Ok(());
         }
-        if self.flush_failed.load(Ordering::Acquire) {
-            return Err(DeviceError::Unwritable(Lba(0)));
-        }
+        let losses = self.file.losses();
         let synced = self.file.sync_data().await;
-        synced.map_err(|error| {
+        if let Err(error) = &synced {
             tracing::error!(path = %self.options.path.display(), %error, "a flush failed: data is lost");
-            self.flush_failed.store(true, Ordering::Release);
-            self.latest_error.told(&error, Verb::Write, Lba(0))
-        })
+        }
+        let synced = synced.map_err(|error| self.latest_error.told(&error, Verb::Write, Lba(0)));
+        self.lost_nothing_since(losses)?;
+        synced
+    }
+
+    fn lost_nothing_since(&self, losses: u64) -> Result<(), DeviceError> {
+        if self.file.losses() == losses { Ok(()) } else { Err(DeviceError::WritesLost) }
     }
 
     async fn give_back(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -258,6 +266,10 @@ impl BlockDevice for FileDevice {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.sync())
+    }
+
+    fn losses(&self) -> u64 {
+        self.file.losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,6 @@ impl FileDevice {
             options,
             blocks: AtomicU64::new(blocks.0),
             kind,
-            flush_failed: AtomicBool::new(false),
             latest_error: LatestError::default(),
         })
     }

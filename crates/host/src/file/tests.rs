@@ -298,3 +298,92 @@ fn nothing_is_done_at_once_past_the_page_cache() {
         Err(error) => eprintln!("skipped: no direct I/O in the folder for temporary files ({error})"),
     }
 }
+
+/// A volume on a disk that takes writes into the page cache and has room for a quarter of them: a loop device over a sparse
+/// file in a small file system. `None` where that cannot be made.
+struct FullDisk {
+    directory: tempfile::TempDir,
+    device: String,
+}
+
+impl FullDisk {
+    fn make() -> Option<FullDisk> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        run_tool("mount", &["-t", "tmpfs", "-o", "size=256k", "none", path_text(directory.path())])?;
+        let image = directory.path().join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("made");
+        let device = run_tool("losetup", &["--find", "--show", path_text(&image)]);
+        if device.is_none() {
+            run_tool("umount", &[path_text(directory.path())]);
+        }
+        Some(FullDisk { device: device?, directory })
+    }
+
+    fn open(&self) -> FileDevice {
+        FileDevice::open(FileOptions::new(&self.device)).expect("opened")
+    }
+
+    /// What the kernel does after a while: it writes back what is dirty. This file description is told of errors, and no
+    /// other one is by that.
+    fn write_back(&self) -> std::io::Result<()> {
+        std::fs::File::open(&self.device)?.sync_data()
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        run_tool("losetup", &["--detach", &self.device]);
+        run_tool("umount", &["--lazy", path_text(self.directory.path())]);
+    }
+}
+
+fn path_text(path: &std::path::Path) -> &str {
+    path.to_str().expect("a temporary path is text")
+}
+
+fn run_tool(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Linux tells each open file once that a write-back failed. A write with RWF_DSYNC is told as a flush is, and whoever
+/// flushed next got GOOD for writes that were lost.
+#[test]
+fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
+    with_both_engines(|| async {
+        let Some(disk) = FullDisk::make() else {
+            return eprintln!("skipped: a full disk needs root, mount and losetup");
+        };
+        let volume = disk.open();
+        volume.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("taken");
+        disk.write_back().expect_err("there is no room");
+        let stable = volume.write(Extent::new(0, 8), filled(4096, 8), Durability::Stable).await;
+        stable.expect_err("it is told of the failed write-back");
+        assert_eq!(volume.flush().await, Err(DeviceError::WritesLost), "what was written before is lost");
+        assert!(volume.losses() > 0);
+    });
+}
+
+/// Of two fdatasyncs at once, one is told of the error and the other is not.
+#[test]
+fn flushes_at_the_same_time_all_fail() {
+    with_both_engines(|| async {
+        let Some(disk) = FullDisk::make() else {
+            return eprintln!("skipped: a full disk needs root, mount and losetup");
+        };
+        let volume = Rc::new(disk.open());
+        volume.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("taken");
+        let flushes: Vec<_> = (0..8)
+            .map(|_| {
+                let volume = Rc::clone(&volume);
+                reactor::spawn(async move { volume.flush().await })
+            })
+            .collect();
+        for flush in flushes {
+            assert_eq!(flush.await, Err(DeviceError::WritesLost));
+        }
+        let losses = volume.losses();
+        volume.flush().await.expect("the volume goes on");
+        assert_eq!(volume.losses(), losses);
+    });
+}

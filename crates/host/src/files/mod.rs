@@ -12,23 +12,32 @@ mod lane;
 mod operation;
 mod orphans;
 pub(crate) mod ring;
+mod syncs;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Slice};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags, fcntl_getfl};
 
 use at_once::AtOnce;
 pub use engine::{IoEngine, UnknownEngine};
 pub(crate) use lane::Lane;
 use operation::Operation;
 use orphans::Orphans;
+use syncs::{Stable, Syncs, Turn};
 
 /// A file whose operations do not block.
 pub struct AsyncFile {
     file: Arc<File>,
+    /// The same file for syncs: the kernel tells each open file description once of a write-back that failed.
+    synced: Arc<File>,
+    syncs: Arc<Syncs>,
+    /// Writes go through the page cache, and what one stable write is told of may have been another's.
+    is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
     at_once: AtOnce,
@@ -48,9 +57,13 @@ pub(crate) struct Progress {
 impl AsyncFile {
     /// The file, for asynchronous use from any number of threads.
     pub fn new(file: File) -> AsyncFile {
+        let (at_once, file) = (AtOnce::of(&file), Arc::new(file));
         AsyncFile {
-            at_once: AtOnce::of(&file),
-            file: Arc::new(file),
+            at_once,
+            synced: reopened(&file).unwrap_or_else(|| Arc::clone(&file)),
+            is_cached: fcntl_getfl(&file).is_ok_and(|flags| !flags.contains(OFlags::DIRECT)),
+            file,
+            syncs: Arc::default(),
             lane: Lane::new(LANE_THREADS),
             orphans: Arc::default(),
         }
@@ -78,11 +91,34 @@ impl AsyncFile {
         (operation.into_buffer(), progress)
     }
 
-    /// Writes all of `data` from byte `at` on.
+    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write began, that may have
+    /// been lost, though it ended well.
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
-        let stable = durability == Durability::Stable;
-        self.transfer(Operation::Write { data, done: 0, at, stable }, length).await.1
+        let stable = (durability == Durability::Stable).then(|| self.syncs.begin_stable());
+        match self.transfer(Operation::Write { data, done: 0, at, stable }, length).await {
+            (Operation::Write { data, stable: Some(stable), .. }, progress) => {
+                self.end_stable(stable, data, at, &progress).await;
+                progress
+            }
+            (_, progress) => progress,
+        }
+    }
+
+    /// Finds out what the end of a stable write says of the writes before it.
+    async fn end_stable(&self, mut stable: Stable, data: Slice, at: u64, progress: &Progress) {
+        if let (true, Err(error)) = (stable.is_unclear(), &progress.result) {
+            let length = data.len();
+            let again = Operation::Write { data, done: 0, at, stable: None };
+            let again = self.transfer(again, length).await.1.result;
+            if again.is_err_and(|again| again.raw_os_error() == error.raw_os_error()) {
+                stable.failed_before_its_sync();
+            }
+        }
+        drop(stable);
+        if self.is_cached {
+            self.syncs.stable_ended().await;
+        }
     }
 
     /// Repeats an operation that may do a part only, until all is done, nothing moves, or it fails.
@@ -102,9 +138,23 @@ impl AsyncFile {
         }
     }
 
-    /// Brings what was written to stable storage.
+    /// Brings what was written to stable storage, together with others who ask for that. If [`AsyncFile::losses`] has risen
+    /// meanwhile, some of it may be lost, though this has ended well.
     pub async fn sync_data(&self) -> io::Result<()> {
-        self.perform(Operation::SyncData).await.1.map(drop)
+        let wanted = self.syncs.next();
+        let outcome = loop {
+            match self.syncs.turn(wanted).await {
+                Turn::Ended(outcome) => break outcome,
+                Turn::Sync(sync) => drop(self.perform(Operation::SyncData(sync)).await),
+            }
+        };
+        self.syncs.stable_ended().await;
+        outcome
+    }
+
+    /// How many syncs have failed, of stable writes too, and of requests that were dropped.
+    pub(crate) fn losses(&self) -> u64 {
+        self.syncs.losses()
     }
 
     /// Changes where the file has space: fallocate(2).
@@ -145,7 +195,10 @@ impl AsyncFile {
 
     async fn perform(&self, mut operation: Operation) -> (Operation, io::Result<usize>) {
         let (claim, ticket) = self.orphans.ticket();
-        let file = Arc::clone(&self.file);
+        let file = Arc::clone(match operation {
+            Operation::SyncData(_) => &self.synced,
+            _ => &self.file,
+        });
         let outcome = match ring::current() {
             Some(ring) => ring.perform(operation, file, ticket).await,
             None => {
@@ -160,6 +213,19 @@ impl AsyncFile {
         drop(claim);
         outcome
     }
+}
+
+/// The same file in an open file description of its own. Pipes and the like have none to spare.
+fn reopened(file: &File) -> Option<Arc<File>> {
+    let kind = file.metadata().ok()?.file_type();
+    let reopened = match kind.is_file() || kind.is_block_device() {
+        true => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
+        false => return None,
+    };
+    reopened
+        .inspect_err(|error| tracing::debug!(%error, "no file description of its own for syncs"))
+        .ok()
+        .map(Arc::new)
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
 use super::at_once::Reshaping;
+use super::syncs::{Stable, Sync};
 
 /// An operation. It owns its buffer, and remembers how much of it is done.
 pub(crate) enum Operation {
     Read { buffer: Buffer, done: usize, at: u64 },
-    Write { data: Slice, done: usize, at: u64, stable: bool },
-    SyncData,
+    Write { data: Slice, done: usize, at: u64, stable: Option<Stable> },
+    SyncData(Sync),
     Allocate { mode: FallocateFlags, at: u64, length: u64, _reshaping: Reshaping },
 }
 
@@ -27,7 +28,7 @@ impl Operation {
     pub(crate) fn done(&self) -> usize {
         match self {
             Operation::Read { done, .. } | Operation::Write { done, .. } => *done,
-            Operation::SyncData | Operation::Allocate { .. } => 0,
+            Operation::SyncData(_) | Operation::Allocate { .. } => 0,
         }
     }
 
@@ -39,33 +40,40 @@ impl Operation {
         }
     }
 
-    /// Notes what the kernel has moved.
-    pub(super) fn advance(&mut self, moved: usize) {
-        match self {
-            Operation::Read { done, .. } | Operation::Write { done, .. } => *done += moved,
-            Operation::SyncData | Operation::Allocate { .. } => {}
+    /// The kernel has answered so. Engines say it of every operation that they have carried out, whether anybody waits for
+    /// it or not.
+    pub(super) fn ended(&mut self, result: &io::Result<usize>) {
+        match (&mut *self, result) {
+            (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) => *done += moved,
+            (Operation::Write { stable: Some(stable), .. }, Err(_)) => stable.note(result),
+            (Operation::SyncData(sync), _) => sync.note(result),
+            (Operation::Read { .. } | Operation::Write { .. } | Operation::Allocate { .. }, _) => {}
         }
     }
 
     /// Carries the operation out on this thread, or a part of it.
     pub(super) fn run(&mut self, file: &File) -> io::Result<usize> {
-        let moved = match self {
+        let moved = self.call(file);
+        self.ended(&moved);
+        moved
+    }
+
+    fn call(&mut self, file: &File) -> io::Result<usize> {
+        Ok(match self {
             Operation::Read { buffer, done, at } => {
                 let rest = piece_mut(buffer, *done);
                 rustix::io::pread(file, rest, *at + *done as u64)?
             }
             Operation::Write { data, done, at, stable } => {
                 let rest = [IoSlice::new(piece(data, *done))];
-                let flags = if *stable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let flags = if stable.is_some() { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 rustix::io::pwritev2(file, &rest, *at + *done as u64, flags)?
             }
-            Operation::SyncData => rustix::fs::fdatasync(file).map(|()| 0)?,
+            Operation::SyncData(_) => rustix::fs::fdatasync(file).map(|()| 0)?,
             Operation::Allocate { mode, at, length, .. } => {
                 rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?
             }
-        };
-        self.advance(moved);
-        Ok(moved)
+        })
     }
 
     /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory stays
@@ -79,13 +87,13 @@ impl Operation {
             }
             Operation::Write { data, done, at, stable } => {
                 let rest = piece(data, *done);
-                let flags = if *stable { libc::RWF_DSYNC } else { 0 };
+                let flags = if stable.is_some() { libc::RWF_DSYNC } else { 0 };
                 opcode::Write::new(fd, rest.as_ptr(), rest.len() as u32)
                     .offset(*at + *done as u64)
                     .rw_flags(flags)
                     .build()
             }
-            Operation::SyncData => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Operation::SyncData(_) => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Operation::Allocate { mode, at, length, .. } => {
                 opcode::Fallocate::new(fd, *length).offset(*at).mode(mode.bits() as i32).build()
             }

@@ -340,6 +340,7 @@ impl State {
         let file = Arc::as_ptr(&self.slot(place)?.file);
         self.ended(file);
         let slot = self.slot(place)?;
+        slot.operation.ended(&moved(result));
         if slot.stage == Stage::Orphan {
             return Some((None, self.remove(place)));
         }
@@ -347,6 +348,11 @@ impl State {
         slot.ticket = None;
         Some((slot.waiter.take(), None))
     }
+}
+
+/// A completion's result, as a system call would have given it.
+fn moved(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 enum Submitted {
@@ -375,10 +381,8 @@ impl Future for Performing {
             return Poll::Pending;
         };
         self.place = None;
-        let mut operation = state.remove(place).expect("seen above").operation;
-        let moved = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
-        operation.advance(*moved.as_ref().unwrap_or(&0));
-        Poll::Ready((operation, moved))
+        let operation = state.remove(place).expect("seen above").operation;
+        Poll::Ready((operation, moved(result)))
     }
 }
 
