@@ -105,6 +105,10 @@ impl<D: BlockDevice> BlockDevice for SingleUser<D> {
         self.inner.refresh()
     }
 
+    fn take_os_error(&self) -> Option<i32> {
+        self.inner.take_os_error()
+    }
+
     fn quiesced(&self) -> Pending<'_, ()> {
         self.inner.quiesced()
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::BlockDevice;
+use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 
@@ -103,7 +103,7 @@ impl Place {
 pub(crate) fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
-    Ok(Opened { device: Arc::new(device), lun: None, identity })
+    Ok(Opened { device: Arc::new(SingleUser::new(device)), lun: None, identity })
 }
 
 async fn lun(url: &Url) -> Result<Opened, Failure> {

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffered, Delay, Emulated512, Fault, FaultControl, Limit, Null, Window};
+use block::{
+    BlockDevice, Buffered, Delay, Emulated512, Fault, FaultControl, Limit, Null, SingleUser, Window,
+};
 use host::{FileDevice, FileOptions, OpenError, RamDevice, RamOptions, ReactorClock, ReactorTasks};
 
 use crate::spec::{Layer, Spec};
 
-/// Opens the volume that `spec` describes. Blocks; for the time before serving or measuring.
+/// Opens the volume that `spec` describes, for one user. Blocks; for the time before measuring or copying.
 pub(crate) fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    open_with_faults(spec, &FaultControl::default())
+    Ok(Arc::new(SingleUser::new(open_with_faults(spec, &FaultControl::default())?)))
 }
 
-/// The same; `faults` makes all its `fault:` layers misbehave.
+/// The same for serving: each of its users is told of lost writes by its logical unit. `faults` makes all its `fault:` layers
+/// misbehave.
 pub(crate) fn open_with_faults(
     spec: &Spec,
     faults: &FaultControl,

@@ -214,7 +214,7 @@ impl Operation {
                 self.unit.note(|state| state.operation.proceed(done, total));
                 give_way().await;
             }
-            let flushed = self.unit.device().flush().await;
+            let flushed = self.unit.flush().await;
             self.unit.note_end(RequestKind::Flush, &flushed);
             flushed?;
         }

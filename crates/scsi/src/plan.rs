@@ -179,6 +179,8 @@ pub enum Effect {
 /// A command that has not ended yet.
 pub struct Job {
     pub(crate) work: Work,
+    /// Whose command it is.
+    pub(crate) nexus: NexusId,
     /// What it asks to move from the initiator, whether or not that is offered.
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,

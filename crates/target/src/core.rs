@@ -302,7 +302,7 @@ async fn tell_aborted(
 }
 
 async fn flush(unit: Arc<LogicalUnit>) -> Result<(), block::DeviceError> {
-    unit.device().flush().await
+    unit.flush().await
 }
 
 /// A connection's life in full feature phase.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench::plan::Suite;
 use bench::record::{Facts, Limit, Subject};
-use block::{BlockDevice, BlockSize};
+use block::{BlockDevice, BlockSize, SingleUser};
 use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
 
@@ -47,8 +47,8 @@ impl Storage {
         let (opened, source) = match place {
             Place::Path(path) => {
                 let device = path_opened(path, !writable, size.filter(|_| is_new), &mut notes)?;
-                let device = Arc::new(device);
-                let cached = device.through_page_cache().map_err(Failure::refused)?;
+                let cached = SingleUser::new(device.through_page_cache().map_err(Failure::refused)?);
+                let device = Arc::new(SingleUser::new(device));
                 let source = Source::Local { device: device.clone(), cached: Some(Arc::new(cached)) };
                 (Opened::local(device, place::file_identity(path)), source)
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bench::plan::Role;
-use block::{BlockDevice, Buffer, Buffered, Extent, Window};
+use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
@@ -19,7 +19,7 @@ pub(crate) enum Source {
     Local {
         device: Arc<dyn BlockDevice>,
         /// The same through the page cache, if it is a file or a block device that was opened past it.
-        cached: Option<Arc<FileDevice>>,
+        cached: Option<Arc<SingleUser<FileDevice>>>,
     },
 }
 
@@ -64,7 +64,7 @@ impl Ways {
         let Some(bytes) = role.read_ahead_bytes else { return Ok(straight.collect()) };
         if let Source::Local { cached: Some(cached), .. } = &self.source {
             settle(&**cached).await?;
-            cached.forget_cached().map_err(Failure::failed)?;
+            cached.inner().forget_cached().map_err(Failure::failed)?;
             return Ok(straight.map(|_| Arc::clone(cached) as Arc<dyn BlockDevice>).collect());
         }
         let window = Window::of(u64::from(bytes));

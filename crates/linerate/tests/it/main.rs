@@ -36,6 +36,7 @@ mod library;
 mod lifecycle;
 mod limits;
 mod lost_cache;
+mod lost_writes;
 mod peer;
 mod peer_command;
 mod pipes;

@@ -90,6 +90,6 @@ impl Call<'_> {
 
     pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {
         let (data_in_bytes, format) = (self.command.data_in_bytes, self.view.format);
-        Job { work, expected_bytes, data_in_bytes, format, working_bytes: 0 }
+        Job { work, nexus: self.nexus.id, expected_bytes, data_in_bytes, format, working_bytes: 0 }
     }
 }

@@ -126,7 +126,7 @@ fn end(
         return Err(target.wrong_block_length());
     }
     if Arc::ptr_eq(&unit, access) {
-        return Ok(Some(access.clone()));
+        return Ok(Some(access.to(unit, 0)));
     }
     let known = others.iter().position(|other| Arc::ptr_eq(other, &unit));
     let index = known.unwrap_or_else(|| {

@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use block::{Buffer, Durability, Extent, Hold, Pending, Run, Slice};
 
 use crate::failure::Failure;
+use crate::nexus::NexusId;
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, RequestKind, give_way};
 
@@ -65,6 +66,8 @@ pub(crate) struct DeviceAccess {
     unit: Arc<LogicalUnit>,
     watch: Rc<Watch>,
     index: usize,
+    /// Who is told of lost writes by what the command brings to stable storage.
+    nexus: Option<NexusId>,
 }
 
 /// A request while its device has it. Dropped before its end, it was given up.
@@ -99,14 +102,15 @@ impl<T> Drop for Asking<'_, T> {
 }
 
 impl DeviceAccess {
-    /// A command's access to the unit that received it.
-    pub(crate) fn new(unit: Arc<LogicalUnit>, watch: Rc<Watch>) -> DeviceAccess {
-        DeviceAccess { unit, watch, index: 0 }
+    /// A command's access to the unit that received it from this nexus.
+    pub(crate) fn new(unit: Arc<LogicalUnit>, nexus: NexusId, watch: Rc<Watch>) -> DeviceAccess {
+        DeviceAccess { unit, watch, index: 0, nexus: Some(nexus) }
     }
 
-    /// The same command's access to another unit, which has this index in [`Watch::request`].
+    /// The same command's access to another unit, or to this one among others, which has this index in [`Watch::request`].
+    /// Nobody is told of lost writes by that.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
-        DeviceAccess { unit, watch: Rc::clone(&self.watch), index }
+        DeviceAccess { unit, watch: Rc::clone(&self.watch), index, nexus: None }
     }
 
     /// The command uses these units besides its own. Said once, before it begins.
@@ -137,9 +141,18 @@ impl DeviceAccess {
         self.ask(RequestKind::Read, None, self.device().read(extent, Buffer::recycled(length)))
     }
 
-    /// Writes `data`, which are as long as `extent`.
+    /// Writes `data`, which are as long as `extent`. A stable write that the device carries out fails if the nexus has not
+    /// been told of lost writes yet; one that fails by itself is not taken for that.
     pub(crate) fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Asking<'_, ()> {
-        self.ask(RequestKind::Change, Some(extent), self.device().write(extent, data, durability))
+        let write = self.device().write(extent, data, durability);
+        let write = match durability {
+            Durability::Cached => write,
+            Durability::Stable => Box::pin(async {
+                write.await?;
+                self.unit.tell_losses(self.nexus)
+            }),
+        };
+        self.ask(RequestKind::Change, Some(extent), write)
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
@@ -152,9 +165,18 @@ impl DeviceAccess {
         self.ask(RequestKind::Change, Some(extent), self.device().unmap(extent))
     }
 
-    /// Brings what was acknowledged to stable storage.
+    /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
     pub(crate) fn flush(&self) -> Asking<'_, ()> {
-        self.ask(RequestKind::Flush, None, self.device().flush())
+        self.ask(
+            RequestKind::Flush,
+            None,
+            Box::pin(async { self.unit.flushed(self.nexus, self.unit.flush().await) }),
+        )
+    }
+
+    /// The same for a command whose failure would not be taken for a word about earlier writes.
+    pub(crate) fn flush_untold(&self) -> Asking<'_, ()> {
+        self.ask(RequestKind::Flush, None, Box::pin(self.unit.flush()))
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).

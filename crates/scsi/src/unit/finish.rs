@@ -7,6 +7,7 @@ use std::sync::Arc;
 use block::{Buffer, Durability, Extent};
 
 use crate::failure::Failure;
+use crate::nexus::NexusId;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
 use crate::unit::{DeviceAccess, LogicalUnit, RequestKind};
 
@@ -31,15 +32,15 @@ impl LogicalUnit {
                 if self.write_at_once(extent, &data, durability) {
                     return Step::Now(Reply::of(Ok(Outcome::default()), ended));
                 }
-                self.later(
-                    |access| async move { Reply::of(access.write(extent, data, durability).await, ended) },
-                )
+                self.later(job.nexus, |access| async move {
+                    Reply::of(access.write(extent, data, durability).await, ended)
+                })
             }
             Work::Read { extent, bytes, flush } => {
                 if !flush && let Some(outcome) = self.read_at_once(extent, bytes) {
                     return Step::Now(Reply::of(Ok(outcome), ended));
                 }
-                self.later(move |access| async move {
+                self.later(job.nexus, move |access| async move {
                     match access.read(extent, bytes, flush).await {
                         // What is asked for may be more than what is read, if the initiator has no room for it.
                         Ok(outcome) => Reply::of(Ok(outcome), ended),
@@ -49,7 +50,7 @@ impl LogicalUnit {
             }
             Work::Other(deferred) => {
                 let watch = Rc::default();
-                let access = DeviceAccess::new(Arc::clone(self), Rc::clone(&watch));
+                let access = DeviceAccess::new(Arc::clone(self), job.nexus, Rc::clone(&watch));
                 let ending = deferred(access, buffer(data));
                 Step::Later(Running { reply: Box::pin(async move { Reply::of(ending.await, ended) }), watch })
             }
@@ -65,10 +66,11 @@ impl LogicalUnit {
     /// A read or a write.
     fn later<F: Future<Output = Reply> + 'static>(
         self: &Arc<Self>,
+        nexus: NexusId,
         work: impl FnOnce(DeviceAccess) -> F,
     ) -> Step {
         let watch = Rc::default();
-        let reply = Box::pin(work(DeviceAccess::new(Arc::clone(self), Rc::clone(&watch))));
+        let reply = Box::pin(work(DeviceAccess::new(Arc::clone(self), nexus, Rc::clone(&watch))));
         Step::Later(Running { reply, watch })
     }
 
@@ -121,7 +123,7 @@ impl DeviceAccess {
     async fn read(&self, extent: Extent, bytes: u32, flush: bool) -> Result<Outcome, Failure> {
         let _shared = self.locks().share(extent).await;
         if flush {
-            self.flush().await?;
+            self.flush_untold().await?;
         }
         let mut buffer = self.fetch(extent).await?;
         buffer.truncate(bytes as usize);

@@ -10,6 +10,7 @@ mod finish;
 mod front_end;
 mod gate;
 mod health;
+mod losses;
 mod pieces;
 mod state;
 
@@ -34,6 +35,8 @@ pub use finish::AT_ONCE_BYTES_MAX;
 pub use front_end::{Fence, Misdeclared, TransferFault};
 pub(crate) use health::RequestKind;
 pub use health::{Health, StorageCondition, StorageError};
+pub(crate) use losses::Departed;
+use losses::Losses;
 pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, State};
 
@@ -72,6 +75,7 @@ pub struct LogicalUnit {
     keeping: Arc<RangeLocks>,
     given_up: GivenUp,
     health: Health,
+    losses: Losses,
 }
 
 impl fmt::Debug for LogicalUnit {
@@ -101,6 +105,7 @@ impl LogicalUnit {
             keeping: Arc::default(),
             given_up: GivenUp::default(),
             health: Health::default(),
+            losses: Losses::default(),
         }))
     }
 
@@ -108,8 +113,8 @@ impl LogicalUnit {
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
         let id = NexusId::next();
-        let counters = Arc::<Counters>::default();
-        self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters)));
+        let (counters, losses) = (Arc::<Counters>::default(), self.losses());
+        self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters), losses));
         let geometry = self.device.geometry();
         let view = self.look(|state| state.view(id, geometry, View::NONE, self));
         Nexus { unit: Arc::clone(self), id, view, counters }

@@ -12,7 +12,7 @@ use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, TargetPort, Traffic, View};
 use crate::persistent::{NexusName, Registrations};
 use crate::sense::{Condition, SenseFormat, SenseKey, asc};
-use crate::unit::LogicalUnit;
+use crate::unit::{Departed, LogicalUnit};
 
 /// Whether there is a medium, and whether it can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +32,14 @@ pub(crate) struct Attached {
     /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
     pub(crate) prevents_removal: bool,
     pub(crate) counters: Arc<Counters>,
+    /// The losses of acknowledged writes that it has been told of.
+    pub(crate) losses_told: u64,
 }
 
 /// All of it, behind the unit's lock.
 pub(crate) struct State {
     pub(crate) nexuses: Vec<Attached>,
+    pub(crate) departed: Departed,
     pub(crate) medium: Medium,
     /// How many front ends wait for the device to let go of what they gave up.
     pub(crate) fences: usize,
@@ -57,6 +60,7 @@ impl State {
     pub(crate) fn new(modes: Pages, registrations: Registrations) -> State {
         State {
             nexuses: Vec::new(),
+            departed: Departed::default(),
             medium: Medium::Loaded,
             fences: 0,
             modes,
@@ -74,10 +78,12 @@ impl State {
         initiator: InitiatorPort,
         target_port: TargetPort,
         counters: Arc<Counters>,
+        losses: u64,
     ) {
         let attentions = Attentions::default();
         let name = NexusName { initiator, target: target_port };
-        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters });
+        let losses_told = self.losses_told(&name).unwrap_or(losses);
+        self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters, losses_told });
         self.raise(id, Attention::PowerOn);
     }
 
@@ -86,6 +92,7 @@ impl State {
         if let Some(at) = self.nexuses.iter().position(|nexus| nexus.id == id) {
             let nexus = self.nexuses.remove(at);
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
+            self.departed.note(nexus.name, nexus.losses_told);
         }
         self.release_reserve(id);
         self.copies.forget_all(id);

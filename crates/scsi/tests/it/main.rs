@@ -22,6 +22,7 @@ mod given_up;
 mod inquiry;
 mod lba_status;
 mod log_sense;
+mod lost_writes;
 mod many_cores;
 mod mode;
 mod model;

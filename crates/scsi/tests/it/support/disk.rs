@@ -56,6 +56,7 @@ struct Inner {
     stable: Vec<u8>,
     mapped: Vec<bool>,
     failure: Option<DeviceError>,
+    losses: u64,
     queued: Vec<(Extent, Slice)>,
     /// How many have been carried out.
     settled: usize,
@@ -88,6 +89,7 @@ impl Disk {
             stable: vec![0; length],
             mapped: vec![false; options.blocks as usize],
             failure: None,
+            losses: 0,
             queued: Vec::new(),
             settled: 0,
         };
@@ -98,6 +100,11 @@ impl Disk {
     /// The next request fails like this.
     pub fn fail(&self, error: DeviceError) {
         self.inner().failure = Some(error);
+    }
+
+    /// A write-back of what was acknowledged fails, and no request is told.
+    pub fn lose_writes(&self) {
+        self.inner().losses += 1;
     }
 
     /// How many writes are queued.
@@ -236,6 +243,10 @@ impl BlockDevice for Disk {
             self.bytes.load(0, &mut inner.stable);
             Ok(())
         })
+    }
+
+    fn losses(&self) -> u64 {
+        self.inner().losses
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

@@ -1,0 +1,52 @@
+//! Acknowledged writes that a volume could not pass on: each initiator's next flush fails, once.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::peer::{BLOCK, Moves, Peer};
+use crate::program::run_command;
+use crate::server::Server;
+
+const VOLUME: &str = r#"
+reactors = 2
+[volume.disk]
+spec = "buffered:1MiB:[fault:[ram:16MiB]]"
+[[target]]
+name = "iqn.2026-01.io.linerate:disk"
+lun = [{ lun = 0, volume = "disk" }]
+"#;
+
+const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn fault(server: &Server, mode: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+    let control: PathBuf = server.state().join("control");
+    run_command(command.args(["fault", "disk", mode, "--control"]).arg(control)).expect_success();
+}
+
+/// The sense key and additional sense code that a flush ends with; none if it is GOOD.
+fn flush(peer: &mut Peer) -> Option<(u8, u8, u8)> {
+    let answer = peer.run(&SYNCHRONIZE_CACHE, Moves::Nothing);
+    (!answer.is_good()).then(|| (answer.sense_key(), answer.sense[12], answer.sense[13]))
+}
+
+const MEDIUM_ERROR_WRITE_ERROR: Option<(u8, u8, u8)> = Some((3, 0x0c, 0));
+
+#[test]
+fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
+    let Some(server) = Server::configured(VOLUME) else { return };
+    let mut writers = [1, 2].map(|number| Peer::attach(&server, "disk", number));
+    for (lba, writer) in writers.iter_mut().enumerate() {
+        writer.write(lba as u32, &[7; BLOCK]);
+    }
+    fault(&server, "fail");
+    let first = flush(&mut writers[0]);
+    assert_eq!(first.map(|(key, ..)| key), Some(2), "the device is away");
+    fault(&server, "pass");
+    for writer in &mut writers {
+        assert_eq!(flush(writer), MEDIUM_ERROR_WRITE_ERROR);
+        assert_eq!(flush(writer), None);
+    }
+    let mut later = Peer::attach(&server, "disk", 3);
+    assert_eq!(flush(&mut later), None);
+}
