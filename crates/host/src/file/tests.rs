@@ -3,6 +3,7 @@ use crate::{Epoll, EpollOptions, IoEngine, OpenError};
 use block::Allocation;
 use reactor::block_on;
 use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Runs a scene once with each engine.
 fn with_both_engines<F: Future>(scene: impl Fn() -> F) {
@@ -206,6 +207,7 @@ fn a_full_file_system_is_no_space() {
 
 #[test]
 fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
+    let _alone = loop_devices();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let image = directory.path().join("image");
     std::fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("made");
@@ -304,10 +306,19 @@ fn nothing_is_done_at_once_past_the_page_cache() {
 struct FullDisk {
     directory: tempfile::TempDir,
     device: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which nobody can open
+/// then (EBUSY): one test at a time has loop devices.
+fn loop_devices() -> MutexGuard<'static, ()> {
+    static LOOP_DEVICES: Mutex<()> = Mutex::new(());
+    LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FullDisk {
     fn make() -> Option<FullDisk> {
+        let alone = loop_devices();
         let directory = tempfile::tempdir().expect("a temporary directory");
         run_tool("mount", &["-t", "tmpfs", "-o", "size=256k", "none", path_text(directory.path())])?;
         let image = directory.path().join("image");
@@ -316,7 +327,7 @@ impl FullDisk {
         if device.is_none() {
             run_tool("umount", &[path_text(directory.path())]);
         }
-        Some(FullDisk { device: device?, directory })
+        Some(FullDisk { device: device?, directory, _alone: alone })
     }
 
     fn open(&self) -> FileDevice {
