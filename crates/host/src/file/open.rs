@@ -93,7 +93,8 @@ fn existing(options: &FileOptions) -> io::Result<File> {
     // O_EXCL on a block device: not while it is mounted, a swap or part of a RAID set (open(2)).
     let exclusive = kind.is_block_device() && !options.read_only;
     let flags = direct(options) | if exclusive { libc::O_EXCL } else { 0 };
-    access(options).custom_flags(flags).open(&options.path)
+    let attempt = || access(options).custom_flags(flags).open(&options.path);
+    patiently(attempt, &[libc::EBUSY])
 }
 
 fn access(options: &FileOptions) -> OpenOptions {
@@ -123,22 +124,34 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
 /// descriptor, so it holds as long as an operation of this volume may still touch the file, and not longer
 /// than the process.
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
-    let patience = Instant::now() + LOCK_PATIENCE;
+    let held = [libc::EAGAIN, libc::EACCES];
+    let path = || options.path.clone();
+    patiently(|| try_lock(file, options.read_only), &held).map_err(|source| match source.raw_os_error() {
+        Some(error) if held.contains(&error) => OpenError::AlreadyInUse { path: path() },
+        _ => OpenError::NoLock { path: path(), source },
+    })
+}
+
+/// Tries again for a while what fails because another has the file.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
+    let patience = Instant::now() + PATIENCE;
     loop {
-        let Err(source) = try_lock(file, options.read_only) else { return Ok(()) };
-        let path = options.path.clone();
-        match source.raw_os_error() {
-            Some(libc::EAGAIN | libc::EACCES) if Instant::now() < patience => thread::sleep(LOCK_RETRY),
-            Some(libc::EAGAIN | libc::EACCES) => return Err(OpenError::AlreadyInUse { path }),
-            _ => return Err(OpenError::NoLock { path, source }),
+        match attempt() {
+            Err(error)
+                if error.raw_os_error().is_some_and(|error| held.contains(&error))
+                    && Instant::now() < patience =>
+            {
+                thread::sleep(RETRY);
+            }
+            outcome => return outcome,
         }
     }
 }
 
 /// The kernel keeps the files of a killed server, locks and all, until the last write or sync it had under way has
 /// ended: seen in each of three kills under load. Whoever restarts it must not be told that it is still running.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-const LOCK_RETRY: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_millis(50);
 
 fn try_lock(file: &File, read_only: bool) -> io::Result<()> {
     let kind = if read_only { libc::F_RDLCK } else { libc::F_WRLCK };
