@@ -74,6 +74,8 @@ struct Kind {
     /// Space can be given back.
     thin: bool,
     granularity: Blocks,
+    /// What the kernel zeroes and gives back is made of whole ones: the sector of a block device, and 1 for a file.
+    sector: Blocks,
     solid_state: bool,
     /// What the addresses of buffers must be multiples of; 1 without `direct`.
     buffer_alignment: usize,
@@ -172,8 +174,12 @@ impl FileDevice {
         if extent.is_empty() {
             return Ok(());
         }
-        match self.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, extent).await {
-            Err(DeviceError::Unsupported) => self.zero(extent).await,
+        let (whole, rest) = self.whole_sectors(extent);
+        for part in rest {
+            self.write_zeros(part).await?;
+        }
+        match self.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, whole).await {
+            Err(DeviceError::Unsupported) => self.zero(whole).await,
             punched => punched,
         }
     }
@@ -183,13 +189,30 @@ impl FileDevice {
         if extent.is_empty() {
             return Ok(());
         }
-        match self.allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, extent).await {
-            Err(DeviceError::Unsupported) => self.write_zeros(extent).await,
+        let (whole, rest) = self.whole_sectors(extent);
+        for part in rest {
+            self.write_zeros(part).await?;
+        }
+        match self.allocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, whole).await {
+            Err(DeviceError::Unsupported) => self.write_zeros(whole).await,
             zeroed => zeroed,
         }
     }
 
+    /// The sectors of the device that lie within `extent`, and what is left of it before and behind them: the kernel gives
+    /// back and zeroes whole sectors only.
+    fn whole_sectors(&self, extent: Extent) -> (Extent, [Extent; 2]) {
+        let (first, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
+        let begin = first.next_multiple_of(self.kind.sector.0).min(end);
+        let last = (end - end % self.kind.sector.0).max(begin);
+        let between = |from: u64, to: u64| Extent::new(from, to - from);
+        (between(begin, last), [between(first, begin), between(last, end)])
+    }
+
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<(), DeviceError> {
+        if extent.is_empty() {
+            return Ok(());
+        }
         let geometry = self.geometry();
         let done = self.file.allocate(mode, geometry.offset(extent), geometry.length(extent)).await;
         done.map_err(|error| self.latest_error.told(&error, Verb::Write, extent.lba))

@@ -193,17 +193,20 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<Kind> {
     let metadata = file.metadata()?;
     let block_device = metadata.file_type().is_block_device();
     let device = if block_device { metadata.rdev() } else { metadata.dev() };
-    let (thin, granule) = match block_device {
+    let (thin, granule, sector) = match block_device {
         true => {
             let granule = queue(device, "discard_granularity").unwrap_or(0);
-            (queue(device, "discard_max_bytes").is_some_and(|bytes| bytes > 0), granule)
+            let sector = queue(device, "logical_block_size").unwrap_or(0);
+            (queue(device, "discard_max_bytes").is_some_and(|bytes| bytes > 0), granule, sector)
         }
-        false => (!options.read_only && punches_holes(file, metadata.len()), metadata.blksize()),
+        false => (!options.read_only && punches_holes(file, metadata.len()), metadata.blksize(), 0),
     };
+    let blocks = |bytes: u64| Blocks((bytes >> options.block_size.shift()).max(1));
     Ok(Kind {
         block_device,
         thin,
-        granularity: Blocks((granule >> options.block_size.shift()).max(1)),
+        granularity: blocks(granule),
+        sector: blocks(sector),
         solid_state: queue(device, "rotational") != Some(1),
         buffer_alignment: if options.direct { alignment(file)?.0 } else { 1 },
     })

@@ -235,6 +235,42 @@ fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
     losetup(&["--detach".as_ref(), device.as_ref()]).expect("detached");
 }
 
+/// The kernel gives back and zeroes whole sectors of a device only (EINVAL), which is no fault of the medium.
+#[test]
+fn single_blocks_of_longer_sectors_can_be_unmapped_and_zeroed() {
+    let _alone = loop_devices();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let image = directory.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("made");
+    let made = run_tool("losetup", &["--find", "--show", "--sector-size", "4096", path_text(&image)]);
+    let Some(device) = made else {
+        return eprintln!("skipped: a loop device with long sectors needs root and losetup");
+    };
+    with_both_engines(|| async {
+        let volume = FileDevice::open(FileOptions::new(&device)).expect("opened");
+        let whole = Extent::new(0, 2048);
+        for (first, blocks) in
+            [(1, 3), (9, 1), (6, 2), (6, 4), (8, 8), (3, 29), (0, 13), (2041, 7), (7, 2041)]
+        {
+            for unmaps in [false, true] {
+                volume.write(whole, filled(1 << 20, 7), Durability::Cached).await.expect("written");
+                let extent = Extent::new(first, blocks);
+                let done = match unmaps {
+                    true => volume.unmap(extent).await,
+                    false => volume.write_zeroes(extent, false).await,
+                };
+                assert_eq!(done, Ok(()), "{extent}, unmapped: {unmaps}");
+                assert!(reads_as(&volume, extent, 0).await, "{extent}, unmapped: {unmaps}");
+                let end = first + blocks;
+                assert!(reads_as(&volume, Extent::new(0, first), 7).await, "before {extent}");
+                assert!(reads_as(&volume, Extent::new(end, 2048 - end), 7).await, "after {extent}");
+            }
+        }
+        volume.flush().await.expect("flushed");
+    });
+    run_tool("losetup", &["--detach", &device]).expect("detached");
+}
+
 #[test]
 fn a_volume_past_the_page_cache_can_be_used_through_it_too() {
     let (_directory, options) = scratch();
