@@ -63,6 +63,15 @@ pub(super) const ALL: &[Configuration] = &[
         medium: Medium::Writable,
     },
     Configuration {
+        name: "thick",
+        what: "as plain, but no space can be given back: for WRITE SAME to the end of the medium",
+        volume: "ram:100MiB?physical=512&thick",
+        listeners: 1,
+        needed_by: &["WriteSame10", "WriteSame16", "Unmap", "Inquiry"],
+        only_needed: true,
+        medium: Medium::Writable,
+    },
+    Configuration {
         name: "4k",
         what: "4096-byte blocks, thin provisioned",
         volume: "ram:100MiB?block=4096",

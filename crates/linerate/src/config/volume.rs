@@ -52,10 +52,12 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
         section.mistakes.add(zero.at.clone(), "a command needs some time; write a deadline such as \"30s\"");
     }
     let (readonly, removable) = (section.flag("readonly"), section.flag("removable"));
+    let thick = section.flag("thick");
     section.done();
     let mut volume = Volume::new(known.ok()?, spec?);
     volume.spec.readonly = readonly.unwrap_or(volume.spec.readonly);
     volume.spec.removable = removable.unwrap_or(volume.spec.removable);
+    volume.spec.thick = thick.unwrap_or(volume.spec.thick);
     volume.deadline = deadline.map_or(volume.deadline, |time| time.value.0);
     Some(Volume { uuid, previous_name, ..volume })
 }

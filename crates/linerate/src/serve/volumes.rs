@@ -115,7 +115,7 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
         identity: Identity::new(uuid.0).with_cache_generation(cache_generation(&uuid, &volume.spec)),
         read_only: volume.spec.is_readonly(),
         removable: volume.spec.removable,
-        thin: None,
+        thin: volume.spec.thick.then_some(false),
     };
     let path = folder.unit_path();
     let keep = folder.unit().map_err(Failure::refused)?;

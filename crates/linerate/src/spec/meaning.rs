@@ -20,7 +20,7 @@ pub(super) type Meant<T> = Result<T, Problem>;
 pub(super) fn of(node: &Node) -> Meant<Spec> {
     let spec = volume(node)?;
     match inner_of(node) {
-        Some(inner) => no_removable_inside(inner).map(|()| spec),
+        Some(inner) => none_of_a_whole_volume(inner).map(|()| spec),
         None => Ok(spec),
     }
 }
@@ -38,18 +38,23 @@ fn volume(node: &Node) -> Meant<Spec> {
         Kind::Fault => layers::fault(node)?,
         Kind::Emulated512 => layers::emulated(node)?,
     };
-    Ok(Spec { layer, readonly: options.flag("readonly")?, removable: options.flag("removable")? })
+    Ok(Spec {
+        layer,
+        readonly: options.flag("readonly")?,
+        removable: options.flag("removable")?,
+        thick: options.flag("thick")?,
+    })
 }
 
 fn known_options(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Ram => &["block", "physical", "readonly", "removable", "small-pages"],
-        Kind::Null => &["block", "physical", "readonly", "removable"],
-        Kind::File => &["block", "physical", "readonly", "removable", "size", "direct"],
+        Kind::Ram => &["block", "physical", "readonly", "removable", "small-pages", "thick"],
+        Kind::Null => &["block", "physical", "readonly", "removable", "thick"],
+        Kind::File => &["block", "physical", "readonly", "removable", "size", "direct", "thick"],
         Kind::Delay => {
-            &["tail", "tail-share", "flush", "stall", "stall-every", "seed", "readonly", "removable"]
+            &["tail", "tail-share", "flush", "stall", "stall-every", "seed", "readonly", "removable", "thick"]
         }
-        Kind::Limit | Kind::Buffered | Kind::Fault | Kind::Emulated512 => &["readonly", "removable"],
+        Kind::Limit | Kind::Buffered | Kind::Fault | Kind::Emulated512 => &["readonly", "removable", "thick"],
     }
 }
 
@@ -122,14 +127,14 @@ fn inner_of(node: &Node) -> Option<&Node> {
     node.members.as_ref().and_then(|members| members.nodes.first())
 }
 
-fn no_removable_inside(node: &Node) -> Meant<()> {
-    if let Some(choice) = node.options.iter().find(|choice| choice.key.text == "removable") {
-        return Err(Problem::new(
-            choice.key.at.clone(),
-            "`removable` describes a whole volume; write it behind the last bracket",
-        ));
+fn none_of_a_whole_volume(node: &Node) -> Meant<()> {
+    let whole = ["removable", "thick"];
+    if let Some(choice) = node.options.iter().find(|choice| whole.contains(&choice.key.text.as_str())) {
+        let sentence =
+            format!("`{}` describes a whole volume; write it behind the last bracket", choice.key.text);
+        return Err(Problem::new(choice.key.at.clone(), sentence));
     }
-    inner_of(node).map_or(Ok(()), no_removable_inside)
+    inner_of(node).map_or(Ok(()), none_of_a_whole_volume)
 }
 
 pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Word) -> Meant<T> {

@@ -37,6 +37,8 @@ pub(crate) struct Spec {
     /// Initiators are told that the medium can be taken out (`START STOP UNIT` ejects it). Of a whole volume
     /// only, never of what is inside brackets.
     pub(crate) removable: bool,
+    /// Initiators are told that no space can be given back, whatever the store could do. Of a whole volume only.
+    pub(crate) thick: bool,
 }
 
 /// A store, or a layer over one.
@@ -225,6 +227,7 @@ impl fmt::Display for Spec {
         }
         options.extend(self.readonly.then(|| "readonly".to_owned()));
         options.extend(self.removable.then(|| "removable".to_owned()));
+        options.extend(self.thick.then(|| "thick".to_owned()));
         let mark = if options.is_empty() { "" } else { "?" };
         write!(f, "{mark}{}", options.join("&"))
     }

@@ -31,7 +31,7 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused(
         "ram:1GiB?compress",
         "compress",
-        "known are `block`, `physical`, `readonly`, `removable` and `small-pages`",
+        "known are `block`, `physical`, `readonly`, `removable`, `small-pages` and `thick`",
     );
     refused("ram:1GiB?block=513", "513", "512 or 4096");
     refused("ram:1GiB?block=4096&physical=512", "512", "power of two of bytes, 4096");
@@ -58,6 +58,7 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("fault:hang:[ram:1GiB]", "hang:", "nothing before them");
     refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "one volume");
     refused("fault:[ram:1GiB?removable]", "removable", "behind the last bracket");
+    refused("fault:[ram:1GiB?thick]", "thick", "behind the last bracket");
     refused("iscsi://host/iqn.a/0", "iscsi", "not in this version");
     refused("raid5:64KiB:[ram:1GiB, ram:1GiB]", "raid5", "not in this version");
 }
@@ -78,7 +79,8 @@ fn the_examples_of_the_documents_are_understood() {
         Spec {
             layer: Layer::Ram { size: Bytes(1 << 30), blocks, small_pages: false },
             readonly: true,
-            removable: false
+            removable: false,
+            thick: false
         }
     );
     let file = spec("file:/data/vm1.img?size=50GiB&direct=on");
@@ -88,7 +90,7 @@ fn the_examples_of_the_documents_are_understood() {
         blocks: BlockShape::USUAL,
         direct: true,
     };
-    assert_eq!(file, Spec { layer, readonly: false, removable: false });
+    assert_eq!(file, Spec { layer, readonly: false, removable: false, thick: false });
     let Layer::Delay { times, inner } = spec("delay:5ms:[ram:1GiB]").layer else { panic!("no delay") };
     assert_eq!((times, *inner), (ServiceTime::fixed(Duration::from_millis(5)), spec("ram:1GiB")));
 }
@@ -218,7 +220,7 @@ fn rate() -> impl Strategy<Value = AtMost> {
 }
 
 fn any_spec() -> impl Strategy<Value = Spec> {
-    let bare = |layer| Spec { layer, readonly: false, removable: false };
+    let bare = |layer| Spec { layer, readonly: false, removable: false, thick: false };
     let inner = store().prop_map(bare).prop_recursive(6, 6, 1, move |inner| {
         prop_oneof![
             (times(), inner.clone())
@@ -235,9 +237,10 @@ fn any_spec() -> impl Strategy<Value = Spec> {
             inner.prop_map(move |inner| bare(Layer::Fault { inner: Box::new(inner) })),
         ]
     });
-    (inner, any::<bool>(), any::<bool>()).prop_map(|(spec, readonly, removable)| Spec {
+    (inner, any::<[bool; 3]>()).prop_map(|(spec, [readonly, removable, thick])| Spec {
         readonly,
         removable,
+        thick,
         ..spec
     })
 }
@@ -257,7 +260,7 @@ proptest! {
 
     #[test]
     fn a_text_that_is_understood_is_printed_with_the_same_meaning(
-        text in "(ram:[0-9]{1,4}[KMG]iB|/[a-z%0-9]{1,8})(\\?(readonly|removable|block=4096|direct=off))?"
+        text in "(ram:[0-9]{1,4}[KMG]iB|/[a-z%0-9]{1,8})(\\?(readonly|removable|thick|block=4096|direct=off))?"
     ) {
         if let Ok(spec) = text.parse::<Spec>() {
             prop_assert_eq!(spec.to_string().parse(), Ok(spec));

@@ -7,10 +7,12 @@ use crate::failure::Failure;
 use crate::plan::{DataIn, Job, Plan, Reply, Work};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    call.command.returns_data()?;
     let geometry = call.geometry();
     let extent = transfer::extent(call.cdb, geometry)?;
     let wanted = geometry.length(extent);
+    if call.command.data_out_bytes > 0 {
+        return declared_a_write(call, wanted);
+    }
     let bytes = wanted.min(u64::from(call.command.data_in_bytes)) as u32;
     // A block of which only a part is wanted is not one that was sent.
     call.nexus.counters.count_read(u64::from(bytes) >> geometry.block_size.shift());
@@ -30,6 +32,14 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extent = Extent::new(extent.lba.0, blocks);
     let work = Work::Read { extent, bytes, flush: fua };
     Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
+}
+
+/// Nothing of a medium is in danger: the blocks that cannot be returned are more than what was declared, by their whole
+/// length (RFC 7143 11.4.5.1, overflow; libiscsi's iSCSIResiduals.Read10Invalid wants it so).
+#[cold]
+fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
+    call.command.takes_data()?;
+    Ok(Plan::Reply(Reply::good(u64::from(call.command.data_out_bytes) + wanted)))
 }
 
 /// The blocks where they lie, if they lie in memory and no atomic write is at work on them.

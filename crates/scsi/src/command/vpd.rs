@@ -2,7 +2,7 @@
 
 use block::Geometry;
 
-use super::{Call, transfer};
+use super::{Call, transfer, write_same};
 use crate::copy::results as copy;
 use crate::nexus::TargetPort;
 
@@ -139,7 +139,7 @@ fn block_limits(call: &Call<'_>) -> Vec<u8> {
     let profile = call.unit.device().profile();
     let mut body = vec![0; 60];
     let mut put = |at: usize, bytes: &[u8]| body[at - 4..at - 4 + bytes.len()].copy_from_slice(bytes);
-    put(4, &[WSNZ, COMPARE_AND_WRITE_BLOCKS_MAX]);
+    put(4, &[u8::from(write_same::refuses_zero_blocks(call)), COMPARE_AND_WRITE_BLOCKS_MAX]);
     put(6, &(1u16 << geometry.physical_exponent.min(15)).to_be_bytes());
     put(8, &(transfer::transfer_blocks_max(geometry) as u32).to_be_bytes());
     // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
@@ -244,8 +244,6 @@ const ISCSI: u8 = 0x5;
 /// The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
 const SIMPSUP: u8 = 0x01;
 const V_SUP: u8 = 0x01;
-/// WRITE SAME of zero blocks is refused.
-const WSNZ: u8 = 0x01;
 const UGAVALID: u32 = 1 << 31;
 /// 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
 const WABEREQ: u8 = 0x40;

@@ -56,15 +56,25 @@ fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
     Ok(())
 }
 
-/// The blocks named. WSNZ is one, so NUMBER OF LOGICAL BLOCKS must not be zero: it would mean all blocks to the end of the
-/// medium, which is more than one command may take on a large one.
+/// The blocks named; 0 of them means all to the end of the medium, unless WSNZ is one.
 fn extent(call: &Call<'_>) -> Result<Extent, Condition> {
-    let extent = call.cdb.extent();
+    let mut extent = call.cdb.extent();
     transfer::within(extent, call.geometry())?;
-    if extent.is_empty() || extent.blocks.0 > vpd::WRITE_SAME_BLOCKS_MAX {
+    if extent.is_empty() && !refuses_zero_blocks(call) {
+        extent = Extent::new(extent.lba.0, call.geometry().blocks.0 - extent.lba.0);
+    } else if extent.is_empty() {
+        return Err(Condition::invalid_field(call.cdb.layout().length_at()));
+    }
+    if extent.blocks.0 > vpd::WRITE_SAME_BLOCKS_MAX {
         return Err(Condition::invalid_field(call.cdb.layout().length_at()));
     }
     Ok(extent)
+}
+
+/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP for "unmap all to the end", whatever the data
+/// (libiscsi's UnmapUntilEnd sends FFh and wants zeros): where blocks can be unmapped, it is not on offer.
+pub(crate) fn refuses_zero_blocks(call: &Call<'_>) -> bool {
+    call.unit.thin()
 }
 
 async fn repeat(access: &DeviceAccess, extent: Extent, block: &[u8]) -> Result<(), Failure> {

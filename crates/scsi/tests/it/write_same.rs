@@ -34,6 +34,19 @@ fn more_blocks_than_one_piece() {
     assert_eq!(bench.read(4997, 3), [&block[..], &block, &[0; 512]].concat());
 }
 
+/// WSNZ is zero there (VPD page B0h; SBC-4 5.50 and 6.6.4).
+#[test]
+fn zero_blocks_are_all_to_the_end_where_nothing_is_unmapped() {
+    for opcode in WRITE_SAMES {
+        let options = DiskOptions { thin: false, blocks: 100, ..DiskOptions::default() };
+        let mut bench = Bench::of_disk(options);
+        assert_eq!(bench.command(&inquiry(Some(0xb0), 64)).good().data[4], 0);
+        bench.send(&sized(opcode, 0, 97, 0), &[7; 512]).good();
+        assert_eq!(bench.read(96, 4), [[0; 512], [7; 512], [7; 512], [7; 512]].concat());
+        bench.send(&sized(opcode, 0, 101, 0), &[7; 512]).check(5, 0x2100);
+    }
+}
+
 /// WSNZ is one (VPD page B0h; SBC-4 5.50 and 6.6.4).
 #[test]
 fn zero_blocks_are_refused() {
