@@ -309,6 +309,7 @@ impl fmt::Display for Vpd {
                 port.designators.iter().try_for_each(|name| write!(f, "\n    {name}"))
             }),
             VpdContent::Fields(fields) => lines(f, fields),
+            VpdContent::Bytes(bytes) if bytes.is_empty() => write!(f, "\n  nothing"),
             VpdContent::Bytes(bytes) => bytes.chunks(32).try_for_each(|row| write!(f, "\n  {}", Hex(row))),
         }
     }

@@ -8,8 +8,8 @@ use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, LoginFailure};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{
     BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, LogoutReason,
-    LogoutRequest, Lun, NopOut, Opcode, R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, Stage,
-    TaskAttribute, TextRequest, Tsih, Ttt,
+    LogoutRequest, Lun, NopOut, Opcode, R2t, Reject, RejectReason, Residual, ScsiCommand, ScsiResponse,
+    Stage, TaskAttribute, TextRequest, Tsih, Ttt,
 };
 use iscsi::serial::Sn;
 
@@ -569,7 +569,6 @@ fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
     for (cdb, read, write) in [
         (long(&write_10(0, BLOCK, false)), true, false),
         (long(&write_10(0, BLOCK, false)), true, true),
-        (long(&read_10(0, 1)), false, true),
         (long(&read_10(0, 1)), true, true),
     ] {
         let command = ScsiCommand { read, write, ..edtl(rogue.command(cdb)) };
@@ -578,6 +577,12 @@ fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
         assert_eq!(ScsiResponse::parse(&bhs).map(|response| response.status), Ok(2), "{cdb:x?}");
         assert_eq!((sense[4] & 0x0f, &sense[14..16]), (5, &[0x0e, 0x03][..]), "{cdb:x?}");
     }
+    // A READ that is declared a write: all that it would return is more than was declared.
+    let read = ScsiCommand { write: true, ..edtl(rogue.command(long(&read_10(0, 1)))) };
+    rogue.say(&read.emit(), &[]);
+    let (bhs, _) = rogue.hear_a(Opcode::ScsiResponse);
+    let response = ScsiResponse::parse(&bhs).expect("a response");
+    assert_eq!((response.status, response.residual), (0, Residual::Overflow(BLOCK as u32)));
     rogue.expect_alive();
     siege.holds();
 }

@@ -192,7 +192,7 @@ fn a_command_may_tell_when_a_plans_program_is_ready() {
     let soon = "\nready-within = \"200ms\"";
     failed(
         &plan("exec sleep 1000", &format!("[\"false\"]{soon}")),
-        "not ready: false fails (exit status: 1) after 0.2 s",
+        "sh in server is not ready: false ", // it fails, or has not ended even once on a slow machine
     );
     failed(
         &plan("exec sleep 1000", &format!("[\"sleep\", \"1000\"]{soon}")),
