@@ -178,7 +178,8 @@ impl Sum {
             data_us: data,
             status_us: status,
         };
-        run.under_way = share(self.under_way, self.time);
+        // Those under way at the ends of the time count as a whole, which is much where they take long.
+        run.under_way = share(self.under_way, self.time).min(f64::from(run.load.depth));
         run.window_stalled = share(self.stalled, self.session_time).min(1.0);
         run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
         run.client_busy = share(self.cpu, self.time);
