@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
-use reactor::{Receiver, Sender, mailbox};
+use reactor::{ExecutorId, Receiver, Sender, mailbox};
 
 use crate::caches::CachedWrites;
 use crate::cdb::Cdb;
@@ -70,8 +70,14 @@ enum Job {
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The sessions of this thread: few, so that looking one up is a comparison or two.
-    static HERE: RefCell<Vec<(u64, Rc<Session>)>> = const { RefCell::new(Vec::new()) };
+    /// The sessions of this thread, and the executors that run them: few, so that looking one up is a comparison or two.
+    static HERE: RefCell<Vec<Here>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Here {
+    key: u64,
+    executor: Option<ExecutorId>,
+    session: Rc<Session>,
 }
 
 impl RemoteTarget {
@@ -231,7 +237,8 @@ impl RemoteTarget {
 
     fn here(&self) -> Option<Rc<Session>> {
         HERE.with_borrow(|here| {
-            here.iter().find(|(key, _)| *key == self.key).map(|(_, session)| Rc::clone(session))
+            let here = here.iter().find(|here| here.key == self.key && here.executor == reactor::executor());
+            here.map(|here| Rc::clone(&here.session))
         })
     }
 
@@ -284,7 +291,8 @@ struct Listed(u64);
 
 impl Listed {
     fn new(key: u64, session: &Rc<Session>) -> Listed {
-        HERE.with_borrow_mut(|here| here.push((key, Rc::clone(session))));
+        let session = Rc::clone(session);
+        HERE.with_borrow_mut(|here| here.push(Here { key, executor: reactor::executor(), session }));
         Listed(key)
     }
 }
@@ -293,7 +301,7 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let taken = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
-            let place = here.iter().position(|(key, _)| *key == self.0)?;
+            let place = here.iter().position(|here| here.key == self.0)?;
             Some(here.swap_remove(place))
         });
         drop(taken); // after the borrow; where the thread is ending, its list has ended before

@@ -30,10 +30,6 @@ use crate::task::{Handle, Home};
 use crate::timers::Timers;
 use crate::{Park, SharedWorld};
 
-/// Tasks polled between two looks at the world: enough that its system call costs each little, few enough that
-/// a socket never waits for more than some ten microseconds of others' work.
-const BATCH: usize = 128;
-
 /// Runs `future` to its end on this thread, and the tasks it spawns as long as that takes. Tasks that have not
 /// ended by then are dropped.
 ///
@@ -47,7 +43,7 @@ pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
     let mut future = pin!(future);
     waker.wake_by_ref();
     loop {
-        for _ in 0..BATCH {
+        for _ in 0..core.world.batch() {
             let Some(task) = core.next_ready() else { break };
             if task.place != Handle::MAIN {
                 core.run(&task);
@@ -107,6 +103,38 @@ thread_local! {
 }
 
 const OUTSIDE: &str = "called by a task of a thread that runs `reactor::block_on`";
+
+/// Takes this thread's executor away, so that another can be there: for a simulation, whose cores are all on one thread.
+/// Nothing of the executor may run before [`Suspended::resume`].
+pub fn suspend() -> Suspended {
+    Suspended(CURRENT.take())
+}
+
+/// An executor that has no thread.
+#[derive(Default)]
+pub struct Suspended(Option<Rc<Core>>);
+
+impl Suspended {
+    /// Puts it back on this thread.
+    ///
+    /// # Panics
+    /// If there is another.
+    pub fn resume(&self) {
+        CURRENT.with_borrow_mut(|current| {
+            assert!(current.is_none(), "one thread runs one executor at a time");
+            *current = self.0.clone();
+        });
+    }
+}
+
+/// Names the executor that runs on this thread, if there is one. Never used twice at the same time.
+pub fn executor() -> Option<ExecutorId> {
+    CURRENT.with_borrow(|core| core.as_ref().map(|core| ExecutorId(Rc::as_ptr(core).addr())))
+}
+
+/// Names an executor as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutorId(usize);
 
 /// The executor of this thread.
 pub(crate) fn current() -> Rc<Core> {

@@ -19,7 +19,7 @@ mod world;
 #[cfg(test)]
 mod fake;
 
-pub use executor::{block_on, now, spawn, world, yield_now};
+pub use executor::{ExecutorId, Suspended, block_on, executor, now, spawn, suspend, world, yield_now};
 pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use path::PathInfo;

@@ -126,6 +126,11 @@ pub trait World {
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Looks for events and wakes the tasks they are for. Sleeps, at most for `park`, if there are none.
     fn turn(&self, park: Park);
+    /// How many tasks may run between two turns: enough that what a turn costs is little for each, few enough that a socket
+    /// never waits for more than some ten microseconds of others' work.
+    fn batch(&self) -> usize {
+        128
+    }
     /// CPU time, since the beginning, of looking for events that were not there yet instead of sleeping: what a thread
     /// uses beyond that is what its work costs. Nothing in a world that never looks.
     fn looked_in_vain(&self) -> Duration {
