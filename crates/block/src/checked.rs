@@ -8,20 +8,22 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice};
+use crate::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, LockGuard, Pending, Profile, Run,
+    Slice,
+};
 
 /// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
 pub struct Checked<D> {
     inner: D,
-    model: Mutex<Model>,
+    model: Lock<Model>,
 }
 
 impl<D: BlockDevice> Checked<D> {
     /// `inner`, watched from now on; what it holds already is learnt as it is read.
     pub fn new(inner: D) -> Checked<D> {
-        Checked { inner, model: Mutex::default() }
+        Checked { inner, model: Lock::default() }
     }
 
     /// The device under watch.
@@ -40,8 +42,8 @@ impl<D: BlockDevice> Checked<D> {
         self.model().ended
     }
 
-    fn model(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    fn model(&self) -> LockGuard<'_, Model> {
+        self.model.lock()
     }
 
     /// Watches one request: it ends once or is dropped, and is refused if and only if it is not legal.
@@ -97,13 +99,13 @@ impl<D: BlockDevice> Checked<D> {
 
 /// A request while it is open.
 struct Open<'a> {
-    model: &'a Mutex<Model>,
+    model: &'a Lock<Model>,
     ended: bool,
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut model = self.model.lock();
         let counter = if self.ended { &mut model.ended } else { &mut model.dropped };
         *counter += 1;
     }
@@ -123,14 +125,14 @@ impl Change {
 
 /// A change whose future lives.
 struct UnderWay<'a> {
-    model: &'a Mutex<Model>,
+    model: &'a Lock<Model>,
     change: Option<Change>,
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if let Some(change) = self.change.take() {
-            self.model.lock().unwrap_or_else(PoisonError::into_inner).loose.push(change);
+            self.model.lock().loose.push(change);
         }
     }
 }

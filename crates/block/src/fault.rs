@@ -13,14 +13,14 @@
 //! device lets go of nothing: [`BlockDevice::quiesced`] waits too, as with a disk that the kernel waits for.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper,
-    Slice,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock, LockGuard, Pending,
+    Profile, Run, Sleeper, Slice,
 };
 
 /// What is to go wrong.
@@ -97,7 +97,7 @@ pub struct FaultControl {
 
 #[derive(Default)]
 struct Shared {
-    rules: Mutex<Rules>,
+    rules: Lock<Rules>,
     passed: AtomicU64,
     hanging: AtomicU64,
     dropped: AtomicU64,
@@ -155,8 +155,8 @@ impl FaultControl {
 }
 
 impl Shared {
-    fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rules(&self) -> LockGuard<'_, Rules> {
+        self.rules.lock()
     }
 
     fn verdict(&self, request: &Request) -> Option<Misbehaviour> {

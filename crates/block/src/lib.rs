@@ -19,6 +19,7 @@ mod extent;
 mod fault;
 mod flush_ledger;
 mod limit;
+mod lock;
 mod null;
 mod range_lock;
 mod region;
@@ -40,6 +41,9 @@ pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};
 pub use fault::{Counts, Fault, FaultControl, Misbehaviour, Requests, Rule};
 pub use flush_ledger::{Flush, FlushLedger, StableWrite};
 pub use limit::{Limit, Rate};
+#[cfg(feature = "interleave")]
+pub use lock::set_interleaving;
+pub use lock::{Lock, LockGuard};
 pub use null::Null;
 pub use range_lock::{Exclusive, Hold, RangeLocks, Shared};
 pub use region::{Medium, Region};

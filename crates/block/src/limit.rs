@@ -1,11 +1,11 @@
 //! A device that does so much a second and no more: a link, a disk or a quota of known rate.
 
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sleeper::later;
-use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
+use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Sleeper, Slice};
 
 /// What a [`Limit`] lets through. Nothing is limited where nothing is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Rate {
 /// it. Offers no memory, since what is read there is read at once.
 pub struct Limit<D> {
     inner: D,
-    servers: Mutex<Servers>,
+    servers: Lock<Servers>,
     sleeper: Arc<dyn Sleeper>,
 }
 
@@ -68,13 +68,13 @@ impl<D: BlockDevice> Limit<D> {
     pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
         let requests = rate.requests_per_s.map(Server::new);
         let bytes = rate.bytes_per_s.map(Server::new);
-        Limit { inner, servers: Mutex::new(Servers { requests, bytes }), sleeper }
+        Limit { inner, servers: Lock::new(Servers { requests, bytes }), sleeper }
     }
 
     /// When a request is done that comes now and moves so many bytes.
     fn done(&self, bytes: u64) -> Instant {
         let now = self.sleeper.now();
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         let requests = servers.requests.as_mut().map(|server| server.serve(now, 1));
         let bytes = servers.bytes.as_mut().map(|server| server.serve(now, bytes));
         requests.max(bytes).unwrap_or(now)

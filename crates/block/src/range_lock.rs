@@ -14,11 +14,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::Extent;
+use crate::lock::interleave;
+use crate::{Extent, Lock};
 
 /// 1 MiB of 512-byte blocks: large enough that most commands touch one or two zones.
 const ZONE_BLOCKS: u64 = 2048;
@@ -31,7 +32,7 @@ pub struct RangeLocks {
     slots: Box<[AtomicU32]>,
     /// Contenders; fast paths look at this number alone.
     waiting: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Lock<Queue>,
 }
 
 #[derive(Default)]
@@ -79,7 +80,7 @@ impl Default for RangeLocks {
         RangeLocks {
             slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             waiting: AtomicUsize::new(0),
-            queue: Mutex::default(),
+            queue: Lock::default(),
         }
     }
 }
@@ -115,7 +116,7 @@ impl RangeLocks {
     /// request that was given up but may still be carried out by the device: what is under way already is concurrent
     /// with it, what comes later is not.
     pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         let ticket = self.enqueue(&mut queue, Zones::of(extent), true);
         Hold { locks: Arc::clone(self), ticket }
     }
@@ -132,7 +133,7 @@ impl RangeLocks {
 
     /// Takes a contender off the queue, and has those behind it try again.
     fn leave_queue(&self, ticket: u64) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(queue);
@@ -140,6 +141,7 @@ impl RangeLocks {
     }
 
     fn take_shared(&self, zones: Zones) -> bool {
+        interleave();
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
                 self.free(slot, 1);
@@ -151,6 +153,7 @@ impl RangeLocks {
     }
 
     fn take_exclusive(&self, zones: Zones) -> bool {
+        interleave();
         for (taken, slot) in zones.slots().enumerate() {
             let free = self.slots[slot].compare_exchange(0, EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed);
             if free.is_err() {
@@ -182,7 +185,7 @@ impl RangeLocks {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         for waiter in &mut queue.waiters {
             if let Some(waker) = waiter.waker.take() {
                 waker.wake();
@@ -191,7 +194,7 @@ impl RangeLocks {
     }
 
     fn somebody_waits_for(&self, zones: Zones, before: u64) -> bool {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         queue.blocks(zones, before, false)
     }
 }
@@ -243,7 +246,7 @@ impl Future for Turn<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let locks = self.locks;
-        let mut queue = locks.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = locks.queue.lock();
         let ticket = match self.ticket {
             Some(ticket) => ticket,
             None => {

@@ -1,16 +1,15 @@
 //! Blocks that are not used, because an earlier write of them may still be carried out.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
-use block::{Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba, Lock};
 
 /// Extents of writes, each with the session that it was sent in.
 #[derive(Debug, Default)]
 pub(crate) struct BarredExtents {
     /// Nearly always there are none, and no request looks further.
     is_any: AtomicBool,
-    extents: Mutex<Vec<(u64, Extent)>>,
+    extents: Lock<Vec<(u64, Extent)>>,
 }
 
 /// From so many on all blocks are barred: a session has fewer commands under way.
@@ -19,7 +18,7 @@ const EXTENTS_MAX: usize = 4096;
 impl BarredExtents {
     /// A write of these blocks, sent in the session `epoch`, may still be carried out.
     pub(crate) fn add(&self, epoch: u64, extent: Extent) {
-        let mut extents = self.extents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut extents = self.extents.lock();
         let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
         let barred = (epoch, if extents.len() < EXTENTS_MAX { extent } else { all });
         if !extents.contains(&barred) {
@@ -35,7 +34,7 @@ impl BarredExtents {
 
     #[cold]
     fn look(&self, extent: Extent, is_unsettled: impl Fn(u64) -> bool) -> bool {
-        let mut extents = self.extents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut extents = self.extents.lock();
         extents.retain(|(epoch, _)| is_unsettled(*epoch));
         self.is_any.store(!extents.is_empty(), Relaxed);
         extents.iter().any(|(_, barred)| barred.overlaps(extent))
@@ -61,6 +60,6 @@ mod tests {
         let barred = BarredExtents::default();
         (0..10_000).for_each(|lba| barred.add(0, Extent::new(lba, 1)));
         assert!(barred.has(Extent::new(1 << 40, 1), |_| true));
-        assert!(barred.extents.lock().unwrap().len() <= EXTENTS_MAX + 1);
+        assert!(barred.extents.lock().len() <= EXTENTS_MAX + 1);
     }
 }

@@ -8,9 +8,9 @@
 //! counts as a loss, and so does a session that was begun again, unless the target tells the generation of its cache
 //! (ours does, in VPD page C0h) and that has not changed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use block::{DeviceError, Flush, FlushLedger, StableWrite};
+use block::{DeviceError, Flush, FlushLedger, Lock, LockGuard, StableWrite};
 use iscsi::pdu::Lun;
 
 use crate::effect::Effect;
@@ -22,7 +22,7 @@ use crate::verbs::CacheGeneration;
 /// The ledgers of a session's block devices.
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
-    ledgers: Mutex<Ledgers>,
+    ledgers: Lock<Ledgers>,
 }
 
 #[derive(Debug, Default)]
@@ -118,9 +118,9 @@ impl Caches {
         }
     }
 
-    fn ledgers(&self) -> MutexGuard<'_, Ledgers> {
+    fn ledgers(&self) -> LockGuard<'_, Ledgers> {
         // Nobody panics while holding it: numbers are changed.
-        self.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledgers.lock()
     }
 }
 

@@ -1,15 +1,14 @@
 //! With which logical units a session has registered a key for persistent reservations. A registration is of one I_T nexus
 //! (SPC-4 5.13): once the session has moved to another portal group it is a stranger there, and its user is to know.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use block::{Lock, LockGuard};
 use iscsi::pdu::Lun;
 
 use crate::effect::Effect;
 
 /// The registrations of a session, as far as it has made them itself.
 #[derive(Debug, Default)]
-pub(crate) struct Registrations(Mutex<Lists>);
+pub(crate) struct Registrations(Lock<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
@@ -43,9 +42,9 @@ impl Registrations {
         self.lists().orphaned.contains(&lun)
     }
 
-    fn lists(&self) -> MutexGuard<'_, Lists> {
+    fn lists(&self) -> LockGuard<'_, Lists> {
         // Nobody panics while holding it: lists of numbers are changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -10,11 +10,12 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use block::{Lock, LockGuard};
 use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
@@ -56,15 +57,15 @@ pub(crate) struct Shared {
     /// How often it was begun again.
     epoch: AtomicU64,
     /// What the last leading login agreed on.
-    parameters: Mutex<Parameters>,
+    parameters: Lock<Parameters>,
     /// Between whom that login was.
-    nexus: Mutex<Nexus>,
+    nexus: Lock<Nexus>,
     /// Commands that block devices have sent again because what had become of them was not known.
     replays: AtomicU64,
     /// What they have written and not flushed.
     caches: Arc<Caches>,
     /// The sessions, counted by reinstatements, of which something may be under way that nobody will end.
-    unsettled: Mutex<Vec<u64>>,
+    unsettled: Lock<Vec<u64>>,
     registrations: Arc<Registrations>,
 }
 
@@ -73,13 +74,13 @@ const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
     pub(crate) fn new(machine: Machine, nexus: Nexus, patience: Patience) -> Rc<Session> {
-        let (epoch, parameters) = (AtomicU64::new(0), Mutex::new(machine.parameters().clone()));
-        let nexus = Mutex::new(nexus);
+        let (epoch, parameters) = (AtomicU64::new(0), Lock::new(machine.parameters().clone()));
+        let nexus = Lock::new(nexus);
         let (replays, caches) = (AtomicU64::new(0), Arc::<Caches>::default());
         let registrations = Arc::<Registrations>::default();
         let told = (Arc::clone(&caches), Arc::clone(&registrations));
         let parts = RefCell::new(Parts::new(machine, reactor::now(), patience, told.0, told.1));
-        let unsettled = Mutex::default();
+        let unsettled = Lock::default();
         let shared = Shared { epoch, parameters, nexus, replays, caches, unsettled, registrations };
         let shared = Arc::new(shared);
         Rc::new(Session { parts, shared })
@@ -233,8 +234,8 @@ impl Shared {
     }
 
     /// The sessions of which something may be under way that nobody will end.
-    pub(crate) fn unsettled(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner) // nobody panics while holding it
+    pub(crate) fn unsettled(&self) -> LockGuard<'_, Vec<u64>> {
+        self.unsettled.lock() // nobody panics while holding it
     }
 
     /// With which units the session has registered a key.
@@ -243,14 +244,14 @@ impl Shared {
     }
 
     /// What the last leading login agreed on.
-    pub(crate) fn parameters(&self) -> MutexGuard<'_, Parameters> {
+    pub(crate) fn parameters(&self) -> LockGuard<'_, Parameters> {
         // Nobody panics while holding it: it is copied, and replaced.
-        self.parameters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parameters.lock()
     }
 
     /// Between whom that login was.
-    pub(crate) fn nexus(&self) -> MutexGuard<'_, Nexus> {
-        self.nexus.lock().unwrap_or_else(PoisonError::into_inner) // likewise
+    pub(crate) fn nexus(&self) -> LockGuard<'_, Nexus> {
+        self.nexus.lock() // likewise
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use block::{Lock, LockGuard};
 
 /// A mailbox that takes any number of values.
 pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
@@ -14,12 +16,12 @@ pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
 /// A mailbox that holds at most `limit` values.
 pub fn bounded_mailbox<T: Send>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = State { values: VecDeque::new(), receiver: None, senders: 1, open: true };
-    let shared = Arc::new(Shared { state: Mutex::new(state), limit });
+    let shared = Arc::new(Shared { state: Lock::new(state), limit });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     limit: usize,
 }
 
@@ -32,8 +34,8 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> LockGuard<'_, State<T>> {
+        self.state.lock()
     }
 }
 
@@ -83,7 +85,7 @@ impl<T: Send> Sender<T> {
 }
 
 /// Wakes after the lock is given back, so that the receiver does not run into it.
-fn wake_receiver<T>(mut state: MutexGuard<'_, State<T>>) {
+fn wake_receiver<T>(mut state: LockGuard<'_, State<T>>) {
     let receiver = state.receiver.take();
     drop(state);
     if let Some(receiver) = receiver {

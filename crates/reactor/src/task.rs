@@ -2,9 +2,11 @@
 //! other thread, that thread's mail.
 
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
+
+use block::Lock;
 
 use crate::Unpark;
 use crate::executor;
@@ -63,7 +65,7 @@ impl Wake for Handle {
 
 /// A thread's executor as other threads know it.
 pub(crate) struct Home {
-    mail: Mutex<Mail>,
+    mail: Lock<Mail>,
     has_mail: AtomicBool,
     /// The thread sleeps or is about to: mail must be followed by an unpark.
     asleep: AtomicBool,
@@ -80,7 +82,7 @@ struct Mail {
 impl Home {
     pub(crate) fn new(unpark: Arc<dyn Unpark>) -> Arc<Home> {
         Arc::new(Home {
-            mail: Mutex::default(),
+            mail: Lock::default(),
             has_mail: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             unpark,
@@ -88,7 +90,7 @@ impl Home {
     }
 
     fn mail(&self, task: Arc<Handle>) {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mail = self.mail.lock();
         if mail.closed {
             return;
         }
@@ -105,7 +107,7 @@ impl Home {
     /// Gives the tasks other threads have woken to `each`.
     pub(crate) fn open_mail(&self, each: impl FnMut(Arc<Handle>)) {
         if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::SeqCst) {
-            let woken = mem::take(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner).woken);
+            let woken = mem::take(&mut self.mail.lock().woken);
             woken.into_iter().for_each(each);
         }
     }
@@ -125,7 +127,7 @@ impl Home {
     }
 
     pub(crate) fn close(&self) {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mail = self.mail.lock();
         mail.closed = true;
         let unread = mem::take(&mut mail.woken);
         drop(mail);

@@ -30,7 +30,7 @@ impl Access {
 
 /// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address, or the
 /// 2^64 addresses of an IPv6 network, any of which a host in it can take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AddressBlock(IpAddr);
 
 impl AddressBlock {

@@ -5,7 +5,7 @@
 //! from the answer. A number of entries is kept that is bounded; when they are all taken, the least guessed at makes
 //! room, so that a crowd of invented names does not wash away what is known of a real one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) struct Attempt<'a> {
 pub(crate) struct Backoff {
     /// Users are anything that anybody says, so that their hashes are kept, under a key that nobody knows.
     hasher: RandomState,
-    entries: HashMap<u64, Entry>,
+    entries: BTreeMap<u64, Entry>,
 }
 
 #[derive(Clone, Copy, Debug)]

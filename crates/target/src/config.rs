@@ -1,6 +1,6 @@
 //! What a server serves, as values: the binary reads files and arguments, this crate never does.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub struct Authentication {
     /// configuration sees to that.
     pub accounts: Arc<[Credentials]>,
     /// Which initiator names a user may present. A user that is not in it may present any.
-    pub initiators: HashMap<String, Vec<NamePattern>>,
+    pub initiators: BTreeMap<String, Vec<NamePattern>>,
     /// What it answers to an initiator that wants proof in turn.
     pub mutual: Option<Credentials>,
     /// The hashes it accepts.

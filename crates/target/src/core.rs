@@ -2,7 +2,7 @@
 //! clock.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -57,7 +57,7 @@ pub struct Core {
 pub(crate) struct Local {
     pub(crate) index: usize,
     pub(crate) server: Arc<Server>,
-    pub(crate) sessions: RefCell<HashMap<u16, SharedSession>>,
+    pub(crate) sessions: RefCell<BTreeMap<u16, SharedSession>>,
     pub(crate) scratch: Rc<Scratch>,
     /// Memory that the commands of this core may hold.
     memory: Rc<Budget>,

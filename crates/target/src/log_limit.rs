@@ -1,7 +1,7 @@
 //! How much strangers may have written into the log: so many lines of an address in a while, and of all together. What is
 //! left out is counted, and told.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::access::AddressBlock;
@@ -9,7 +9,7 @@ use crate::access::AddressBlock;
 /// Lines of strangers.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
-    blocks: HashMap<AddressBlock, Lines>,
+    blocks: BTreeMap<AddressBlock, Lines>,
     /// Of all addresses; those left out are of the ones that there was no room for in `blocks`.
     all: Option<Lines>,
 }
@@ -62,7 +62,7 @@ impl LogLimit {
 
     /// What was left out in times that are over. Called every now and then.
     pub(crate) fn left_out(&mut self, now: Instant) -> Vec<LeftOut> {
-        let over = self.blocks.extract_if(|_, lines| lines.is_over(now));
+        let over = self.blocks.extract_if(.., |_, lines| lines.is_over(now));
         let told = |(from, lines): (_, Lines)| LeftOut { from: Some(from), lines: lines.left_out };
         let mut left_out: Vec<LeftOut> = over.map(told).filter(|left_out| left_out.lines > 0).collect();
         // The lines that tell of it are bounded, too.

@@ -4,7 +4,7 @@
 //! address with the most of them the oldest is closed: a crowd from one address takes its own places. Addresses that
 //! have sessions keep theirs as long as others can give way, so that they can add connections and reinstate sessions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::access::AddressBlock;
 
@@ -14,13 +14,13 @@ pub(crate) struct Logins<T> {
     next: u64,
     /// In the order in which they came.
     waiting: BTreeMap<u64, (AddressBlock, T)>,
-    per_block: HashMap<AddressBlock, usize>,
+    per_block: BTreeMap<AddressBlock, usize>,
 }
 
 impl<T> Logins<T> {
     /// Room for so many, at least one.
     pub(crate) fn new(most: usize) -> Logins<T> {
-        Logins { most: most.max(1), next: 0, waiting: BTreeMap::new(), per_block: HashMap::new() }
+        Logins { most: most.max(1), next: 0, waiting: BTreeMap::new(), per_block: BTreeMap::new() }
     }
 
     /// One more has come. If there were too many, another has to end.

@@ -4,10 +4,10 @@
 //! A nexus is named by what anybody may say. The user that was proved (CHAP_N) is kept beside it, and a session is
 //! joined or replaced by that user alone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use block::{Lock, LockGuard};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Isid, Tsih};
 
@@ -69,11 +69,11 @@ pub(crate) enum Admittance {
 pub(crate) struct Registry {
     sessions_max: usize,
     discovery_max: usize,
-    book: Mutex<Book>,
+    book: Lock<Book>,
 }
 
 struct Book {
-    sessions: HashMap<u16, Entry>,
+    sessions: BTreeMap<u16, Entry>,
     last_tsih: u16,
     /// How many sessions there were before a session.
     next: u64,
@@ -88,7 +88,7 @@ struct Book {
 #[derive(Default)]
 struct Counts {
     all: usize,
-    per_block: HashMap<AddressBlock, usize>,
+    per_block: BTreeMap<AddressBlock, usize>,
 }
 
 struct Entry {
@@ -103,7 +103,7 @@ struct Entry {
 impl Registry {
     pub(crate) fn new(cores: usize, limits: &Limits) -> Registry {
         let book = Book {
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             last_tsih: 0,
             next: 0,
             per_core: vec![0; cores],
@@ -112,11 +112,11 @@ impl Registry {
             discovery: Counts::default(),
         };
         let (sessions_max, discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
-        Registry { sessions_max, discovery_max, book: Mutex::new(book) }
+        Registry { sessions_max, discovery_max, book: Lock::new(book) }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn book(&self) -> LockGuard<'_, Book> {
+        self.book.lock()
     }
 
     /// Counts a connection from `address`, unless it has `most` already.

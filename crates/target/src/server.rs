@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use block::{Lock, LockGuard};
 use reactor::Sender;
 
 use crate::access::AddressBlock;
@@ -20,8 +21,8 @@ use crate::status::SessionStatus;
 pub struct Server {
     pub(crate) config: ServerConfig,
     pub(crate) registry: Registry,
-    backoff: Mutex<Backoff>,
-    log_limit: Mutex<LogLimit>,
+    backoff: Lock<Backoff>,
+    log_limit: Lock<LogLimit>,
     /// The portals with the ports that were really taken.
     pub(crate) portals: OnceLock<Vec<Portal>>,
     phase: AtomicU8,
@@ -46,8 +47,8 @@ impl Server {
             (0..config.cores.max(1)).map(|_| reactor::mailbox()).unzip();
         let server = Arc::new(Server {
             registry: Registry::new(senders.len(), &config.limits),
-            backoff: Mutex::default(),
-            log_limit: Mutex::default(),
+            backoff: Lock::default(),
+            log_limit: Lock::default(),
             config,
             portals: OnceLock::new(),
             phase: AtomicU8::new(Phase::Starting as u8),
@@ -95,19 +96,19 @@ impl Server {
     }
 
     /// What is known of wrong secrets.
-    pub(crate) fn backoff(&self) -> MutexGuard<'_, Backoff> {
-        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn backoff(&self) -> LockGuard<'_, Backoff> {
+        self.backoff.lock()
     }
 
     /// Whether a line about a stranger from this address may be written into the log. It is counted if not.
     pub(crate) fn may_log(&self, from: IpAddr) -> bool {
-        let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.log_limit.lock();
         limit.admits(reactor::now(), AddressBlock::of(from))
     }
 
     /// Says how much was left out of the log.
     pub(crate) fn log_left_out(&self) {
-        let mut limit = self.log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.log_limit.lock();
         for left_out in limit.left_out(reactor::now()) {
             let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
             tracing::warn!(target: LOG, from, lines = left_out.lines, "lines about logins were left out");

@@ -7,7 +7,7 @@ use crate::workspace::{Metadata, Package};
 const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-block", &[]),
     ("linerate-iscsi", &[]), // a CDB is opaque bytes to a transport
-    ("linerate-reactor", &[]),
+    ("linerate-reactor", &["linerate-block"]),
     ("linerate-scsi", &["linerate-block"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
@@ -27,6 +27,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-initiator",
             "linerate-bench",
             "linerate-lab",
+        ],
+    ),
+    // A whole world: never shipped.
+    (
+        "linerate-sim",
+        &[
+            "linerate-block",
+            "linerate-scsi",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-target",
+            "linerate-initiator",
         ],
     ),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.

@@ -21,14 +21,15 @@ mod tests;
 mod traffic;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cache::{Found, Piece, Sizes, Taken};
 use streams::{STREAMS, Streams};
 use traffic::Traffic;
 
 use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Run, Slice, Spawner,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
+    Spawner,
 };
 
 /// How much a [`Buffered`] device reads ahead and writes behind, in bytes.
@@ -60,7 +61,7 @@ impl Window {
 /// A device behind a page cache.
 pub struct Buffered<D> {
     traffic: Arc<Traffic<D>>,
-    streams: Mutex<Streams>,
+    streams: Lock<Streams>,
     sizes: Sizes,
 }
 
@@ -69,7 +70,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     /// written behind.
     pub fn new(inner: D, window: Window, spawner: Arc<dyn Spawner>) -> Buffered<D> {
         let sizes = window.sizes(inner.geometry());
-        Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Mutex::default(), sizes }
+        Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Lock::default(), sizes }
     }
 
     fn check(&self, extent: Extent, length: usize) -> Result<(), DeviceError> {
@@ -85,7 +86,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     /// How far to read for the sake of this read: to its end, or a window further if it goes on where an earlier ended.
     fn far(&self, extent: Extent) -> u64 {
         let end = extent.lba.0 + extent.blocks.0;
-        let follows = self.streams.lock().unwrap_or_else(PoisonError::into_inner).follow(extent);
+        let follows = self.streams.lock().follow(extent);
         let ahead = (end + self.sizes.window as u64).next_multiple_of(self.sizes.chunk as u64);
         if follows { ahead.min(self.geometry().blocks.0) } else { end }
     }

@@ -18,7 +18,7 @@ fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
 /// So little memory that chunks come and go.
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
-    Buffered { traffic: Traffic::new(inner, sizes, Arc::new(Here)), streams: Mutex::default(), sizes }
+    Buffered { traffic: Traffic::new(inner, sizes, Arc::new(Here)), streams: Lock::default(), sizes }
 }
 
 fn write<D: BlockDevice>(device: &D, lba: u64, byte: u8) {

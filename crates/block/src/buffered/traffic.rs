@@ -2,26 +2,26 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::cache::{Cache, Job, Piece, Sizes};
-use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Spawner};
+use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, LockGuard, Spawner};
 
 pub(super) struct Traffic<D> {
     pub(super) inner: D,
-    cache: Mutex<Cache>,
+    cache: Lock<Cache>,
     sizes: Sizes,
     spawner: Arc<dyn Spawner>,
 }
 
 impl<D> Traffic<D> {
     pub(super) fn new(inner: D, sizes: Sizes, spawner: Arc<dyn Spawner>) -> Arc<Traffic<D>> {
-        Arc::new(Traffic { inner, cache: Mutex::new(Cache::new(sizes)), sizes, spawner })
+        Arc::new(Traffic { inner, cache: Lock::new(Cache::new(sizes)), sizes, spawner })
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> LockGuard<'_, Cache> {
+        self.cache.lock()
     }
 
     /// Waits until `look` finds something.

@@ -16,12 +16,12 @@ mod parting;
 mod tests;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use parting::Parting;
 
 use crate::{
-    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba,
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba, Lock,
     Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
 };
 
@@ -33,7 +33,7 @@ pub struct Emulated512<D> {
     locks: Arc<RangeLocks>,
     spawner: Arc<dyn Spawner>,
     /// Writes that nobody waits for any more and that have not ended.
-    parted: Mutex<Vec<Arc<Parting>>>,
+    parted: Lock<Vec<Arc<Parting>>>,
 }
 
 /// A request in blocks of the inner device: those that it touches, and what of their bytes is meant.
@@ -69,7 +69,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
     /// `inner` with blocks of 512 bytes. `spawner` ends what was begun for somebody who is gone.
     pub fn new(inner: D, spawner: Arc<dyn Spawner>) -> Emulated512<D> {
         let shift = inner.geometry().block_size.shift() - BlockSize::B512.shift();
-        let (locks, parted) = (Arc::default(), Mutex::default());
+        let (locks, parted) = (Arc::default(), Lock::default());
         Emulated512 { inner: Arc::new(inner), shift, locks, spawner, parted }
     }
 
@@ -196,13 +196,13 @@ const ZONE: u64 = 2048;
 /// Who waits for a write; if it goes away before the end, the write is remembered for [`BlockDevice::quiesced`].
 struct Waiter<'a> {
     write: &'a Arc<Parting>,
-    parted: &'a Mutex<Vec<Arc<Parting>>>,
+    parted: &'a Lock<Vec<Arc<Parting>>>,
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if !self.write.has_ended() {
-            let mut parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut parted = self.parted.lock();
             parted.retain(|write| !write.has_ended());
             parted.push(Arc::clone(self.write));
         }
@@ -302,7 +302,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let parted = self.parted.lock().clone();
             for write in parted {
                 // How it ended is told to nobody: who asked is gone.
                 let _ = write.ended().await;

@@ -1,15 +1,15 @@
 //! The end of a write that goes on when nobody waits for it any more.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::DeviceError;
+use crate::{DeviceError, Lock, LockGuard};
 
 /// A write under way, seen by those who wait for its end: who asked for it, and who wants to know that it is over.
 #[derive(Default)]
 pub(super) struct Parting {
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Default)]
@@ -52,8 +52,8 @@ impl Parting {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> LockGuard<'_, State> {
+        self.state.lock()
     }
 }
 

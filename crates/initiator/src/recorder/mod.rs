@@ -25,9 +25,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use block::{Lock, LockGuard};
 use conversation::Clock;
 use pcapng::{Packet, Writer};
 pub(crate) use tape::{Direction, Ends, Tape};
@@ -46,14 +47,14 @@ struct Shared {
     clock: OnceLock<Clock>,
     /// Where files are written when a connection ends as it should not.
     folder: OnceLock<PathBuf>,
-    shelf: Mutex<Shelf>,
+    shelf: Lock<Shelf>,
 }
 
 /// Where the tapes are, each in the order of its connections' beginnings or endings.
 #[derive(Default)]
 struct Shelf {
-    running: Vec<Arc<Mutex<Tape>>>,
-    ended: VecDeque<Arc<Mutex<Tape>>>,
+    running: Vec<Arc<Lock<Tape>>>,
+    ended: VecDeque<Arc<Lock<Tape>>>,
 }
 
 /// Tapes of ended connections: the eight of a session whose target was lost.
@@ -74,7 +75,7 @@ impl FlightRecorder {
             pdus: pdus.min(FlightRecorder::PDUS_MAX),
             clock: OnceLock::new(),
             folder: OnceLock::new(),
-            shelf: Mutex::default(),
+            shelf: Lock::default(),
         }))
     }
 
@@ -98,14 +99,14 @@ impl FlightRecorder {
     pub(crate) fn begin(&self, now: Instant, ends: Ends) -> Recording {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.0.clock.get_or_init(|| Clock { instant: now, wall });
-        let tape = Arc::new(Mutex::new(Tape::new(ends, self.0.pdus)));
+        let tape = Arc::new(Lock::new(Tape::new(ends, self.0.pdus)));
         if self.0.pdus > 0 {
             self.shelf().running.push(Arc::clone(&tape));
         }
         Recording { recorder: self.clone(), tape }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> LockGuard<'_, Shelf> {
         locked(&self.0.shelf)
     }
 
@@ -185,12 +186,12 @@ const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator s
 /// A connection's hold on its tape.
 pub(crate) struct Recording {
     recorder: FlightRecorder,
-    tape: Arc<Mutex<Tape>>,
+    tape: Arc<Lock<Tape>>,
 }
 
 impl Recording {
     /// The tape, for one round.
-    pub(crate) fn tape(&self) -> MutexGuard<'_, Tape> {
+    pub(crate) fn tape(&self) -> LockGuard<'_, Tape> {
         locked(&self.tape)
     }
 
@@ -210,7 +211,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut shelf = self.recorder.shelf();
-        let ended = |tape: &Arc<Mutex<Tape>>| Arc::ptr_eq(tape, &self.tape);
+        let ended = |tape: &Arc<Lock<Tape>>| Arc::ptr_eq(tape, &self.tape);
         if let Some(at) = shelf.running.iter().position(ended) {
             let tape = shelf.running.remove(at);
             shelf.ended.push_back(tape);
@@ -224,12 +225,12 @@ impl Drop for Recording {
 
 /// Which tape to forget: the oldest of a login that failed, since those come in great numbers while a target is
 /// away; but never the newest tape of all.
-fn least_telling(ended: &VecDeque<Arc<Mutex<Tape>>>) -> usize {
+fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| locked(tape).has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
 }
 
 /// A tape is plain memory: one whose writer panicked is as good as any.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Lock<T>) -> LockGuard<'_, T> {
+    mutex.lock()
 }

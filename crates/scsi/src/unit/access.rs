@@ -13,10 +13,10 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use block::{Buffer, Durability, Extent, Hold, Pending, Run, Slice};
+use block::{Buffer, Durability, Extent, Hold, Lock, Pending, Run, Slice};
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -225,7 +225,7 @@ impl Deref for DeviceAccess {
 /// Ranges of requests that were given up, until their device has let go of them.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    holds: Mutex<Numbered>,
+    holds: Lock<Numbered>,
 }
 
 #[derive(Default)]
@@ -238,7 +238,7 @@ impl LogicalUnit {
     /// A request that changes `extent` was given up, and the device may have it still.
     fn hold_until_quiesced(&self, extent: Extent) {
         let hold = self.locks().hold(extent);
-        let mut given_up = self.given_up().holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given_up = self.given_up().holds.lock();
         let number = given_up.next;
         given_up.next += 1;
         given_up.holds.push((number, hold));
@@ -248,11 +248,11 @@ impl LogicalUnit {
     /// for the same blocks wait until then. Whoever gives commands up must see to it that this is called, and run it to its
     /// end.
     pub async fn quiesced(&self) {
-        let before = self.given_up().holds.lock().unwrap_or_else(PoisonError::into_inner).next;
+        let before = self.given_up().holds.lock().next;
         // An error ends the wait as well: a device that can fail a request has answered.
         let _ = self.device().quiesced().await;
         drop(self.turn_to_keep().await);
-        let mut given_up = self.given_up().holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given_up = self.given_up().holds.lock();
         // Dropped when the list is free again: a hold wakes others.
         let over: Vec<_> = given_up.holds.extract_if(.., |(number, _)| *number < before).collect();
         drop(given_up);

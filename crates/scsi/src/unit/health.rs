@@ -1,10 +1,9 @@
 //! How a unit's device fails and works again: noted where its requests end, for a front end, which has a clock and tells it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use block::DeviceError;
+use block::{DeviceError, Lock};
 
 /// What a request asks of a device. One that reads may work while it takes no more writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub struct Health {
     /// The kinds of which the latest request failed. Nothing else is looked at while there are none.
     failing: AtomicU8,
     failed: AtomicU64,
-    details: Mutex<Details>,
+    details: Lock<Details>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -99,7 +98,7 @@ impl Health {
     pub fn condition(&self) -> StorageCondition {
         let is_failing = self.failing.load(Ordering::Relaxed) != 0;
         let failed = self.failed.load(Ordering::Relaxed);
-        let details = *self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let details = *self.details.lock();
         StorageCondition {
             failed,
             is_failing,
@@ -109,7 +108,7 @@ impl Health {
     }
 
     fn change(&self, change: impl FnOnce(&mut Details)) {
-        change(&mut self.details.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.details.lock());
     }
 }
 

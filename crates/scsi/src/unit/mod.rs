@@ -15,10 +15,10 @@ mod pieces;
 mod state;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{BlockDevice, DeviceError, Pending, RangeLocks};
+use block::{BlockDevice, DeviceError, Lock, Pending, RangeLocks};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
@@ -70,7 +70,7 @@ pub struct LogicalUnit {
     locks: Arc<RangeLocks>,
     /// Counts the changes of `state`; never [`View::NONE`].
     generation: AtomicU64,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Held by whoever changes what is kept, from reading the state to saving and changing it.
     keeping: Arc<RangeLocks>,
     given_up: GivenUp,
@@ -94,7 +94,7 @@ impl LogicalUnit {
     ) -> Result<Arc<LogicalUnit>, Damaged> {
         let mut modes = Pages::new(Facts { volatile_cache: device.profile().volatile_cache });
         let registrations = kept::restore(keep.as_deref(), &mut modes)?;
-        let state = Mutex::new(State::new(modes, registrations));
+        let state = Lock::new(State::new(modes, registrations));
         Ok(Arc::new(LogicalUnit {
             device,
             options,
@@ -229,7 +229,7 @@ impl LogicalUnit {
     /// Changes the state, and has every nexus look again before its next command.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let result = change(&mut state);
         self.generation.fetch_add(1, Ordering::Release);
         result
@@ -237,11 +237,11 @@ impl LogicalUnit {
 
     /// Notes down how something goes that takes long: nothing for which a nexus would have to look again.
     pub(crate) fn note<T>(&self, note: impl FnOnce(&mut State) -> T) -> T {
-        note(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        note(&mut self.state.lock())
     }
 
     /// Looks at the state.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&self.state.lock())
     }
 }

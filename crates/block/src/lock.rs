@@ -1,0 +1,94 @@
+//! A mutex for what several cores share and hold for a moment only.
+
+#[cfg(feature = "interleave")]
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A mutex that knows no poison: whoever uses it changes what is in it so that a panic in the middle leaves it whole. No
+/// task waits while it holds one.
+///
+/// With the feature `interleave`, which a simulation of several cores on one thread asks for, coming to a lock is a point
+/// at which another core may go first ([`set_interleaving`]).
+#[derive(Default)]
+pub struct Lock<T: ?Sized>(Mutex<T>);
+
+impl<T> Lock<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Lock<T> {
+        Lock(Mutex::new(value))
+    }
+}
+
+impl<T: ?Sized> Lock<T> {
+    /// Waits until nobody else holds it.
+    pub fn lock(&self) -> LockGuard<'_, T> {
+        interleave();
+        let guard = LockGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        #[cfg(feature = "interleave")]
+        HELD.set(HELD.get() + 1);
+        guard
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lock")
+    }
+}
+
+/// What a [`Lock`] is around, until it is dropped.
+pub struct LockGuard<'a, T: ?Sized>(MutexGuard<'a, T>);
+
+impl<T: ?Sized> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> DerefMut for LockGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T: fmt::Debug + ?Sized> fmt::Debug for LockGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "interleave")]
+impl<T: ?Sized> Drop for LockGuard<'_, T> {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
+}
+
+/// A point at which another core may go first, in a simulation; nothing elsewhere. Never where a [`Lock`] is held: whoever
+/// goes first would wait for it for ever.
+#[inline]
+pub(crate) fn interleave() {
+    #[cfg(feature = "interleave")]
+    if HELD.get() == 0
+        && let Some(others_first) = OTHERS_FIRST.get()
+    {
+        others_first();
+    }
+}
+
+#[cfg(feature = "interleave")]
+thread_local! {
+    /// How many locks this thread holds.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+    static OTHERS_FIRST: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+/// What this thread does wherever another core may go first: it may let one go on, and comes back then.
+#[cfg(feature = "interleave")]
+pub fn set_interleaving(others_first: Option<fn()>) {
+    OTHERS_FIRST.set(others_first);
+}
