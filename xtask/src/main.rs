@@ -16,6 +16,7 @@ mod peers;
 mod process;
 mod scale;
 mod serving;
+mod simulate;
 mod suites;
 mod tally;
 mod test;
@@ -75,6 +76,8 @@ enum Command {
     Instructions(instructions::Options),
     /// Every fuzz target for a while
     Fuzz(fuzz::Options),
+    /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
+    Simulate(simulate::Options),
     /// Install the Debian packages that tests and comparisons use
     Packages,
 }
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Forward(options) => diagnosis::forward::run(&options),
         Command::Instructions(options) => instructions::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };
     match outcome {

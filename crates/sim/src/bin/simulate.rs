@@ -1,0 +1,119 @@
+//! Runs simulations, for `cargo xtask simulate`.
+//!
+//! ```text
+//! simulate show SEED [PART...]         one, step by step
+//! simulate many FIRST SECONDS [PART...]        one after the other, until the time is over
+//! simulate minimize SEED               the smallest with the same kind of fault
+//! ```
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use sim::{Outcome, Part, Run, run};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse::<u64>().ok();
+    let sound = match words[..] {
+        ["show", seed, ref parts @ ..] => match number(seed) {
+            Some(seed) => show(seed, parts),
+            None => return usage(),
+        },
+        ["many", first, seconds, ref parts @ ..] => match (number(first), number(seconds)) {
+            (Some(first), Some(seconds)) => many(first, Duration::from_secs(seconds), &named(parts)),
+            _ => return usage(),
+        },
+        ["minimize", seed] => match number(seed) {
+            Some(seed) => minimize(seed),
+            None => return usage(),
+        },
+        _ => return usage(),
+    };
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: simulate show SEED [PART...] | many FIRST SECONDS | minimize SEED");
+    ExitCode::from(2)
+}
+
+fn show(seed: u64, parts: &[&str]) -> bool {
+    let without =
+        Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect();
+    let outcome = run(&Run { seed, shown: true, without });
+    println!("{outcome:#?}");
+    outcome.fault.is_none()
+}
+
+fn named(parts: &[&str]) -> Vec<Part> {
+    Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect()
+}
+
+fn many(first: u64, limit: Duration, without: &[Part]) -> bool {
+    let begun = Instant::now();
+    let mut all: Vec<Outcome> = Vec::new();
+    while begun.elapsed() < limit {
+        let seed = first + all.len() as u64;
+        let outcome = run(&Run { seed, shown: false, without: without.to_vec() });
+        if let Some(fault) = &outcome.fault {
+            println!("seed {seed}: {fault}");
+        }
+        all.push(outcome);
+    }
+    let sum = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
+    let passed: Duration = all.iter().map(|outcome| outcome.passed).sum();
+    let faults = sum(|outcome| u64::from(outcome.fault.is_some()));
+    println!(
+        "{} simulations, {} commands, {} crashes, {} blocks checked, {} s simulated in {} s: {faults} faults",
+        all.len(),
+        sum(|outcome| outcome.commands),
+        sum(|outcome| outcome.crashes),
+        sum(|outcome| outcome.checks),
+        passed.as_secs(),
+        begun.elapsed().as_secs(),
+    );
+    faults == 0
+}
+
+/// Takes away part after part, as long as some simulation without it has a fault of the same kind.
+fn minimize(seed: u64) -> bool {
+    let first = run(&Run { seed, ..Run::default() });
+    let Some(fault) = first.fault.clone() else {
+        println!("seed {seed} has no fault");
+        return true;
+    };
+    println!("seed {seed}: {fault}");
+    let (mut best, mut run_of_it) = (first, Run { seed, ..Run::default() });
+    for part in Part::ALL {
+        let mut without = run_of_it.without.clone();
+        without.push(part);
+        let tried = (0..TRIES).map(|turn| Run {
+            seed: seed.wrapping_add(turn * 1_000_003),
+            shown: false,
+            without: without.clone(),
+        });
+        let found = tried
+            .map(|tried| (run(&tried), tried))
+            .find(|(outcome, _)| outcome.fault.as_ref().is_some_and(|other| kind(other) == kind(&fault)));
+        if let Some((outcome, tried)) = found {
+            (best, run_of_it) = (outcome, tried);
+        }
+    }
+    let parts: Vec<String> = run_of_it.without.iter().map(|part| format!("{part:?}")).collect();
+    println!(
+        "{} steps, without {}: simulate show {} {}",
+        best.steps,
+        parts.join(", "),
+        run_of_it.seed,
+        parts.join(" ")
+    );
+    false
+}
+
+const TRIES: u64 = 20;
+
+/// What a fault is about, without its numbers.
+fn kind(fault: &str) -> String {
+    fault.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
+}

@@ -1,0 +1,601 @@
+//! What may be read: for every block the writes that it may show, from what was asked and answered.
+//!
+//! Every write puts a number of its own into each of its blocks. A write took effect once, at some moment between its
+//! request and its end; its end is the answer, or the moment from which on it must not land any more (the command was
+//! aborted, its nexus was fenced or reinstated, its server is dead). A read then tells of the moment between its own
+//! request and answer. The rules that follow from that, for each block:
+//!
+//! 1. A read shows no write that was asked for after the read's answer, and none that nobody asked for.
+//! 2. A write is *superseded* once another that was asked for after its end has been answered, or seen.
+//! 3. A read that shows a write supersedes all others that had ended before the read was asked for.
+//! 4. A flush that is answered makes lasting what had been answered before it was asked for. A power cut takes any other
+//!    write back, but none that lasts.
+//!
+//! Moments are numbers that count up, not times: the order in which the simulation did things is the order that counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A moment.
+type Moment = u64;
+
+/// Names a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct WriteId(u64);
+
+/// Who asked for it: writes of one writer can be ended together.
+pub(crate) type Writer = u64;
+
+/// What is known of the blocks of one volume.
+pub(crate) struct Checker {
+    block_bytes: usize,
+    tears: bool,
+    blocks: Vec<BlockHistory>,
+    /// Those that have not ended.
+    open: BTreeMap<WriteId, OpenWrite>,
+    clock: Moment,
+    /// When the reads under way were asked for.
+    reads: BTreeSet<Moment>,
+    /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of then.
+    epoch: Moment,
+    next: u64,
+    /// Checks that were made.
+    pub(crate) checks: u64,
+}
+
+struct OpenWrite {
+    writer: Writer,
+    lba: u64,
+    blocks: u64,
+    begun: Moment,
+}
+
+#[derive(Default)]
+struct BlockHistory {
+    /// Those that a read could still show, and their younger competitors.
+    writes: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: WriteId,
+    /// What it shows: its own number, or 0 for zeros.
+    value: u64,
+    begun: Moment,
+    /// From then on it will not take effect any more.
+    ended: Option<Moment>,
+    /// It had taken effect by then.
+    effective: Option<Moment>,
+    /// A flush has made it last.
+    lasts: bool,
+    /// Who asked for it.
+    writer: Writer,
+    /// It may be carried out several times until it has ended: whoever asked for it sends it again when it is aborted.
+    repeats: bool,
+    /// Until it is seen, it may show any write of that volume.
+    copied_from: Option<u64>,
+    /// A sync that was to make it last has failed: no later one does.
+    doomed: bool,
+    /// Its writer has been told of that.
+    told: bool,
+    /// It had ended when the power was cut.
+    cut: bool,
+    /// A read that was answered then has shown another that must be later.
+    superseded: Option<Moment>,
+}
+
+/// What a write is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// Of zeros only.
+    pub(crate) zeros: bool,
+    /// Sent again if it is aborted.
+    pub(crate) repeats: bool,
+    /// Of what is at the same blocks of the volume with this number.
+    pub(crate) copied_from: Option<u64>,
+}
+
+/// A block that should not be as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Which.
+    pub(crate) lba: u64,
+    /// What is wrong about it.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}: {}", self.lba, self.what)
+    }
+}
+
+/// When something began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now(Moment);
+
+/// A write's number is that of its volume, and what it is on that.
+const VOLUME_SHIFT: u32 = 40;
+
+/// "LINERATE", so that a block of other bytes is known as such.
+const MAGIC: u64 = 0x4c49_4e45_5241_5445;
+
+impl Checker {
+    /// All blocks are zeros, and that lasts.
+    /// With `tears` a read beside a write may show a part of the block from before it.
+    ///
+    /// `number` is the volume's, so that what is copied from one to another is known there.
+    pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool) -> Checker {
+        let mut checker = Checker {
+            block_bytes,
+            tears,
+            blocks: (0..blocks).map(|_| BlockHistory::default()).collect(),
+            open: BTreeMap::new(),
+            clock: 0,
+            reads: BTreeSet::new(),
+            epoch: 0,
+            next: number << VOLUME_SHIFT | 1,
+            checks: 0,
+        };
+        checker.erase();
+        checker
+    }
+
+    /// The volume is a new one: all blocks are zeros, and nothing is under way.
+    pub(crate) fn erase(&mut self) {
+        let now = self.tick();
+        self.epoch = now;
+        self.open.clear();
+        for block in &mut self.blocks {
+            let zeros = Entry {
+                id: WriteId(0),
+                value: 0,
+                begun: 0,
+                ended: Some(now),
+                effective: Some(now),
+                lasts: true,
+                writer: 0,
+                repeats: false,
+                copied_from: None,
+                doomed: false,
+                told: false,
+                cut: false,
+                superseded: None,
+            };
+            block.writes = vec![zeros];
+        }
+    }
+
+    fn tick(&mut self) -> Moment {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Somebody is about to ask for a write of `blocks` blocks, of data that [`Checker::fill`] makes if not of zeros.
+    pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: Kind) -> WriteId {
+        let (id, begun) = (WriteId(self.next), self.tick());
+        self.next += 1;
+        self.open.insert(id, OpenWrite { writer, lba, blocks, begun });
+        let Kind { zeros, repeats, copied_from } = what;
+        let value = if zeros { 0 } else { id.0 };
+        let entry = Entry {
+            id,
+            value,
+            begun,
+            ended: None,
+            effective: None,
+            lasts: false,
+            writer,
+            repeats,
+            copied_from,
+            doomed: false,
+            told: false,
+            cut: false,
+            superseded: None,
+        };
+        for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
+            block.writes.push(entry);
+        }
+        id
+    }
+
+    /// The data of a write.
+    pub(crate) fn fill(&self, id: WriteId, lba: u64, data: &mut [u8]) {
+        for (block, lba) in data.chunks_mut(self.block_bytes).zip(lba..) {
+            for (word, value) in block.chunks_exact_mut(8).zip([MAGIC, id.0, lba].into_iter().cycle()) {
+                word.copy_from_slice(&value.to_be_bytes());
+            }
+        }
+    }
+
+    /// It was answered: it has been carried out.
+    pub(crate) fn wrote(&mut self, id: WriteId) {
+        self.end(id, true);
+    }
+
+    /// It will not be carried out any more; perhaps it was.
+    pub(crate) fn is_over(&mut self, id: WriteId) {
+        self.end(id, false);
+    }
+
+    /// All writes of a writer that were asked for before `moment` and have not been answered are over.
+    pub(crate) fn are_over(&mut self, writer: Writer, moment: Now) {
+        let meant = |(_, open): &(&WriteId, &OpenWrite)| open.writer == writer && open.begun < moment.0;
+        let own: Vec<WriteId> = self.open.iter().filter(meant).map(|(id, _)| *id).collect();
+        own.into_iter().for_each(|id| self.is_over(id));
+    }
+
+    /// This moment.
+    pub(crate) fn now(&mut self) -> Now {
+        Now(self.tick())
+    }
+
+    /// The same for all writers.
+    pub(crate) fn all_are_over(&mut self) {
+        let all: Vec<WriteId> = self.open.keys().copied().collect();
+        all.into_iter().for_each(|id| self.is_over(id));
+    }
+
+    fn end(&mut self, id: WriteId, done: bool) {
+        let now = self.tick();
+        let horizon = self.horizon();
+        // An answer may come after the write was over otherwise: then it was carried out before that.
+        let (lba, blocks) = match self.open.remove(&id) {
+            Some(open) => (open.lba, open.blocks),
+            None => (0, self.blocks.len() as u64),
+        };
+        for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
+            if let Some(entry) = block.writes.iter_mut().find(|entry| entry.id == id) {
+                let ended = *entry.ended.get_or_insert(now);
+                // An answer from before the power cut tells of then.
+                if done && !entry.cut {
+                    entry.effective = Some(entry.effective.map_or(ended, |at| at.min(ended)));
+                }
+            }
+            block.forget(horizon);
+        }
+    }
+
+    /// Somebody is about to ask for a read.
+    pub(crate) fn begin_read(&mut self) -> Now {
+        let now = self.now();
+        self.reads.insert(now.0);
+        now
+    }
+
+    /// It ended without data.
+    pub(crate) fn read_nothing(&mut self, begun: Now) {
+        self.reads.remove(&begun.0);
+    }
+
+    /// No read was asked for before that and has not ended.
+    fn horizon(&self) -> Moment {
+        self.reads.first().copied().unwrap_or(self.clock)
+    }
+
+    /// It was answered with `data`.
+    pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), Wrong> {
+        let now = self.tick();
+        self.reads.remove(&begun.0);
+        if begun.0 < self.epoch {
+            return Ok(());
+        }
+        let horizon = self.horizon();
+        for (bytes, lba) in data.chunks(self.block_bytes).zip(lba..) {
+            self.checks += 1;
+            let value = match value(bytes, lba) {
+                Err(_) if self.tears && self.blocks[lba as usize].changes_since(begun.0) => {
+                    continue;
+                }
+                value => value.map_err(|what| Wrong { lba, what: what.to_string() })?,
+            };
+            self.blocks[lba as usize]
+                .shows(value, begun.0, now, horizon)
+                .map_err(|what| Wrong { lba, what })?;
+        }
+        Ok(())
+    }
+
+    /// A flush that `writer` had asked for then was answered: what had been answered before that lasts.
+    pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), Wrong> {
+        if begun.0 < self.epoch {
+            return Ok(());
+        }
+        for (block, lba) in self.blocks.iter_mut().zip(0..) {
+            for entry in &mut block.writes {
+                if entry.effective.is_none_or(|at| at >= begun.0) {
+                    continue;
+                }
+                if !entry.doomed {
+                    entry.lasts = true;
+                } else if entry.writer == writer && !entry.told {
+                    let what = format!(
+                        "write {} was lost, and its writer's flush is answered as if it were not",
+                        entry.id.0
+                    );
+                    return Err(Wrong { lba, what });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A flush that `writer` had asked for has failed, and so it knows.
+    pub(crate) fn flush_failed(&mut self, writer: Writer) {
+        let own = self.blocks.iter_mut().flat_map(|block| &mut block.writes);
+        own.filter(|entry| entry.writer == writer).for_each(|entry| entry.told = true);
+    }
+
+    /// Whoever is told of a server's restart must reckon with the loss of what was not flushed.
+    pub(crate) fn all_are_told(&mut self) {
+        self.blocks.iter_mut().flat_map(|block| &mut block.writes).for_each(|entry| entry.told = true);
+    }
+
+    /// The disk has lost what is in its cache for `lba`, unless it has been written again since.
+    pub(crate) fn sync_failed(&mut self, lba: u64) {
+        for entry in &mut self.blocks[lba as usize].writes {
+            entry.doomed |= entry.effective.is_some() && !entry.lasts;
+        }
+    }
+
+    /// Whoever had asked for anything is dead, or will never know; what lasts is there.
+    pub(crate) fn cut_power(&mut self) {
+        self.all_are_over();
+        self.epoch = self.tick();
+        for block in &mut self.blocks {
+            block.cut_power();
+        }
+    }
+}
+
+/// Why a block shows no write.
+enum Unread {
+    Foreign,
+    Torn(u64),
+    Elsewhere(u64, u64),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::Foreign => write!(f, "shows bytes that nobody wrote"),
+            Unread::Torn(value) => write!(f, "is torn: it begins with write {value}, and goes on otherwise"),
+            Unread::Elsewhere(place, value) => write!(f, "shows block {place} of write {value}"),
+        }
+    }
+}
+
+/// What a block shows.
+fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(0);
+    }
+    let word = |at: usize| bytes[at * 8..][..8].try_into().map_or(0, u64::from_be_bytes);
+    let (magic, value, place) = (word(0), word(1), word(2));
+    if magic != MAGIC {
+        return Err(Unread::Foreign);
+    }
+    let whole = (0..bytes.len() / 8).all(|at| word(at) == [MAGIC, value, place][at % 3]);
+    match (whole, place == lba) {
+        (false, _) => Err(Unread::Torn(value)),
+        (_, false) => Err(Unread::Elsewhere(place, value)),
+        _ => Ok(value),
+    }
+}
+
+impl Entry {
+    fn may_show(&self, value: u64) -> bool {
+        match self.copied_from {
+            // What is there may have been copied from here before.
+            Some(_) => true,
+            None => self.value == value,
+        }
+    }
+
+    /// By then it had taken effect, if it ever did.
+    fn latest(&self) -> Option<Moment> {
+        match (self.ended, self.effective.filter(|_| !self.repeats)) {
+            (Some(ended), Some(effective)) => Some(ended.min(effective)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Whether it is gone for a read that is asked for at `moment`.
+    fn is_superseded_at(&self, moment: Moment, others: &[Entry]) -> bool {
+        if self.superseded.is_some_and(|at| at < moment) {
+            return true;
+        }
+        let Some(latest) = self.latest() else { return false };
+        others.iter().any(|other| {
+            other.id != self.id && other.begun > latest && other.effective.is_some_and(|at| at < moment)
+        })
+    }
+}
+
+impl BlockHistory {
+    fn shows(&mut self, value: u64, begun: Moment, now: Moment, horizon: Moment) -> Result<(), String> {
+        let possible: Vec<usize> = (0..self.writes.len())
+            .filter(|place| {
+                let entry = &self.writes[*place];
+                entry.may_show(value) && !entry.is_superseded_at(begun, &self.writes)
+            })
+            .collect();
+        if possible.is_empty() {
+            return Err(self.explain(value, begun));
+        }
+        if let [only] = possible[..] {
+            let id = self.writes[only].id;
+            let entry = &mut self.writes[only];
+            (entry.value, entry.copied_from) = (value, None);
+            entry.effective = Some(entry.effective.map_or(now, |at| at.min(now)));
+            for other in self.writes.iter_mut().filter(|other| other.id != id) {
+                if other.latest().is_some_and(|latest| latest < begun) {
+                    other.superseded.get_or_insert(now);
+                }
+            }
+        }
+        self.forget(horizon);
+        Ok(())
+    }
+
+    /// Whether a write was under way at that moment, or has begun since.
+    fn changes_since(&self, moment: Moment) -> bool {
+        self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
+    }
+
+    fn explain(&self, value: u64, begun: Moment) -> String {
+        let legal: Vec<u64> = self
+            .writes
+            .iter()
+            .filter(|entry| !entry.is_superseded_at(begun, &self.writes))
+            .map(|entry| entry.value)
+            .collect();
+        let what = self.writes.iter().find(|entry| entry.value == value);
+        format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
+    }
+
+    /// Takes those off the books that no read can show any more, not even after a power cut.
+    fn forget(&mut self, horizon: Moment) {
+        if self.writes.len() < 8 {
+            return;
+        }
+        let all = self.writes.clone();
+        self.writes.retain(|entry| {
+            let Some(latest) = entry.latest() else { return true };
+            !all.iter().any(|other| {
+                other.lasts && other.begun > latest && other.effective.is_some_and(|at| at < horizon)
+            })
+        });
+    }
+
+    fn cut_power(&mut self) {
+        let all = self.writes.clone();
+        self.writes.retain(|entry| {
+            let Some(latest) = entry.latest() else { return true };
+            !all.iter().any(|other| other.id != entry.id && other.lasts && other.begun > latest)
+        });
+        for entry in &mut self.writes {
+            // It was there before the cut, or was not; who read it then does not know what is there now.
+            entry.superseded = None;
+            entry.cut = true;
+            if !entry.lasts {
+                entry.effective = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(checker: &Checker, id: WriteId) -> Vec<u8> {
+        let mut data = vec![0; 512];
+        checker.fill(id, 0, &mut data);
+        data
+    }
+
+    fn reads(checker: &mut Checker, data: &[u8]) -> bool {
+        let begun = checker.begin_read();
+        checker.read(begun, 0, data).is_ok()
+    }
+
+    fn checker() -> Checker {
+        Checker::new(0, 512, 1, false)
+    }
+
+    #[test]
+    fn what_was_answered_is_shown_and_nothing_older() {
+        let mut checker = checker();
+        let first = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(first);
+        let second = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(second);
+        let (first, second) = (data(&checker, first), data(&checker, second));
+        assert!(reads(&mut checker, &second));
+        assert!(!reads(&mut checker, &first));
+        assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    #[test]
+    fn of_writes_under_way_either_may_be_shown_but_not_in_turns() {
+        let mut checker = checker();
+        let (one, two) =
+            (checker.begin_write(1, 0, 1, Kind::default()), checker.begin_write(2, 0, 1, Kind::default()));
+        checker.wrote(one);
+        checker.wrote(two);
+        let (one, two) = (data(&checker, one), data(&checker, two));
+        assert!(reads(&mut checker, &one));
+        assert!(reads(&mut checker, &one));
+        assert!(!reads(&mut checker, &two));
+    }
+
+    #[test]
+    fn what_is_over_does_not_land_later() {
+        let mut checker = checker();
+        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        checker.is_over(aborted);
+        assert!(reads(&mut checker, &[0; 512]));
+        let aborted = data(&checker, aborted);
+        assert!(!reads(&mut checker, &aborted));
+    }
+
+    #[test]
+    fn what_is_over_may_have_landed_before() {
+        let mut checker = checker();
+        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        checker.is_over(aborted);
+        let aborted = data(&checker, aborted);
+        assert!(reads(&mut checker, &aborted));
+        assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    #[test]
+    fn an_aborted_write_does_not_land_on_a_newer_one() {
+        let mut checker = checker();
+        let aborted = checker.begin_write(1, 0, 1, Kind::default());
+        checker.is_over(aborted);
+        let newer = checker.begin_write(2, 0, 1, Kind::default());
+        checker.wrote(newer);
+        let aborted = data(&checker, aborted);
+        assert!(!reads(&mut checker, &aborted));
+    }
+
+    #[test]
+    fn a_power_cut_takes_back_what_was_not_flushed() {
+        let mut checker = checker();
+        let kept = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(kept);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("nothing was lost");
+        let lost = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(lost);
+        let (kept, lost) = (data(&checker, kept), data(&checker, lost));
+        assert!(reads(&mut checker, &lost));
+        checker.cut_power();
+        assert!(reads(&mut checker, &kept));
+        assert!(!reads(&mut checker, &lost));
+        assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    #[test]
+    fn a_power_cut_takes_nothing_back_that_was_flushed() {
+        let mut checker = checker();
+        let kept = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(kept);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("nothing was lost");
+        checker.cut_power();
+        assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    #[test]
+    fn a_torn_block_is_wrong() {
+        let mut checker = checker();
+        let write = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(write);
+        let mut torn = data(&checker, write);
+        torn[256..].fill(0);
+        assert!(!reads(&mut checker, &torn));
+    }
+}

@@ -1,0 +1,322 @@
+//! Machines and their cores: each core is a reactor of its own, and all of them take turns on one thread.
+//!
+//! A core runs until its reactor looks for events ([`reactor::World::turn`]), or until it comes to a lock that other cores
+//! use. There it stops, and a lot decides who goes on. Which of the orders that several processors could have come to pass
+//! is therefore decided by the seed.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generator::{Generator, Gn};
+use reactor::{Park, Suspended, Unpark};
+
+use crate::network;
+use crate::universe::{self, with};
+use crate::world::SimWorld;
+
+/// A computer, or a process on it that can be killed: what ends together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Machine(pub(crate) usize);
+
+/// One of a machine's cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Core(pub(crate) usize);
+
+/// All that ever were. Numbers are not used again.
+#[derive(Default)]
+pub(crate) struct Cores {
+    machines: Vec<MachineState>,
+    all: Vec<CoreState>,
+    /// Those that can go on, in no order that means anything.
+    ready: Vec<Core>,
+    running: Option<Core>,
+}
+
+struct MachineState {
+    name: String,
+    alive: bool,
+}
+
+struct CoreState {
+    machine: Machine,
+    /// What it is to do, until it begins.
+    main: Option<Box<dyn FnOnce()>>,
+    body: Option<Body>,
+    state: State,
+    /// Counts its sleeps, so that a timer for an earlier one wakes nobody.
+    sleeps: u64,
+}
+
+struct Body {
+    coroutine: Generator<'static, (), ()>,
+    /// The core's executor, while it does not run.
+    executor: Suspended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// On the list of those that can go on.
+    Ready,
+    Running,
+    /// Until somebody wakes it.
+    Asleep,
+    /// It could go on, but the processor is with others.
+    Stalled,
+    Ended,
+}
+
+/// Bytes of stack for a core.
+const STACK_BYTES: usize = 1 << 20;
+/// What a core takes from one stop to the next, in nanoseconds.
+const STEP: (u64, u64) = (200, 2_000);
+/// A core that comes to a lock lets others go first once in so many times.
+const STOPS_ONCE_IN: u64 = 16;
+/// A core that could go on is left standing once in so many times, for a while.
+const STALLED_ONCE_IN: u64 = 4_000;
+/// For so long, in nanoseconds.
+const STALL: (u64, u64) = (10_000, 20_000_000);
+
+impl Machine {
+    /// A machine that runs nothing yet.
+    pub(crate) fn new(name: impl Into<String>) -> Machine {
+        with(|universe| {
+            let machines = &mut universe.cores.machines;
+            machines.push(MachineState { name: name.into(), alive: true });
+            Machine(machines.len() - 1)
+        })
+    }
+
+    /// Has a core of its own run `main` to its end.
+    pub(crate) fn run<F: Future<Output = ()> + 'static>(self, main: impl FnOnce() -> F + 'static) {
+        let number = with(|universe| universe.cores.all.len());
+        let core = Core(number);
+        let main = Box::new(move || {
+            let world = Rc::new(SimWorld::new(self, core));
+            reactor::block_on(world, main());
+        });
+        let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
+            // What a coroutine is made of must be `Send`; what it finds here need not.
+            if let Some(main) = with(|universe| universe.cores.all[number].main.take()) {
+                main();
+            }
+        });
+        with(|universe| {
+            let body = Some(Body { coroutine, executor: Suspended::default() });
+            let (main, state) = (Some(main as Box<dyn FnOnce()>), State::Ready);
+            universe.cores.all.push(CoreState { machine: self, main, body, state, sleeps: 0 });
+            universe.cores.ready.push(core);
+        });
+    }
+
+    /// Ends all that runs on it, wherever it is, as SIGKILL does: nothing more is said or written by it, and the kernel
+    /// closes its connections.
+    pub(crate) fn kill(self) {
+        if !self.is_alive() {
+            return;
+        }
+        universe::note(&[1, self.0 as u64], || format!("{self} is killed"));
+        with(|universe| universe.cores.machines[self.0].alive = false);
+        network::close_all_of(self);
+        let cores = with(|universe| {
+            let all = universe.cores.all.iter().enumerate();
+            let own = all.filter(|(_, core)| core.machine == self && core.state != State::Ended);
+            own.map(|(number, _)| Core(number)).collect::<Vec<_>>()
+        });
+        cores.into_iter().for_each(drop_core);
+    }
+
+    /// Whether it was not killed.
+    pub(crate) fn is_alive(self) -> bool {
+        with(|universe| universe.cores.machines[self.0].alive)
+    }
+
+    /// Whether anything still runs on it.
+    pub(crate) fn is_busy(self) -> bool {
+        with(|universe| {
+            universe.cores.all.iter().any(|core| core.machine == self && core.state != State::Ended)
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = with(|universe| universe.cores.machines[self.0].name.clone());
+        f.write_str(&name)
+    }
+}
+
+/// Runs the simulation for so long, or until something is found to be wrong.
+pub(crate) fn run_for(duration: Duration) {
+    let end = universe::nanoseconds().saturating_add(duration.as_nanos() as u64);
+    run_until(|| universe::nanoseconds() >= end, end);
+}
+
+/// Runs it until `done`, but not beyond `end`.
+pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
+    enum Next {
+        Core(Core),
+        Event(Box<dyn FnOnce()>),
+        Nothing,
+    }
+    while !universe::is_faulty() && !done() {
+        let next = with(|universe| {
+            let ready = universe.cores.ready.len() as u64;
+            let event = universe.has_due();
+            match universe.random.below((ready + u64::from(event)).max(1)) {
+                place if place < ready => Next::Core(universe.cores.ready.swap_remove(place as usize)),
+                _ => match universe.due() {
+                    Some(act) => Next::Event(act),
+                    None => Next::Nothing,
+                },
+            }
+        });
+        match next {
+            Next::Core(core) => step(core),
+            Next::Event(act) => act(),
+            Next::Nothing => {
+                if !with(|universe| universe.skip(end)) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Lets a core go on to its next stop.
+fn step(core: Core) {
+    let Some(mut body) = take_body(core) else { return };
+    if universe::draw(|random| random.once_in(STALLED_ONCE_IN)) {
+        let stall = universe::draw(|random| random.delay(STALL.0, STALL.1));
+        with(|universe| {
+            let place = &mut universe.cores.all[core.0];
+            (place.body, place.state) = (Some(body), State::Stalled);
+        });
+        return universe::after(stall, move || ready_from(core, State::Stalled));
+    }
+    with(|universe| {
+        universe.cores.all[core.0].state = State::Running;
+        universe.cores.running = Some(core);
+    });
+    body.executor.resume();
+    body.coroutine.resume();
+    body.executor = reactor::suspend();
+    with(|universe| {
+        let time = universe.random.between(STEP.0, STEP.1);
+        universe.pass(time);
+        universe.cores.running = None;
+        let place = &mut universe.cores.all[core.0];
+        let ended = body.coroutine.is_done();
+        match ended {
+            true => place.state = State::Ended,
+            false => place.body = Some(body),
+        }
+        if place.state == State::Running {
+            place.state = State::Ready;
+            universe.cores.ready.push(core);
+        }
+    });
+}
+
+fn take_body(core: Core) -> Option<Body> {
+    with(|universe| universe.cores.all[core.0].body.take())
+}
+
+/// Ends a core where it stands: its stack is unwound, and what its tasks hold is dropped.
+fn drop_core(core: Core) {
+    let body = with(|universe| {
+        let place = &mut universe.cores.all[core.0];
+        place.state = State::Ended;
+        let body = place.body.take();
+        universe.cores.ready.retain(|ready| *ready != core);
+        body
+    });
+    if let Some(Body { coroutine, executor }) = body {
+        executor.resume(); // destructors of tasks may ask for it
+        UNWINDING.set(true);
+        drop(coroutine);
+        UNWINDING.set(false);
+        drop(reactor::suspend());
+    }
+}
+
+/// Ends all cores of all machines.
+pub(crate) fn end_all() {
+    let count = with(|universe| universe.cores.all.len());
+    (0..count).for_each(|number| drop_core(Core(number)));
+}
+
+thread_local! {
+    /// A core is being ended, and must not stop.
+    static UNWINDING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A core's reactor has nothing to do for `park`, or lets others go on.
+pub(crate) fn stop(core: Core, park: Park) {
+    if UNWINDING.get() {
+        return;
+    }
+    let sleep = with(|universe| {
+        let place = &mut universe.cores.all[core.0];
+        place.sleeps += 1;
+        if park != Park::No {
+            place.state = State::Asleep;
+        }
+        place.sleeps
+    });
+    if let Park::For(wait) = park {
+        universe::after(wait.as_nanos() as u64, move || {
+            if with(|universe| universe.cores.all[core.0].sleeps == sleep) {
+                make_ready(core);
+            }
+        });
+    }
+    #[expect(
+        deprecated,
+        reason = "a scope cannot be had where a reactor looks for events, deep in its own calls"
+    )]
+    generator::yield_with(());
+}
+
+/// A core comes to something that others use as well: a lot decides whether one of them goes first.
+pub(crate) fn come_to_a_lock() {
+    if UNWINDING.get() {
+        return;
+    }
+    let drawn = universe::try_with(|universe| {
+        universe.cores.running.filter(|_| universe.random.once_in(STOPS_ONCE_IN))
+    });
+    if let Some(core) = drawn.flatten() {
+        stop(core, Park::No);
+    }
+}
+
+fn make_ready(core: Core) {
+    ready_from(core, State::Asleep);
+}
+
+fn ready_from(core: Core, state: State) {
+    universe::try_with(|universe| {
+        let place = &mut universe.cores.all[core.0];
+        if place.state == state {
+            place.state = State::Ready;
+            universe.cores.ready.push(core);
+        }
+    });
+}
+
+/// Wakes a core that sleeps.
+pub(crate) struct Wake(pub(crate) Core);
+
+impl Unpark for Wake {
+    fn unpark(&self) {
+        make_ready(self.0);
+    }
+}
+
+/// A handle that any thread may hold; only that of the simulation does.
+pub(crate) fn unpark(core: Core) -> Arc<dyn Unpark> {
+    Arc::new(Wake(core))
+}

@@ -1,0 +1,510 @@
+//! A disk, and the kernel's page cache before it.
+//!
+//! ```text
+//!   write ──► pieces, each at its own time ──► page cache ──► flush, or the kernel's own time ──► platter
+//!              (a kill loses or lands them)     (a power cut loses or keeps them, block by block)
+//! ```
+//!
+//! A request that is dropped may still be carried out: the kernel has it. A sync that fails leaves the pages clean in the
+//! cache, as Linux does, and what they held is lost with the next power cut.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Pending, Profile, Run, Slice,
+};
+
+use crate::random::Random;
+use crate::universe::{self, note};
+
+/// What a disk is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Habits {
+    /// A request takes from so many nanoseconds.
+    pub(crate) least_time: u64,
+    /// To so many.
+    pub(crate) most_time: u64,
+    /// Once in so many, a request hangs.
+    pub(crate) hangs_once_in: u64,
+    /// For so many nanoseconds at most.
+    pub(crate) longest_hang: u64,
+    /// Once in so many, a read or a write fails.
+    pub(crate) fails_once_in: u64,
+    /// Once in so many, a sync fails, and what was to be synced is lost.
+    pub(crate) sync_fails_once_in: u64,
+    /// Once in so many, there is no space for a write.
+    pub(crate) full_once_in: u64,
+}
+
+/// So seldom that it never happens.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            least_time: 5_000,
+            most_time: 20_000_000,
+            hangs_once_in: NEVER,
+            longest_hang: 60_000_000_000,
+            fails_once_in: NEVER,
+            sync_fails_once_in: NEVER,
+            full_once_in: NEVER,
+        }
+    }
+}
+
+/// A disk. It outlives the machines that use it.
+#[derive(Clone)]
+pub(crate) struct Disk(Arc<Mutex<Platter>>);
+
+struct Platter {
+    name: String,
+    geometry: Geometry,
+    /// What reads return.
+    cache: Vec<u8>,
+    /// What a power cut leaves.
+    stable: Vec<u8>,
+    /// By block: newer in the cache.
+    dirty: Vec<bool>,
+    /// By block: takes space.
+    mapped: Vec<bool>,
+    habits: Habits,
+    requests: BTreeMap<u64, Request>,
+    next: u64,
+    quiesced: Vec<Waker>,
+    /// How often the power was cut.
+    power_cuts: u64,
+    /// How many syncs have failed.
+    losses: u64,
+    /// Blocks whose newest contents a failed sync has lost, for who keeps books.
+    lost: Vec<u64>,
+}
+
+/// What the kernel has been asked for.
+struct Request {
+    pieces: Vec<Change>,
+    result: Option<Result<(), DeviceError>>,
+    waker: Option<Waker>,
+    /// Nobody waits for it any more.
+    dropped: bool,
+}
+
+/// What is to become of some neighbouring blocks.
+#[derive(Clone, Debug)]
+struct Change {
+    lba: u64,
+    blocks: u64,
+    /// Their contents; zeros if `None`.
+    data: Option<Part>,
+    /// Whether they take space afterwards.
+    maps: bool,
+}
+
+/// A part of what is to be written.
+#[derive(Clone, Debug)]
+struct Part {
+    data: Arc<Vec<u8>>,
+    from: usize,
+}
+
+impl Disk {
+    /// A new disk of so many blocks, all zeros.
+    pub(crate) fn new(name: impl Into<String>, block_size: BlockSize, blocks: u64) -> Disk {
+        let bytes = (blocks << block_size.shift()) as usize;
+        Disk(Arc::new(Mutex::new(Platter {
+            name: name.into(),
+            geometry: Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 },
+            cache: vec![0; bytes],
+            stable: vec![0; bytes],
+            dirty: vec![false; blocks as usize],
+            mapped: vec![false; blocks as usize],
+            habits: Habits::default(),
+            requests: BTreeMap::new(),
+            next: 0,
+            quiesced: Vec::new(),
+            power_cuts: 0,
+            losses: 0,
+            lost: Vec::new(),
+        })))
+    }
+
+    /// What it is like from now on.
+    pub(crate) fn set_habits(&self, habits: Habits) {
+        self.platter().habits = habits;
+    }
+
+    /// The process that uses it is killed: what the kernel has begun ends, or was never begun.
+    pub(crate) fn kill(&self) {
+        let mut platter = self.platter();
+        let requests = std::mem::take(&mut platter.requests);
+        for change in requests.into_values().flat_map(|request| request.pieces) {
+            if universe::draw(|random| random.once_in(2)) {
+                platter.carry_out(&change);
+            }
+        }
+    }
+
+    /// The machine loses its power: of what was not flushed any part is kept.
+    pub(crate) fn cut_power(&self) {
+        self.kill();
+        let mut platter = self.platter();
+        platter.power_cuts += 1;
+        let shift = platter.geometry.block_size.shift();
+        let Platter { cache, stable, dirty, .. } = &mut *platter;
+        for (block, dirty) in dirty.iter_mut().enumerate() {
+            let bytes = block << shift..(block + 1) << shift;
+            match std::mem::take(dirty) && universe::draw(|random| random.once_in(2)) {
+                true => stable[bytes.clone()].copy_from_slice(&cache[bytes]),
+                false => cache[bytes.clone()].copy_from_slice(&stable[bytes]),
+            }
+        }
+    }
+
+    /// Another after each power cut: what is in the cache is then gone.
+    pub(crate) fn generation(&self) -> [u8; 16] {
+        u128::from(self.platter().power_cuts + 1).to_be_bytes()
+    }
+
+    /// What failed syncs have lost since the last time.
+    pub(crate) fn take_lost(&self) -> Vec<u64> {
+        std::mem::take(&mut self.platter().lost)
+    }
+
+    fn platter(&self) -> MutexGuard<'_, Platter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands changes to the kernel, and waits for their end.
+    async fn change(&self, changes: Vec<Change>) -> Result<(), DeviceError> {
+        let number = self.begin(&changes);
+        let waiting = Waiting { disk: self, number };
+        let result = poll_fn(|cx| {
+            let mut platter = waiting.disk.platter();
+            let Some(request) = platter.requests.get_mut(&number) else {
+                // The process that asked for it was killed, and does not hear of it.
+                return Poll::Pending;
+            };
+            match request.result {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    request.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        drop(waiting);
+        result
+    }
+
+    fn begin(&self, changes: &[Change]) -> u64 {
+        let mut platter = self.platter();
+        let number = platter.next;
+        platter.next += 1;
+        let (times, result) = {
+            let habits = &platter.habits;
+            universe::draw(|random| {
+                let hang = habits.hangs(random);
+                let times: Vec<u64> = (0..=changes.len()).map(|_| hang + habits.time(random)).collect();
+                let fails = random.once_in(habits.fails_once_in);
+                let full = random.once_in(habits.full_once_in) && changes.iter().any(|change| change.maps);
+                let first = Lba(changes.first().map_or(0, |change| change.lba));
+                let result = match (full, fails) {
+                    (true, _) => Err(DeviceError::NoSpace),
+                    (_, true) => Err(DeviceError::Unwritable(first)),
+                    _ => Ok(()),
+                };
+                (times, result)
+            })
+        };
+        let end = times.iter().copied().max().unwrap_or(0);
+        platter
+            .requests
+            .insert(number, Request { pieces: changes.to_vec(), result: None, waker: None, dropped: false });
+        drop(platter);
+        for (piece, time) in times.into_iter().enumerate().take(changes.len()) {
+            let disk = self.clone();
+            // Of a failing request any part is carried out.
+            if result.is_ok() || universe::draw(|random| random.once_in(2)) {
+                universe::after(time, move || disk.carry_out(number, piece));
+            }
+        }
+        let disk = self.clone();
+        universe::after(end + 1, move || disk.finish(number, result));
+        number
+    }
+
+    fn carry_out(&self, number: u64, piece: usize) {
+        let mut platter = self.platter();
+        let Some(request) = platter.requests.get(&number) else { return };
+        let Some(change) = request.pieces.get(piece).cloned() else { return };
+        platter.carry_out(&change);
+        note(&[3, number, change.lba, change.blocks], || {
+            format!("{}: blocks {}+{} change (request {number})", platter.name, change.lba, change.blocks)
+        });
+    }
+
+    fn finish(&self, number: u64, result: Result<(), DeviceError>) {
+        let wakers = {
+            let mut platter = self.platter();
+            let Some(request) = platter.requests.get_mut(&number) else { return };
+            request.result = Some(result);
+            let waker = request.waker.take();
+            if request.dropped {
+                platter.requests.remove(&number);
+            }
+            let mut wakers = std::mem::take(&mut platter.quiesced);
+            wakers.extend(waker);
+            wakers
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits as long as a request takes that changes nothing.
+    async fn pass(&self) -> Result<(), DeviceError> {
+        self.change(Vec::new()).await
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        let (meant, fails, losses) = {
+            let platter = self.platter();
+            let fails = universe::draw(|random| random.once_in(platter.habits.sync_fails_once_in));
+            (platter.dirty_blocks(), fails, platter.losses)
+        };
+        self.pass().await?;
+        let mut platter = self.platter();
+        if fails && !meant.is_empty() {
+            platter.losses += 1;
+            meant.iter().for_each(|block| platter.dirty[*block] = false);
+            platter.lost.extend(meant.iter().map(|block| *block as u64));
+            note(&[4], || format!("{}: a sync fails, {} blocks are lost", platter.name, meant.len()));
+            return Err(DeviceError::WritesLost);
+        }
+        if platter.losses != losses {
+            // Another one has taken the kernel's error.
+            return Err(DeviceError::WritesLost);
+        }
+        let shift = platter.geometry.block_size.shift();
+        let Platter { cache, stable, dirty, .. } = &mut *platter;
+        for block in meant {
+            let bytes = block << shift..(block + 1) << shift;
+            if std::mem::take(&mut dirty[block]) {
+                stable[bytes.clone()].copy_from_slice(&cache[bytes]);
+            }
+        }
+        Ok(())
+    }
+
+    fn checked(&self, extent: Extent) -> Result<(), DeviceError> {
+        match self.platter().geometry.contains(extent) {
+            true => Ok(()),
+            false => Err(DeviceError::OutOfRange),
+        }
+    }
+
+    /// `extent` cut at random places into what the kernel does one after the other, in any order.
+    fn cut(&self, extent: Extent, data: Option<Vec<u8>>, maps: bool) -> Vec<Change> {
+        let shift = self.platter().geometry.block_size.shift();
+        let data = data.map(Arc::new);
+        let mut changes = Vec::new();
+        let mut at = 0;
+        while at < extent.blocks.0 {
+            let left = extent.blocks.0 - at;
+            let blocks =
+                universe::draw(|random| if random.once_in(2) { left } else { random.between(1, left) });
+            let data =
+                data.as_ref().map(|data| Part { data: Arc::clone(data), from: (at << shift) as usize });
+            changes.push(Change { lba: extent.lba.0 + at, blocks, data, maps });
+            at += blocks;
+        }
+        changes
+    }
+}
+
+impl Habits {
+    fn time(&self, random: &mut Random) -> u64 {
+        random.delay(self.least_time, self.most_time)
+    }
+
+    fn hangs(&self, random: &mut Random) -> u64 {
+        if random.once_in(self.hangs_once_in) { random.delay(self.most_time, self.longest_hang) } else { 0 }
+    }
+}
+
+impl Platter {
+    fn carry_out(&mut self, change: &Change) {
+        let shift = self.geometry.block_size.shift();
+        let bytes = (change.lba << shift) as usize..((change.lba + change.blocks) << shift) as usize;
+        match &change.data {
+            Some(Part { data, from }) => {
+                let length = bytes.len();
+                self.cache[bytes].copy_from_slice(&data[*from..from + length]);
+            }
+            None => self.cache[bytes].fill(0),
+        }
+        for block in change.lba..change.lba + change.blocks {
+            self.dirty[block as usize] = true;
+            self.mapped[block as usize] = change.maps;
+        }
+    }
+
+    fn dirty_blocks(&self) -> Vec<usize> {
+        self.dirty.iter().enumerate().filter(|(_, dirty)| **dirty).map(|(block, _)| block).collect()
+    }
+}
+
+/// A request under way. Dropped, it may still be carried out.
+struct Waiting<'a> {
+    disk: &'a Disk,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut platter = self.disk.platter();
+        let Some(request) = platter.requests.get_mut(&self.number) else { return };
+        if request.result.is_some() {
+            platter.requests.remove(&self.number);
+            return;
+        }
+        request.dropped = true;
+        // The kernel could take it back.
+        if universe::try_with(|universe| universe.random.once_in(2)).unwrap_or(true) {
+            request.pieces.clear();
+        }
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Disk({})", self.platter().name)
+    }
+}
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        self.platter().geometry
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            read_only: false,
+            thin: true,
+            granularity: Blocks(1),
+            volatile_cache: true,
+            durable: true,
+            solid_state: true,
+        }
+    }
+
+    fn losses(&self) -> u64 {
+        self.platter().losses
+    }
+
+    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        let has_it = universe::draw(|random| random.once_in(4));
+        if has_it {
+            let platter = self.platter();
+            let start = platter.geometry.offset(extent) as usize;
+            buffer.copy_from_slice(&platter.cache[start..start + buffer.len()]);
+        }
+        has_it
+    }
+
+    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+        let takes_it = universe::draw(|random| random.once_in(4));
+        if takes_it {
+            let data = Some(Part { data: Arc::new(data.to_vec()), from: 0 });
+            let change = Change { lba: extent.lba.0, blocks: extent.blocks.0, data, maps: true };
+            self.platter().carry_out(&change);
+        }
+        takes_it
+    }
+
+    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            self.checked(extent)?;
+            let fails = {
+                let platter = self.platter();
+                universe::draw(|random| random.once_in(platter.habits.fails_once_in))
+            };
+            self.pass().await.map_err(|_| DeviceError::Unreadable(extent.lba))?;
+            if fails {
+                return Err(DeviceError::Unreadable(extent.lba));
+            }
+            let platter = self.platter();
+            let start = platter.geometry.offset(extent) as usize;
+            let length = buffer.len();
+            buffer.copy_from_slice(&platter.cache[start..start + length]);
+            drop(platter);
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.checked(extent)?;
+            self.change(self.cut(extent, Some(data.to_vec()), true)).await?;
+            match durability {
+                Durability::Cached => Ok(()),
+                Durability::Stable => self.sync().await,
+            }
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(self.sync())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.checked(extent)?;
+            self.change(self.cut(extent, None, false)).await
+        })
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.checked(extent)?;
+            self.change(self.cut(extent, None, !may_unmap)).await
+        })
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move {
+            self.checked(extent)?;
+            self.pass().await?;
+            let platter = self.platter();
+            let mut runs: Vec<Run> = Vec::new();
+            for block in extent.lba.0..extent.lba.0 + extent.blocks.0 {
+                let allocation = match platter.mapped[block as usize] {
+                    true => Allocation::Mapped,
+                    false => Allocation::Deallocated,
+                };
+                let count = runs.len();
+                match runs.last_mut() {
+                    Some(run) if run.allocation == allocation => run.extent.blocks.0 += 1,
+                    _ if count == runs_max => break,
+                    _ => runs.push(Run { extent: Extent::new(block, 1), allocation }),
+                }
+            }
+            Ok(runs)
+        })
+    }
+
+    fn quiesced(&self) -> Pending<'_, ()> {
+        Box::pin(poll_fn(move |cx| {
+            let mut platter = self.platter();
+            if !platter.requests.values().any(|request| request.dropped) {
+                return Poll::Ready(Ok(()));
+            }
+            platter.quiesced.push(cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+}

@@ -1,0 +1,106 @@
+//! An initiator that takes the right to write from others (PREEMPT AND ABORT), as a cluster's fencing agent does.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::cores::Machine;
+use crate::scenario::{Stage, TARGET, Volume, portal};
+use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
+use crate::universe::{draw, note};
+use crate::writing::{self, register};
+
+/// Who it is.
+const NUMBER: u64 = 14;
+
+/// Begins one that fences until the stage is over.
+pub(crate) fn begin(stage: &Rc<Stage>) -> Machine {
+    let machine = Machine::new("fencer");
+    let stage = Rc::clone(stage);
+    machine.run(move || live(stage));
+    machine
+}
+
+async fn live(stage: Rc<Stage>) {
+    let never = crate::disk::NEVER;
+    let terms = Terms {
+        initiator: "iqn.2026-01.io.linerate:fencer".to_owned(),
+        target: TARGET.to_owned(),
+        isid: [0x40, 0, 0, 0, 0, NUMBER as u8],
+        initial_r2t: true,
+        immediate_data: true,
+        slow: Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
+    };
+    while !stage.is_over.get() {
+        let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(1), &terms));
+        let Ok(Ok(session)) = login.await else {
+            reactor::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        if fence_all(&stage, &session).await == Err(Lost) {
+            continue;
+        }
+        session.leave();
+    }
+}
+
+async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
+    let own = writing::writer(NUMBER, 1);
+    while !stage.is_over.get() && !session.is_asked_to_leave() {
+        let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        let fenced: Vec<_> = stage.volumes.iter().filter(|volume| volume.is_fenced).collect();
+        let volume = Rc::clone(draw(|random| random.pick(&fenced)));
+        stage.count_command();
+        register(session, &volume, own).await?;
+        let keys = keys(session, &volume).await?;
+        let victims: Vec<u64> = keys.into_iter().filter(|key| *key != own).collect();
+        if victims.is_empty() {
+            reserve(session, &volume, own).await?;
+            continue;
+        }
+        let victim = *draw(|random| random.pick(&victims));
+        preempt(session, &volume, own, victim).await?;
+    }
+    Ok(())
+}
+
+async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
+    let cdb = vec![0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0]; // READ KEYS
+    let answer = session.execute(Command { lun: volume.lun, cdb, out: Vec::new(), in_bytes: 256 }).await?;
+    if answer.status != GOOD {
+        return Ok(Vec::new());
+    }
+    let bytes = u32::from_be_bytes(answer.data[4..8].try_into().unwrap_or_default()) as usize;
+    let keys = answer.data[8..].chunks_exact(8).take(bytes / 8);
+    Ok(keys.map(|key| u64::from_be_bytes(key.try_into().unwrap_or_default())).collect())
+}
+
+fn out(action: u8, own: u64, other: u64) -> (Vec<u8>, Vec<u8>) {
+    // Write exclusive, registrants only.
+    let cdb = vec![0x5f, action, 0x05, 0, 0, 0, 0, 0, 24, 0];
+    let mut out = vec![0; 24];
+    out[..8].copy_from_slice(&own.to_be_bytes());
+    out[8..16].copy_from_slice(&other.to_be_bytes());
+    (cdb, out)
+}
+
+async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
+    let (cdb, out) = out(1, own, 0);
+    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
+}
+
+/// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and what has not
+/// come yet meets the reservation.
+async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
+    // Without a reservation the victim could go on writing.
+    reserve(session, volume, own).await?;
+    let begun = volume.check(|checker| checker.now());
+    let (cdb, out) = out(5, own, victim);
+    note(&[30, victim], || format!("nexus {victim} is to be preempted at LUN {}", volume.lun));
+    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    note(&[31, victim], || format!("nexus {victim} is preempted at LUN {}: {answer:?}", volume.lun));
+    if answer.status == GOOD {
+        volume.check(|checker| checker.are_over(victim, begun));
+    }
+    Ok(())
+}

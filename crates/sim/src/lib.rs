@@ -1,0 +1,22 @@
+//! A simulated world, from a seed: machines with several cores, a network, disks and a clock, a whole server with initiators
+//! around it, and a checker that knows for every block what may be read there. The same seed is the same world, step by
+//! step, on every machine and in every build. Never shipped.
+//!
+//! Reading order: [`run`] in `scenario` (what happens), `writing`, `ours` and `fencing` (who does it), `checker` (what is
+//! right), then the world: `universe` (clock, chance, events), `cores` (who runs when), `network`, `disk`.
+
+mod checker;
+mod cores;
+mod disk;
+mod fencing;
+mod keep;
+mod network;
+mod ours;
+mod random;
+mod scenario;
+mod simple;
+mod universe;
+mod world;
+mod writing;
+
+pub use scenario::{Outcome, Part, Run, run};

@@ -1,0 +1,671 @@
+//! TCP as programs see it: streams of bytes that arrive in order, some time later, in pieces that nobody chose, or not at
+//! all.
+//!
+//! ```text
+//!   try_write ──► wire (in order, each piece with the time of its arrival) ──► inbox ──► try_read
+//!                  └── bounded by the sender's buffer ──┘                     └ bounded by the receiver's
+//! ```
+//!
+//! A lost packet is a late one: TCP sends it again, after 200 ms and more. What a killed process has written still
+//! arrives. A stalled direction carries nothing until it is let go; a half-open connection is one whose two directions
+//! are stalled for good, and of which one end knows nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+
+use reactor::{Detached, InSlice, Listener, OutSlice, Stream};
+
+use crate::cores::Machine;
+use crate::universe::{self, note, with};
+
+/// All connections, and who listens where.
+#[derive(Default)]
+pub(crate) struct Network {
+    listeners: BTreeMap<SocketAddr, Listening>,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    next_port: u16,
+    pub(crate) weather: Weather,
+}
+
+/// How the network is today.
+#[derive(Clone, Debug)]
+pub(crate) struct Weather {
+    /// The way of a piece from one end to the other takes from so many nanoseconds.
+    pub(crate) least_delay: u64,
+    /// To so many.
+    pub(crate) most_delay: u64,
+    /// A piece is lost on its way once in so many.
+    pub(crate) lost_once_in: u64,
+    /// What a socket's buffer holds at most, in bytes; each connection draws its own, from 1 KiB on.
+    pub(crate) most_buffer: u64,
+}
+
+impl Default for Weather {
+    fn default() -> Weather {
+        Weather { least_delay: 20_000, most_delay: 2_000_000, lost_once_in: 2_000, most_buffer: 256 << 10 }
+    }
+}
+
+/// A piece that was lost is sent again after so long, in nanoseconds.
+const RETRANSMISSION: (u64, u64) = (200_000_000, 3_000_000_000);
+
+struct Listening {
+    machine: Machine,
+    backlog: VecDeque<End>,
+    waker: Option<Waker>,
+}
+
+struct Connection {
+    ends: [EndState; 2],
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    connection: u64,
+    side: usize,
+}
+
+struct EndState {
+    machine: Machine,
+    address: SocketAddr,
+    /// What it has sent, in order.
+    wire: VecDeque<(u64, Piece)>,
+    /// Bytes of that.
+    wire_bytes: usize,
+    /// Whether an event is on its way that looks after `wire`.
+    pumping: bool,
+    /// Nothing that it sends arrives until then.
+    stalled_until: u64,
+    /// What has arrived for it.
+    inbox: VecDeque<u8>,
+    buffer_bytes: usize,
+    /// The other end will send nothing more.
+    finished: bool,
+    /// Why it is of no use any more.
+    broken: Option<ErrorKind>,
+    connected: bool,
+    /// Nobody holds it any more.
+    closed: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// The end of the stream.
+    Fin,
+    /// The connection is reset.
+    Reset,
+}
+
+impl Network {
+    fn end(&mut self, end: End) -> Option<&mut EndState> {
+        self.connections.get_mut(&end.connection).map(|connection| &mut connection.ends[end.side])
+    }
+
+    fn other(&mut self, end: End) -> Option<&mut EndState> {
+        self.end(end.other())
+    }
+
+    /// Takes a connection off the books that nobody holds any more and that carries nothing.
+    fn forget(&mut self, end: End) {
+        let over = |state: &EndState| state.closed && state.wire.is_empty();
+        if self.connections.get(&end.connection).is_some_and(|connection| connection.ends.iter().all(over)) {
+            self.connections.remove(&end.connection);
+        }
+    }
+}
+
+impl End {
+    fn other(self) -> End {
+        End { connection: self.connection, side: 1 - self.side }
+    }
+}
+
+impl EndState {
+    fn new(machine: Machine, address: SocketAddr, buffer_bytes: usize) -> EndState {
+        EndState {
+            machine,
+            address,
+            wire: VecDeque::new(),
+            wire_bytes: 0,
+            pumping: false,
+            stalled_until: 0,
+            inbox: VecDeque::new(),
+            buffer_bytes,
+            finished: false,
+            broken: None,
+            connected: false,
+            closed: false,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    fn wakers(&mut self) -> [Option<Waker>; 2] {
+        [self.reader.take(), self.writer.take()]
+    }
+}
+
+fn wake(wakers: impl IntoIterator<Item = Option<Waker>>) {
+    wakers.into_iter().flatten().for_each(Waker::wake);
+}
+
+/// Where a machine is.
+pub(crate) fn address(machine: Machine, port: u16) -> SocketAddr {
+    let [high, low] = (machine.0 as u16).to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), port)
+}
+
+pub(crate) fn listen(machine: Machine, at: SocketAddr) -> io::Result<Box<dyn Listener>> {
+    with(|universe| {
+        let listeners = &mut universe.network.listeners;
+        if listeners.contains_key(&at) {
+            return Err(ErrorKind::AddrInUse.into());
+        }
+        listeners.insert(at, Listening { machine, backlog: VecDeque::new(), waker: None });
+        Ok(Box::new(SimListener(at)) as Box<dyn Listener>)
+    })
+}
+
+pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn Stream>> {
+    let (end, delay) = with(|universe| {
+        let network = &mut universe.network;
+        let number = network.next;
+        network.next += 1;
+        network.next_port = network.next_port.wrapping_add(1) | 0x8000;
+        let from = address(machine, network.next_port);
+        let most = network.weather.most_buffer;
+        let mut buffer = || universe.random.delay(1 << 10, most) as usize;
+        let ends = [EndState::new(machine, from, buffer()), EndState::new(machine, to, buffer())];
+        universe.network.connections.insert(number, Connection { ends });
+        let delay = universe.network.weather.least_delay * 2;
+        (End { connection: number, side: 0 }, universe.random.delay(delay, delay * 8))
+    });
+    universe::after(delay, move || arrive(end, to));
+    Ok(Box::new(SimStream(end)))
+}
+
+/// A connection's first packet has come to whoever listens there.
+fn arrive(end: End, to: SocketAddr) {
+    let wakers = with(|universe| {
+        let network = &mut universe.network;
+        if network.end(end).is_none_or(|state| state.closed) {
+            network.connections.remove(&end.connection);
+            return [None, None, None];
+        }
+        let Some(listening) = network.listeners.get_mut(&to) else {
+            let Some(state) = network.end(end) else { return [None, None, None] };
+            state.broken = Some(ErrorKind::ConnectionRefused);
+            let [reader, writer] = state.wakers();
+            if let Some(other) = network.other(end) {
+                other.closed = true;
+            }
+            return [reader, writer, None];
+        };
+        let (machine, listener) = (listening.machine, listening.waker.take());
+        listening.backlog.push_back(end.other());
+        if let Some(other) = network.other(end) {
+            (other.machine, other.connected) = (machine, true);
+        }
+        let Some(state) = network.end(end) else { return [None, None, listener] };
+        state.connected = true;
+        let [reader, writer] = state.wakers();
+        [reader, writer, listener]
+    });
+    wake(wakers);
+}
+
+/// A killed machine's kernel closes what was its processes'.
+pub(crate) fn close_all_of(machine: Machine) {
+    let ends = with(|universe| {
+        let network = &mut universe.network;
+        let gone: Vec<End> = network
+            .listeners
+            .extract_if(.., |_, listening| listening.machine == machine)
+            .flat_map(|(_, listening)| listening.backlog)
+            .collect();
+        drop(gone); // they are among those below
+        let of = |(number, connection): (&u64, &Connection)| {
+            let own = move |side: &usize| connection.ends[*side].machine == machine;
+            (0..2).filter(own).map(|side| End { connection: *number, side }).collect::<Vec<_>>()
+        };
+        network.connections.iter().flat_map(of).collect::<Vec<_>>()
+    });
+    ends.into_iter().for_each(close);
+}
+
+/// Nobody holds this end any more. What was not read makes it a reset, as in Linux.
+fn close(end: End) {
+    universe::try_with(|universe| {
+        let Some(state) = universe.network.end(end) else { return };
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        let last = match state.inbox.is_empty() && state.broken.is_none() {
+            true => Piece::Fin,
+            false => Piece::Reset,
+        };
+        if state.connected && state.broken.is_none() {
+            send(universe, end, last);
+        }
+        universe.network.forget(end);
+    });
+}
+
+/// Puts a piece on the wire, behind all before it.
+fn send(universe: &mut universe::Universe, end: End, piece: Piece) {
+    let now = universe.time();
+    let weather = universe.network.weather.clone();
+    let mut delay = universe.random.delay(weather.least_delay, weather.most_delay);
+    if universe.random.once_in(weather.lost_once_in) {
+        delay += universe.random.delay(RETRANSMISSION.0, RETRANSMISSION.1);
+    }
+    let Some(state) = universe.network.end(end) else { return };
+    let after = state.wire.back().map_or(0, |(at, _)| *at);
+    if let Piece::Bytes(bytes) = &piece {
+        state.wire_bytes += bytes.len();
+    }
+    state.wire.push_back(((now + delay).max(after), piece));
+    pump_later(universe, end);
+}
+
+/// Has `pump` look at the wire of `end` when its first piece is due, if that is not arranged yet.
+fn pump_later(universe: &mut universe::Universe, end: End) {
+    let now = universe.time();
+    let Some(state) = universe.network.end(end) else { return };
+    let Some((at, _)) = state.wire.front() else { return };
+    if std::mem::replace(&mut state.pumping, true) {
+        return;
+    }
+    let at = (*at).max(state.stalled_until);
+    if at < FOR_EVER {
+        universe.after(at.saturating_sub(now), Box::new(move || pump(end)));
+    }
+}
+
+/// Lets what is due arrive, as far as there is room for it.
+fn pump(end: End) {
+    let wakers = with(|universe| {
+        let now = universe.time();
+        let network = &mut universe.network;
+        let Some(connection) = network.connections.get_mut(&end.connection) else {
+            return [None, None, None, None];
+        };
+        let [from, to] = ends(connection, end.side);
+        from.pumping = false;
+        let mut wakers = [None, None, None, None];
+        while let Some((at, piece)) = from.wire.front_mut() {
+            if (*at).max(from.stalled_until) > now {
+                break;
+            }
+            match piece {
+                Piece::Bytes(_) if to.closed || to.broken.is_some() => {
+                    // The receiver's kernel knows nothing of the connection any more, and says so.
+                    from.wire.clear();
+                    from.wire_bytes = 0;
+                    if from.broken.is_none() {
+                        from.broken = Some(ErrorKind::ConnectionReset);
+                    }
+                    let [reader, writer] = from.wakers();
+                    (wakers[0], wakers[1]) = (reader, writer);
+                    break;
+                }
+                Piece::Bytes(bytes) => {
+                    let room = to.buffer_bytes.saturating_sub(to.inbox.len()).min(bytes.len());
+                    to.inbox.extend(bytes.drain(..room));
+                    from.wire_bytes -= room;
+                    let rest = !bytes.is_empty();
+                    wakers[2] = to.reader.take().or(wakers[2].take());
+                    wakers[1] = from.writer.take().or(wakers[1].take());
+                    if rest {
+                        // Whoever reads makes room, and has it go on.
+                        break;
+                    }
+                }
+                Piece::Fin => to.finished = true,
+                Piece::Reset => {
+                    to.broken.get_or_insert(ErrorKind::ConnectionReset);
+                }
+            }
+            if to.finished || to.broken.is_some() {
+                wakers[2] = to.reader.take().or(wakers[2].take());
+                wakers[3] = to.writer.take().or(wakers[3].take());
+            }
+            from.wire.pop_front();
+        }
+        let waits_for_room = matches!(from.wire.front(), Some((at, Piece::Bytes(_))) if *at <= now && from.stalled_until <= now);
+        if !waits_for_room {
+            pump_later(universe, end);
+        }
+        universe.network.forget(end);
+        wakers
+    });
+    wake(wakers);
+}
+
+fn ends(connection: &mut Connection, side: usize) -> [&mut EndState; 2] {
+    let [first, second] = &mut connection.ends;
+    if side == 0 { [first, second] } else { [second, first] }
+}
+
+/// Beyond the end of any simulation.
+const FOR_EVER: u64 = u64::MAX / 2;
+
+/// What can happen to connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// A device on the way resets one.
+    Cut,
+    /// One direction of one carries nothing for so many nanoseconds.
+    Stall(u64),
+    /// One is as if it were whole, and carries nothing any more in either direction.
+    HalfOpen,
+    /// Nothing goes to a machine or from it for so many nanoseconds.
+    Isolate(Machine, u64),
+}
+
+/// Lets it happen, to a connection drawn by lot.
+pub(crate) fn trouble(trouble: Trouble) {
+    let drawn = with(|universe| {
+        let network = &universe.network;
+        let alive: Vec<u64> = network
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.ends.iter().any(|end| !end.closed))
+            .map(|(number, _)| *number)
+            .collect();
+        match alive.is_empty() {
+            true => None,
+            false => Some(*universe.random.pick(&alive)),
+        }
+    });
+    let Some(connection) = drawn else { return };
+    let both = [0, 1].map(|side| End { connection, side });
+    note(&[2, connection], || format!("network: {trouble:?} ({connection})"));
+    match trouble {
+        Trouble::Cut => {
+            let wakers = with(|universe| {
+                both.map(|end| {
+                    let Some(state) = universe.network.end(end) else { return [None, None] };
+                    state.broken.get_or_insert(ErrorKind::ConnectionReset);
+                    state.wire.clear();
+                    state.wire_bytes = 0;
+                    state.wakers()
+                })
+            });
+            wake(wakers.into_iter().flatten());
+        }
+        Trouble::Stall(time) => {
+            let side = universe::draw(|random| random.below(2)) as usize;
+            stall(both[side], time);
+        }
+        Trouble::HalfOpen => both.into_iter().for_each(|end| stall(end, FOR_EVER)),
+        Trouble::Isolate(machine, time) => {
+            let all = with(|universe| {
+                let with_it = |connection: &&u64| {
+                    universe.network.connections[*connection].ends.iter().any(|end| end.machine == machine)
+                };
+                universe.network.connections.keys().filter(with_it).copied().collect::<Vec<_>>()
+            });
+            for connection in all {
+                (0..2).for_each(|side| stall(End { connection, side }, time));
+            }
+        }
+    }
+}
+
+fn stall(end: End, time: u64) {
+    with(|universe| {
+        let until = universe.time().saturating_add(time);
+        if let Some(state) = universe.network.end(end) {
+            state.stalled_until = state.stalled_until.max(until);
+        }
+    });
+}
+
+/// Makes every path whole again; what was half-open is reset.
+pub(crate) fn heal() {
+    let ends = with(|universe| {
+        let now = universe.time();
+        let mut reset = Vec::new();
+        for connection in universe.network.connections.values_mut() {
+            for end in &mut connection.ends {
+                if end.stalled_until >= FOR_EVER {
+                    end.broken.get_or_insert(ErrorKind::TimedOut);
+                    reset.push(end.wakers());
+                }
+                if end.stalled_until > now {
+                    end.stalled_until = now;
+                    end.pumping = false;
+                }
+            }
+        }
+        let all = universe.network.connections.keys().copied().collect::<Vec<_>>();
+        for connection in all {
+            (0..2).for_each(|side| pump_later(universe, End { connection, side }));
+        }
+        reset
+    });
+    wake(ends.into_iter().flatten());
+}
+
+/// How the network is from now on.
+pub(crate) fn set_weather(weather: Weather) {
+    with(|universe| universe.network.weather = weather);
+}
+
+struct SimStream(End);
+
+impl SimStream {
+    fn look<T>(&self, look: impl FnOnce(&mut EndState) -> T) -> io::Result<T> {
+        with(|universe| universe.network.end(self.0).map(look)).ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+}
+
+impl Stream for SimStream {
+    fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
+        with(|universe| {
+            let taken = {
+                // Now and then less than there is.
+                let limit = match universe.random.once_in(4) {
+                    true => universe.random.between(1, 512) as usize,
+                    false => usize::MAX,
+                };
+                let state = universe.network.end(self.0).ok_or(ErrorKind::NotConnected)?;
+                if state.inbox.is_empty() {
+                    return match state.broken {
+                        Some(error) => Err(error.into()),
+                        None if state.finished => Ok(0),
+                        None => Err(ErrorKind::WouldBlock.into()),
+                    };
+                }
+                let mut taken = 0;
+                for slice in into {
+                    let room = match slice {
+                        InSlice::Bytes(bytes) => bytes.len(),
+                        InSlice::Shared(bytes) => bytes.len(),
+                    };
+                    let count = room.min(state.inbox.len()).min(limit - taken);
+                    match slice {
+                        InSlice::Bytes(bytes) => {
+                            for (to, from) in bytes.iter_mut().zip(state.inbox.drain(..count)) {
+                                *to = from;
+                            }
+                        }
+                        InSlice::Shared(bytes) => {
+                            for (to, from) in bytes.iter().zip(state.inbox.drain(..count)) {
+                                to.store(from, Relaxed);
+                            }
+                        }
+                    }
+                    taken += count;
+                }
+                taken
+            };
+            // There is room again for what waits on the wire.
+            pump_later(universe, self.0.other());
+            Ok(taken)
+        })
+    }
+
+    fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
+        with(|universe| {
+            let limit = match universe.random.once_in(4) {
+                true => universe.random.between(1, 4096) as usize,
+                false => usize::MAX,
+            };
+            let state = universe.network.end(self.0).ok_or(ErrorKind::NotConnected)?;
+            if let Some(error) = state.broken {
+                return Err(error.into());
+            }
+            if state.closed {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            if !state.connected {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let mut room = state.buffer_bytes.saturating_sub(state.wire_bytes).min(limit);
+            let mut bytes = Vec::new();
+            for slice in from {
+                match slice {
+                    OutSlice::Bytes(data) => bytes.extend(&data[..data.len().min(room)]),
+                    OutSlice::Shared(data) => {
+                        bytes.extend(data.iter().take(room).map(|byte| byte.load(Relaxed)))
+                    }
+                }
+                room = room.min(limit).saturating_sub(match slice {
+                    OutSlice::Bytes(data) => data.len(),
+                    OutSlice::Shared(data) => data.len(),
+                });
+                if room == 0 {
+                    break;
+                }
+            }
+            if bytes.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let taken = bytes.len();
+            send(universe, self.0, Piece::Bytes(bytes));
+            Ok(taken)
+        })
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ready = self.look(|state| {
+            let ready = !state.inbox.is_empty() || state.finished || state.broken.is_some();
+            if !ready {
+                state.reader = Some(cx.waker().clone());
+            }
+            ready
+        })?;
+        if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ready = self.look(|state| {
+            let ready = state.broken.is_some() || state.connected && state.wire_bytes < state.buffer_bytes;
+            if !ready {
+                state.writer = Some(cx.waker().clone());
+            }
+            ready
+        })?;
+        if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn peer(&self) -> SocketAddr {
+        with(|universe| universe.network.other(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
+    }
+
+    fn local(&self) -> SocketAddr {
+        with(|universe| universe.network.end(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
+    }
+
+    fn shutdown(&self) {
+        let wakers = with(|universe| {
+            let Some(state) = universe.network.end(self.0) else { return [None, None] };
+            if state.broken.is_none() && state.connected {
+                send(universe, self.0, Piece::Fin);
+            }
+            let Some(state) = universe.network.end(self.0) else { return [None, None] };
+            state.broken.get_or_insert(ErrorKind::BrokenPipe);
+            state.inbox.clear();
+            state.wakers()
+        });
+        wake(wakers);
+    }
+
+    fn detach(self: Box<Self>) -> Detached {
+        let end = self.0;
+        std::mem::forget(self); // it is not closed, but elsewhere
+        Box::new(Travelling(Some(end)))
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+/// A stream between two cores.
+struct Travelling(Option<End>);
+
+impl Drop for Travelling {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            close(end);
+        }
+    }
+}
+
+pub(crate) fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
+    let mut travelling = stream.downcast::<Travelling>().map_err(|_| ErrorKind::InvalidInput)?;
+    let end = travelling.0.take().ok_or(ErrorKind::InvalidInput)?;
+    Ok(Box::new(SimStream(end)))
+}
+
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+struct SimListener(SocketAddr);
+
+impl Listener for SimListener {
+    fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
+        with(|universe| {
+            let listening = universe.network.listeners.get_mut(&self.0).ok_or(ErrorKind::NotConnected)?;
+            let end = listening.backlog.pop_front().ok_or(ErrorKind::WouldBlock)?;
+            Ok(Box::new(SimStream(end)) as Box<dyn Stream>)
+        })
+    }
+
+    fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with(|universe| {
+            let Some(listening) = universe.network.listeners.get_mut(&self.0) else {
+                return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+            };
+            if !listening.backlog.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            listening.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let waiting = universe::try_with(|universe| {
+            universe.network.listeners.remove(&self.0).map(|listening| listening.backlog)
+        });
+        waiting.flatten().into_iter().flatten().for_each(close);
+    }
+}

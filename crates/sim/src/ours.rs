@@ -1,0 +1,170 @@
+//! Our own initiator, with its recovery: a block device that outlives its sessions.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use initiator::{RemoteLun, Settings, Url};
+
+use crate::checker::Kind;
+use crate::cores::Machine;
+use crate::scenario::{BLOCK, Part, Stage, TARGET, Volume, portal};
+use crate::universe::{self, draw, note};
+
+/// Begins one that reads and writes until the stage is over.
+pub(crate) fn begin(stage: &Rc<Stage>, number: u64) -> Machine {
+    let machine = Machine::new(format!("ours {number}"));
+    let stage = Rc::clone(stage);
+    machine.run(move || live(stage, number));
+    machine
+}
+
+async fn live(stage: Rc<Stage>, number: u64) {
+    let volumes: Vec<_> = stage.volumes.iter().filter(|volume| !volume.is_fenced).cloned().collect();
+    if volumes.is_empty() {
+        return;
+    }
+    // Its requests may be sent again by another nexus: they belong to it, not to that.
+    let writer = 1_000 + number;
+    while !stage.is_over.get() {
+        let volume = Rc::clone(draw(|random| random.pick(&volumes)));
+        let Some(lun) = open(&volume, number).await else {
+            reactor::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let lun = Arc::new(lun);
+        let depth = if stage.has(Part::Depth) { draw(|random| random.between(1, 16)) } else { 1 };
+        let hands: Vec<_> = (0..depth)
+            .map(|_| reactor::spawn(work(Rc::clone(&stage), Rc::clone(&volume), Arc::clone(&lun), writer)))
+            .collect();
+        for hand in hands {
+            hand.await;
+        }
+        if let Ok(lun) = Arc::try_unwrap(lun) {
+            lun.close().await;
+        }
+    }
+}
+
+async fn open(volume: &Volume, number: u64) -> Option<RemoteLun> {
+    let url = format!("iscsi://{}/{TARGET}/{}", portal(1), volume.lun);
+    let mut url = Url::parse(&url).ok()?;
+    url.settings = draw(|random| Settings {
+        initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
+        connections: random.between(1, 4) as u16,
+        header_digest: random.once_in(4),
+        data_digest: random.once_in(4),
+        immediate_data: random.once_in(2),
+        initial_r2t: random.once_in(2),
+        command_tries: *random.pick(&[None, Some(3)]),
+        reconnect_time: Duration::from_secs(random.between(0, 120)),
+        ..Settings::default()
+    });
+    match initiator::open(&url, universe::fill_random).await {
+        Ok(lun) => Some(lun),
+        Err(error) => {
+            note(&[40, number], || format!("ours {number} does not get in: {error}"));
+            None
+        }
+    }
+}
+
+async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer: u64) {
+    for _ in 0..draw(|random| random.delay(10, 5_000)) {
+        if stage.is_over.get() {
+            return;
+        }
+        stage.count_command();
+        let (lba, blocks) = draw(|random| {
+            let blocks = random.delay(1, volume.blocks.min(64));
+            (random.below(volume.blocks - blocks + 1), blocks)
+        });
+        let extent = Extent::new(lba, blocks);
+        let outcome = match draw(|random| random.below(10)) {
+            0..4 => write(&volume, &lun, writer, extent).await,
+            4 if !stage.has(Part::Zeros) => continue,
+            5 if !stage.has(Part::Flushes) => continue,
+            4 => zero(&volume, &lun, writer, extent).await,
+            5 => flush(&volume, &lun, writer).await,
+            _ => read(&volume, &lun, writer, extent).await,
+        };
+        match outcome {
+            Ok(())
+            | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
+            Err(error) => {
+                note(&[41, writer], || format!("writer {writer}: {error}"));
+                return;
+            }
+        }
+    }
+}
+
+async fn write(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+    let id = volume
+        .check(|checker| checker.begin_write(writer, lba, blocks, Kind { repeats: true, ..Kind::default() }));
+    let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
+    volume.check(|checker| checker.fill(id, lba, &mut buffer));
+    note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
+    let outcome = lun.write(extent, buffer.share(), Durability::Cached).await;
+    note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+    settle(volume, lun, id, outcome).await
+}
+
+async fn zero(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+    let (lba, blocks) = (extent.lba.0, extent.blocks.0);
+    let id = volume.check(|checker| {
+        checker.begin_write(writer, lba, blocks, Kind { zeros: true, repeats: true, ..Kind::default() })
+    });
+    note(&[44, writer, lba, blocks], || format!("writer {writer}: zeros {id:?} LUN {} {extent}", volume.lun));
+    let outcome = lun.write_zeroes(extent, draw(|random| random.once_in(2))).await;
+    note(&[45, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
+    settle(volume, lun, id, outcome).await
+}
+
+/// What a write's end tells. After an error it is over once the device says that nothing is under way any more.
+async fn settle(
+    volume: &Volume,
+    lun: &RemoteLun,
+    id: crate::checker::WriteId,
+    outcome: Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    match outcome {
+        Ok(()) => volume.check(|checker| checker.wrote(id)),
+        Err(_) => {
+            if lun.quiesced().await.is_ok() {
+                volume.check(|checker| checker.is_over(id));
+            }
+        }
+    }
+    outcome
+}
+
+async fn read(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+    let begun = volume.check(|checker| checker.begin_read());
+    let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
+    let outcome = lun.read(extent, buffer).await;
+    if outcome.is_err() {
+        volume.check(|checker| checker.read_nothing(begun));
+    }
+    let data = outcome?;
+    note(&[46, writer, extent.lba.0], || format!("writer {writer} reads LUN {} {extent}", volume.lun));
+    volume.check_read(writer, begun, extent.lba.0, &data);
+    Ok(())
+}
+
+async fn flush(volume: &Volume, lun: &RemoteLun, writer: u64) -> Result<(), DeviceError> {
+    let begun = volume.check(|checker| checker.now());
+    let outcome = lun.flush().await;
+    note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
+    match outcome {
+        Ok(()) => {
+            if let Err(wrong) = volume.check(|checker| checker.flushed(writer, begun)) {
+                universe::fault(format!("LUN {}: {wrong}", volume.lun));
+            }
+        }
+        Err(_) => volume.check(|checker| checker.flush_failed(writer)),
+    }
+    outcome
+}

@@ -1,0 +1,518 @@
+//! An initiator that obeys RFC 7143 to the letter and does nothing of its own accord: what is asked of it is one PDU, or one
+//! command. It shares no code with ours, so that both cannot have misread the same line. It is as slow to send and to read
+//! as it is told to be.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use reactor::{InSlice, OutSlice, Stream};
+
+use crate::universe;
+
+/// What a login asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) initiator: String,
+    pub(crate) target: String,
+    pub(crate) isid: [u8; 6],
+    pub(crate) initial_r2t: bool,
+    pub(crate) immediate_data: bool,
+    /// Before each read from the socket it may wait so long, once in a while.
+    pub(crate) slow: Slowness,
+}
+
+/// How slow a peer is, once in so many times and for so many nanoseconds at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slowness {
+    pub(crate) reads_once_in: u64,
+    pub(crate) sends_once_in: u64,
+    pub(crate) longest: u64,
+}
+
+/// A session with one connection.
+#[derive(Clone)]
+pub(crate) struct Simple(Rc<Inner>);
+
+struct Inner {
+    stream: Box<dyn Stream>,
+    state: RefCell<State>,
+    slow: Slowness,
+    immediate_bytes: usize,
+    /// Why it is over.
+    lost: Cell<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    next_itt: u32,
+    cmd_sn: u32,
+    max_cmd_sn: u32,
+    exp_stat_sn: u32,
+    tasks: BTreeMap<u32, Task>,
+    out: VecDeque<u8>,
+    writer: Option<Waker>,
+    window: Vec<Waker>,
+    segment_bytes: usize,
+    /// The target has asked for the end.
+    asked_to_leave: bool,
+}
+
+struct Task {
+    lun: u16,
+    data_out: Vec<u8>,
+    data_in: Vec<u8>,
+    answer: Option<Answer>,
+    waker: Option<Waker>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// SCSI status, or the response of a task management function.
+    pub(crate) status: u8,
+    /// Sense key, ASC and ASCQ.
+    pub(crate) sense: Option<(u8, u8, u8)>,
+    pub(crate) data: Vec<u8>,
+}
+
+/// The connection is gone; nobody knows what became of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) lun: u16,
+    pub(crate) cdb: Vec<u8>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) in_bytes: u32,
+}
+
+/// Functions of RFC 7143 section 11.5.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    LunReset = 5,
+}
+
+pub(crate) const GOOD: u8 = 0;
+/// Not a status: the command was ended by a task management function of its own session.
+pub(crate) const ENDED: u8 = 0xff;
+pub(crate) const CHECK_CONDITION: u8 = 2;
+
+impl Simple {
+    /// Logs in, or tells why not: the status that the target gave, or 0 for a connection that failed.
+    pub(crate) async fn log_in(to: SocketAddr, terms: &Terms) -> Result<Simple, u16> {
+        let world = reactor::world();
+        let stream = world.connect(to, &Default::default()).map_err(|_| 0u16)?;
+        let mut text = Vec::new();
+        let yes = |yes: bool| if yes { "Yes" } else { "No" };
+        for (key, value) in [
+            ("InitiatorName", terms.initiator.as_str()),
+            ("TargetName", &terms.target),
+            ("SessionType", "Normal"),
+            ("HeaderDigest", "None"),
+            ("DataDigest", "None"),
+            ("InitialR2T", yes(terms.initial_r2t)),
+            ("ImmediateData", yes(terms.immediate_data)),
+            ("FirstBurstLength", "65536"),
+            ("MaxBurstLength", "262144"),
+            ("MaxRecvDataSegmentLength", "8192"),
+            ("ErrorRecoveryLevel", "0"),
+        ] {
+            text.extend_from_slice(format!("{key}={value}\0").as_bytes());
+        }
+        let mut bhs = [0u8; 48];
+        bhs[0] = 0x43; // login request, immediate
+        bhs[1] = 0x87; // transit from operational negotiation to full feature phase
+        set_24(&mut bhs, 5, text.len());
+        bhs[8..14].copy_from_slice(&terms.isid);
+        set_32(&mut bhs, 24, 1); // CmdSN
+        let simple = Simple(Rc::new(Inner {
+            stream,
+            state: RefCell::new(State { next_itt: 1, cmd_sn: 1, segment_bytes: 8192, ..State::default() }),
+            slow: terms.slow,
+            immediate_bytes: if terms.immediate_data { 8192 } else { 0 },
+            lost: Cell::new(false),
+        }));
+        simple.write_all(&pdu(bhs, &text)).await.map_err(|_| 0u16)?;
+        let (answer, data) = simple.read_pdu().await.map_err(|_| 0u16)?;
+        let status = u16::from_be_bytes([answer[36], answer[37]]);
+        if answer[0] & 0x3f != 0x23 || status != 0 || answer[1] & 0x83 != 0x83 {
+            return Err(status.max(1));
+        }
+        {
+            let mut state = simple.0.state.borrow_mut();
+            state.exp_stat_sn = get_32(&answer, 24).wrapping_add(1);
+            state.max_cmd_sn = get_32(&answer, 32);
+            for pair in data.split(|byte| *byte == 0) {
+                if let Some(value) = pair.strip_prefix(b"MaxRecvDataSegmentLength=") {
+                    let value: usize = String::from_utf8_lossy(value).parse().unwrap_or(8192);
+                    state.segment_bytes = value.min(16 << 10);
+                }
+            }
+        }
+        reactor::spawn(read(simple.clone()));
+        reactor::spawn(write(simple.clone()));
+        Ok(simple)
+    }
+
+    /// Waits until the command window is open. It is for whoever sends next, in the same moment.
+    pub(crate) async fn window(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            if self.0.lost.get() || (state.cmd_sn.wrapping_sub(state.max_cmd_sn) as i32) <= 0 {
+                return Poll::Ready(());
+            }
+            state.window.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sends a command and waits for its end.
+    pub(crate) async fn execute(&self, command: Command) -> Result<Answer, Lost> {
+        self.window().await;
+        let itt = {
+            let mut state = self.0.state.borrow_mut();
+            let Command { lun, cdb, out, in_bytes } = command;
+            let mut bhs = [0u8; 48];
+            bhs[0] = 0x01;
+            bhs[1] =
+                0x80 | if in_bytes > 0 { 0x40 } else { 0 } | if out.is_empty() { 0 } else { 0x20 } | 0x01;
+            bhs[8..10].copy_from_slice(&lun.to_be_bytes());
+            set_32(&mut bhs, 20, if out.is_empty() { in_bytes } else { out.len() as u32 });
+            set_32(&mut bhs, 24, state.cmd_sn);
+            state.cmd_sn = state.cmd_sn.wrapping_add(1);
+            let length = cdb.len().min(16);
+            bhs[32..32 + length].copy_from_slice(&cdb[..length]);
+            let immediate = out.len().min(self.0.immediate_bytes);
+            let task =
+                Task { lun, data_out: out, data_in: vec![0; in_bytes as usize], answer: None, waker: None };
+            state.send(bhs, immediate, task)
+        };
+        self.answer(itt).await
+    }
+
+    /// Asks for a task management function of the logical unit.
+    pub(crate) async fn manage(&self, function: Function, lun: u16) -> Result<u8, Lost> {
+        let itt = {
+            let mut state = self.0.state.borrow_mut();
+            let mut bhs = [0u8; 48];
+            bhs[0] = 0x42;
+            bhs[1] = 0x80 | function as u8;
+            bhs[8..10].copy_from_slice(&lun.to_be_bytes());
+            set_32(&mut bhs, 20, u32::MAX);
+            set_32(&mut bhs, 24, state.cmd_sn);
+            let task = Task { lun, data_out: Vec::new(), data_in: Vec::new(), answer: None, waker: None };
+            state.send(bhs, 0, task)
+        };
+        let response = self.answer(itt).await?.status;
+        if response == 0 {
+            // What it has ended gets no answer (RFC 7143 section 4.2.3.3): whoever waits is told here.
+            let mut state = self.0.state.borrow_mut();
+            let ended: Vec<u32> = state
+                .tasks
+                .range(..itt)
+                .filter(|(_, task)| task.lun == lun && task.answer.is_none())
+                .map(|(itt, _)| *itt)
+                .collect();
+            ended.into_iter().for_each(|itt| state.end(itt, ENDED, None));
+        }
+        Ok(response)
+    }
+
+    /// Closes the connection without a word.
+    pub(crate) fn leave(&self) {
+        self.0.stream.shutdown();
+        self.lose();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.lost.get()
+    }
+
+    /// Whether the target has asked for a logout.
+    pub(crate) fn is_asked_to_leave(&self) -> bool {
+        self.0.state.borrow().asked_to_leave
+    }
+
+    async fn answer(&self, itt: u32) -> Result<Answer, Lost> {
+        let waiting = Waiting(self, itt);
+        poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            let lost = self.0.lost.get();
+            let Some(task) = state.tasks.get_mut(&itt) else { return Poll::Ready(Err(Lost)) };
+            match task.answer.take() {
+                Some(answer) => Poll::Ready(Ok(answer)),
+                None if lost => Poll::Ready(Err(Lost)),
+                None => {
+                    task.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+        .inspect(|_| drop(waiting))
+    }
+
+    fn lose(&self) {
+        self.0.lost.set(true);
+        let wakers = {
+            let mut state = self.0.state.borrow_mut();
+            let mut wakers: Vec<Waker> =
+                state.tasks.values_mut().filter_map(|task| task.waker.take()).collect();
+            wakers.append(&mut state.window);
+            wakers.extend(state.writer.take());
+            wakers
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.0.stream.try_write(&[OutSlice::Bytes(rest)]) {
+                Ok(taken) => rest = &rest[taken..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.0.stream.poll_writable(cx)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.0.stream.try_read(&mut [InSlice::Bytes(&mut bytes[done..])]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(taken) => done += taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.0.stream.poll_readable(cx)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_pdu(&self) -> io::Result<([u8; 48], Vec<u8>)> {
+        let mut bhs = [0u8; 48];
+        self.read_exact(&mut bhs).await?;
+        let length = get_24(&bhs, 5);
+        let mut data = vec![0; length.next_multiple_of(4) + usize::from(bhs[4]) * 4];
+        self.read_exact(&mut data).await?;
+        data.truncate(length);
+        Ok((bhs, data))
+    }
+}
+
+/// Takes a task off the books when nobody waits for it any more.
+struct Waiting<'a>(&'a Simple, u32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.state.borrow_mut().tasks.remove(&self.1);
+    }
+}
+
+impl State {
+    fn send(&mut self, mut bhs: [u8; 48], immediate: usize, task: Task) -> u32 {
+        let itt = self.next_itt;
+        self.next_itt += 1;
+        set_24(&mut bhs, 5, immediate);
+        set_32(&mut bhs, 16, itt);
+        set_32(&mut bhs, 28, self.exp_stat_sn);
+        let bytes = pdu(bhs, &task.data_out[..immediate]);
+        self.tasks.insert(itt, task);
+        self.put(&bytes);
+        itt
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.out.extend(bytes);
+        if let Some(waker) = self.writer.take() {
+            waker.wake();
+        }
+    }
+}
+
+async fn write(simple: Simple) {
+    loop {
+        let bytes = poll_fn(|cx| {
+            let mut state = simple.0.state.borrow_mut();
+            if simple.0.lost.get() {
+                return Poll::Ready(None);
+            }
+            if state.out.is_empty() {
+                state.writer = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(std::mem::take(&mut state.out)))
+        })
+        .await;
+        let Some(bytes) = bytes else { return };
+        let bytes: Vec<u8> = bytes.into();
+        if simple.write_all(&bytes).await.is_err() {
+            return simple.lose();
+        }
+    }
+}
+
+async fn read(simple: Simple) {
+    loop {
+        dawdle(simple.0.slow.reads_once_in, simple.0.slow.longest).await;
+        let Ok((bhs, data)) = simple.read_pdu().await else { return simple.lose() };
+        simple.take(&bhs, &data);
+        if simple.is_lost() {
+            return;
+        }
+    }
+}
+
+async fn dawdle(once_in: u64, longest: u64) {
+    if universe::draw(|random| random.once_in(once_in)) {
+        let time = universe::draw(|random| random.delay(1_000_000, longest));
+        reactor::sleep(Duration::from_nanos(time)).await;
+    }
+}
+
+impl Simple {
+    fn take(&self, bhs: &[u8; 48], data: &[u8]) {
+        let opcode = bhs[0] & 0x3f;
+        let itt = get_32(bhs, 16);
+        let mut state = self.0.state.borrow_mut();
+        let numbered = opcode != 0x31 && !(opcode == 0x25 && bhs[1] & 1 == 0);
+        if numbered && !(opcode == 0x20 && itt == u32::MAX) {
+            state.exp_stat_sn = get_32(bhs, 24).wrapping_add(1);
+        }
+        let max = get_32(bhs, 32);
+        if (max.wrapping_sub(state.max_cmd_sn) as i32) > 0 {
+            state.max_cmd_sn = max;
+        }
+        let window = std::mem::take(&mut state.window);
+        match opcode {
+            0x21 | 0x22 => {
+                let sense = data.get(2..16).map(|sense| (sense[2] & 15, sense[12], sense[13]));
+                let status = if opcode == 0x21 { bhs[3] } else { bhs[2] };
+                state.end(itt, status, sense);
+            }
+            0x25 => {
+                let offset = get_32(bhs, 40) as usize;
+                if let Some(task) = state.tasks.get_mut(&itt)
+                    && let Some(place) = task.data_in.get_mut(offset..offset + data.len())
+                {
+                    place.copy_from_slice(data);
+                }
+                if bhs[1] & 1 != 0 {
+                    state.end(itt, bhs[3], None);
+                }
+            }
+            0x31 => {
+                let (offset, length) = (get_32(bhs, 40) as usize, get_32(bhs, 44) as usize);
+                let mut ttt = [0; 4];
+                ttt.copy_from_slice(&bhs[20..24]);
+                drop(state);
+                reactor::spawn(self.clone().send_data(itt, ttt, offset, length));
+                state = self.0.state.borrow_mut();
+            }
+            0x20 if bhs[20..24] != [0xff; 4] => {
+                let mut answer = [0u8; 48];
+                (answer[0], answer[1]) = (0x40, 0x80);
+                answer[8..16].copy_from_slice(&bhs[8..16]);
+                answer[16..20].fill(0xff);
+                answer[20..24].copy_from_slice(&bhs[20..24]);
+                set_32(&mut answer, 24, state.cmd_sn);
+                set_32(&mut answer, 28, state.exp_stat_sn);
+                state.put(&pdu(answer, &[]));
+            }
+            0x32 => state.asked_to_leave = true,
+            0x3f => {
+                universe::fault(format!(
+                    "the target rejects a PDU of an initiator that obeys: reason {:#x}",
+                    bhs[2]
+                ));
+            }
+            _ => {}
+        }
+        drop(state);
+        window.into_iter().for_each(Waker::wake);
+    }
+
+    async fn send_data(self, itt: u32, ttt: [u8; 4], offset: usize, length: usize) {
+        let mut at = 0;
+        let mut number = 0;
+        while at < length {
+            dawdle(self.0.slow.sends_once_in, self.0.slow.longest).await;
+            if self.is_lost() {
+                return;
+            }
+            let mut state = self.0.state.borrow_mut();
+            let count = (length - at).min(state.segment_bytes);
+            let Some(task) = state.tasks.get(&itt) else { return };
+            let lun = task.lun;
+            let Some(data) = task.data_out.get(offset + at..offset + at + count) else {
+                return universe::fault(format!(
+                    "R2T beyond the data: {offset}+{length} of {}",
+                    task.data_out.len()
+                ));
+            };
+            let data = data.to_vec();
+            let mut bhs = [0u8; 48];
+            bhs[0] = 0x05;
+            bhs[1] = if at + count == length { 0x80 } else { 0 };
+            set_24(&mut bhs, 5, count);
+            bhs[8..10].copy_from_slice(&lun.to_be_bytes());
+            set_32(&mut bhs, 16, itt);
+            bhs[20..24].copy_from_slice(&ttt);
+            set_32(&mut bhs, 28, state.exp_stat_sn);
+            set_32(&mut bhs, 36, number);
+            set_32(&mut bhs, 40, (offset + at) as u32);
+            state.put(&pdu(bhs, &data));
+            at += count;
+            number += 1;
+        }
+    }
+}
+
+impl State {
+    fn end(&mut self, itt: u32, status: u8, sense: Option<(u8, u8, u8)>) {
+        if let Some(task) = self.tasks.get_mut(&itt) {
+            let data = std::mem::take(&mut task.data_in);
+            task.answer = Some(Answer { status, sense, data });
+            if let Some(waker) = task.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+fn pdu(bhs: [u8; 48], data: &[u8]) -> Vec<u8> {
+    let mut bytes = bhs.to_vec();
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn set_24(bhs: &mut [u8; 48], at: usize, value: usize) {
+    bhs[at..at + 3].copy_from_slice(&(value as u32).to_be_bytes()[1..]);
+}
+
+fn set_32(bhs: &mut [u8; 48], at: usize, value: u32) {
+    bhs[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+fn get_24(bhs: &[u8; 48], at: usize) -> usize {
+    bhs[at..at + 3].iter().fold(0, |value, byte| value << 8 | usize::from(*byte))
+}
+
+fn get_32(bhs: &[u8; 48], at: usize) -> u32 {
+    bhs[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}

@@ -1,0 +1,238 @@
+//! What there is one of: the clock, chance, the events to come, and the trace of what happened.
+//!
+//! A simulation runs on one thread, and everything in it asks the universe of that thread. Nothing of the universe is
+//! borrowed while anybody else's code runs.
+
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use crate::cores::Cores;
+use crate::network::Network;
+use crate::random::Random;
+
+thread_local! {
+    static UNIVERSE: RefCell<Option<Universe>> = const { RefCell::new(None) };
+}
+
+/// The state of a simulation.
+pub(crate) struct Universe {
+    /// Where the clock stands, in nanoseconds since the beginning.
+    now: u64,
+    beginning: Instant,
+    pub(crate) random: Random,
+    events: BinaryHeap<Event>,
+    next_event: u64,
+    pub(crate) cores: Cores,
+    pub(crate) network: Network,
+    trace: Trace,
+    /// What was found to be wrong first.
+    fault: Option<String>,
+}
+
+/// Something that is to happen.
+struct Event {
+    at: u64,
+    /// Drawn: events of one moment happen in any order.
+    lot: u32,
+    number: u64,
+    act: Box<dyn FnOnce()>,
+}
+
+impl Event {
+    fn key(&self) -> (u64, u32, u64) {
+        (self.at, self.lot, self.number)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The heap gives the greatest first, which is to be the next.
+    fn cmp(&self, other: &Event) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// A number over all that happened, and lines about it for who wants to read them.
+struct Trace {
+    fingerprint: u64,
+    steps: u64,
+    shown: bool,
+}
+
+/// Begins a simulation on this thread.
+pub(crate) fn begin(seed: u64, shown: bool) {
+    let universe = Universe {
+        now: 0,
+        beginning: Instant::now(),
+        random: Random::new(seed),
+        events: BinaryHeap::new(),
+        next_event: 0,
+        cores: Cores::default(),
+        network: Network::default(),
+        trace: Trace { fingerprint: 0xcbf2_9ce4_8422_2325, steps: 0, shown },
+        fault: None,
+    };
+    UNIVERSE.with_borrow_mut(|place| {
+        assert!(place.is_none(), "one thread runs one simulation at a time");
+        *place = Some(universe);
+    });
+    block::set_interleaving(Some(crate::cores::come_to_a_lock));
+}
+
+/// Ends the simulation of this thread, and everything in it.
+pub(crate) fn end() -> Ended {
+    crate::cores::end_all();
+    block::set_interleaving(None);
+    let universe = UNIVERSE.with_borrow_mut(Option::take).expect(OUTSIDE);
+    Ended {
+        fingerprint: universe.trace.fingerprint,
+        steps: universe.trace.steps,
+        passed: Duration::from_nanos(universe.now),
+        fault: universe.fault,
+    }
+}
+
+/// What a simulation came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) fingerprint: u64,
+    pub(crate) steps: u64,
+    pub(crate) passed: Duration,
+    pub(crate) fault: Option<String>,
+}
+
+const OUTSIDE: &str = "called on a thread that runs a simulation";
+
+/// Looks at the universe, or changes it. `act` runs no code but that of this crate's books.
+pub(crate) fn with<T>(act: impl FnOnce(&mut Universe) -> T) -> T {
+    UNIVERSE.with_borrow_mut(|universe| act(universe.as_mut().expect(OUTSIDE)))
+}
+
+/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+pub(crate) fn try_with<T>(act: impl FnOnce(&mut Universe) -> T) -> Option<T> {
+    UNIVERSE.try_with(|universe| universe.borrow_mut().as_mut().map(act)).ok().flatten()
+}
+
+/// The time as the reactor's clock has it.
+pub(crate) fn now() -> Instant {
+    with(|universe| universe.beginning + Duration::from_nanos(universe.now))
+}
+
+/// The time in nanoseconds since the beginning.
+pub(crate) fn nanoseconds() -> u64 {
+    with(|universe| universe.now)
+}
+
+/// Has something happen in `delay` nanoseconds.
+pub(crate) fn after(delay: u64, act: impl FnOnce() + 'static) {
+    with(|universe| universe.after(delay, Box::new(act)));
+}
+
+/// Draws by lot.
+pub(crate) fn draw<T>(how: impl FnOnce(&mut Random) -> T) -> T {
+    with(|universe| how(&mut universe.random))
+}
+
+/// Random bytes, in the form in which the program is given its source of them.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    draw(|random| random.fill(bytes));
+}
+
+/// Notes a step: `numbers` go into the fingerprint, and the line is written if anybody wants to read it.
+pub(crate) fn note(numbers: &[u64], line: impl FnOnce() -> String) {
+    let shown = with(|universe| {
+        universe.trace.add(universe.now, numbers);
+        universe.trace.shown.then_some(universe.now)
+    });
+    if let Some(now) = shown {
+        println!("{:>16.9}  {}", now as f64 / 1e9, line());
+    }
+}
+
+/// Something is wrong. The simulation stops at the first fault.
+pub(crate) fn fault(what: String) {
+    note(&[u64::MAX], || format!("FAULT: {what}"));
+    with(|universe| {
+        universe.fault.get_or_insert(what);
+    });
+}
+
+/// Whether something was found to be wrong.
+pub(crate) fn is_faulty() -> bool {
+    with(|universe| universe.fault.is_some())
+}
+
+impl Universe {
+    pub(crate) fn after(&mut self, delay: u64, act: Box<dyn FnOnce()>) {
+        let event = Event {
+            at: self.now.saturating_add(delay),
+            lot: self.random.bits() as u32,
+            number: self.next_event,
+            act,
+        };
+        self.next_event += 1;
+        self.events.push(event);
+    }
+
+    /// What is to happen by now, if anything.
+    pub(crate) fn due(&mut self) -> Option<Box<dyn FnOnce()>> {
+        if self.events.peek()?.at > self.now {
+            return None;
+        }
+        self.events.pop().map(|event| event.act)
+    }
+
+    /// Whether anything is to happen by now.
+    pub(crate) fn has_due(&self) -> bool {
+        self.events.peek().is_some_and(|event| event.at <= self.now)
+    }
+
+    /// Lets the time pass that somebody's work takes.
+    pub(crate) fn pass(&mut self, nanoseconds: u64) {
+        self.now += nanoseconds;
+    }
+
+    /// Puts the clock forward to the next event, but not beyond `end`. False if there is none before that.
+    pub(crate) fn skip(&mut self, end: u64) -> bool {
+        match self.events.peek() {
+            Some(event) if event.at < end => {
+                self.now = self.now.max(event.at);
+                true
+            }
+            _ => {
+                self.now = self.now.max(end);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn time(&self) -> u64 {
+        self.now
+    }
+}
+
+impl Trace {
+    /// FNV-1a, a word at a time.
+    fn add(&mut self, now: u64, numbers: &[u64]) {
+        self.steps += 1;
+        for number in std::iter::once(&now).chain(numbers) {
+            self.fingerprint = (self.fingerprint ^ number).wrapping_mul(0x0000_0100_0000_01b3);
+            self.fingerprint ^= self.fingerprint >> 29;
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Initiators that read and write by single commands, and know for each what its end means.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::checker::Kind;
+use crate::cores::Machine;
+use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, Volume, portal};
+use crate::simple::{Answer, CHECK_CONDITION, Command, Function, GOOD, Lost, Simple, Slowness, Terms};
+use crate::universe::{self, draw, note};
+
+/// RESERVATION CONFLICT.
+const CONFLICT: u8 = 0x18;
+
+/// Begins one that does so until the stage is over.
+pub(crate) fn begin(stage: &Rc<Stage>, number: u64) -> Machine {
+    let machine = Machine::new(format!("writer {number}"));
+    let stage = Rc::clone(stage);
+    machine.run(move || live(stage, number));
+    machine
+}
+
+/// The I_T nexus of an initiator through a portal group, as the checker knows it. It is its registration key as well.
+pub(crate) fn writer(number: u64, group: u16) -> u64 {
+    number * 16 + u64::from(group)
+}
+
+fn terms(number: u64) -> Terms {
+    draw(|random| Terms {
+        initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
+        target: TARGET.to_owned(),
+        isid: [0x40, 0, 0, 0, 0, number as u8],
+        initial_r2t: random.once_in(2),
+        immediate_data: random.once_in(2),
+        slow: Slowness {
+            reads_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
+            sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
+            longest: random.delay(10_000_000, 90_000_000_000),
+        },
+    })
+}
+
+async fn live(stage: Rc<Stage>, number: u64) {
+    let mut terms = terms(number);
+    if !stage.has(Part::SlowPeers) {
+        terms.slow = Slowness {
+            reads_once_in: crate::disk::NEVER,
+            sends_once_in: crate::disk::NEVER,
+            longest: 1_000_000,
+        };
+    }
+    while !stage.is_over.get() {
+        let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
+        let writer = writer(number, group);
+        // What is asked for in the old session from now on cannot be: it is lost, and nobody waits any more.
+        let Some(session) = log_in(&stage, &terms, group, writer).await else { continue };
+        let depth = if stage.has(Part::Depth) { draw(|random| random.between(1, 12)) } else { 1 };
+        let hands: Vec<_> =
+            (0..depth).map(|_| reactor::spawn(work(Rc::clone(&stage), session.clone(), writer))).collect();
+        for hand in hands {
+            hand.await;
+        }
+        session.leave();
+    }
+}
+
+/// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is over.
+async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
+    let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(group), terms));
+    let session = match login.await {
+        Ok(Ok(session)) => session,
+        other => {
+            let status = other.map(Result::err);
+            note(&[20, writer], || format!("nexus {writer} does not get in: {status:?}"));
+            let wait = draw(|random| random.delay(1_000_000, 5_000_000_000));
+            reactor::sleep(Duration::from_nanos(wait)).await;
+            return None;
+        }
+    };
+    note(&[21, writer], || format!("nexus {writer} logs in"));
+    for volume in &stage.volumes {
+        volume.check(|checker| {
+            let now = checker.now();
+            checker.are_over(writer, now);
+        });
+    }
+    Some(session)
+}
+
+async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
+    let leaves_after = draw(|random| random.delay(10, 5_000));
+    for _ in 0..leaves_after {
+        if stage.is_over.get() || session.is_lost() || session.is_asked_to_leave() {
+            return;
+        }
+        stage.count_command();
+        let volume = stage.any_volume();
+        let lot = draw(|random| random.below(100));
+        let outcome = match lot {
+            38..45 if !stage.has(Part::Zeros) => continue,
+            45..47 if !stage.has(Part::Exchanges) => continue,
+            47..50 if !stage.has(Part::Copies) => continue,
+            90..96 if !stage.has(Part::Flushes) => continue,
+            96 if !stage.has(Part::Resets) => continue,
+            0..38 => write(&stage, &session, &volume, writer, Way::Write).await,
+            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame).await,
+            42..45 => write(&stage, &session, &volume, writer, Way::Unmap).await,
+            45..47 => write(&stage, &session, &volume, writer, Way::Exchange).await,
+            47..50 => write(&stage, &session, &volume, writer, Way::Copy).await,
+            50..90 => read(&session, &volume, writer).await,
+            90..96 => flush(&session, &volume, writer).await,
+            96..97 => reset(&session, &volume, writer).await,
+            _ => {
+                let wait = draw(|random| random.delay(1_000, 1_000_000_000));
+                reactor::sleep(Duration::from_nanos(wait)).await;
+                Ok(())
+            }
+        };
+        if outcome.is_err() {
+            return;
+        }
+    }
+}
+
+fn place(volume: &Volume) -> (u64, u64) {
+    draw(|random| {
+        let most = volume.blocks.min(64);
+        let blocks = random.delay(1, most);
+        (random.below(volume.blocks - blocks + 1), blocks)
+    })
+}
+
+fn sixteen(opcode: u8, lba: u64, blocks: u64) -> Vec<u8> {
+    let mut cdb = vec![opcode, 0];
+    cdb.extend(lba.to_be_bytes());
+    cdb.extend((blocks as u32).to_be_bytes());
+    cdb.extend([0, 0]);
+    cdb
+}
+
+/// Ways to change blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Write,
+    WriteSame,
+    Unmap,
+    /// COMPARE AND WRITE, after a look at what is there.
+    Exchange,
+    /// EXTENDED COPY from another volume.
+    Copy,
+}
+
+async fn write(stage: &Stage, session: &Simple, volume: &Volume, writer: u64, way: Way) -> Result<(), Lost> {
+    let (lba, mut blocks) = place(volume);
+    let mut expected = None;
+    let mut source = None;
+    match way {
+        Way::Exchange => {
+            blocks = 1;
+            let Some(read) = read_at(session, volume, writer, lba, 1).await? else { return Ok(()) };
+            expected = Some(read);
+        }
+        Way::Copy => {
+            let other = stage.any_volume();
+            if other.lun == volume.lun || lba + blocks > other.blocks {
+                return Ok(());
+            }
+            source = Some(other);
+        }
+        Way::Write | Way::WriteSame | Way::Unmap => {}
+    }
+    session.window().await;
+    let kind = Kind {
+        zeros: matches!(way, Way::WriteSame | Way::Unmap),
+        repeats: false,
+        copied_from: source.as_ref().map(|source| u64::from(source.lun)),
+    };
+    let (begun, id) =
+        volume.check(|checker| (checker.begin_read(), checker.begin_write(writer, lba, blocks, kind)));
+    let mut data = vec![0; blocks as usize * BLOCK];
+    volume.check(|checker| checker.fill(id, lba, &mut data));
+    let (cdb, out) = match way {
+        Way::Write => (sixteen(0x8a, lba, blocks), data),
+        Way::WriteSame => {
+            let mut cdb = sixteen(0x93, lba, blocks);
+            cdb[1] = if draw(|random| random.once_in(2)) { 8 } else { 0 }; // UNMAP
+            (cdb, vec![0; BLOCK])
+        }
+        Way::Unmap => unmap(lba, blocks),
+        Way::Exchange => {
+            let mut cdb = sixteen(0x89, lba, 0);
+            cdb[13] = 1;
+            (cdb, [expected.clone().unwrap_or_default(), data].concat())
+        }
+        Way::Copy => extended_copy(source.as_deref().unwrap_or(volume), volume, lba, blocks),
+    };
+    note(&[22, writer, lba, blocks], || {
+        format!("nexus {writer}: {way:?} {id:?} LUN {} {lba}+{blocks}", volume.lun)
+    });
+    let lun =
+        source.as_ref().map_or(volume.lun, |source| draw(|random| *random.pick(&[source.lun, volume.lun])));
+    let answer = session.execute(Command { lun, cdb, out, in_bytes: 0 }).await;
+    note(&[23, writer, lba], || format!("nexus {writer}: {id:?} ends: {answer:?}"));
+    if let (Some(expected), Ok(Answer { status: GOOD, .. })) = (&expected, &answer) {
+        volume.check_read(writer, begun, lba, expected);
+    }
+    volume.check(|checker| checker.read_nothing(begun));
+    // Of a write without an answer nobody knows, until the nexus begins anew.
+    let answer = answer?;
+    volume.check(|checker| match answer.status {
+        GOOD => checker.wrote(id),
+        _ => checker.is_over(id),
+    });
+    if answer.status == CONFLICT {
+        register(session, volume, writer).await?;
+    }
+    if way != Way::Copy {
+        expect_plain(&answer);
+    }
+    Ok(())
+}
+
+fn unmap(lba: u64, blocks: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut out = vec![0, 22, 0, 16, 0, 0, 0, 0];
+    out.extend(lba.to_be_bytes());
+    out.extend((blocks as u32).to_be_bytes());
+    out.extend([0; 4]);
+    (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], out)
+}
+
+/// Block device to block device (SPC-4 6.4.6.3), by the units' NAA designators.
+fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut out = vec![0; 16];
+    out[3] = 64; // two target descriptors
+    out[11] = 28; // one segment descriptor
+    for volume in [source, destination] {
+        let mut descriptor = vec![0; 32];
+        descriptor[0] = 0xe4;
+        descriptor[4..8].copy_from_slice(&[1, 3, 0, 8]); // binary, NAA, of the unit, 8 bytes
+        descriptor[8..16].copy_from_slice(&volume.naa());
+        descriptor[28..32].copy_from_slice(&(BLOCK as u32).to_be_bytes());
+        out.extend(descriptor);
+    }
+    let mut segment = vec![0; 28];
+    segment[0] = 0x02;
+    segment[3] = 24;
+    segment[7] = 1; // to the second
+    segment[10..12].copy_from_slice(&(blocks as u16).to_be_bytes());
+    segment[12..20].copy_from_slice(&lba.to_be_bytes());
+    segment[20..28].copy_from_slice(&lba.to_be_bytes());
+    out.extend(segment);
+    let mut cdb = vec![0x83, 0];
+    cdb.resize(16, 0);
+    cdb[10..14].copy_from_slice(&(out.len() as u32).to_be_bytes());
+    (cdb, out)
+}
+
+async fn read(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+    let (lba, blocks) = place(volume);
+    read_at(session, volume, writer, lba, blocks).await.map(drop)
+}
+
+async fn read_at(
+    session: &Simple,
+    volume: &Volume,
+    writer: u64,
+    lba: u64,
+    blocks: u64,
+) -> Result<Option<Vec<u8>>, Lost> {
+    let begun = volume.check(|checker| checker.begin_read());
+    note(&[28, writer, lba, blocks], || {
+        format!("nexus {writer} begins to read LUN {} {lba}+{blocks}", volume.lun)
+    });
+    let command = Command {
+        lun: volume.lun,
+        cdb: sixteen(0x88, lba, blocks),
+        out: Vec::new(),
+        in_bytes: blocks as u32 * BLOCK as u32,
+    };
+    let answer = session.execute(command).await;
+    if !matches!(&answer, Ok(answer) if answer.status == GOOD) {
+        volume.check(|checker| checker.read_nothing(begun));
+    }
+    let answer = answer?;
+    note(&[24, writer, lba, blocks], || {
+        format!("nexus {writer} reads LUN {} {lba}+{blocks}: {:#x}", volume.lun, answer.status)
+    });
+    if answer.status == GOOD {
+        volume.check_read(writer, begun, lba, &answer.data);
+    }
+    expect_plain(&answer);
+    Ok((answer.status == GOOD).then_some(answer.data))
+}
+
+async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+    let begun = volume.check(|checker| checker.now());
+    let command = Command { lun: volume.lun, cdb: sixteen(0x91, 0, 0), out: Vec::new(), in_bytes: 0 };
+    let answer = session.execute(command).await?;
+    note(&[25, writer], || format!("nexus {writer} flushes LUN {}: {:#x}", volume.lun, answer.status));
+    match answer.status {
+        GOOD => {
+            if let Err(wrong) = volume.check(|checker| checker.flushed(writer, begun)) {
+                universe::fault(format!("LUN {}: {wrong}", volume.lun));
+            }
+        }
+        _ => volume.check(|checker| checker.flush_failed(writer)),
+    }
+    Ok(())
+}
+
+/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its way.
+async fn reset(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+    let begun = volume.check(|checker| checker.now());
+    note(&[26, writer], || format!("nexus {writer} resets LUN {}", volume.lun));
+    let response = session.manage(Function::LunReset, volume.lun).await?;
+    note(&[27, writer, u64::from(response)], || {
+        format!("nexus {writer}: LUN {} is reset: {response}", volume.lun)
+    });
+    if response == 0 {
+        volume.check(|checker| checker.are_over(writer, begun));
+    }
+    Ok(())
+}
+
+/// Registers this nexus' key, so that it may write although somebody has reserved the volume.
+pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+    let mut out = vec![0; 24];
+    out[8..16].copy_from_slice(&writer.to_be_bytes());
+    let mut cdb = vec![0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0]; // REGISTER AND IGNORE EXISTING KEY
+    cdb[2] = 0;
+    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
+}
+
+/// An answer such as a healthy server may give on a bad day.
+fn expect_plain(answer: &Answer) {
+    if answer.status == CHECK_CONDITION && answer.sense.is_some_and(|(key, ..)| key == 5) {
+        universe::fault(format!("a legal command is refused: {answer:?}"));
+    }
+}
+
+/// Reads all blocks of all volumes, as often as it takes.
+pub(crate) async fn read_everything(stage: Rc<Stage>) {
+    let slow =
+        Slowness { reads_once_in: crate::disk::NEVER, sends_once_in: crate::disk::NEVER, longest: 1_000_000 };
+    let terms = Terms { slow, ..terms(15) };
+    'again: loop {
+        let Some(session) = log_in(&stage, &terms, 1, writer(15, 1)).await else { continue };
+        for volume in &stage.volumes {
+            let mut lba = 0;
+            while lba < volume.blocks {
+                let blocks = (volume.blocks - lba).min(64);
+                let begun = volume.check(|checker| checker.begin_read());
+                let in_bytes = blocks as u32 * BLOCK as u32;
+                let command =
+                    Command { lun: volume.lun, cdb: sixteen(0x88, lba, blocks), out: Vec::new(), in_bytes };
+                let answer = session.execute(command).await;
+                if !matches!(&answer, Ok(answer) if answer.status == GOOD) {
+                    volume.check(|checker| checker.read_nothing(begun));
+                }
+                let Ok(answer) = answer else { continue 'again };
+                if answer.status == GOOD {
+                    volume.check_read(writer(15, 1), begun, lba, &answer.data);
+                    lba += blocks;
+                } else {
+                    reactor::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+        return session.leave();
+    }
+}

@@ -1,0 +1,48 @@
+//! Simulated worlds: `crates/sim` runs them, here it is built and told what to do.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+
+use crate::process;
+use crate::tally::Verdict;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The one world of this seed, step by step
+    #[arg(long, conflicts_with_all = ["hours", "minimize"])]
+    seed: Option<u64>,
+    /// World after world, for so long
+    #[arg(long, conflicts_with = "minimize")]
+    hours: Option<f64>,
+    /// The first seed of --hours; by the clock if it is left out
+    #[arg(long, requires = "hours")]
+    from: Option<u64>,
+    /// The smallest world with the same kind of fault as that of this seed
+    #[arg(long)]
+    minimize: Option<u64>,
+    /// What the worlds are to be without, such as Crashes or DiskTrouble; may be repeated
+    #[arg(long, value_name = "PART")]
+    without: Vec<String>,
+}
+
+/// A tenth of an hour, if nothing is said.
+const HOURS: f64 = 0.1;
+
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    let mut words: Vec<String> = match (options.seed, options.minimize) {
+        (Some(seed), _) => vec!["show".to_owned(), seed.to_string()],
+        (_, Some(seed)) => vec!["minimize".to_owned(), seed.to_string()],
+        _ => {
+            let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+            let first = options.from.unwrap_or_else(by_clock);
+            let seconds = (options.hours.unwrap_or(HOURS) * 3600.0) as u64;
+            vec!["many".to_owned(), first.to_string(), seconds.to_string()]
+        }
+    };
+    words.extend(options.without.iter().cloned());
+    let build = ["run", "--profile", "simulation", "--package", "linerate-sim", "--bin", "simulate", "--"];
+    let mut command = process::cargo(&build);
+    command.args(words);
+    Ok(if process::succeed(command).is_ok() { Verdict::Holds } else { Verdict::Fails })
+}
