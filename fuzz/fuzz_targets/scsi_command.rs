@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use block::{
     BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile, Region,
-    Run, Slice,
+    Run, Slice, WholeBlocks,
 };
 use libfuzzer_sys::fuzz_target;
 use script::Script;
@@ -59,7 +59,7 @@ struct Waiting {
     unit: Arc<LogicalUnit>,
     job: Job,
     /// Where they go, if that is the medium.
-    region: Option<Region>,
+    region: Option<WholeBlocks>,
     data: Vec<u8>,
     room: u32,
 }
@@ -164,7 +164,7 @@ impl Bench {
         let Waiting { unit, job, region, data, room } = waiting;
         let data = match region {
             Some(region) => {
-                region.store(0, &data);
+                region.put(0, &data, &mut Vec::new());
                 Data::Placed
             }
             None if data.is_empty() => Data::None,
@@ -459,7 +459,7 @@ impl BlockDevice for Guarded {
         self.disk.memory(extent)
     }
 
-    fn memory_to_write(&self, extent: Extent) -> Option<Region> {
+    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
         self.writable(extent);
         self.disk.memory_to_write(extent)
     }

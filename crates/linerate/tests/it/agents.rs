@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -218,6 +219,8 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let errors = said.reopen().expect("the same file");
     let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
     wait_for_sessions(&server, 2, 5000); // so that there is something to lose
+    // An agent says once a second how far it is, and what it has said is what must not be lost.
+    std::thread::sleep(Duration::from_secs(4));
     agents[1].child.kill().and_then(|()| agents[1].child.wait()).expect("our own child");
     let status = end_of(&mut coordinator);
     let said = fs::read_to_string(said.path()).expect("a text");
