@@ -61,6 +61,8 @@ enum Gate {
     Open,
     /// It is kept.
     Held,
+    /// It is kept, if it goes towards the target. What the target says goes on.
+    HeldTowardsTarget,
     /// It vanishes, and nobody is told.
     Swallowing,
     /// So many bytes towards the target go on, and then the connection is cut.
@@ -139,6 +141,11 @@ impl Proxy {
     /// Keeps what is under way on a connection, from now on.
     pub(crate) fn hold(&self, number: usize) {
         self.link(number).set(Gate::Held);
+    }
+
+    /// Keeps what goes towards the target on a connection, from now on.
+    pub(crate) fn hold_towards_target(&self, number: usize) {
+        self.link(number).set(Gate::HeldTowardsTarget);
     }
 
     /// Delivers what was kept, and whatever follows.
@@ -267,7 +274,7 @@ impl Link {
                     Gate::Swallowing => break,
                     Gate::Slow { bytes, pause } => (rest.len().min(bytes), pause),
                     Gate::CutAfter(bytes) => (rest.len().min(bytes), Duration::ZERO),
-                    Gate::Open | Gate::Held => (rest.len(), Duration::ZERO),
+                    Gate::Open | Gate::Held | Gate::HeldTowardsTarget => (rest.len(), Duration::ZERO),
                 };
                 if to.write_all(&rest[..passed]).is_err() {
                     return self.cut();
@@ -286,8 +293,12 @@ impl Link {
     /// Waits as long as the gate is held, and says how it stands then. What passes is counted.
     fn when_open(&self, towards: Towards, bytes: usize) -> Gate {
         let gate = self.gate.lock().expect("nobody panics with it");
-        let mut gate =
-            self.changed.wait_while(gate, |gate| *gate == Gate::Held).expect("nobody panics with it");
+        let is_held = |gate: &mut Gate| match gate {
+            Gate::Held => true,
+            Gate::HeldTowardsTarget => towards == Towards::Target,
+            _ => false,
+        };
+        let mut gate = self.changed.wait_while(gate, is_held).expect("nobody panics with it");
         let now = *gate;
         if let (Gate::CutAfter(left), Towards::Target) = (now, towards) {
             *gate = Gate::CutAfter(left.saturating_sub(bytes));

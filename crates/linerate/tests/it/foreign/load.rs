@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 
 use bench::plan::{Data, Percent, Span, Workload};
@@ -83,7 +83,13 @@ impl Load {
     }
 
     fn sample(&self) -> u64 {
-        self.samples.recv_timeout(PATIENCE).expect("a load that goes on")
+        match self.samples.recv_timeout(PATIENCE) {
+            Ok(ended) => ended,
+            Err(RecvTimeoutError::Timeout) => panic!("no word of the load for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("the load has ended: {:?}", self.outcome.try_recv())
+            }
+        }
     }
 
     /// Its end, at which nothing may have been lost, stale or refused.

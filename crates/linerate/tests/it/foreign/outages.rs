@@ -79,7 +79,8 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         let proxy = Proxy::to(san.port());
         let load = begin(san, &proxy, 4, NEVER);
         load.goes_on();
-        proxy.hold(1);
+        // Answers go on: were they held alone, every command would have arrived, and the others could go on for ever.
+        proxy.hold_towards_target(1);
         until("something that is late", || proxy.held(1) > 0);
         load.stands_still(); // commands are carried out in their order
         proxy.release(1);
