@@ -331,10 +331,15 @@ impl Checker {
         self.blocks.iter_mut().flat_map(|block| &mut block.writes).for_each(|entry| entry.told = true);
     }
 
-    /// The disk has lost what is in its cache for `lba`, unless it has been written again since.
-    pub(crate) fn sync_failed(&mut self, lba: u64) {
-        for entry in &mut self.blocks[lba as usize].writes {
-            entry.doomed |= entry.effective.is_some() && !entry.lasts;
+    /// The disk has lost what is in its cache for `lba`, and has `kept` on stable storage instead.
+    pub(crate) fn sync_failed(&mut self, lba: u64, kept: &[u8]) {
+        let writes = &mut self.blocks[lba as usize].writes;
+        let kept = value(kept, lba).ok();
+        // Of those before it, it is the one that counts; what was under way beside it may have been before it.
+        let kept = writes.iter().filter(|entry| Some(entry.value) == kept).filter_map(Entry::latest).max();
+        for entry in writes {
+            let is_newer = kept.is_none_or(|kept| entry.begun > kept);
+            entry.doomed |= entry.effective.is_some() && !entry.lasts && is_newer;
         }
     }
 

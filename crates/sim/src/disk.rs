@@ -82,7 +82,7 @@ struct Platter {
     /// How many syncs have failed.
     losses: u64,
     /// Blocks whose newest contents a failed sync has lost, for who keeps books.
-    lost: Vec<u64>,
+    lost: Vec<(u64, Vec<u8>)>,
 }
 
 /// What the kernel has been asked for.
@@ -170,8 +170,8 @@ impl Disk {
         u128::from(self.platter().power_cuts + 1).to_be_bytes()
     }
 
-    /// What failed syncs have lost since the last time.
-    pub(crate) fn take_lost(&self) -> Vec<u64> {
+    /// What failed syncs have lost since the last time: the blocks, and what is on stable storage instead.
+    pub(crate) fn take_lost(&self) -> Vec<(u64, Vec<u8>)> {
         std::mem::take(&mut self.platter().lost)
     }
 
@@ -280,9 +280,15 @@ impl Disk {
         let mut platter = self.platter();
         if fails && !meant.is_empty() {
             platter.losses += 1;
-            meant.iter().for_each(|block| platter.dirty[*block] = false);
-            platter.lost.extend(meant.iter().map(|block| *block as u64));
-            note(&[4], || format!("{}: a sync fails, {} blocks are lost", platter.name, meant.len()));
+            // What another sync has made durable meanwhile is not lost.
+            let shift = platter.geometry.block_size.shift();
+            for block in meant {
+                if std::mem::take(&mut platter.dirty[block]) {
+                    let kept = platter.stable[block << shift..(block + 1) << shift].to_vec();
+                    platter.lost.push((block as u64, kept));
+                }
+            }
+            note(&[4], || format!("{}: a sync fails, {} blocks are lost", platter.name, platter.lost.len()));
             return Err(DeviceError::WritesLost);
         }
         if platter.losses != losses {

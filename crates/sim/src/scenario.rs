@@ -479,7 +479,7 @@ impl Volume {
     pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
         let mut checker = self.checker.borrow_mut();
         if let Medium::Disk(disk) = &self.medium {
-            disk.take_lost().into_iter().for_each(|lba| checker.sync_failed(lba));
+            disk.take_lost().into_iter().for_each(|(lba, kept)| checker.sync_failed(lba, &kept));
         }
         ask(&mut checker)
     }

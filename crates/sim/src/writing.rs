@@ -294,6 +294,7 @@ async fn read_at(
 
 async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let begun = volume.check(|checker| checker.now());
+    note(&[28, writer], || format!("nexus {writer} asks for a flush of LUN {}", volume.lun));
     let command = Command { lun: volume.lun, cdb: sixteen(0x91, 0, 0), out: Vec::new(), in_bytes: 0 };
     let answer = session.execute(command).await?;
     note(&[25, writer], || format!("nexus {writer} flushes LUN {}: {:#x}", volume.lun, answer.status));
