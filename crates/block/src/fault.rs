@@ -218,12 +218,14 @@ pub struct Fault<D> {
     inner: D,
     sleeper: Arc<dyn Sleeper>,
     control: FaultControl,
+    /// Flushes that were made to fail with a loss.
+    losses: AtomicU64,
 }
 
 impl<D: BlockDevice> Fault<D> {
     /// `inner`, which works until `control` says otherwise.
     pub fn new(inner: D, sleeper: Arc<dyn Sleeper>, control: FaultControl) -> Fault<D> {
-        Fault { inner, sleeper, control }
+        Fault { inner, sleeper, control, losses: AtomicU64::new(0) }
     }
 
     /// Waits as long as the rules say; what they then do to the request: `None`, `Fail` or `Short`.
@@ -315,13 +317,15 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            self.allow(Requests::Flushes, None).await?;
+            self.allow(Requests::Flushes, None).await.inspect_err(|error| {
+                self.losses.fetch_add(u64::from(error.is_loss()), Ordering::SeqCst);
+            })?;
             self.inner.flush().await
         })
     }
 
     fn losses(&self) -> u64 {
-        self.inner.losses()
+        self.inner.losses() + self.losses.load(Ordering::SeqCst)
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -446,6 +450,19 @@ mod tests {
         control.fail(DeviceError::NotReady);
         assert_eq!(poll(flush.as_mut()), Some(Err(DeviceError::NotReady)));
         assert_eq!(control.counts().failed, 1);
+    }
+
+    #[test]
+    fn a_flush_that_is_made_to_lose_writes_counts_as_a_loss_and_others_do_not() {
+        let Scene { device, control, .. } = scene();
+        for (error, losses) in [(DeviceError::NotReady, 0), (DeviceError::NoSpace, 1)] {
+            control.fail(error);
+            let write = device.write(Extent::new(0, 1), ones(1), Durability::Stable);
+            assert_eq!((ready(write), ready(device.flush())), (Err(error), Err(error)));
+            assert_eq!(device.losses(), losses);
+        }
+        control.pass();
+        assert_eq!((ready(device.flush()), device.losses()), (Ok(()), 1));
     }
 
     #[test]
