@@ -1,4 +1,4 @@
-//! A device with one user, who is told of each loss.
+//! A device with one user, to which each loss of acknowledged writes is reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use crate::{
     WholeBlocks,
 };
 
-/// Any device, for one user of it. His next flush, or the next write of his that is to be stable, fails with
-/// [`DeviceError::WritesLost`] if acknowledged writes have been lost since he was last told, whether or not a request of his
-/// was told of it by the device.
+/// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device has lost
+/// acknowledged writes since the last report to this user, whichever request the device reported the loss to. Requests that
+/// began before that report all fail: two flushes at once may be for different writes.
 pub struct SingleUser<D> {
     inner: D,
-    /// The losses that the user was told of.
+    /// The losses that have been reported.
     told: AtomicU64,
 }
 
@@ -28,15 +28,19 @@ impl<D: BlockDevice> SingleUser<D> {
         &self.inner
     }
 
-    /// How a flush ends that the device ended so.
-    fn tell(&self, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    fn told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// The result of a request that began when `told` losses had been reported, and for which the device returned `ended`.
+    fn tell(&self, told: u64, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
             Err(error) if !error.is_loss() => return ended,
             Ok(()) | Err(_) => {}
         }
         let losses = self.inner.losses();
-        let is_untold = self.told.fetch_max(losses, Ordering::AcqRel) < losses;
-        if is_untold { ended.and(Err(DeviceError::WritesLost)) } else { ended }
+        self.told.fetch_max(losses, Ordering::AcqRel);
+        if losses > told { ended.and(Err(DeviceError::WritesLost)) } else { ended }
     }
 }
 
@@ -69,20 +73,22 @@ impl<D: BlockDevice> BlockDevice for SingleUser<D> {
         self.inner.read(extent, buffer)
     }
 
-    /// One that fails by itself is not what tells of earlier writes.
+    /// A write that fails by itself reports nothing about earlier ones.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        let told = self.told();
         let write = self.inner.write(extent, data, durability);
         match durability {
             Durability::Cached => write,
             Durability::Stable => Box::pin(async move {
                 write.await?;
-                self.tell(Ok(()))
+                self.tell(told, Ok(()))
             }),
         }
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { self.tell(self.inner.flush().await) })
+        let told = self.told();
+        Box::pin(async move { self.tell(told, self.inner.flush().await) })
     }
 
     fn losses(&self) -> u64 {
@@ -119,7 +125,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::testing::{Here, ManualClock, Memory, end};
+    use crate::testing::{Here, ManualClock, Memory, end, poll, ready};
     use crate::{Buffered, Fault, FaultControl, Misbehaviour, Requests, Rule, Window};
 
     const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
@@ -140,6 +146,27 @@ mod tests {
             control.pass();
             let told = if stable { write(Durability::Stable) } else { end(device.flush()) };
             assert_eq!((told, end(device.flush())), (LOST, Ok(())));
+        }
+    }
+
+    /// As of two flushes at once, of which the first to end was told of the loss and the other was not.
+    #[test]
+    fn whatever_began_before_the_loss_was_reported_reports_it_too() {
+        let control = FaultControl::default();
+        let clock = Arc::new(ManualClock::default());
+        let device = SingleUser::new(Fault::new(Memory::new(64), clock as _, control.clone()));
+        let stable = || device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
+        for second_is_a_write in [false, true] {
+            control.fail(DeviceError::NoSpace);
+            ready(device.inner().flush()).expect_err("another user's flush loses writes");
+            control.hang();
+            let mut first = device.flush();
+            let mut second = if second_is_a_write { stable() } else { device.flush() };
+            assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
+            control.pass();
+            // The one that began last ends first.
+            assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(LOST), Some(LOST)));
+            assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }
     }
 }
