@@ -237,10 +237,12 @@ impl Cache {
         self.chunks.range(chunks).filter_map(goal).collect()
     }
 
-    /// Takes what was reached off the list. A chunk that is to be passed on for that, and `None` while there is only to
-    /// wait; the inner `None` when all are reached.
+    /// Takes what was reached off the list; also what has nothing left to pass on, because one pass was enough after an
+    /// abandoned one. A chunk that is to be passed on for the rest, and `None` while there is only to wait; the inner `None`
+    /// when all are reached.
     pub(super) fn next_goal(&self, goals: &mut Vec<Goal>) -> Option<Option<u64>> {
-        goals.retain(|(index, passes)| self.chunks.get(index).is_some_and(|chunk| chunk.passes < *passes));
+        let is_ahead = |chunk: &Chunk, passes: u64| chunk.passes < passes && chunk.has_unwritten();
+        goals.retain(|(index, passes)| self.chunks.get(index).is_some_and(|chunk| is_ahead(chunk, *passes)));
         let idle = |index: &u64| {
             self.chunks.get(index).is_some_and(|chunk| chunk.writing.is_none() && chunk.dirty.any())
         };
@@ -337,7 +339,12 @@ impl Chunk {
 
     /// Whether it can be dropped without loss.
     fn is_idle(&self) -> bool {
-        !self.loading && self.writing.is_none() && !self.dirty.any()
+        !self.loading && !self.has_unwritten()
+    }
+
+    /// Whether anything of it has not been passed on.
+    fn has_unwritten(&self) -> bool {
+        self.writing.is_some() || self.dirty.any()
     }
 }
 

@@ -8,10 +8,9 @@
 //! ```
 //!
 //! It reads ahead of who reads sequentially, and gathers what is written until a chunk is full, its room is needed, or a
-//! flush comes. Nothing is written by the clock: what is in memory stays there until then, and is lost with the process,
-//! which the profile says (`volatile_cache`). What was taken and could not be written is counted as a loss, of which every
-//! user of the device is told ([`BlockDevice::losses`]). Little is kept to be read again: this is a model of how requests change on their way, not
-//! of a machine's memory.
+//! flush comes. Nothing is written back by time: data stay in memory until then and are lost with the process, which the
+//! profile says (`volatile_cache`). Acknowledged data that could not be written count as a loss ([`BlockDevice::losses`]).
+//! Little is kept to be read again: this is a model of how requests change on their way, not of a machine's memory.
 
 mod cache;
 mod marks;
@@ -139,12 +138,12 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         request.await
     }
 
-    /// Makes what was written to these blocks last.
-    async fn settle(&self, chunks: Range<u64>) -> Result<(), DeviceError> {
-        let before = self.losses();
+    /// Makes what was written to these blocks durable, for a request that began when `before` losses were counted. A loss
+    /// since then is what it fails with, whatever else is wrong: nothing is left to lose when it is repeated.
+    async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
-        self.traffic.inner.flush().await?;
-        if self.losses() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
+        let flushed = self.traffic.inner.flush().await;
+        if self.losses() == before { flushed } else { Err(DeviceError::WritesLost) }
     }
 
     fn chunks(&self, extent: Extent) -> Range<u64> {
@@ -198,18 +197,20 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             if self.profile().read_only {
                 return Err(DeviceError::ReadOnly);
             }
+            // A full chunk of it may be written back, and be lost, before the last is taken.
+            let before = self.losses();
             for (piece, at) in self.pieces(extent) {
                 self.write_piece(&piece, &data[at]).await;
             }
             match durability {
                 Durability::Cached => Ok(()),
-                Durability::Stable => self.settle(self.chunks(extent)).await,
+                Durability::Stable => self.settle(self.chunks(extent), before).await,
             }
         })
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(self.settle(0..u64::MAX))
+        Box::pin(async { self.settle(0..u64::MAX, self.losses()).await })
     }
 
     fn losses(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Scenes with an executor that wakes nobody who was not woken, in an order drawn by lot.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -10,6 +11,8 @@ use crate::{Checked, Fault, FaultControl, Lba, Misbehaviour, Requests, Rule};
 
 /// 4 KiB at once, 16 KiB in all.
 const WINDOW: Window = Window { bytes: 16 << 10, request_bytes: 4 << 10 };
+
+const NO_SPACE: Misbehaviour = Misbehaviour::Fail(DeviceError::NoSpace);
 
 fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     Buffered::new(inner, WINDOW, Arc::new(Here))
@@ -128,6 +131,38 @@ fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
     assert_eq!(device.losses(), 1);
 }
 
+/// Its first chunk is written back, and lost, while the second waits for room.
+#[test]
+fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
+    let (device, control) = hanging();
+    control.hang();
+    (16..40).for_each(|lba| write(&device, lba, 1)); // a window but for a chunk
+    let ended = Cell::new(None);
+    let stable = device.write(Extent::new(0, 16), filled(7, 16), Durability::Stable);
+    let left = run(vec![Box::pin(async { ended.set(Some(stable.await)) })]);
+    let first = Some(Extent::new(0, 8));
+    let lost = Rule { requests: Requests::Writes, within: first, misbehaviour: NO_SPACE };
+    control.set([lost, Rule::all(Misbehaviour::Hang)]);
+    let left = run(left);
+    assert_eq!((ended.get(), device.losses()), (None, 1));
+    control.pass();
+    drop(run(left));
+    assert_eq!((ended.get(), device.losses()), (Some(Err(DeviceError::WritesLost)), 1));
+}
+
+#[test]
+fn a_flush_that_has_lost_writes_says_so_whatever_else_goes_wrong_with_it() {
+    let (device, control) = hanging();
+    write(&device, 0, 1);
+    let not_ready = Misbehaviour::Fail(DeviceError::NotReady);
+    control.set([
+        Rule { requests: Requests::Writes, within: None, misbehaviour: NO_SPACE },
+        Rule { requests: Requests::Flushes, within: None, misbehaviour: not_ready },
+    ]);
+    assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
+    assert_eq!(end(device.flush()), Err(DeviceError::NotReady), "nothing more is lost");
+}
+
 #[test]
 fn a_read_that_fails_says_so_and_one_that_was_ahead_does_not() {
     let (device, control) = hanging();
@@ -158,6 +193,23 @@ fn what_a_thread_left_undone_is_done_by_who_flushes() {
     control.pass();
     assert_eq!(end(device.flush()), Ok(()));
     assert_eq!(control.counts().passed, 2, "the write again, and the flush");
+}
+
+/// A chunk was being written, and has new data; then its executor ends, and one write does for both.
+#[test]
+fn a_flush_ends_though_a_write_that_it_waits_for_was_dropped() {
+    let (device, control) = hanging();
+    control.hang();
+    let taken = device.write(Extent::new(0, 8), filled(1, 8), Durability::Cached);
+    let writing = run(vec![Box::pin(async { taken.await.expect("taken") })]);
+    write(&device, 0, 2);
+    let ended = Cell::new(None);
+    let flush = device.flush();
+    let flushing = run(vec![Box::pin(async { ended.set(Some(flush.await)) })]);
+    control.pass();
+    drop(writing);
+    drop(run(flushing));
+    assert_eq!((ended.get(), control.counts().passed), (Some(Ok(())), 2), "one write, and the flush");
 }
 
 #[test]
