@@ -12,15 +12,16 @@ use crate::sense::{Condition, SenseKey, asc};
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let length = parameter_list_length(call)?;
     medium_operation::permitted(call)?;
+    let by = call.nexus.id;
     call.receive_and_start(length, move |unit, list| {
         let immediate = length > 0 && immediate(&list, length as usize)?;
         let method = if unit.thin() { Method::Erase } else { Method::Zero };
-        medium_operation::start(unit, OperationKind::Format, immediate, vec![method])
+        medium_operation::start(unit, by, OperationKind::Format, immediate, vec![method])
     })
 }
 
-/// How long the header is that goes with the command. Like all that destroys everything it is taken only if all of it is
-/// understood.
+/// The length of the parameter list header. A command that destroys all data is refused if any field of its CDB is not
+/// supported.
 fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     let cdb = call.cdb;
     if cdb.byte(1) & FMTPINFO != 0 {

@@ -6,7 +6,9 @@
 //! succeeds. A restart of the process ends one without a trace: memory is gone by then, and for other volumes the initiator,
 //! which has not seen it end, must begin it again.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -14,9 +16,10 @@ use block::{DeviceError, Durability, Extent, Slice};
 
 use crate::command::Call;
 use crate::failure::Failure;
+use crate::nexus::NexusId;
 use crate::plan::{Background, Ending, Outcome};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, RequestKind, give_way};
+use crate::unit::{LogicalUnit, RequestKind, Reserved, State, give_way};
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +58,16 @@ impl OperationKind {
     }
 }
 
-/// Whether an operation has been or is being done.
+/// The operations of a logical unit: one runs at a time.
 #[derive(Debug, Default)]
-pub(crate) enum OperationState {
+pub(crate) struct Operations {
+    state: OperationState,
+    /// The generation of the unit's state in which the latest began.
+    began_in: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum OperationState {
     /// None, or the last one succeeded.
     #[default]
     Idle,
@@ -67,8 +77,6 @@ pub(crate) enum OperationState {
         kind: OperationKind,
         /// In 65,536ths.
         progress: u16,
-        /// The command that began it, if it waits for the end.
-        waiting: Option<Waker>,
     },
     /// The last one failed.
     Failed {
@@ -77,11 +85,11 @@ pub(crate) enum OperationState {
     },
 }
 
-impl OperationState {
+impl Operations {
     /// What stops every command while an operation runs.
     pub(crate) fn in_progress(&self) -> Result<(), Condition> {
-        match self {
-            OperationState::Running { kind, progress, .. } => {
+        match &self.state {
+            OperationState::Running { kind, progress } => {
                 Err(Condition::new(SenseKey::NotReady, kind.in_progress()).with_progress(*progress))
             }
             OperationState::Idle | OperationState::Failed { .. } => Ok(()),
@@ -90,63 +98,59 @@ impl OperationState {
 
     /// What stops a command that needs the medium.
     pub(crate) fn passable(&self) -> Result<(), Condition> {
-        match self {
+        match &self.state {
             OperationState::Idle => Ok(()),
             OperationState::Running { .. } => self.in_progress(),
             OperationState::Failed { kind } => Err(Condition::new(SenseKey::MediumError, kind.has_failed())),
         }
     }
 
-    /// A SANITIZE that failed is not made good by a FORMAT UNIT (SBC-4 4.11.4).
-    fn start(&mut self, kind: OperationKind) -> Result<(), Condition> {
+    /// What stops a command that would change the medium and was accepted in generation `accepted`, before the latest
+    /// operation: its data would be on a medium of which the initiator was told that it is formatted or sanitized.
+    pub(crate) fn none_since(&self, accepted: u64) -> Result<(), Condition> {
+        match self.began_in {
+            Some(began_in) if accepted <= began_in => {
+                Err(Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Begins an operation in this generation. A SANITIZE that failed is not made good by a FORMAT UNIT (SBC-4 4.11.4).
+    fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
         if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =
-            (kind, &self)
+            (kind, &self.state)
         {
             self.passable()?;
         }
-        *self = OperationState::Running { kind, progress: 0, waiting: None };
+        *self =
+            Operations { state: OperationState::Running { kind, progress: 0 }, began_in: Some(generation) };
         Ok(())
     }
 
     fn proceed(&mut self, done: u64, total: u64) {
-        if let OperationState::Running { progress, .. } = self {
+        if let OperationState::Running { progress, .. } = &mut self.state {
             let share = u128::from(done) * 0x1_0000 / u128::from(total.max(1));
             *progress = u16::try_from(share).unwrap_or(u16::MAX);
         }
     }
 
-    /// Returns whom to wake. An operation ends once; later words on it are not heard.
-    fn end(&mut self, succeeded: bool) -> Option<Waker> {
-        let OperationState::Running { kind, waiting, .. } = self else {
-            return None;
-        };
-        let (kind, waiting) = (*kind, waiting.take());
-        *self = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
-        waiting
-    }
-
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Condition>> {
-        match self {
-            OperationState::Running { waiting, .. } => {
-                *waiting = Some(context.waker().clone());
-                Poll::Pending
-            }
-            OperationState::Failed { kind } => {
-                Poll::Ready(Err(Condition::new(SenseKey::MediumError, kind.failed())))
-            }
-            OperationState::Idle => Poll::Ready(Ok(())),
+    /// The operation that runs has ended.
+    fn end(&mut self, succeeded: bool) {
+        if let OperationState::Running { kind, .. } = self.state {
+            self.state = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
         }
     }
 
     /// EXIT FAILURE MODE. Without a failure of SANITIZE there is nothing to exit, which is no error.
     pub(crate) fn exit_failure_mode(&mut self) -> Result<(), Condition> {
-        match self {
+        match self.state {
             OperationState::Failed { kind: OperationKind::Sanitize { may_exit: false } } => {
                 Err(Condition::invalid_bit(1, 4))
             }
             OperationState::Failed { kind: OperationKind::Sanitize { may_exit: true } } => {
-                *self = OperationState::Idle;
+                self.state = OperationState::Idle;
                 Ok(())
             }
             OperationState::Failed { kind: OperationKind::Format }
@@ -166,42 +170,74 @@ pub(crate) enum Method {
     Zero,
 }
 
-/// The medium is there and may be written. That the last operation failed is a reason for another.
+/// Refuses an operation at once that [`start`] would refuse now.
 pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
-    call.unit.look(|state| {
-        state.accessible()?;
-        state.writable(call.unit.read_only())
-    })
+    call.unit.look(|state| writable(state, call.unit))
 }
 
-/// Begins an operation. With `immediate` its command ends at once.
+/// The medium is there and may be written. That the last operation failed is a reason for another.
+fn writable(state: &State, unit: &LogicalUnit) -> Result<(), Condition> {
+    state.accessible()?;
+    state.writable(unit.read_only())
+}
+
+/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so everything that could
+/// forbid it is checked again. With `immediate` its command ends at once.
 pub(crate) fn start(
     unit: Arc<LogicalUnit>,
+    by: NexusId,
     kind: OperationKind,
     immediate: bool,
     methods: Vec<Method>,
 ) -> Result<(Background, Ending), Failure> {
-    unit.change(|state| state.operation.start(kind))?;
-    let operation = Operation { unit: Arc::clone(&unit) };
-    let end: Ending =
-        if immediate { Box::pin(async { Ok(Outcome::default()) }) } else { Box::pin(ended(unit)) };
+    unit.change_in_generation(|state, generation| {
+        state.reserved(by, Reserved::Write)?;
+        writable(state, &unit)?;
+        Ok::<_, Failure>(state.operations.start(kind, generation)?)
+    })?;
+    let completion = Rc::default();
+    let operation = Operation { unit, succeeded: false, completion: Rc::clone(&completion) };
+    let end: Ending = if immediate {
+        Box::pin(async { Ok(Outcome::default()) })
+    } else {
+        Box::pin(async move {
+            match poll_fn(|context| completion.borrow_mut().poll(context)).await {
+                true => Ok(Outcome::default()),
+                false => Err(Condition::new(SenseKey::MediumError, kind.failed()).into()),
+            }
+        })
+    };
     Ok((Box::pin(operation.run(methods)), end))
 }
 
-async fn ended(unit: Arc<LogicalUnit>) -> Result<Outcome, Failure> {
-    poll_fn(|context| unit.note(|state| state.operation.poll_end(context))).await?;
-    Ok(Outcome::default())
+/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by the time the
+/// command is polled, another core may have begun the next operation.
+#[derive(Default)]
+struct Completion {
+    succeeded: Option<bool>,
+    waiting: Option<Waker>,
 }
 
-/// An operation under way. Dropped before its end, it has failed.
+impl Completion {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        if let Some(succeeded) = self.succeeded {
+            return Poll::Ready(succeeded);
+        }
+        self.waiting = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the next.
 struct Operation {
     unit: Arc<LogicalUnit>,
+    succeeded: bool,
+    completion: Rc<RefCell<Completion>>,
 }
 
 impl Operation {
-    async fn run(self, methods: Vec<Method>) {
-        let outcome = self.all_passes(&methods).await;
-        self.end(outcome.is_ok());
+    async fn run(mut self, methods: Vec<Method>) {
+        self.succeeded = self.all_passes(&methods).await.is_ok();
     }
 
     async fn all_passes(&self, methods: &[Method]) -> Result<(), DeviceError> {
@@ -211,7 +247,7 @@ impl Operation {
             for piece in self.pieces(method) {
                 self.pass(method, piece).await?;
                 done += piece.blocks.0;
-                self.unit.note(|state| state.operation.proceed(done, total));
+                self.unit.note(|state| state.operations.proceed(done, total));
                 give_way().await;
             }
             let flushed = self.unit.flush().await;
@@ -233,7 +269,9 @@ impl Operation {
             .map(move |piece| Extent::new(piece * step, step.min(blocks - piece * step)))
     }
 
-    /// Commands that were accepted before the operation may still be at work: it waits for them, piece by piece.
+    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command that was
+    /// accepted before the operation and takes its lock later, because its data are still to come, is refused under that lock
+    /// ([`Operations::none_since`]).
     async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
         let device = self.unit.device();
         let _alone = self.unit.locks().exclude(piece).await;
@@ -249,18 +287,18 @@ impl Operation {
         self.unit.note_end(RequestKind::Change, &passed);
         passed
     }
-
-    fn end(&self, succeeded: bool) {
-        let waiting = self.unit.change(|state| state.operation.end(succeeded));
-        if let Some(waker) = waiting {
-            waker.wake();
-        }
-    }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.end(false);
+        self.unit.change(|state| state.operations.end(self.succeeded));
+        let mut completion = self.completion.borrow_mut();
+        completion.succeeded = Some(self.succeeded);
+        let waiting = completion.waiting.take();
+        drop(completion);
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
     }
 }
 
@@ -274,31 +312,42 @@ mod tests {
     const SANITIZE: OperationKind = OperationKind::Sanitize { may_exit: false };
 
     #[test]
-    fn an_operation_ends_once() {
-        let mut state = OperationState::default();
-        state.start(SANITIZE).expect("nothing runs");
-        assert!(state.start(SANITIZE).is_err());
-        state.proceed(1, 4);
-        assert_eq!(state.in_progress().map_err(|condition| condition.specific), {
+    fn one_operation_runs_at_a_time() {
+        let mut operations = Operations::default();
+        operations.start(SANITIZE, 1).expect("nothing runs");
+        assert!(operations.start(SANITIZE, 2).is_err());
+        operations.proceed(1, 4);
+        assert_eq!(operations.in_progress().map_err(|condition| condition.specific), {
             Err(crate::sense::Specific::Progress(0x4000))
         });
-        state.end(true);
-        state.end(false);
-        assert_eq!(state.passable(), Ok(()));
+        operations.end(true);
+        assert_eq!(operations.passable(), Ok(()));
+        operations.start(SANITIZE, 3).expect("the first has ended");
+    }
+
+    #[test]
+    fn what_was_accepted_before_an_operation_began_is_refused_for_ever() {
+        let mut operations = Operations::default();
+        assert_eq!(operations.none_since(0), Ok(()));
+        operations.start(SANITIZE, 7).expect("nothing runs");
+        operations.end(true);
+        assert!(operations.none_since(0).is_err() && operations.none_since(7).is_err());
+        assert_eq!(operations.none_since(8), Ok(()));
+        assert!(operations.exit_failure_mode().is_ok() && operations.none_since(7).is_err());
     }
 
     #[test]
     fn a_failure_is_left_by_the_exit_it_was_started_with() {
         for may_exit in [false, true] {
-            let mut state = OperationState::default();
-            state.start(OperationKind::Sanitize { may_exit }).expect("nothing runs");
-            state.end(false);
+            let mut operations = Operations::default();
+            operations.start(OperationKind::Sanitize { may_exit }, 0).expect("nothing runs");
+            operations.end(false);
             assert_eq!(
-                state.passable().map_err(|condition| condition.asc),
+                operations.passable().map_err(|condition| condition.asc),
                 Err(asc::SANITIZE_COMMAND_FAILED)
             );
-            assert_eq!(state.exit_failure_mode().is_ok(), may_exit);
-            assert_eq!(state.passable().is_ok(), may_exit);
+            assert_eq!(operations.exit_failure_mode().is_ok(), may_exit);
+            assert_eq!(operations.passable().is_ok(), may_exit);
         }
     }
 }

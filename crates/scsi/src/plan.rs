@@ -181,6 +181,8 @@ pub struct Job {
     pub(crate) work: Work,
     /// Whose command it is.
     pub(crate) nexus: NexusId,
+    /// The generation of the unit's state in which it was accepted.
+    pub(crate) accepted: u64,
     /// What it asks to move from the initiator, whether or not that is offered.
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,

@@ -38,11 +38,11 @@ pub(crate) fn plan_erase(call: &mut Call<'_>) -> Result<Plan, Failure> {
 pub(crate) fn plan_exit_failure_mode(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
     no_parameters(call)?;
-    call.unit.change(|state| state.operation.exit_failure_mode())?;
+    call.unit.change(|state| state.operations.exit_failure_mode())?;
     call.good()
 }
 
-/// A command that destroys everything is taken only if all of it is understood.
+/// A command that destroys all data is refused if any field of its CDB is not supported.
 fn reserved_fields(call: &Call<'_>) -> Result<(), Condition> {
     if call.cdb.bit(1, 6) {
         return Err(Condition::invalid_bit(1, 6));
@@ -64,10 +64,10 @@ fn set_off(
     methods: impl FnOnce(&LogicalUnit, &Buffer) -> Result<Vec<Method>, Condition> + Send + 'static,
 ) -> Result<Plan, Failure> {
     let (immediate, may_exit) = (call.cdb.bit(1, IMMED), call.cdb.bit(1, AUSE));
-    let kind = OperationKind::Sanitize { may_exit };
+    let (by, kind) = (call.nexus.id, OperationKind::Sanitize { may_exit });
     call.receive_and_start(length, move |unit, list| {
         let methods = methods(&unit, &list)?;
-        medium_operation::start(unit, kind, immediate, methods)
+        medium_operation::start(unit, by, kind, immediate, methods)
     })
 }
 

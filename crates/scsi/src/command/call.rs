@@ -89,7 +89,8 @@ impl Call<'_> {
     }
 
     pub(crate) fn job(&self, work: Work, expected_bytes: u64) -> Job {
-        let (data_in_bytes, format) = (self.command.data_in_bytes, self.view.format);
-        Job { work, nexus: self.nexus.id, expected_bytes, data_in_bytes, format, working_bytes: 0 }
+        let (nexus, accepted, format) = (self.nexus.id, self.view.generation, self.view.format);
+        let data_in_bytes = self.command.data_in_bytes;
+        Job { work, nexus, accepted, expected_bytes, data_in_bytes, format, working_bytes: 0 }
     }
 }

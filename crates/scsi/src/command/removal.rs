@@ -8,10 +8,11 @@ use crate::plan::{Outcome, Plan};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{Medium, Reserved, State};
 
-/// There is no spindle to stop, but a stopped unit behaves as one: what needs the medium is refused until somebody starts it
-/// again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's StartStopUnit.NoLoej finds a removable one ready after START=0,
-/// as a drive is that spins up for the next command. Of the power conditions that a running unit may have there is one only; whichever is asked for, a
-/// stopped unit is then started. GOOD comes when it is so, with IMMED too.
+/// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium are refused until
+/// the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's StartStopUnit.NoLoej expects a removable
+/// one to be ready after START=0, like a drive that spins up for the next command. The active, idle and standby power
+/// conditions do not differ here: each of them starts a stopped unit. The command ends when the change is complete, even with
+/// IMMED.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));
     let no_power_condition = call.cdb.byte(4) >> 4 == 0;
@@ -69,7 +70,11 @@ fn plan_flush(
         if flush && access.look(|state| state.medium) != Medium::Ejected {
             access.flush().await?;
         }
-        access.change(change)?;
+        access.change(|state| {
+            // An operation may have begun since the command was accepted, and needs the medium to its end.
+            state.operations.in_progress()?;
+            change(state)
+        })?;
         Ok(Outcome::default())
     })
 }

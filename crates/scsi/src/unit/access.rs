@@ -66,6 +66,8 @@ pub(crate) struct DeviceAccess {
     unit: Arc<LogicalUnit>,
     watch: Rc<Watch>,
     index: usize,
+    /// The generation in which the unit accepted the command.
+    accepted: u64,
     /// Who is told of lost writes by what the command brings to stable storage.
     nexus: Option<NexusId>,
 }
@@ -73,7 +75,8 @@ pub(crate) struct DeviceAccess {
 /// A request while its device has it. Dropped before its end, it was given up.
 pub(crate) struct Asking<'a, T> {
     access: &'a DeviceAccess,
-    request: Pending<'a, T>,
+    /// Nothing is asked of the device if the medium may not be used so any more.
+    request: Result<Pending<'a, T>, Condition>,
     kind: RequestKind,
     /// The blocks that it changes, until it ends.
     changes: Option<Extent>,
@@ -83,7 +86,10 @@ impl<T> Future for Asking<'_, T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Failure>> {
-        let ended = self.request.as_mut().poll(cx);
+        let ended = match &mut self.request {
+            Ok(request) => request.as_mut().poll(cx),
+            Err(refused) => return Poll::Ready(Err((*refused).into())),
+        };
         if let Poll::Ready(result) = &ended {
             self.changes = None;
             self.access.unit.note_end(self.kind, result);
@@ -102,15 +108,21 @@ impl<T> Drop for Asking<'_, T> {
 }
 
 impl DeviceAccess {
-    /// A command's access to the unit that received it from this nexus.
-    pub(crate) fn new(unit: Arc<LogicalUnit>, nexus: NexusId, watch: Rc<Watch>) -> DeviceAccess {
-        DeviceAccess { unit, watch, index: 0, nexus: Some(nexus) }
+    /// A command's access to the unit that received it from this nexus and accepted it in this generation.
+    pub(crate) fn new(
+        unit: Arc<LogicalUnit>,
+        nexus: NexusId,
+        accepted: u64,
+        watch: Rc<Watch>,
+    ) -> DeviceAccess {
+        DeviceAccess { unit, watch, index: 0, accepted, nexus: Some(nexus) }
     }
 
     /// The same command's access to another unit, or to this one among others, which has this index in [`Watch::request`].
-    /// Nobody is told of lost writes by that.
+    /// Nobody is told of lost writes by that. Another unit accepts the command now.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
-        DeviceAccess { unit, watch: Rc::clone(&self.watch), index, nexus: None }
+        let accepted = if Arc::ptr_eq(&unit, &self.unit) { self.accepted } else { unit.generation() };
+        DeviceAccess { unit, watch: Rc::clone(&self.watch), index, accepted, nexus: None }
     }
 
     /// The command uses these units besides its own. Said once, before it begins.
@@ -128,60 +140,62 @@ impl DeviceAccess {
         &'a self,
         kind: RequestKind,
         changes: Option<Extent>,
-        request: Pending<'a, T>,
+        request: impl FnOnce() -> Pending<'a, T>,
     ) -> Asking<'a, T> {
+        if let Err(refused) = self.unit.still_permits(self.accepted, kind) {
+            return Asking { access: self, request: Err(refused), kind, changes: None };
+        }
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
-        Asking { access: self, request, kind, changes }
+        Asking { access: self, request: Ok(request()), kind, changes }
     }
 
     /// The blocks of `extent`, which must be short enough to be held at once.
     pub(crate) fn fetch(&self, extent: Extent) -> Asking<'_, Buffer> {
         let length = self.device().geometry().length(extent) as usize;
-        self.ask(RequestKind::Read, None, self.device().read(extent, Buffer::recycled(length)))
+        self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
     }
 
     /// Writes `data`, which are as long as `extent`. A stable write that the device carries out fails if the nexus has not
     /// been told of lost writes yet; one that fails by itself is not taken for that.
     pub(crate) fn store(&self, extent: Extent, data: Slice, durability: Durability) -> Asking<'_, ()> {
-        let write = self.device().write(extent, data, durability);
-        let write = match durability {
-            Durability::Cached => write,
-            Durability::Stable => Box::pin(async {
-                write.await?;
-                self.unit.tell_losses(self.nexus)
-            }),
-        };
-        self.ask(RequestKind::Change, Some(extent), write)
+        self.ask(RequestKind::Change, Some(extent), || {
+            let write = self.device().write(extent, data, durability);
+            match durability {
+                Durability::Cached => write,
+                Durability::Stable => Box::pin(async {
+                    write.await?;
+                    self.unit.tell_losses(self.nexus)
+                }),
+            }
+        })
     }
 
     /// Makes the blocks read as zeros ([`block::BlockDevice::write_zeroes`]).
     pub(crate) fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Asking<'_, ()> {
-        self.ask(RequestKind::Change, Some(extent), self.device().write_zeroes(extent, may_unmap))
+        self.ask(RequestKind::Change, Some(extent), || self.device().write_zeroes(extent, may_unmap))
     }
 
     /// Gives space back ([`block::BlockDevice::unmap`]).
     pub(crate) fn unmap(&self, extent: Extent) -> Asking<'_, ()> {
-        self.ask(RequestKind::Change, Some(extent), self.device().unmap(extent))
+        self.ask(RequestKind::Change, Some(extent), || self.device().unmap(extent))
     }
 
     /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
     pub(crate) fn flush(&self) -> Asking<'_, ()> {
-        self.ask(
-            RequestKind::Flush,
-            None,
-            Box::pin(async { self.unit.flushed(self.nexus, self.unit.flush().await) }),
-        )
+        self.ask(RequestKind::Flush, None, || {
+            Box::pin(async { self.unit.flushed(self.nexus, self.unit.flush().await) })
+        })
     }
 
     /// The same for a command whose failure would not be taken for a word about earlier writes.
     pub(crate) fn flush_untold(&self) -> Asking<'_, ()> {
-        self.ask(RequestKind::Flush, None, Box::pin(self.unit.flush()))
+        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.flush()))
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).
     pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> Asking<'_, Vec<Run>> {
-        self.ask(RequestKind::Read, None, self.device().allocation(extent, runs_max))
+        self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
     }
 
     /// Whether all blocks can be read.

@@ -29,18 +29,18 @@ impl LogicalUnit {
             }
             Work::Write(extent, durability) => {
                 let data = buffer(data);
-                if self.write_at_once(extent, &data, durability) {
+                if self.write_at_once(extent, &data, durability, job.accepted) {
                     return Step::Now(Reply::of(Ok(Outcome::default()), ended));
                 }
-                self.later(job.nexus, |access| async move {
+                self.later(job.nexus, job.accepted, |access| async move {
                     Reply::of(access.write(extent, data, durability).await, ended)
                 })
             }
             Work::Read { extent, bytes, flush } => {
-                if !flush && let Some(outcome) = self.read_at_once(extent, bytes) {
+                if !flush && let Some(outcome) = self.read_at_once(extent, bytes, job.accepted) {
                     return Step::Now(Reply::of(Ok(outcome), ended));
                 }
-                self.later(job.nexus, move |access| async move {
+                self.later(job.nexus, job.accepted, move |access| async move {
                     match access.read(extent, bytes, flush).await {
                         // What is asked for may be more than what is read, if the initiator has no room for it.
                         Ok(outcome) => Reply::of(Ok(outcome), ended),
@@ -50,7 +50,7 @@ impl LogicalUnit {
             }
             Work::Other(deferred) => {
                 let watch = Rc::default();
-                let access = DeviceAccess::new(Arc::clone(self), job.nexus, Rc::clone(&watch));
+                let access = DeviceAccess::new(Arc::clone(self), job.nexus, job.accepted, Rc::clone(&watch));
                 let ending = deferred(access, buffer(data));
                 Step::Later(Running { reply: Box::pin(async move { Reply::of(ending.await, ended) }), watch })
             }
@@ -67,23 +67,25 @@ impl LogicalUnit {
     fn later<F: Future<Output = Reply> + 'static>(
         self: &Arc<Self>,
         nexus: NexusId,
+        accepted: u64,
         work: impl FnOnce(DeviceAccess) -> F,
     ) -> Step {
         let watch = Rc::default();
-        let reply = Box::pin(work(DeviceAccess::new(Arc::clone(self), nexus, Rc::clone(&watch))));
+        let access = DeviceAccess::new(Arc::clone(self), nexus, accepted, Rc::clone(&watch));
+        let reply = Box::pin(work(access));
         Step::Later(Running { reply, watch })
     }
 
-    /// A write that need not wait needs no task either. False if there is anything to wait for.
-    fn write_at_once(&self, extent: Extent, data: &[u8], durability: Durability) -> bool {
+    /// A write that need not wait needs no task either. False if there is anything to wait for, or to refuse.
+    fn write_at_once(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
             && whole
             && data.len() <= AT_ONCE_BYTES_MAX
-            && self
-                .locks()
-                .try_share(extent)
-                .is_some_and(|_shared| self.device().write_at_once(extent, data));
+            && self.locks().try_share(extent).is_some_and(|_shared| {
+                self.still_permits(accepted, RequestKind::Change).is_ok()
+                    && self.device().write_at_once(extent, data)
+            });
         if is_written {
             self.note_end(RequestKind::Change, &Ok(()));
         }
@@ -91,12 +93,13 @@ impl LogicalUnit {
     }
 
     /// The same for a read.
-    fn read_at_once(&self, extent: Extent, bytes: u32) -> Option<Outcome> {
+    fn read_at_once(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
         let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
         if length > AT_ONCE_BYTES_MAX {
             return None;
         }
         let _shared = self.locks().try_share(extent)?;
+        self.still_permits(accepted, RequestKind::Read).ok()?;
         let mut buffer = Buffer::recycled(length);
         if !self.device().read_at_once(extent, &mut buffer) {
             return None;

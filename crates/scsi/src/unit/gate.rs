@@ -7,7 +7,7 @@ use crate::command::{Call, Command, find};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::sense::Condition;
-use crate::unit::LogicalUnit;
+use crate::unit::{LogicalUnit, RequestKind};
 
 impl LogicalUnit {
     /// Finds the command and, if nothing forbids it, plans it.
@@ -31,7 +31,7 @@ impl LogicalUnit {
         self.look(|state| {
             state.reserved(id, command.reserved)?;
             if command.attention {
-                state.operation.in_progress()?;
+                state.operations.in_progress()?;
             }
             if command.medium {
                 state.ready()?;
@@ -40,6 +40,31 @@ impl LogicalUnit {
                 state.writable(self.read_only())?;
             }
             Ok(())
+        })
+    }
+
+    /// Checks again, before a device is asked for something on behalf of a command that was accepted in generation `accepted`,
+    /// whether the medium may be used so. The data of the command may have come at any later time. Reservations are not among
+    /// it: a command that did not conflict when it was accepted is not affected by those that come later (SPC-4 5.12.1).
+    ///
+    /// A caller that is about to change blocks holds its range lock, and so no operation is missed: one that begins after
+    /// this check waits for that lock and then overwrites the blocks; one that had the range before has changed the
+    /// generation before it took its own lock.
+    #[inline]
+    pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
+        if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
+    }
+
+    #[cold]
+    fn permits_now(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
+        self.look(|state| match kind {
+            RequestKind::Read => state.ready(),
+            RequestKind::Change => {
+                state.ready()?;
+                state.writable(self.read_only())?;
+                state.operations.none_since(accepted)
+            }
+            RequestKind::Flush => Ok(()),
         })
     }
 

@@ -126,7 +126,7 @@ impl LogicalUnit {
 
     /// Decides what a command is. Nothing waits here.
     pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
-        if nexus.view.generation != self.generation.load(Ordering::Acquire) {
+        if nexus.view.generation != self.generation() {
             self.look_again(nexus);
         }
         let cdb = Cdb(command.cdb);
@@ -142,7 +142,7 @@ impl LogicalUnit {
 
     fn look_again(&self, nexus: &mut Nexus) {
         // Read first: a change after this line makes the view stale, never wrong.
-        let generation = self.generation.load(Ordering::Acquire);
+        let generation = self.generation();
         let geometry = self.device.geometry();
         let id = nexus.id;
         nexus.view = self.look(|state| state.view(id, geometry, generation, self));
@@ -179,6 +179,11 @@ impl LogicalUnit {
         self.health.ended(kind, result.as_ref().err().copied(), || self.device.take_os_error());
     }
 
+    /// The generation of the state that [`LogicalUnit::change`] changes.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Its names.
     pub fn identity(&self) -> &Identity {
         &self.options.identity
@@ -200,7 +205,7 @@ impl LogicalUnit {
         Kind { thin, forgetful: thin && !self.device.profile().durable }
     }
 
-    /// Whether nobody may ever write.
+    /// Whether writes are always refused.
     pub(crate) fn read_only(&self) -> bool {
         self.options.read_only || self.device.profile().read_only
     }
@@ -228,9 +233,14 @@ impl LogicalUnit {
 
     /// Changes the state, and has every nexus look again before its next command.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.change_in_generation(|state, _| change(state))
+    }
+
+    /// The same for a change that must know the generation that it ends.
+    pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
         let mut state = self.state.lock();
-        let result = change(&mut state);
+        let result = change(&mut state, self.generation.load(Ordering::Relaxed));
         self.generation.fetch_add(1, Ordering::Release);
         result
     }

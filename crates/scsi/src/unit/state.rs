@@ -7,7 +7,7 @@ use block::Geometry;
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
 use crate::failure::Failure;
-use crate::medium_operation::OperationState;
+use crate::medium_operation::Operations;
 use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, TargetPort, Traffic, View};
 use crate::persistent::{NexusName, Registrations};
@@ -53,7 +53,7 @@ pub(crate) struct State {
     /// Of nexuses that are gone.
     pub(crate) past_traffic: Traffic,
     /// SANITIZE or FORMAT UNIT.
-    pub(crate) operation: OperationState,
+    pub(crate) operations: Operations,
 }
 
 impl State {
@@ -68,7 +68,7 @@ impl State {
             reserved_by: None,
             copies: Copies::default(),
             past_traffic: Traffic::default(),
-            operation: OperationState::default(),
+            operations: Operations::default(),
         }
     }
 
@@ -165,7 +165,7 @@ impl State {
     /// Why a command cannot use the medium, if it cannot.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
         self.accessible()?;
-        self.operation.passable()
+        self.operations.passable()
     }
 
     /// Whether there is a medium that runs, and a device that answers.

@@ -1,7 +1,11 @@
 //! FORMAT UNIT.
 
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
 use block::DeviceError;
-use scsi::{Data, Plan, Step};
+use scsi::{Background, Data, Plan, Reply, Step};
 
 use crate::support::*;
 
@@ -72,6 +76,58 @@ fn it_waits_for_writes_that_are_under_way() {
     finish(work);
     Answer::of(finish(reply)).good();
     assert_eq!(bench.read(0, 1), [0; 512]);
+}
+
+fn begun(bench: &mut Bench) -> (Pin<Box<dyn Future<Output = Reply>>>, Background) {
+    let Plan::Run(job) = bench.begin(&FORMAT, 0, 0) else { panic!("it runs") };
+    let Step::Lasting { reply, work } = bench.unit.finish(job, Data::None) else { panic!("it lasts") };
+    (reply, work)
+}
+
+/// Another core may begin an operation between the end of one and the moment at which the command that began it is polled.
+#[test]
+fn a_command_is_answered_for_its_own_operation_while_the_next_runs() {
+    let mut bench = Bench::new();
+    let (mut first, work) = begun(&mut bench);
+    assert!(poll(&mut first).is_none());
+    finish(work);
+    let (mut second, work) = begun(&mut bench);
+    assert!(poll(&mut second).is_none());
+    Answer::of(poll(&mut first).expect("its operation has ended")).good();
+    finish(work);
+    Answer::of(poll(&mut second).expect("its operation has ended")).good();
+}
+
+#[test]
+fn a_command_is_told_of_its_own_operation_s_failure_when_the_next_has_succeeded() {
+    let mut bench = Bench::new();
+    bench.disk.fail(DeviceError::TimedOut);
+    let (first, work) = begun(&mut bench);
+    finish(work);
+    bench.command(&FORMAT).good();
+    Answer::of(finish(first)).check(3, 0x3101);
+}
+
+/// Begins a FORMAT UNIT as soon as another has ended, before the first has been dropped: as another core may.
+struct Successor(Mutex<Bench>);
+
+impl Wake for Successor {
+    fn wake(self: Arc<Self>) {
+        // It stays under way.
+        std::mem::forget(begun(&mut self.0.lock().expect("woken once")));
+    }
+}
+
+#[test]
+fn the_end_of_an_operation_does_not_fail_the_next() {
+    let mut bench = Bench::new();
+    let (mut reply, work) = begun(&mut bench);
+    let (disk, unit, luns) = (Arc::clone(&bench.disk), Arc::clone(&bench.unit), Arc::clone(&bench.luns));
+    let successor = Successor(Mutex::new(Bench { disk, unit, nexus: bench.second(), luns }));
+    let waker = Waker::from(Arc::new(successor));
+    assert!(reply.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    finish(work);
+    bench.command(&TEST_UNIT_READY).check(2, 0x0404);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod any_bytes;
 mod at_once;
 mod attentions;
 mod capacity;
+mod changed_since;
 mod compare_and_write;
 mod defects;
 mod device_errors;

@@ -19,8 +19,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice as _, Buffer};
 use scsi::{
-    CommandIn, Data, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Neighbours, Nexus,
-    Plan, Reply, Running, Step, TargetPort,
+    CommandIn, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
+    Nexus, Plan, Reply, Running, Step, TargetPort,
 };
 
 pub struct Bench {
@@ -158,6 +158,11 @@ impl Bench {
                 }
             }
         };
+        self.end(job, data)
+    }
+
+    /// Carries a command out whose data are there.
+    pub fn end(&self, job: Job, data: Data) -> Reply {
         match self.unit.finish(job, data) {
             Step::Now(reply) => reply,
             Step::Later(running) => finish(running.reply),
