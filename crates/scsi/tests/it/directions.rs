@@ -12,7 +12,7 @@ fn with_length(opcode: u8, flags: u8, length: u16) -> Vec<u8> {
 
 /// Commands that take data.
 fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let block = || vec![0; 512];
+    let block = || vec![0x55; 512];
     let (unmap, list) = unmap(&[(0, 1)]);
     let sanitize = with_length(0x48, 0x81, 5);
     vec![
@@ -26,7 +26,7 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
         (sized(0x93, 0, 0, 1), block()),
         (sized(0x8b, 0, 0, 1), block()),
         (write_atomic(0, 1).to_vec(), block()),
-        (compare_and_write(0, 1).to_vec(), vec![0; 1024]),
+        (compare_and_write(0, 1).to_vec(), [[0xaa; 512], [0x55; 512]].concat()),
         (unmap.to_vec(), list),
         (vec![0x15, 0x10, 0, 0, 16, 0], vec![0; 16]),
         (with_length(0x55, 0x10, 28), vec![0; 28]),
@@ -60,16 +60,30 @@ fn givers() -> Vec<Vec<u8>> {
     ]
 }
 
+/// A small disk whose first block holds AAh, which a command that writes changes.
+fn bench(in_memory: bool) -> Bench {
+    let mut bench = Bench::of_disk(DiskOptions { in_memory, blocks: 64, ..DiskOptions::default() });
+    bench.write(0, &[0xaa; 512]);
+    bench
+}
+
+fn is_misdeclared(answer: &Answer) -> bool {
+    let told = answer.sense.map(|sense| (sense.key(), sense.asc()));
+    told == Some((5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT))
+}
+
 #[test]
 fn a_command_that_takes_data_is_refused_where_data_are_expected_from_it() {
     for in_memory in [false, true] {
         for (cdb, data) in takers() {
-            let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+            let mut bench = bench(in_memory);
             for data in [&data[..], &[]] {
-                println!("{cdb:x?} with {} bytes", data.len());
-                bench.exchange(&cdb, data, 512).check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+                let answer = bench.exchange(&cdb, data, 512);
+                assert!(is_misdeclared(&answer), "{cdb:x?} with {} bytes: {answer:?}", data.len());
             }
-            assert_eq!(bench.read(0, 1), [0; 512]);
+            assert_eq!(bench.read(0, 1), [0xaa; 512], "{cdb:x?}");
+            let answer = bench.exchange(&cdb, &data, 0);
+            assert!(!is_misdeclared(&answer), "{cdb:x?} in its own direction: {answer:?}");
         }
     }
 }
@@ -78,11 +92,13 @@ fn a_command_that_takes_data_is_refused_where_data_are_expected_from_it() {
 fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
     for in_memory in [false, true] {
         for cdb in givers() {
-            let mut bench = Bench::of_disk(DiskOptions { in_memory, ..DiskOptions::default() });
+            let mut bench = bench(in_memory);
             for room in [512, 0] {
-                println!("{cdb:x?} with room for {room} bytes");
-                bench.exchange(&cdb, &[0; 512], room).check(5, INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+                let answer = bench.exchange(&cdb, &[0; 512], room);
+                assert!(is_misdeclared(&answer), "{cdb:x?} with room for {room} bytes: {answer:?}");
             }
+            let answer = bench.exchange(&cdb, &[], 512);
+            assert!(!is_misdeclared(&answer), "{cdb:x?} in its own direction: {answer:?}");
         }
     }
 }
