@@ -85,8 +85,8 @@ fn designate_port_name(body: &mut Vec<u8>, port: &TargetPort) {
     designator(body, TARGET_PORT | SCSI_NAME, UTF8, &name_string(&port_name));
 }
 
-/// SCSI ports (SPC-4 7.8.14): those of the caller's target through which the logical unit is in use. A target that the caller
-/// did not log in to is another SCSI device, and none of his business.
+/// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use. Another target is
+/// another SCSI device, so its ports are not listed.
 fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     let mut ports: Vec<TargetPort> = call.unit.look(|state| {
         let target = state.name(call.nexus.id).map(|name| name.target.name.as_str());

@@ -26,14 +26,15 @@ pub struct Health {
 #[derive(Clone, Copy, Default)]
 struct Details {
     latest: Option<StorageError>,
-    /// Of everybody who waits for it to let go of something, and for how long they have waited.
+    /// How many front ends wait for the device to complete requests that were given up, and the longest time that it had not
+    /// answered one of them when that was noticed.
     silent: Option<(usize, Duration)>,
 }
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageError {
-    /// What the initiator was told by.
+    /// The error that the initiator's sense data were made from.
     pub error: DeviceError,
     /// What the operating system said, by its number, if it was the operating system's storage that failed.
     pub os_error: Option<i32>,
