@@ -51,7 +51,7 @@ impl Bits {
         (next < self.length).then_some(next)
     }
 
-    /// Says how many of them there were not.
+    /// Sets these bits; returns how many were clear.
     pub(super) fn insert(&self, bits: Range<usize>) -> usize {
         let mut inserted = 0;
         for (word, mask) in masks(bits) {
@@ -67,7 +67,7 @@ impl Bits {
         inserted as usize
     }
 
-    /// Says how many of them there were.
+    /// Clears these bits; returns how many were set.
     pub(super) fn remove(&self, bits: Range<usize>) -> u64 {
         let mut removed = 0;
         for (word, mask) in masks(bits) {

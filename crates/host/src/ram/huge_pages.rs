@@ -41,7 +41,8 @@ impl HugePages {
         Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
     }
 
-    /// Of a zone's granules, so many are written, and were before. If most are by now, the zone is wanted.
+    /// The number of written granules of a zone, of so many in all, has gone from `written.start` to `written.end`. If that
+    /// passes three quarters, the zone is wanted.
     pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
         let most = granules - granules / 4;
         if written.start < most && written.end >= most {
@@ -93,11 +94,13 @@ fn run(volumes: &Receiver<Weak<Memory>>) {
             && let Some(zone) = memory.huge_pages.as_ref().and_then(HugePages::take)
         {
             let begun = Instant::now();
-            // The page that is cleared and given back is the next one that the kernel takes: a hypervisor has found its
-            // memory by then, and the copy, for which others may wait, is short.
-            spare.zero(0, 1);
-            spare.discard(0..ZONE_BYTES);
-            memory.make_huge(zone);
+            if memory.is_mostly_resident(zone) {
+                // The page that is cleared and given back is the next one that the kernel takes: a hypervisor has found its
+                // memory by then, and the copy, for which others may wait, is short.
+                spare.zero(0, 1);
+                spare.discard(0..ZONE_BYTES);
+                memory.make_huge(zone);
+            }
             drop(memory);
             thread::sleep(begun.elapsed() * REST);
         }

@@ -82,6 +82,21 @@ impl Mapping {
         collapsed
     }
 
+    /// How many small pages of these have memory; a huge one counts as all of those that it takes the place of.
+    pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
+        assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
+        let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
+        // SAFETY: inside the mapping, which is a whole number of pages, with a byte for each.
+        unsafe { libc::mincore(self.at(bytes.start).cast(), bytes.len(), pages.as_mut_ptr()) };
+        // It fails for want of memory only (EAGAIN), and then has found none.
+        pages.iter().filter(|&&page| page & 1 == 1).count()
+    }
+
+    #[cfg(test)]
+    pub(super) fn resident_pages(&self) -> usize {
+        self.resident_pages_in(0..self.length)
+    }
+
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
@@ -149,18 +164,6 @@ impl Mapping {
         debug_assert!(byte <= self.length);
         // SAFETY: callers have made sure that `byte` lies in the mapping.
         unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
-    }
-}
-
-#[cfg(test)]
-impl Mapping {
-    /// How many small pages there is memory for; a huge one counts as all of those.
-    pub(super) fn resident_pages(&self) -> usize {
-        let mut pages = vec![0; self.length / PAGE];
-        // SAFETY: the whole mapping, with a byte for each of its pages.
-        let told = unsafe { libc::mincore(self.start.as_ptr(), self.length, pages.as_mut_ptr()) };
-        assert_eq!(told, 0, "{}", io::Error::last_os_error());
-        pages.iter().filter(|&&page| page & 1 == 1).count()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The memory of a volume, and which of it is written: the two change together.
 //!
-//! Who changes bytes of a zone has the zone's lock, and notes there what is written: a block is never a mixture of two
-//! writes, or of a write and an unmapping, and what is noted is true whenever nobody has the lock. A zone is as large as
-//! a huge page, so that giving one back takes one call. Locks are few, and shared by zones that lie far apart.
+//! The bytes of a zone, and the record of which granules are written, change together under the zone's lock: a block is
+//! never a mixture of two writes, or of a write and an unmapping, and the record is right whenever the lock is free. A zone
+//! is as large as a huge page, so that giving one back takes one call. Locks are few, and shared by zones that lie far apart.
 //!
 //! ```text
 //!   zone      |       0       |       1       |       2       | ...     2 MiB each
@@ -98,7 +98,8 @@ impl Memory {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
             self.zero_where_written(piece.clone());
-            self.landed(&piece);
+            // They take no memory, so they are no reason for a huge page.
+            self.written.insert(self.granules(&piece));
         }
     }
 
@@ -131,20 +132,23 @@ impl Memory {
         }
     }
 
+    /// Whether a zone that was mostly written still has memory for most of it: it may have been given back since, and been
+    /// written as zeros, which take none.
+    pub(super) fn is_mostly_resident(&self, zone: usize) -> bool {
+        let pages = ZONE_BYTES / PAGE;
+        self.mapping.resident_pages_in(zone_bytes(zone)) >= pages - pages / 4
+    }
+
     /// Puts a zone into a huge page.
     pub(super) fn make_huge(&self, zone: usize) {
         let bytes = zone_bytes(zone);
-        let granules = self.granules(&bytes);
-        if self.written.count_in(granules.clone()) == 0 {
-            return;
-        }
         if let Err(error) = self.mapping.collapse(bytes.start) {
             // No memory that lies together, a page in the kernel's hands, a kernel before 6.1.
             return tracing::debug!(%error, zone, "no huge page");
         }
         // Given back meanwhile, and taken again for zeros.
         let _alone = self.write_lock(bytes.start);
-        if self.written.count_in(granules) == 0 {
+        if self.written.count_in(self.granules(&bytes)) == 0 {
             self.mapping.discard(bytes);
         }
     }

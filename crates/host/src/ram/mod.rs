@@ -69,8 +69,8 @@ impl RamDevice {
         Ok(RamDevice { memory, geometry: Geometry { block_size, blocks, physical_exponent }, read_only })
     }
 
-    /// Bytes of memory taken by what was written and not unmapped since, in whole pages,
-    /// or blocks where those are larger.
+    /// The allocated bytes: those that were written, or zeroed without unmapping, and not unmapped since, in whole pages, or
+    /// blocks where those are larger. Zeros where nothing was written count, though they take no memory.
     pub fn bytes_written(&self) -> u64 {
         self.memory.written.count() * self.memory.granule() as u64
     }
