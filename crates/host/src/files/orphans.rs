@@ -58,7 +58,9 @@ impl Orphans {
             if state.running.first().is_none_or(|&first| first > last) {
                 return Poll::Ready(());
             }
-            state.waiters.push(cx.waker().clone());
+            if !state.waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
+                state.waiters.push(cx.waker().clone());
+            }
             Poll::Pending
         })
         .await;
@@ -136,5 +138,22 @@ mod tests {
         drop(first);
         assert!(is_over(wait));
         assert_eq!(orphans.count(), 1);
+    }
+
+    struct Unheard;
+
+    impl std::task::Wake for Unheard {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_waiter_that_is_polled_often_is_kept_once() {
+        let orphans = Arc::new(Orphans::default());
+        let (claim, _ticket) = orphans.ticket();
+        drop(claim);
+        let mut wait = pin!(orphans.ended());
+        let waker = Waker::from(Arc::new(Unheard));
+        assert!((0..3).all(|_| wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
+        assert_eq!(orphans.state().waiters.len(), 1);
     }
 }
