@@ -17,7 +17,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 
 pub enum Durability {
     /// Once a later read returns it; [`BlockDevice::flush`] makes it last.
     Cached,
-    /// Once it is on stable storage (FUA).
+    /// Once it is on stable storage (FUA). An error that the storage gives to a flush beside the write alone, and not to the
+    /// write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next flush reports it.
     Stable,
 }
 
@@ -101,10 +102,10 @@ pub trait BlockDevice: Send + Sync {
     /// Brings all writes that were acknowledged before this call to stable storage.
     fn flush(&self) -> Pending<'_, ()>;
 
-    /// How many times acknowledged writes were lost, or may have been: each sync and each write-back that failed, whoever
-    /// asked for it, and even if its request was dropped. Never falls. A flush fails for what fails while it is under way;
-    /// a user who relies on earlier writes compares this count with what it was when he was last told ([`crate::SingleUser`]
-    /// does so for one). A device that does not count tells of losses by flushes alone ([`DeviceError::is_loss`]).
+    /// How many times acknowledged writes were lost, or may have been: every failed sync and write-back counts, whichever
+    /// request caused it, even one that was dropped. Never decreases. A flush reports failures during the flush only. To
+    /// learn of earlier ones, compare this count with its value at the last report ([`crate::SingleUser`] does so for one
+    /// user). A device that does not count reports losses by failing flushes alone ([`DeviceError::is_loss`]).
     fn losses(&self) -> u64 {
         0
     }
@@ -127,8 +128,8 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// What the operating system said of the latest request that failed, by its number, for the log: told once, by devices
-    /// that are the operating system's.
+    /// The errno of the latest request that failed, for the log; each is returned once. `None` from devices that are not the
+    /// operating system's.
     fn take_os_error(&self) -> Option<i32> {
         None
     }

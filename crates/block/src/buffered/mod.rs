@@ -210,7 +210,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { self.settle(0..u64::MAX, self.losses()).await })
+        Box::pin(self.settle(0..u64::MAX, self.losses()))
     }
 
     fn losses(&self) -> u64 {

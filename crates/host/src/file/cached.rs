@@ -19,9 +19,11 @@ impl FileDevice {
         // Whether a file is read past the cache is a matter of the open file description (open(2)): this makes another.
         let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
         let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
-        let file = opened.map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
+        let file = opened
+            .and_then(AsyncFile::new)
+            .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
         Ok(FileDevice {
-            file: AsyncFile::new(file),
+            file,
             options,
             blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
             kind: Kind { buffer_alignment: 1, ..self.kind },

@@ -151,11 +151,11 @@ impl FileDevice {
         Buffer::from(&*data).share()
     }
 
-    async fn sync(&self) -> Result<(), DeviceError> {
+    /// For a flush that was asked for when so many losses were counted.
+    async fn sync(&self, losses: u64) -> Result<(), DeviceError> {
         if self.options.read_only {
             return Ok(());
         }
-        let losses = self.file.losses();
         let synced = self.file.sync_data().await;
         if let Err(error) = &synced {
             tracing::error!(path = %self.options.path.display(), %error, "a flush failed: data is lost");
@@ -288,7 +288,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(self.sync())
+        Box::pin(self.sync(self.file.losses()))
     }
 
     fn losses(&self) -> u64 {

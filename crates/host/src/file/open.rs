@@ -36,8 +36,9 @@ impl FileDevice {
         let blocks = capacity(&file, &options)?;
         let kind = inspect(&file, &options).map_err(|source| failed(&options.path, source))?;
         check_direct(&file, &options)?;
+        let file = AsyncFile::new(file).map_err(|source| failed(&options.path, source))?;
         Ok(FileDevice {
-            file: AsyncFile::new(file),
+            file,
             options,
             blocks: AtomicU64::new(blocks.0),
             kind,

@@ -1,9 +1,15 @@
+mod fuse;
+
 use super::*;
 use crate::{Epoll, EpollOptions, IoEngine, OpenError};
 use block::Allocation;
+use fuse::FuseFile;
 use reactor::block_on;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::Poll;
 
 /// Runs a scene once with each engine.
 fn with_both_engines<F: Future>(scene: impl Fn() -> F) {
@@ -418,19 +424,142 @@ fn flushes_at_the_same_time_all_fail() {
         let Some(disk) = FullDisk::make() else {
             return eprintln!("skipped: a full disk needs root, mount and losetup");
         };
-        let volume = Rc::new(disk.open());
+        let volume = disk.open();
         volume.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("taken");
-        let flushes: Vec<_> = (0..8)
-            .map(|_| {
-                let volume = Rc::clone(&volume);
-                reactor::spawn(async move { volume.flush().await })
-            })
-            .collect();
-        for flush in flushes {
-            assert_eq!(flush.await, Err(DeviceError::WritesLost));
-        }
+        // All are asked for before the first begins.
+        let mut flushes: Vec<_> = (0..8).map(|_| volume.flush()).collect();
+        let mut ended = Vec::new();
+        poll_fn(|cx| {
+            flushes.retain_mut(|flush| match flush.as_mut().poll(cx) {
+                Poll::Ready(result) => {
+                    ended.push(result);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if flushes.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert_eq!(ended, [Err(DeviceError::WritesLost); 8]);
         let losses = volume.losses();
         volume.flush().await.expect("the volume goes on");
         assert_eq!(volume.losses(), losses);
     });
+}
+
+/// An open file description is told once of a write-back that failed: that of the writes is told as well as that of the
+/// syncs. A stable write behind the flush failed for what the flush had reported.
+#[test]
+fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
+    with_both_engines(|| async {
+        let Some(disk) = FullDisk::make() else {
+            return eprintln!("skipped: a full disk needs root, mount and losetup");
+        };
+        let volume = disk.open();
+        volume
+            .write(Extent::new(0, 8), filled(4096, 7), Durability::Stable)
+            .await
+            .expect("there is room for it");
+        volume.write(Extent::new(8, 2040), filled(2040 * 512, 7), Durability::Cached).await.expect("taken");
+        assert_eq!(volume.flush().await, Err(DeviceError::WritesLost));
+        let losses = volume.losses();
+        let overwritten = volume.write(Extent::new(0, 8), filled(4096, 8), Durability::Stable).await;
+        assert_eq!((overwritten, volume.losses()), (Ok(()), losses));
+    });
+}
+
+/// The kernel returns the errno of the file system's server, or of the device, and has dropped the data whatever it is.
+#[test]
+fn a_failed_sync_is_a_loss_whatever_its_error() {
+    with_both_engines(|| async {
+        let Some(file) = FuseFile::mount() else {
+            return eprintln!("skipped: a FUSE file system needs root and /dev/fuse");
+        };
+        let volume = FileDevice::open(FileOptions::new(file.path())).expect("opened");
+        let extent = Extent::new(0, 8);
+        let errors =
+            [libc::EIO, libc::EAGAIN, libc::EINVAL, libc::EOPNOTSUPP, libc::EBADF, libc::EFBIG, libc::ENOSPC];
+        for errno in errors {
+            volume.write(extent, filled(4096, 7), Durability::Cached).await.expect("taken");
+            file.answer_syncs(errno);
+            let before = volume.losses();
+            assert_eq!(volume.flush().await, Err(DeviceError::WritesLost), "{errno}");
+            let flushed = volume.losses();
+            assert!(flushed > before, "{errno}");
+            volume.write(extent, filled(4096, 8), Durability::Stable).await.expect_err("not stable");
+            assert!(volume.losses() > flushed, "{errno}: the sync of a stable write");
+            file.answer_syncs(0);
+            assert_eq!(volume.flush().await, Ok(()), "{errno}");
+            volume.write(extent, filled(4096, 9), Durability::Stable).await.expect("stable");
+        }
+    });
+}
+
+/// A file may be used by several threads, and all of their flushes waited for the one that hung.
+#[test]
+fn a_sync_that_hangs_at_the_end_of_its_thread_leaves_the_file_to_others_and_may_be_a_loss() {
+    if Epoll::with_engine(EpollOptions::default(), IoEngine::Uring).is_err() {
+        return eprintln!("skipped: no io_uring here");
+    }
+    let Some(file) = FuseFile::mount() else {
+        return eprintln!("skipped: a FUSE file system needs root and /dev/fuse");
+    };
+    let volume = FileDevice::open(FileOptions::new(file.path())).expect("opened");
+    let volume = std::sync::Arc::new(volume);
+    file.hold_next_sync();
+    let (asked, has_asked) = mpsc::channel();
+    let (end, is_to_end) = mpsc::channel();
+    let (ended, has_ended) = mpsc::channel();
+    let first = std::thread::spawn({
+        let volume = std::sync::Arc::clone(&volume);
+        move || {
+            let world = Epoll::with_engine(EpollOptions::default(), IoEngine::Uring).expect("as before");
+            block_on(Rc::new(world), async {
+                let mut flush = pin!(volume.flush());
+                assert!(poll_fn(|cx| Poll::Ready(flush.as_mut().poll(cx).is_pending())).await);
+                asked.send(()).expect("waited for");
+                is_to_end.recv().expect("told");
+            });
+            ended.send(()).expect("waited for");
+        }
+    });
+    has_asked.recv().expect("asked");
+    let held = file.held();
+    let world = Epoll::with_engine(EpollOptions::default(), IoEngine::Threads).expect("an epoll");
+    block_on(Rc::new(world), async {
+        let mut second = pin!(volume.flush());
+        assert!(poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await);
+        end.send(()).expect("the first thread waits");
+        has_ended.recv().expect("its world ends");
+        // The kernel carries out one sync of a FUSE file at a time.
+        drop(held);
+        assert_eq!(second.await, Err(DeviceError::WritesLost), "what became of the first is not known");
+        assert_eq!(volume.flush().await, Ok(()));
+    });
+    first.join().expect("it ends");
+}
+
+#[test]
+fn a_volume_whose_failed_writes_could_go_unnoticed_is_not_opened() {
+    let (_directory, options) = scratch();
+    drop(FileDevice::open(options.clone()).expect("created"));
+    let without_proc = crate::namespace::on_a_thread(|| {
+        // SAFETY: no CLONE_FILES; and this thread ends here.
+        #[expect(unsafe_code, reason = "the unsafe part of unshare(2) is CLONE_FILES")]
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
+        let private =
+            rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", private)?;
+        rustix::mount::unmount(c"/proc", rustix::mount::UnmountFlags::DETACH)?;
+        let reader = FileDevice::open(FileOptions { read_only: true, ..options.clone() });
+        Ok::<_, std::io::Error>((reader.err(), FileDevice::open(options.clone()).err()))
+    });
+    match without_proc.expect("a thread") {
+        Err(error) => eprintln!("skipped: /proc cannot be unmounted here ({error})"),
+        Ok((reader, writer)) => {
+            assert!(reader.is_none(), "{reader:?}");
+            let writer = writer.expect("not opened").to_string();
+            assert!(writer.contains("/proc/self/fd"), "{writer}");
+        }
+    }
 }

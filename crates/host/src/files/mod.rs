@@ -2,9 +2,9 @@
 //!
 //! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
 //! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
-//! profiles forbid io_uring). What is in the page cache needs neither (`at_once`). Operations own their buffers until the kernel is done with them. One whose future
-//! is dropped is taken back if it has not begun; else it goes on as an *orphan*, and
-//! [`AsyncFile::quiesced`] waits for it.
+//! profiles forbid io_uring). What is in the page cache needs neither (`at_once`). Operations own their buffers until the
+//! kernel is done with them. One whose future is dropped is taken back if it has not begun; else it goes on as an
+//! *orphan*, and [`AsyncFile::quiesced`] waits for it.
 
 mod at_once;
 mod engine;
@@ -33,10 +33,10 @@ use syncs::{Stable, Syncs, Turn};
 /// A file whose operations do not block.
 pub struct AsyncFile {
     file: Arc<File>,
-    /// The same file for syncs: the kernel tells each open file description once of a write-back that failed.
+    /// The same file in another open file description, for syncs: the kernel reports a failed write-back to each once.
     synced: Arc<File>,
     syncs: Arc<Syncs>,
-    /// Writes go through the page cache, and what one stable write is told of may have been another's.
+    /// Writes go through the page cache: what is reported to one stable write may have been the failure of another.
     is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
@@ -55,18 +55,22 @@ pub(crate) struct Progress {
 }
 
 impl AsyncFile {
-    /// The file, for asynchronous use from any number of threads.
-    pub fn new(file: File) -> AsyncFile {
-        let (at_once, file) = (AtOnce::of(&file), Arc::new(file));
-        AsyncFile {
+    /// The file, for asynchronous use from any number of threads. Fails if a file that can be written cannot be opened a
+    /// second time: failed write-backs of it could go unnoticed.
+    pub fn new(file: File) -> io::Result<AsyncFile> {
+        let (at_once, flags, file) = (AtOnce::of(&file), fcntl_getfl(&file)?, Arc::new(file));
+        Ok(AsyncFile {
             at_once,
-            synced: reopened(&file).unwrap_or_else(|| Arc::clone(&file)),
-            is_cached: fcntl_getfl(&file).is_ok_and(|flags| !flags.contains(OFlags::DIRECT)),
+            synced: match flags & OFlags::ACCMODE {
+                OFlags::RDONLY => Arc::clone(&file),
+                _ => reopened(&file)?,
+            },
+            is_cached: !flags.contains(OFlags::DIRECT),
             file,
             syncs: Arc::default(),
             lane: Lane::new(LANE_THREADS),
             orphans: Arc::default(),
-        }
+        })
     }
 
     /// The file itself.
@@ -148,8 +152,20 @@ impl AsyncFile {
                 Turn::Sync(sync) => drop(self.perform(Operation::SyncData(sync)).await),
             }
         };
+        if outcome.is_err() && !Arc::ptr_eq(&self.file, &self.synced) {
+            self.clear_error().await;
+        }
         self.syncs.stable_ended().await;
         outcome
+    }
+
+    /// Syncs the file description of the writes, which has yet to report the failure of a sync: the next stable write would
+    /// fail for it, though its data are stable. If there is an error, it counts as a loss: it may be a newer one, of a stable
+    /// write beside this, which then succeeds. Such a write waits for this, as for every stable write, and finds the count
+    /// risen. Every request that a failed sync was for does this, so that none depends on the others being polled.
+    async fn clear_error(&self) {
+        let stable = self.syncs.begin_stable();
+        drop(self.perform(Operation::ClearError(stable)).await);
     }
 
     /// How many syncs have failed, of stable writes too, and of requests that were dropped.
@@ -215,17 +231,18 @@ impl AsyncFile {
     }
 }
 
-/// The same file in an open file description of its own. Pipes and the like have none to spare.
-fn reopened(file: &File) -> Option<Arc<File>> {
-    let kind = file.metadata().ok()?.file_type();
-    let reopened = match kind.is_file() || kind.is_block_device() {
-        true => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
-        false => return None,
+/// The same file in another open file description. Pipes and the like cannot be opened again; nothing is written back to
+/// them.
+fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(Arc::clone(file));
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot open it a second time for syncs, as {path}: {error}"))
     };
-    reopened
-        .inspect_err(|error| tracing::debug!(%error, "no file description of its own for syncs"))
-        .ok()
-        .map(Arc::new)
+    File::open(&path).map(Arc::new).map_err(named)
 }
 
 #[cfg(test)]

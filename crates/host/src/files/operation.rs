@@ -10,14 +10,30 @@ use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
 use super::at_once::Reshaping;
-use super::syncs::{Stable, Sync};
+use super::syncs::{Stable, Sync, Woken};
 
 /// An operation. It owns its buffer, and remembers how much of it is done.
 pub(crate) enum Operation {
-    Read { buffer: Buffer, done: usize, at: u64 },
-    Write { data: Slice, done: usize, at: u64, stable: Option<Stable> },
+    Read {
+        buffer: Buffer,
+        done: usize,
+        at: u64,
+    },
+    Write {
+        data: Slice,
+        done: usize,
+        at: u64,
+        stable: Option<Stable>,
+    },
     SyncData(Sync),
-    Allocate { mode: FallocateFlags, at: u64, length: u64, _reshaping: Reshaping },
+    /// Makes the file description of the writes report what a sync has reported.
+    ClearError(Stable),
+    Allocate {
+        mode: FallocateFlags,
+        at: u64,
+        length: u64,
+        _reshaping: Reshaping,
+    },
 }
 
 /// The most one system call moves: below the kernel's own limit of 2 GiB less a page.
@@ -28,7 +44,7 @@ impl Operation {
     pub(crate) fn done(&self) -> usize {
         match self {
             Operation::Read { done, .. } | Operation::Write { done, .. } => *done,
-            Operation::SyncData(_) | Operation::Allocate { .. } => 0,
+            Operation::SyncData(_) | Operation::ClearError(_) | Operation::Allocate { .. } => 0,
         }
     }
 
@@ -40,21 +56,31 @@ impl Operation {
         }
     }
 
-    /// The kernel has answered so. Engines say it of every operation that they have carried out, whether anybody waits for
-    /// it or not.
-    pub(super) fn ended(&mut self, result: &io::Result<usize>) {
-        match (&mut *self, result) {
-            (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) => *done += moved,
-            (Operation::Write { stable: Some(stable), .. }, Err(_)) => stable.note(result),
-            (Operation::SyncData(sync), _) => sync.note(result),
-            (Operation::Read { .. } | Operation::Write { .. } | Operation::Allocate { .. }, _) => {}
+    /// The kernel has returned this. Engines call it for every operation that they have carried out, also for one whose
+    /// future was dropped, and wake the tasks that it returns.
+    pub(super) fn ended(&mut self, result: &io::Result<usize>) -> Woken {
+        if let (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) =
+            (&mut *self, result)
+        {
+            *done += moved;
+        }
+        match self {
+            // The first parts of a long one are not its end.
+            Operation::Write { data, done, stable: Some(stable), .. }
+                if result.is_err() || *done == data.len() =>
+            {
+                stable.note(result)
+            }
+            Operation::SyncData(sync) => sync.note(result),
+            Operation::ClearError(stable) => stable.note(result),
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Allocate { .. } => Woken::default(),
         }
     }
 
     /// Carries the operation out on this thread, or a part of it.
     pub(super) fn run(&mut self, file: &File) -> io::Result<usize> {
         let moved = self.call(file);
-        self.ended(&moved);
+        self.ended(&moved).wake();
         moved
     }
 
@@ -69,7 +95,7 @@ impl Operation {
                 let flags = if stable.is_some() { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 rustix::io::pwritev2(file, &rest, *at + *done as u64, flags)?
             }
-            Operation::SyncData(_) => rustix::fs::fdatasync(file).map(|()| 0)?,
+            Operation::SyncData(_) | Operation::ClearError(_) => rustix::fs::fdatasync(file).map(|()| 0)?,
             Operation::Allocate { mode, at, length, .. } => {
                 rustix::fs::fallocate(file, *mode, *at, *length).map(|()| 0)?
             }
@@ -93,7 +119,9 @@ impl Operation {
                     .rw_flags(flags)
                     .build()
             }
-            Operation::SyncData(_) => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Operation::SyncData(_) | Operation::ClearError(_) => {
+                opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build()
+            }
             Operation::Allocate { mode, at, length, .. } => {
                 opcode::Fallocate::new(fd, *length).offset(*at).mode(mode.bits() as i32).build()
             }

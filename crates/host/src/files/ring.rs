@@ -27,6 +27,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::operation::Operation;
 use super::orphans::Ticket;
+use super::syncs::Woken;
 
 /// Operations handed over with one system call, and completions that fit the ring; more than that at once the
 /// kernel keeps for us (IORING_FEAT_NODROP).
@@ -209,8 +210,9 @@ impl Ring {
         };
         // Wakers and what orphans held are let go after the borrows: they may come back here.
         let any = leaves_some || !woken.is_empty();
-        for (waiter, orphan) in woken {
+        for Completed { waiter, others, orphan } in woken {
             drop(orphan);
+            others.wake();
             if let Some(waiter) = waiter {
                 waiter.wake();
             }
@@ -248,8 +250,12 @@ fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
     drop(entered);
 }
 
-/// Whom a completion wakes, and what it lets go.
-type Completed = (Option<Waker>, Option<Slot>);
+/// The task that waits for an operation, those that its end concerns too, and the operation if its future was dropped.
+struct Completed {
+    waiter: Option<Waker>,
+    others: Woken,
+    orphan: Option<Slot>,
+}
 
 impl State {
     fn insert(&mut self, slot: Slot) -> usize {
@@ -340,13 +346,13 @@ impl State {
         let file = Arc::as_ptr(&self.slot(place)?.file);
         self.ended(file);
         let slot = self.slot(place)?;
-        slot.operation.ended(&moved(result));
+        let others = slot.operation.ended(&moved(result));
         if slot.stage == Stage::Orphan {
-            return Some((None, self.remove(place)));
+            return Some(Completed { waiter: None, others, orphan: self.remove(place) });
         }
         slot.stage = Stage::Done(result);
         slot.ticket = None;
-        Some((slot.waiter.take(), None))
+        Some(Completed { waiter: slot.waiter.take(), others, orphan: None })
     }
 }
 
@@ -417,10 +423,15 @@ impl Drop for Ring {
             enter(&self.ring.borrow(), 1, Some(LAST_WAIT.saturating_sub(start.elapsed())));
             self.reap();
         }
-        let state = mem::take(self.state.get_mut());
+        let mut state = mem::take(self.state.get_mut());
         let hanging = state.under_way();
         if hanging > 0 {
             tracing::warn!(operations = hanging, "file operations still hang at the end of their thread");
+            // Their results are never known: a sync may fail, and other threads must not wait for it.
+            let unknown = Err(io::Error::from_raw_os_error(libc::EIO));
+            for slot in state.slots.iter_mut().flatten() {
+                slot.operation.ended(&unknown).wake();
+            }
             mem::forget(state);
         }
     }

@@ -1,15 +1,17 @@
-//! Syncs of one file, none of which ends well by accident.
+//! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request in its place.
 //!
-//! Linux tells of a write-back that failed once for each open file description (errseq_t): whatever sync comes first is
-//! told, also a write with RWF_DSYNC, and those that come later, or beside it, end well. What a disk, a FUSE server or an NFS
-//! server answers to a sync is told to that sync alone. Hence
+//! Linux reports a failed write-back once for each open file description (errseq_t): to the first sync, or write with
+//! RWF_DSYNC, that ends after it. Those that end later, or at the same time, succeed. The error that a disk, a FUSE server
+//! or an NFS server returns for a sync is reported to that sync alone. Hence
 //!
-//! - each failure counts as a loss, whoever asked for the sync, and even if nobody waits for it any more: the operation
-//!   itself notes it when it ends ([`Sync`] and [`Stable`] go with it);
-//! - one sync is under way at a time, and the next one is for all who asked after it had begun;
-//! - a sync, before it ends, waits for the stable writes beside it: one of them may have been told in its place;
-//! - so does a stable write, for other stable writes alone: syncs have a file description of their own, and what a large
-//!   sync takes is not waited for.
+//! - each failed sync counts as a loss, whatever its error, and even if its request was dropped: the operation itself
+//!   notes the result when the kernel returns it ([`Sync`] and [`Stable`] are parts of it), which needs no poll;
+//! - one sync is under way at a time, and the next one is for all requests made after it had begun;
+//! - a sync, before it ends, waits for the stable writes beside it: the failure may have been reported to one of them;
+//! - a stable write waits for other stable writes only: syncs have a file description of their own, and a large sync takes
+//!   long. What a disk reports to that sync alone is counted, and the next flush reports it;
+//! - after a failed sync the file description of the writes is synced as well, which makes it report the same failure: it
+//!   would fail the next stable write. That is a stable write to the others: the failure may be one of theirs.
 //!
 //! ```text
 //!   asked for     1   2 3 4         5
@@ -39,7 +41,8 @@ struct State {
     /// Of those, the last that has ended, and how.
     ended: u64,
     outcome: Result<(), Errno>,
-    under_way: bool,
+    /// The number of the sync that is under way.
+    under_way: Option<u64>,
     /// How many stable writes have begun, and which of them are under way.
     stable_begun: u64,
     stable: BTreeSet<u64>,
@@ -53,7 +56,7 @@ impl Default for State {
             begun: 0,
             ended: 0,
             outcome: Ok(()),
-            under_way: false,
+            under_way: None,
             stable_begun: 0,
             stable: BTreeSet::new(),
             waiters: Vec::new(),
@@ -69,14 +72,14 @@ pub(super) enum Turn {
     Ended(io::Result<()>),
 }
 
-/// A sync; it ends with the operation that carries it out, and is no longer under way when it is dropped.
+/// A sync. It ends when the kernel has returned its result, or when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sync {
     syncs: Arc<Syncs>,
     number: u64,
 }
 
-/// A stable write, from its beginning until its operation is dropped.
+/// A stable write. It ends when the kernel has returned its result, or when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stable {
     syncs: Arc<Syncs>,
@@ -102,11 +105,11 @@ impl Syncs {
             if state.ended >= wanted {
                 return Some(Turn::Ended(state.outcome.map_err(io::Error::from)));
             }
-            if state.under_way {
+            if state.under_way.is_some() {
                 return None;
             }
-            state.under_way = true;
             state.begun += 1;
+            state.under_way = Some(state.begun);
             Some(Turn::Sync(Sync { syncs: Arc::clone(self), number: state.begun }))
         })
         .await
@@ -140,12 +143,11 @@ impl Syncs {
         .await
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    /// Changes something; who is to be woken for it.
+    fn change(&self, change: impl FnOnce(&mut State)) -> Woken {
         let mut state = self.state();
         change(&mut state);
-        let waiters = mem::take(&mut state.waiters);
-        drop(state);
-        waiters.into_iter().for_each(Waker::wake);
+        Woken(mem::take(&mut state.waiters))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,38 +156,61 @@ impl Syncs {
 }
 
 impl Sync {
-    /// The kernel has answered so. Interrupted before it had begun, it is to be asked again.
-    pub(super) fn note(&self, result: &io::Result<usize>) {
-        let outcome = match result {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Errno::from_io_error(error).unwrap_or(Errno::IO)),
-        };
+    /// The kernel has returned this. Interrupted before it had begun, it is to be repeated.
+    pub(super) fn note(&self, result: &io::Result<usize>) -> Woken {
+        let outcome = outcome(result);
         if matches!(outcome, Err(Errno::INTR | Errno::CANCELED)) {
-            return;
+            return Woken::default();
         }
-        let mut state = self.syncs.state();
-        state.losses += u64::from(outcome.is_err_and(|errno| Cause::of(errno) != Cause::Refused));
-        state.ended = self.number;
-        state.outcome = outcome;
+        self.syncs.change(|state| {
+            state.losses += u64::from(outcome.is_err());
+            state.ended = self.number;
+            state.outcome = outcome;
+            state.under_way = None;
+        })
     }
 }
 
 impl Drop for Sync {
     /// If it has not ended, because it was taken back before the kernel had it, another one begins in its place.
     fn drop(&mut self) {
-        self.syncs.change(|state| state.under_way = false);
+        let under_way = self.syncs.state().under_way;
+        if under_way == Some(self.number) {
+            self.syncs.change(|state| state.under_way = None).wake();
+        }
     }
 }
 
 impl Stable {
-    /// The kernel has answered so.
-    pub(super) fn note(&mut self, result: &io::Result<usize>) {
-        let Err(error) = result else { return };
-        match Errno::from_io_error(error).map_or(Cause::Sync, Cause::of) {
-            Cause::Refused => {}
-            Cause::Unclear => self.is_unclear = true,
-            Cause::Sync => self.syncs.state().losses += 1,
+    /// The kernel has returned this.
+    pub(super) fn note(&mut self, result: &io::Result<usize>) -> Woken {
+        match outcome(result) {
+            // Never begun.
+            Err(Errno::INTR | Errno::CANCELED) => Woken::default(),
+            // As of a write that was refused or had no room, or of a sync: any error of a file system or a server.
+            Err(
+                Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::NOMEM
+                | Errno::AGAIN
+                | Errno::INVAL
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS
+                | Errno::BADF
+                | Errno::FBIG,
+            ) => {
+                self.is_unclear = true;
+                Woken::default()
+            }
+            outcome => self.end(outcome.is_err()),
         }
+    }
+
+    fn end(&self, is_loss: bool) -> Woken {
+        self.syncs.change(|state| {
+            state.stable.remove(&self.number);
+            state.losses += u64::from(is_loss);
+        })
     }
 
     /// Whether the same write without a sync must tell where it failed.
@@ -201,40 +226,26 @@ impl Stable {
 
 impl Drop for Stable {
     fn drop(&mut self) {
-        let (number, lost) = (self.number, u64::from(self.is_unclear));
-        self.syncs.change(|state| {
-            state.stable.remove(&number);
-            state.losses += lost;
-        });
-    }
-}
-
-/// What an error says of a write with a sync behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    /// Nothing was begun.
-    Refused,
-    /// The write has failed, for want of room or memory, or the sync has.
-    Unclear,
-    /// The sync may have failed.
-    Sync,
-}
-
-impl Cause {
-    fn of(errno: Errno) -> Cause {
-        match errno {
-            Errno::INTR
-            | Errno::CANCELED
-            | Errno::AGAIN
-            | Errno::INVAL
-            | Errno::OPNOTSUPP
-            | Errno::NOSYS
-            | Errno::BADF
-            | Errno::FBIG => Cause::Refused,
-            Errno::NOSPC | Errno::DQUOT | Errno::NOMEM => Cause::Unclear,
-            _ => Cause::Sync,
+        let is_under_way = self.syncs.state().stable.contains(&self.number);
+        if is_under_way {
+            self.end(self.is_unclear).wake();
         }
     }
+}
+
+/// Tasks that are to be woken where no lock and no borrow is held: waking may drop a task, with its operations.
+#[derive(Default)]
+#[must_use = "they wait for ever"]
+pub(super) struct Woken(Vec<Waker>);
+
+impl Woken {
+    pub(super) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
+
+fn outcome(result: &io::Result<usize>) -> Result<(), Errno> {
+    result.as_ref().map(drop).map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]
@@ -265,12 +276,12 @@ mod tests {
             waiting.iter_mut().all(|turn| poll(turn.as_mut()).is_none()),
             "it had begun before they asked"
         );
-        first.note(&Ok(0));
+        first.note(&Ok(0)).wake();
         drop(first);
         let turn = poll(waiting[0].as_mut());
         let Some(Turn::Sync(second)) = turn else { panic!("the second is for all three") };
         assert!(poll(waiting[1].as_mut()).is_none());
-        second.note(&failed());
+        second.note(&failed()).wake();
         drop(second);
         for turn in &mut waiting[1..] {
             assert!(matches!(poll(turn.as_mut()), Some(Turn::Ended(Err(_)))));
@@ -284,7 +295,7 @@ mod tests {
         let Some(Turn::Sync(orphan)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
         let mut next = pin!(syncs.turn(syncs.next()));
         assert!(poll(next.as_mut()).is_none());
-        orphan.note(&failed());
+        orphan.note(&failed()).wake();
         drop(orphan);
         assert!(matches!(poll(next.as_mut()), Some(Turn::Sync(_))));
         assert_eq!(syncs.losses(), 1);
@@ -306,7 +317,7 @@ mod tests {
         let mut wait = pin!(syncs.stable_ended());
         assert!(poll(wait.as_mut()).is_none());
         let _later = syncs.begin_stable();
-        write.note(&failed());
+        write.note(&failed()).wake();
         drop(write);
         assert_eq!((poll(wait.as_mut()), syncs.losses()), (Some(()), 1));
     }
@@ -316,7 +327,7 @@ mod tests {
         let syncs = Arc::new(Syncs::default());
         let full = || {
             let mut write = syncs.begin_stable();
-            write.note(&Err(io::Error::from(Errno::NOSPC)));
+            write.note(&Err(io::Error::from(Errno::NOSPC))).wake();
             assert!(write.is_unclear());
             write
         };
@@ -324,5 +335,24 @@ mod tests {
         assert_eq!(syncs.losses(), 0);
         drop(full());
         assert_eq!(syncs.losses(), 1);
+    }
+
+    /// The operation is taken from its engine by the future that waits for it, which may not be polled for long.
+    #[test]
+    fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
+        let syncs = Arc::new(Syncs::default());
+        let Some(Turn::Sync(first)) = poll(pin!(syncs.turn(syncs.next()))) else { panic!("it begins") };
+        let mut next = pin!(syncs.turn(syncs.next()));
+        assert!(poll(next.as_mut()).is_none());
+        first.note(&Ok(0)).wake();
+        let Some(Turn::Sync(second)) = poll(next.as_mut()) else { panic!("the first has ended") };
+        drop(first);
+        assert!(poll(pin!(syncs.turn(syncs.next()))).is_none(), "the second has not");
+        drop(second);
+        let mut write = syncs.begin_stable();
+        let mut wait = pin!(syncs.stable_ended());
+        assert!(poll(wait.as_mut()).is_none());
+        write.note(&Ok(4096)).wake();
+        assert!(poll(wait.as_mut()).is_some());
     }
 }

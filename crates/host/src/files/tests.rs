@@ -18,7 +18,7 @@ fn with_both_engines<F: Future>(scene: impl Fn() -> F) {
 }
 
 fn scratch() -> AsyncFile {
-    AsyncFile::new(tempfile::tempfile().expect("a temporary file"))
+    AsyncFile::new(tempfile::tempfile().expect("a temporary file")).expect("a second description")
 }
 
 fn filled(length: usize, byte: u8) -> Slice {
@@ -30,7 +30,7 @@ fn filled(length: usize, byte: u8) -> Slice {
 /// A pipe whose reading end looks like a file that hangs until something is written to the other.
 fn hanging() -> (AsyncFile, File) {
     let (reader, writer): (OwnedFd, OwnedFd) = rustix::pipe::pipe().expect("a pipe");
-    (AsyncFile::new(reader.into()), writer.into())
+    (AsyncFile::new(reader.into()).expect("a pipe"), writer.into())
 }
 
 /// Polls once.
@@ -68,7 +68,8 @@ fn a_read_beyond_the_end_tells_how_far_it_came() {
 #[test]
 fn errors_are_the_kernels() {
     with_both_engines(|| async {
-        let file = AsyncFile::new(File::open("/dev/null").expect("there is /dev/null"));
+        let file = AsyncFile::new(File::open("/dev/null").expect("there is /dev/null"))
+            .expect("no second description");
         let error = file.write(filled(512, 0), 0, Durability::Cached).await.result.expect_err("read-only");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     });
@@ -128,7 +129,7 @@ fn an_operation_dropped_before_its_turn_never_reaches_the_file() {
     block_on(Rc::new(world), async {
         // The first goes at once; this one hangs, and those behind it have their turn.
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        let hanging = AsyncFile::new(reader.into());
+        let hanging = AsyncFile::new(reader.into()).expect("a pipe");
         let mut first = pin!(hanging.read(Buffer::zeroed(8), u64::MAX));
         begin(first.as_mut()).await;
         let file = scratch();
@@ -166,7 +167,7 @@ fn of_much_that_ends_at_once_the_first_is_answered_before_the_rest() {
         let ring = super::ring::current().expect("of this thread");
         let (readers, writers): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| rustix::pipe::pipe().expect("a pipe"))
-            .map(|(reader, writer)| (AsyncFile::new(reader.into()), writer))
+            .map(|(reader, writer)| (AsyncFile::new(reader.into()).expect("a pipe"), writer))
             .unzip();
         let mut reads: Vec<_> =
             readers.iter().map(|file| Box::pin(file.read(Buffer::zeroed(4096), u64::MAX))).collect();
@@ -192,7 +193,7 @@ fn a_dropped_operation_that_can_be_cancelled_is() {
     };
     block_on(Rc::new(world), async {
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        let file = AsyncFile::new(reader.into());
+        let file = AsyncFile::new(reader.into()).expect("a pipe");
         {
             // A pipe has no offsets: -1 is the current position.
             let mut read = pin!(file.read(Buffer::zeroed(8), u64::MAX));
@@ -232,7 +233,7 @@ fn a_thread_that_ends_with_an_operation_hanging_does_end() {
     };
     block_on(Rc::new(world), async {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-        let file = Rc::new(AsyncFile::new(reader.into()));
+        let file = Rc::new(AsyncFile::new(reader.into()).expect("a pipe"));
         reactor::spawn(async move {
             let _writer = writer;
             file.read(Buffer::zeroed(8), u64::MAX).await;
