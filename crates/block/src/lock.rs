@@ -6,8 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that knows no poison: whoever uses it changes what is in it so that a panic in the middle leaves it whole. No
-/// task waits while it holds one.
+/// A mutex that ignores poisoning: every critical section leaves the value valid if it panics. Never held across an await.
 ///
 /// With the feature `interleave`, which a simulation of several cores on one thread asks for, coming to a lock is a point
 /// at which another core may go first ([`set_interleaving`]).
