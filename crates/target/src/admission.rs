@@ -43,6 +43,7 @@ pub(crate) struct Admitted {
     /// The index of the target; none for a discovery session.
     pub(crate) target: Option<usize>,
     pub(crate) tag: u16,
+    pub(crate) seat: Seat,
     /// The first connection of a new session.
     pub(crate) leading: bool,
 }
@@ -88,7 +89,7 @@ impl Drop for Booking {
         }
         self.server.registry.leave(self.address);
         if let (Some(seat), true) = (self.seat, self.leading) {
-            self.server.registry.vacate(seat.tsih);
+            self.server.registry.vacate(seat);
         }
     }
 }
@@ -379,7 +380,7 @@ impl Door {
                 Admittance::Full => return Err(Refusal::ServerIsFull),
                 Admittance::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
-                    self.local.server.tell(old.core, Message::End { tsih: old.tsih, done });
+                    self.local.server.tell(old.core, Message::End { seat: old, done });
                     // Nothing is ever sent: the channel ends with the session.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
@@ -416,6 +417,7 @@ impl Door {
             login,
             target: self.target,
             tag: self.tag,
+            seat,
             leading: self.booking.leading,
         };
         self.local.server.tell(seat.core, Message::Join(Box::new(admitted)));

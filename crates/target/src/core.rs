@@ -23,6 +23,7 @@ use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::listener;
 use crate::management::{self, Spared, Whose};
 use crate::refusal::Refusal;
+use crate::registry::Seat;
 use crate::server::Server;
 use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
@@ -35,7 +36,7 @@ pub(crate) enum Message {
     /// A connection has logged in, and its session lives, or is to live, here.
     Join(Box<Admitted>),
     /// A session must end; the answer is the end of the channel.
-    End { tsih: Tsih, done: Sender<()> },
+    End { seat: Seat, done: Sender<()> },
     /// Commands must end; the answer is the end of the channel.
     Abort { unit: Arc<LogicalUnit>, whose: Whose, spared: Spared, done: Sender<()> },
     /// The sessions of a target must close their connections.
@@ -105,7 +106,7 @@ impl Local {
                 let _ = answer.send(self.reserve(tsih, cid));
             }
             Message::Join(admitted) => self.join(*admitted),
-            Message::End { tsih, done } => self.end(tsih, done),
+            Message::End { seat, done } => self.end(seat, done),
             Message::Abort { unit, whose, spared, done } => self.abort(&unit, &whose, spared, done),
             Message::CloseTarget { target, except } => self.close_target(target, except),
             Message::Status(answer) => drop(answer.send(self.status())),
@@ -137,10 +138,10 @@ impl Local {
         let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
         let session = match (admitted.leading, self.session(tsih)) {
-            (true, _) => self.begin_session(&admitted),
+            (true, _) if self.server.registry.holds(admitted.seat) => self.begin_session(&admitted),
             (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
-            // It has ended, or others have joined, since the login looked.
-            (false, _) => return self.server.registry.leave(peer.ip()),
+            // Another login has taken its seat, or its session has ended, or others have joined, since the login looked.
+            _ => return self.server.registry.leave(peer.ip()),
         };
         match Connection::new(self, &session, admitted) {
             Ok(connection) => drop(reactor::spawn(serve(Rc::clone(self), session, connection, peer.ip()))),
@@ -160,18 +161,25 @@ impl Local {
 
     /// Takes a session off the books once its last connection is gone.
     fn end_session_without_links(&self, session: &SharedSession) {
-        let tsih = session.borrow().identity.tsih;
-        if session.borrow().links().next().is_none() && self.sessions.borrow_mut().remove(&tsih.0).is_some() {
-            self.server.registry.vacate(tsih);
+        let seat = session.borrow().identity.seat;
+        if session.borrow().links().next().is_none()
+            && self.sessions.borrow_mut().remove(&seat.tsih.0).is_some()
+        {
+            self.server.registry.vacate(seat);
         }
     }
 
-    /// Cuts a session's connections; their tasks take it off the books, which ends the wait of `done`.
-    fn end(&self, tsih: Tsih, done: Sender<()>) {
-        if let Some(session) = self.session(tsih) {
-            let mut session = session.borrow_mut();
-            session.on_end(done);
-            session.links().for_each(|link| link.cut());
+    /// Cuts a session's connections; their tasks take it off the books, which ends the wait of `done`. A seat whose login
+    /// is not over yet has no session and is vacated at once: its initiator, which may never read what it is told, must
+    /// not hold it against others.
+    fn end(&self, seat: Seat, done: Sender<()>) {
+        match self.session(seat.tsih) {
+            Some(session) if session.borrow().identity.seat == seat => {
+                let mut session = session.borrow_mut();
+                session.on_end(done);
+                session.links().for_each(|link| link.cut());
+            }
+            _ => self.server.registry.vacate(seat),
         }
     }
 
@@ -212,7 +220,7 @@ impl Local {
     fn close_target(&self, target: usize, except: Tsih) {
         for session in self.all() {
             let session = session.borrow();
-            if session.identity.target == Some(target) && session.identity.tsih != except {
+            if session.identity.target == Some(target) && session.identity.seat.tsih != except {
                 session.links().for_each(|link| link.cut());
             }
         }

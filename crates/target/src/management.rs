@@ -168,7 +168,7 @@ fn yes(found: bool) -> Outcome {
 /// TARGET COLD RESET ends all sessions of the target: the others at once, this one when it has had its answer, which is the
 /// machine's business.
 fn close_others(server: &Server, session: &Weak<RefCell<Session>>) {
-    let own = with(session, |session| (session.identity.target, session.identity.tsih));
+    let own = with(session, |session| (session.identity.target, session.identity.seat.tsih));
     if let Some((Some(target), tsih)) = own {
         server.tell_all(|_| Message::CloseTarget { target, except: tsih });
     }

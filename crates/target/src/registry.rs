@@ -24,11 +24,13 @@ pub(crate) struct NexusName {
     pub(crate) tag: u16,
 }
 
-/// Where a session lives.
+/// Where a session lives, or will live once its login is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) tsih: Tsih,
     pub(crate) core: usize,
+    /// How many seats were given before this one: handles are used again.
+    number: u64,
 }
 
 /// Who logs in: the nexus that is claimed, and what was proved about the initiator.
@@ -75,7 +77,7 @@ pub(crate) struct Registry {
 struct Book {
     sessions: BTreeMap<u16, Entry>,
     last_tsih: u16,
-    /// How many sessions there were before a session.
+    /// Seats given so far.
     next: u64,
     per_core: Vec<usize>,
     connections: Counts,
@@ -94,8 +96,7 @@ struct Counts {
 struct Entry {
     claim: Option<Claim>,
     from: AddressBlock,
-    number: u64,
-    core: usize,
+    seat: Seat,
     /// What further connections must fit.
     parameters: Parameters,
 }
@@ -143,13 +144,13 @@ impl Registry {
     pub(crate) fn seat(&self, newcomer: &Newcomer, parameters: &Parameters) -> Admittance {
         let mut book = self.book();
         if let Some(claim) = &newcomer.claim
-            && let Some((tsih, core, old)) = book.of_nexus(&claim.nexus)
+            && let Some((old, of)) = book.of_nexus(&claim.nexus)
         {
-            return match &old.user {
+            return match &of.user {
                 Some(user) if claim.user.as_ref() != Some(user) => {
                     Admittance::OfAnother { user: user.clone() }
                 }
-                _ => Admittance::Replaces(Seat { tsih, core }),
+                _ => Admittance::Replaces(old),
             };
         }
         let is_full = match newcomer.claim {
@@ -165,18 +166,19 @@ impl Registry {
         let core = (0..book.per_core.len()).min_by_key(|&core| book.per_core[core]).unwrap_or(0);
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
-        let (claim, from, number) = (newcomer.claim.clone(), newcomer.from, book.next);
+        let (claim, from) = (newcomer.claim.clone(), newcomer.from);
+        let seat = Seat { tsih: Tsih(tsih), core, number: book.next };
         book.next += 1;
         book.counts(claim.is_none()).add(from);
-        book.sessions.insert(tsih, Entry { claim, from, number, core, parameters: parameters.clone() });
-        Admittance::Seated(Seat { tsih: Tsih(tsih), core })
+        book.sessions.insert(tsih, Entry { claim, from, seat, parameters: parameters.clone() });
+        Admittance::Seated(seat)
     }
 
     /// The session that a further connection names, if it is of the same nexus and user.
     pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<Seat> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
-        (entry.claim.as_ref() == Some(claim)).then_some(Seat { tsih, core: entry.core })
+        (entry.claim.as_ref() == Some(claim)).then_some(entry.seat)
     }
 
     /// What the session has agreed on that a connection of this nexus names.
@@ -187,11 +189,18 @@ impl Registry {
         same.then(|| entry.parameters.clone())
     }
 
-    /// The session is over.
-    pub(crate) fn vacate(&self, tsih: Tsih) {
+    /// Whether a seat has not been vacated since it was given.
+    pub(crate) fn holds(&self, seat: Seat) -> bool {
+        self.book().sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
+    }
+
+    /// The session is over, or will not begin. A seat that is vacated already stays so, whoever has its handle now.
+    pub(crate) fn vacate(&self, seat: Seat) {
         let mut book = self.book();
-        if let Some(entry) = book.sessions.remove(&tsih.0) {
-            book.per_core[entry.core] -= 1;
+        if book.sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
+            && let Some(entry) = book.sessions.remove(&seat.tsih.0)
+        {
+            book.per_core[seat.core] -= 1;
             book.counts(entry.claim.is_none()).remove(entry.from);
         }
     }
@@ -229,17 +238,17 @@ impl Book {
     /// The discovery session that gives way to another: the oldest of the address with the most of them, so that a
     /// crowd from one address keeps out nobody but itself.
     fn oldest_discovery(&self) -> Option<Seat> {
-        let discovery = self.sessions.iter().filter(|(_, entry)| entry.claim.is_none());
-        let (tsih, entry) = discovery
-            .min_by_key(|(_, entry)| (std::cmp::Reverse(self.discovery.of(entry.from)), entry.number))?;
-        Some(Seat { tsih: Tsih(*tsih), core: entry.core })
+        let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
+        discovery
+            .min_by_key(|entry| (std::cmp::Reverse(self.discovery.of(entry.from)), entry.seat.number))
+            .map(|entry| entry.seat)
     }
 
     /// The session of a nexus.
-    fn of_nexus(&self, nexus: &NexusName) -> Option<(Tsih, usize, &Claim)> {
-        self.sessions.iter().find_map(|(&tsih, entry)| {
+    fn of_nexus(&self, nexus: &NexusName) -> Option<(Seat, &Claim)> {
+        self.sessions.values().find_map(|entry| {
             let claim = entry.claim.as_ref().filter(|claim| claim.nexus == *nexus)?;
-            Some((Tsih(tsih), entry.core, claim))
+            Some((entry.seat, claim))
         })
     }
 
@@ -304,7 +313,7 @@ mod tests {
         let second = seated(&registry, Some(open("iqn.a", 2)));
         assert_ne!(first.tsih, second.tsih);
         assert_ne!(first.core, second.core, "sessions spread over the cores");
-        registry.vacate(first.tsih);
+        registry.vacate(first);
         seated(&registry, Some(open("iqn.a", 1)));
     }
 
@@ -357,8 +366,23 @@ mod tests {
         assert!(registry.enter(here, 1));
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), Admittance::Full);
-        registry.vacate(seat.tsih);
+        registry.vacate(seat);
         seated(&registry, Some(open("iqn.a", 2)));
+    }
+
+    /// A login that has not ended may keep its seat no longer than others let it.
+    #[test]
+    fn a_seat_that_was_vacated_is_lost_to_its_login_though_its_handle_comes_again() {
+        let registry = registry(1, 1, 1);
+        let lost = seated(&registry, None);
+        assert!(registry.holds(lost));
+        registry.vacate(lost);
+        registry.book().last_tsih = lost.tsih.0 - 1;
+        let another = seated(&registry, None);
+        assert_eq!(another.tsih, lost.tsih);
+        assert!(registry.holds(another) && !registry.holds(lost));
+        registry.vacate(lost);
+        assert!(registry.holds(another));
     }
 
     /// A host of IPv6 has as many addresses as it likes.
@@ -395,7 +419,7 @@ mod tests {
             .collect();
         assert_eq!(come(&registry, &ask(9)), Admittance::Replaces(seats[1]));
         assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[1]), "and others are let in");
-        registry.vacate(seats[1].tsih);
+        registry.vacate(seats[1]);
         assert!(matches!(come(&registry, &ask(8)), Admittance::Seated(_)));
         assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[0]), "all have one: the oldest");
     }
@@ -406,7 +430,7 @@ mod tests {
         let mine = |reinstates| Newcomer { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(come(&registry, &mine(false)), Admittance::Replaces(seat));
-        registry.vacate(seat.tsih);
+        registry.vacate(seat);
         seated(&registry, Some(open("iqn.thief", 1)));
         assert_eq!(come(&registry, &mine(false)), Admittance::Full);
         assert!(matches!(come(&registry, &mine(true)), Admittance::Seated(_)));
@@ -419,7 +443,7 @@ mod tests {
         assert!(!registry.has_sessions(from(1)), "discovery is for anybody");
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert!(registry.has_sessions(from(1)) && !registry.has_sessions(from(2)));
-        registry.vacate(seat.tsih);
+        registry.vacate(seat);
         assert!(!registry.has_sessions(from(1)));
     }
 }

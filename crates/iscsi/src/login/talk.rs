@@ -1,7 +1,7 @@
 //! A login that was let in: what the target says to each text, and where the login goes from there.
 
 use super::Cause;
-use super::admission::{Acceptance, AdmissionRequest, LoggedIn};
+use super::admission::{Acceptance, AdmissionRequest};
 use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
 use crate::name::Name;
@@ -24,8 +24,6 @@ pub(super) struct Talk {
     /// What remains to be said to the latest request, and the stage to move to after it.
     pub(super) reply: Pieces,
     pub(super) transit_to: Option<Stage>,
-    /// What the last words lead to.
-    pub(super) outcome: Option<Box<LoggedIn>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +50,6 @@ impl Talk {
             tag: acceptance.target_portal_group_tag,
             reply: Pieces::default(),
             transit_to: None,
-            outcome: None,
         }
     }
 

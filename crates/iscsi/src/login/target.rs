@@ -4,14 +4,15 @@
 //!                                            Judging
 //!                                     a proof │   ▲ │ judge
 //!                                             ▼   │ ▼
-//!   Opening ──first text──▶ Admitting ──admit──▶ Talking ──T to FullFeature──▶ Granting ──grant──▶ Talking, its
-//!                               │                   │                              │           last words ──▶ Over
+//!   Opening ──first text──▶ Admitting ──admit──▶ Talking ──T to FullFeature──▶ Granting ──grant──▶ Over
+//!                               │                   │                              │
 //!                               └─────refused───────┴────any rule broken───────────┴──refused──▶ Over
 //! ```
 //!
 //! What the initiator says in a request is answered in one response, if need be in several pieces. The driver is
 //! asked up to three times: who may come in at all, whether a proof may be looked at (it may have heard too many wrong
-//! ones), and which session the connection is to be part of.
+//! ones), and which session the connection is to be part of. The last question comes when only the last piece of the last
+//! response remains to be sent, so that a session that was granted waits for nothing from the initiator.
 
 use std::collections::VecDeque;
 
@@ -198,7 +199,7 @@ impl TargetLogin {
                 if request.continues || !data.is_empty() {
                     return Err(Cause::OutOfTurn);
                 }
-                self.say(talk);
+                self.say(talk)?;
             }
             phase @ (Phase::Opening | Phase::Talking(_)) => {
                 match self.assembly.add(data, request.continues)? {
@@ -250,55 +251,54 @@ impl TargetLogin {
         self.proved = talk.authentication.name();
         answered?;
         talk.reply = Pieces::new(out);
-        if talk.transit_to != Some(Stage::FullFeature) {
-            self.say(talk);
+        self.say(talk)
+    }
+
+    /// Sends the next piece of a reply; with the last one the login moves. The last one before the full feature phase
+    /// waits for a session.
+    fn say(&mut self, mut talk: Box<Talk>) -> Result<(), Cause> {
+        let is_last = talk.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
+        if is_last && talk.transit_to == Some(Stage::FullFeature) {
+            let parameters = talk.negotiator.clone().finish()?;
+            self.events.push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
+                request: talk.request.clone(),
+                authenticated_as: talk.authentication.name(),
+                parameters: parameters.clone(),
+                cmd_sn: self.latest.cmd_sn,
+            })));
+            self.phase = Phase::Granting(talk, Box::new(parameters));
             return Ok(());
         }
-        let parameters = talk.negotiator.clone().finish()?;
-        self.events.push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
-            request: talk.request.clone(),
-            authenticated_as: talk.authentication.name(),
-            parameters: parameters.clone(),
-            cmd_sn: request.cmd_sn,
-        })));
-        self.phase = Phase::Granting(talk, Box::new(parameters));
+        let (data, continues) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
+        let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
+        if !continues {
+            response.transit_to = talk.transit_to.take();
+            self.stage = response.transit_to.unwrap_or(self.stage);
+        }
+        self.transmit(response, data);
+        self.phase = Phase::Talking(talk);
         Ok(())
     }
 
+    /// Sends the last piece of the last reply.
     fn conclude(&mut self, mut talk: Box<Talk>, parameters: Parameters, grant: Grant) {
-        talk.outcome = Some(Box::new(LoggedIn {
-            request: AdmissionRequest { tsih: grant.tsih, ..talk.request.clone() },
+        let (data, _) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
+        let response = LoginResponse {
+            transit_to: talk.transit_to,
+            tsih: grant.tsih,
+            exp_cmd_sn: grant.exp_cmd_sn,
+            max_cmd_sn: grant.max_cmd_sn,
+            ..self.response(LoginStatus::Success)
+        };
+        self.transmit(response, data);
+        self.events.push_back(TargetEvent::LoggedIn(Box::new(LoggedIn {
+            request: AdmissionRequest { tsih: grant.tsih, ..talk.request },
             authenticated_as: talk.authentication.name(),
             parameters,
             exp_cmd_sn: grant.exp_cmd_sn,
             max_cmd_sn: grant.max_cmd_sn,
             stat_sn: self.stat_sn,
-        }));
-        self.say(talk);
-    }
-
-    /// Says the next piece of a reply; with the last one the login moves.
-    fn say(&mut self, mut talk: Box<Talk>) {
-        let (data, continues) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
-        let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
-        if continues {
-            self.transmit(response, data);
-            self.phase = Phase::Talking(talk);
-            return;
-        }
-        response.transit_to = talk.transit_to.take();
-        self.stage = response.transit_to.unwrap_or(self.stage);
-        let Some(mut outcome) = talk.outcome.take() else {
-            self.transmit(response, data);
-            self.phase = Phase::Talking(talk);
-            return;
-        };
-        response.tsih = outcome.request.tsih;
-        response.exp_cmd_sn = outcome.exp_cmd_sn;
-        response.max_cmd_sn = outcome.max_cmd_sn;
-        self.transmit(response, data);
-        outcome.stat_sn = self.stat_sn;
-        self.events.push_back(TargetEvent::LoggedIn(outcome));
+        })));
     }
 
     fn redirect(&mut self, address: &str, permanent: bool) {

@@ -5,7 +5,7 @@ use super::*;
 use crate::chap::{Algorithm, ChapError};
 use crate::keys::Key;
 use crate::negotiate::{DigestKind, NegotiationError, Offers, Parameters, SessionType};
-use crate::pdu::{Cid, Isid, Itt, LoginRequest, LoginStatus, Malformed, NopOut, Stage, Tsih};
+use crate::pdu::{Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, NopOut, Stage, Tsih};
 use crate::serial::Sn;
 use crate::text::MalformedText;
 
@@ -564,6 +564,33 @@ fn an_answer_longer_than_a_pdu_goes_on_while_the_initiator_says_go_on() {
     assert_eq!(pieces, 3);
     assert_eq!(answers.matches("=NotUnderstood ").count(), 1000);
     assert_eq!(reply.response.transit_to, FULL);
+}
+
+/// A session that is granted before the login's last response waits for as long as the initiator likes.
+#[test]
+fn a_session_is_asked_for_only_with_the_last_piece_of_an_answer() {
+    let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0) });
+    let unknown: String = (0..600).map(|i| format!("X-k{i}=1 ")).collect();
+    let text = names_and(&unknown).replace(' ', "\0");
+    target.handle_pdu(&request(OPERATIONAL, FULL).emit(), text.as_bytes());
+    assert!(matches!(target.poll_event(), Some(TargetEvent::Admit(_))));
+    target.admit(accept(None));
+    let sent = |target: &mut TargetLogin| {
+        let bhs = target.poll_transmit()?.bhs;
+        Some(LoginResponse::parse(&bhs).expect("a login response"))
+    };
+    assert_eq!(target.poll_event(), None, "no session yet: the answer takes two pieces");
+    assert!(sent(&mut target).is_some_and(|response| response.continues));
+
+    target.handle_pdu(&request(OPERATIONAL, FULL).emit(), b"");
+    assert!(matches!(target.poll_event(), Some(TargetEvent::SessionNeeded(_))));
+    assert_eq!(sent(&mut target), None);
+    target.grant(Ok(grant()));
+    assert!(sent(&mut target).is_some_and(|response| response.transit_to == FULL));
+    assert!(
+        matches!(target.poll_event(), Some(TargetEvent::LoggedIn(_))),
+        "with nothing more from the initiator"
+    );
 }
 
 #[test]

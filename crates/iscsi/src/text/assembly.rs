@@ -70,9 +70,14 @@ impl Pieces {
         (piece, end < self.text.len())
     }
 
-    /// Whether anything remains to be sent.
+    /// Bytes that remain to be sent.
+    pub fn left_bytes(&self) -> usize {
+        self.text.len() - self.sent
+    }
+
+    /// Whether nothing remains to be sent.
     pub fn is_empty(&self) -> bool {
-        self.sent == self.text.len()
+        self.left_bytes() == 0
     }
 }
 

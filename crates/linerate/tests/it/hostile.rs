@@ -851,6 +851,27 @@ fn discovery_sessions_take_no_place_of_others() {
     siege.holds();
 }
 
+/// Each unknown key is answered "NotUnderstood": the answer to the last request takes two pieces, and the second is never
+/// asked for. Such logins once held all places for discovery sessions until their time was up.
+#[test]
+fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
+    let Some(siege) = Siege::begin("login-time = \"60s\"") else { return };
+    let text = [INTRODUCTION, &b"a=1\0".repeat(900)].concat();
+    let request = LoginRequest::parse(&login(1, false, text.len())).expect("a request");
+    let last = LoginRequest { transit_to: Some(Stage::FullFeature), ..request }.emit();
+    let begin = || {
+        let mut wire = siege.wire();
+        wire.send(&last, &text).expect("a connection that is open");
+        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+        assert!(LoginResponse::parse(&bhs).expect("a login response").continues);
+        wire
+    };
+    let open: Vec<Wire> = (0..64).map(|_| begin()).collect();
+    Peer::log_in(&siege.server, initiator(None, 3)).expect("a discovery session");
+    siege.holds();
+    drop(open);
+}
+
 #[test]
 fn a_discovery_session_that_does_not_end_is_ended() {
     let Some(siege) = Siege::begin("discovery-time = \"1s\"") else { return };

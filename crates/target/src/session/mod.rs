@@ -43,6 +43,7 @@ use crate::link::Link;
 use crate::luns::Luns;
 use crate::management;
 use crate::outbox::Payload;
+use crate::registry::Seat;
 use crate::server::Server;
 use crate::status::Traffic;
 
@@ -86,7 +87,7 @@ pub(crate) struct Identity {
     /// The CHAP name that was proved.
     pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
-    pub(crate) tsih: iscsi::pdu::Tsih,
+    pub(crate) seat: Seat,
     /// `None` for a discovery session.
     pub(crate) target: Option<usize>,
     pub(crate) started: Instant,
@@ -187,7 +188,7 @@ impl Session {
                     initiator,
                     user: login.authenticated_as.clone(),
                     isid: login.request.isid,
-                    tsih: login.request.tsih,
+                    seat: admitted.seat,
                     target: admitted.target,
                     started: reactor::now(),
                 },
