@@ -102,22 +102,22 @@ impl Negotiator {
         }
     }
 
-    /// Takes a text's pairs in, and appends the answers that are due. Those that are not `for_us` belong to the login; here
-    /// they only count as said.
+    /// Notes which keys a text has, also those that belong to the login: none may be declared or negotiated twice.
+    pub fn note_keys(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
+        self.heard.take(pairs)
+    }
+
+    /// Takes in pairs whose keys have been noted, and appends the answers that are due.
     ///
     /// FirstBurstLength is taken last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value may stand
     /// behind it in the text.
-    pub fn receive_all(
+    pub fn receive_all<'a>(
         &mut self,
-        pairs: &[Pair<'_>],
-        for_us: impl Fn(&Pair<'_>) -> bool,
+        pairs: impl IntoIterator<Item = Pair<'a>>,
         out: &mut Vec<u8>,
     ) -> Result<(), NegotiationError> {
-        self.heard.take(pairs)?;
-        let (last, first): (Vec<Pair<'_>>, Vec<Pair<'_>>) = pairs
-            .iter()
-            .filter(|pair| for_us(pair))
-            .partition(|pair| pair.key == Key::FirstBurstLength.name());
+        let (last, first): (Vec<Pair<'_>>, Vec<Pair<'_>>) =
+            pairs.into_iter().partition(|pair| pair.key == Key::FirstBurstLength.name());
         first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
     }
 

@@ -240,7 +240,11 @@ impl InitiatorLogin {
         if self.stage == Stage::SecurityNegotiation {
             self.authentication.handle(&pairs, &mut out)?;
         }
-        self.negotiator.receive_all(&pairs, is_negotiated, &mut out).map_err(LoginFailure::Negotiation)?;
+        let answered = self
+            .negotiator
+            .note_keys(&pairs)
+            .and_then(|()| self.negotiator.receive_all(pairs.into_iter().filter(is_negotiated), &mut out));
+        answered.map_err(LoginFailure::Negotiation)?;
         match response.transit_to {
             Some(Stage::FullFeature) => return self.finish(response),
             Some(next) => self.enter(next, &mut out)?,

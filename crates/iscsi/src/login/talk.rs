@@ -1,13 +1,13 @@
 //! A login that was let in: what the target says to each text, and where the login goes from there.
 
-use super::Cause;
 use super::admission::{Acceptance, AdmissionRequest};
+use super::{Cause, LOGIN_TEXT_BYTES_MAX};
 use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
 use crate::name::Name;
 use crate::negotiate::{NegotiationError, Negotiator, Role, SessionType};
 use crate::pdu::{LoginRequest, LoginStatus, Stage};
-use crate::text::{self, Pair, Pieces};
+use crate::text::{self, MalformedText, Pair, Pieces};
 
 /// A login that was let in.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Talk {
     has_declared: bool,
     /// What an initiator that has proved itself is refused with.
     refusal: Option<LoginStatus>,
+    /// Text of keys to answer once the initiator has proved itself.
+    kept: Vec<u8>,
     /// TargetPortalGroupTag, until it has been said.
     tag: Option<u16>,
     /// What remains to be said to the latest request, and the stage to move to after it.
@@ -47,6 +49,7 @@ impl Talk {
             negotiator,
             has_declared: false,
             refusal: acceptance.refusal,
+            kept: Vec::new(),
             tag: acceptance.target_portal_group_tag,
             reply: Pieces::default(),
             transit_to: None,
@@ -78,7 +81,24 @@ impl Talk {
         if may_declare && !std::mem::replace(&mut self.has_declared, true) {
             self.negotiator.open(out);
         }
-        Ok(self.negotiator.receive_all(pairs, |pair| is_negotiated(pair, request.stage), out)?)
+        self.negotiator.note_keys(pairs)?;
+        let negotiated = pairs.iter().copied().filter(|pair| is_negotiated(pair, request.stage));
+        if !self.authentication.is_passed() {
+            return self.keep(negotiated);
+        }
+        let kept = std::mem::take(&mut self.kept);
+        let pairs: Vec<Pair<'_>> = text::parse(&kept)?.into_iter().chain(negotiated).collect();
+        if pairs.len() > text::PAIRS_MAX {
+            return Err(MalformedText::TooManyPairs.into());
+        }
+        Ok(self.negotiator.receive_all(pairs, out)?)
+    }
+
+    /// Keeps keys of an initiator that has not proved itself yet: some answers are different for a session that exists.
+    fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), Cause> {
+        pairs.for_each(|pair| text::append(&mut self.kept, pair.key, pair.value));
+        self.kept.shrink_to_fit();
+        if self.kept.len() > LOGIN_TEXT_BYTES_MAX { Err(Cause::TooMuch) } else { Ok(()) }
     }
 
     /// Whom the initiator offers to prove to be, if it does now.

@@ -383,6 +383,46 @@ fn a_refusal_waits_for_the_proof() {
     assert_eq!(reply.response.status, LoginStatus::AuthenticationFailure);
 }
 
+/// A further connection of a session may not change MaxBurstLength: how an offer of it is answered tells whether the session
+/// exists that the login names. Initiators may offer keys beside AuthMethod, and are answered once they have proved
+/// themselves.
+#[test]
+fn what_is_offered_before_the_proof_is_answered_behind_it() {
+    let Admission::Accept(acceptance) = accept(Some(policy())) else { unreachable!("accepted") };
+    let (_, session) = Pair::plain().run().logged_in();
+    let missing = Acceptance { refusal: Some(LoginStatus::SessionDoesNotExist), ..(*acceptance).clone() };
+    let existing = Acceptance { session: Some(session.parameters), ..(*acceptance).clone() };
+    let named = |acceptance: Acceptance| {
+        let mut door = Door { admission: Admission::Accept(Box::new(acceptance)), ..Door::open() };
+        let text = names_and("AuthMethod=CHAP MaxBurstLength=512 X-a=1");
+        let told = door.say(request(SECURITY, None), &text).text;
+        (door, told)
+    };
+    let (mut door, told) = named(existing);
+    assert_eq!(told, "TargetPortalGroupTag=1 AuthMethod=CHAP ");
+    assert_eq!(named(missing).1, told, "a stranger does not learn whether the session exists");
+
+    door.say(request(SECURITY, None), "CHAP_A=7");
+    let response = Algorithm::Sha256.response(&policy().initiators[0].secret, &policy().challenge);
+    let proof = format!("CHAP_N=alice CHAP_R={} X-b=1", crate::text::hex_value(&response));
+    let reply = door.say(request(SECURITY, Some(OPERATIONAL)), &proof);
+    assert_eq!(reply.text, "MaxBurstLength=Reject X-a=NotUnderstood X-b=NotUnderstood ");
+    assert_eq!(reply.response.transit_to, Some(OPERATIONAL));
+}
+
+#[test]
+fn keys_that_are_kept_until_the_proof_are_bounded() {
+    let mut door = Door::with_chap();
+    door.say(request(SECURITY, None), &names_and("AuthMethod=CHAP"));
+    let key = format!("X-a={}", "x".repeat(4000));
+    let kept = (0..LOGIN_PDUS_MAX).take_while(|_| {
+        door.say(request(SECURITY, None), &key);
+        door.cause().is_none()
+    });
+    assert_eq!(kept.count(), LOGIN_TEXT_BYTES_MAX / (key.len() + 1));
+    assert_eq!(door.cause(), Some(Cause::TooMuch));
+}
+
 #[test]
 fn where_nothing_is_to_be_proved_a_refusal_comes_at_once() {
     let Admission::Accept(acceptance) = accept(None) else { unreachable!("accepted") };

@@ -9,7 +9,8 @@ fn answers(target: &mut Negotiator, offered: &str) -> Result<String, Negotiation
     let mut out = Vec::new();
     let wire = offered.replace(' ', "\0");
     let pairs = text::parse(wire.as_bytes()).expect("well formed");
-    target.receive_all(&pairs, |_| true, &mut out)?;
+    target.note_keys(&pairs)?;
+    target.receive_all(pairs, &mut out)?;
     Ok(String::from_utf8(out).expect("text").trim_end_matches('\0').replace('\0', " "))
 }
 
@@ -23,7 +24,9 @@ fn meet(initiator: &mut Negotiator, target: &mut Negotiator) -> Result<(), Negot
     initiator.open(&mut to_target);
     target.open(&mut to_initiator);
     let hear = |side: &mut Negotiator, text: &mut Vec<u8>, out: &mut Vec<u8>| {
-        side.receive_all(&text::parse(&std::mem::take(text)).expect("text"), |_| true, out)
+        let text = std::mem::take(text);
+        let pairs = text::parse(&text).expect("text");
+        side.note_keys(&pairs).and_then(|()| side.receive_all(pairs, out))
     };
     for _ in 0..4 {
         hear(target, &mut to_target, &mut to_initiator)?;
@@ -197,7 +200,7 @@ proptest! {
         let entry = &keys::TABLE[index];
         let mut side = Negotiator::leading(role, Offers::of_target(), SessionType::Normal);
         let mut out = Vec::new();
-        side.receive_all(&[Pair { key: entry.name, value: &value }], |_| true, &mut out).expect("a first offer breaks no rule");
+        side.receive_all([Pair { key: entry.name, value: &value }], &mut out).expect("a first offer breaks no rule");
         let reply = String::from_utf8(out).expect("text");
         prop_assert!(!reply.contains(answer::NOT_UNDERSTOOD));
         let agreed = side.finish().expect("None is acceptable");
@@ -218,7 +221,7 @@ proptest! {
         }
         let pairs: Vec<Pair<'_>> =
             pairs.iter().map(|(index, value)| Pair { key: keys::TABLE[*index].name, value }).collect();
-        let _ = side.receive_all(&pairs, |_| true, &mut out);
+        let _ = side.note_keys(&pairs).and_then(|()| side.receive_all(pairs, &mut out));
         let _ = side.finish();
     }
 }

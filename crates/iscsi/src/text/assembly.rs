@@ -56,8 +56,9 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// All of this text is to be sent.
-    pub fn new(text: Vec<u8>) -> Pieces {
+    /// All of this text is to be sent. It may wait for its peer, so that it takes no more memory than it needs.
+    pub fn new(mut text: Vec<u8>) -> Pieces {
+        text.shrink_to_fit();
         Pieces { text, sent: 0 }
     }
 
