@@ -2,11 +2,16 @@
 //!
 //! Counted is by address, target and user together: whoever guesses somebody's secret puts off that user from its own
 //! address, and nowhere else. While a user is put off no proof is looked at, right or wrong, so that nothing is learnt
-//! from the answer. A number of entries is kept that is bounded; when they are all taken, the least guessed at makes
-//! room, so that a crowd of invented names does not wash away what is known of a real one.
+//! from the answer.
+//!
+//! The number of entries is bounded. When all are taken, the address with the most of them loses one: its user with the
+//! fewest wrong secrets is counted together with all users of that address that have no entry, from the highest count that
+//! any of them had. So invented names, in any number, never lower what was counted of a real one, and they take entries from
+//! other addresses only while these have more.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use crate::access::AddressBlock;
@@ -26,8 +31,11 @@ pub(crate) struct Attempt<'a> {
 pub(crate) struct Backoff {
     /// Users are anything that anybody says, so that their hashes are kept, under a key that nobody knows.
     hasher: RandomState,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<Key, Entry>,
 }
+
+/// An address and a hash of target and user; `None` are all users of that address without an entry of their own.
+type Key = (AddressBlock, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -43,22 +51,24 @@ pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Wrong secrets are forgotten after so long without another.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Entries of 24 bytes.
+/// Entries of 64 bytes, keys included.
 pub(crate) const ENTRIES_MAX: usize = 4096;
 
 impl Backoff {
     /// How long an attempt is put off; `None` if its proof may be looked at.
     pub(crate) fn wait(&self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
-        let entry = self.entries.get(&self.hasher.hash_one(attempt))?;
+        let entry = self.entries.get(&self.key(now, attempt))?;
         let left = entry.wait().checked_sub(now.saturating_duration_since(entry.last))?;
         (!left.is_zero()).then_some(left)
     }
 
     /// The proof was wrong.
     pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) {
-        let key = self.hasher.hash_one(attempt);
-        if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
+        let mut key = self.key(now, attempt);
+        // Twice at most: the first time the address may get an entry for its other users, which takes the place.
+        while !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             self.make_room(now);
+            key = self.key(now, attempt);
         }
         let entry = self.entries.entry(key).or_insert(Entry { failures: 0, last: now });
         if entry.is_forgotten(now) {
@@ -67,17 +77,56 @@ impl Backoff {
         *entry = Entry { failures: entry.failures.saturating_add(1), last: now };
     }
 
-    /// The proof was right: its user is at this address.
+    /// The proof was right: its user is at this address. That says nothing of the users it may be counted with.
     pub(crate) fn succeeded(&mut self, attempt: &Attempt<'_>) {
-        self.entries.remove(&self.hasher.hash_one(attempt));
+        self.entries.remove(&self.own_key(attempt));
+    }
+
+    fn own_key(&self, attempt: &Attempt<'_>) -> Key {
+        (attempt.from, Some(self.hasher.hash_one(attempt)))
+    }
+
+    /// Where an attempt is counted.
+    fn key(&self, now: Instant, attempt: &Attempt<'_>) -> Key {
+        let (own, others) = (self.own_key(attempt), (attempt.from, None));
+        let is_one_of_others = !self.entries.contains_key(&own)
+            && self.entries.get(&others).is_some_and(|entry| !entry.is_forgotten(now));
+        if is_one_of_others { others } else { own }
     }
 
     fn make_room(&mut self, now: Instant) {
         self.entries.retain(|_, entry| !entry.is_forgotten(now));
-        let least = self.entries.iter().min_by_key(|(_, entry)| (entry.failures, entry.last));
-        if let Some(key) = least.map(|(key, _)| *key).filter(|_| self.entries.len() >= ENTRIES_MAX) {
-            self.entries.remove(&key);
+        if self.entries.len() < ENTRIES_MAX {
+            return;
         }
+        match self.heaviest() {
+            (2.., Some(block)) => {
+                let users = (Bound::Excluded((block, None)), Bound::Included((block, Some(u64::MAX))));
+                let Some(least) = self.remove_least(users) else { return };
+                let others = self.entries.entry((block, None)).or_insert(least);
+                others.failures = others.failures.max(least.failures);
+                others.last = others.last.max(least.last);
+            }
+            // Each address has one entry.
+            _ => drop(self.remove_least((Bound::Unbounded, Bound::Unbounded))),
+        }
+    }
+
+    /// The address with the most entries, and how many they are.
+    fn heaviest(&self) -> (usize, Option<AddressBlock>) {
+        let (mut heaviest, mut run) = ((0, None), (0, None));
+        for (block, _) in self.entries.keys() {
+            run = if run.1 == Some(*block) { (run.0 + 1, run.1) } else { (1, Some(*block)) };
+            heaviest = if run.0 >= heaviest.0 { run } else { heaviest };
+        }
+        heaviest
+    }
+
+    /// Removes the entry with the fewest wrong secrets among these, the oldest of several.
+    fn remove_least(&mut self, among: (Bound<Key>, Bound<Key>)) -> Option<Entry> {
+        let least = self.entries.range(among).min_by_key(|(_, entry)| (entry.failures, entry.last))?;
+        let key = *least.0;
+        self.entries.remove(&key)
     }
 }
 
@@ -162,6 +211,66 @@ mod tests {
         (0..4).for_each(|_| backoff.failed(now, &alice));
         backoff.failed(now + seconds(601), &alice);
         assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
+    }
+
+    /// All entries are taken by users with five wrong secrets each: a user with four was the least guessed at, and one more
+    /// invented user made it forgotten.
+    #[test]
+    fn invented_users_do_not_make_guesses_at_a_real_one_forgotten() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        let alice = attempt("192.0.2.1", "alice");
+        for number in 0..ENTRIES_MAX {
+            (0..FREE_FAILURES).for_each(|_| backoff.failed(now, &attempt("192.0.2.1", &number.to_string())));
+        }
+        let mut looked_at = 0;
+        for round in 0..100 {
+            for _ in 0..FREE_FAILURES - 1 {
+                if backoff.wait(now, &alice).is_none() {
+                    looked_at += 1;
+                    backoff.failed(now, &alice);
+                }
+            }
+            backoff.failed(now, &attempt("192.0.2.1", &format!("nobody {round}")));
+        }
+        assert!(looked_at <= FREE_FAILURES, "{looked_at} guesses without a wait");
+        assert_eq!(
+            backoff.wait(now, &attempt("192.0.2.2", "alice")),
+            None,
+            "other addresses are not affected"
+        );
+    }
+
+    #[test]
+    fn a_crowd_from_one_address_leaves_entries_to_others() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        for number in 0..2 * ENTRIES_MAX {
+            backoff.failed(now, &attempt("192.0.2.1", &number.to_string()));
+        }
+        let (alice, bob) = (attempt("192.0.2.2", "alice"), attempt("192.0.2.2", "bob"));
+        (0..5).for_each(|_| backoff.failed(now, &alice));
+        backoff.failed(now, &bob);
+        assert_eq!(backoff.wait(now, &alice), Some(seconds(1)));
+        assert_eq!(backoff.wait(now, &bob), None, "counted apart");
+        assert_eq!(backoff.entries.len(), ENTRIES_MAX);
+    }
+
+    #[test]
+    fn the_count_of_users_without_entries_ends_by_time_alone() {
+        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        for number in 0..2 * ENTRIES_MAX {
+            backoff.failed(now, &attempt("192.0.2.1", &number.to_string()));
+        }
+        let alice = attempt("192.0.2.1", "alice");
+        assert_eq!(backoff.wait(now, &alice), Some(WAIT_MAX));
+        backoff.succeeded(&alice);
+        assert_eq!(
+            backoff.wait(now, &alice),
+            Some(WAIT_MAX),
+            "or a user with a secret would make room for guesses"
+        );
+        backoff.failed(now + seconds(601), &alice);
+        assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
+        assert_eq!(backoff.entries.len(), 1);
     }
 
     #[test]
