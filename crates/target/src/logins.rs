@@ -4,7 +4,8 @@
 //! address with the most of them the oldest is closed: a crowd from one address takes its own places. Addresses that
 //! have sessions keep theirs as long as others can give way, so that they can add connections and reinstate sessions.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::access::AddressBlock;
 
@@ -12,15 +13,27 @@ use crate::access::AddressBlock;
 pub(crate) struct Logins<T> {
     most: usize,
     next: u64,
-    /// In the order in which they came.
     waiting: BTreeMap<u64, (AddressBlock, T)>,
-    per_block: BTreeMap<AddressBlock, usize>,
+    /// The numbers of each address, in the order in which they came.
+    per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
+    /// The same addresses; the last one gives way first.
+    ranks: BTreeSet<Rank>,
 }
+
+/// How many logins an address has, and the number of the oldest of them: of two with as many, the one with the older login
+/// ranks higher.
+type Rank = (usize, Reverse<u64>, AddressBlock);
 
 impl<T> Logins<T> {
     /// Room for so many, at least one.
     pub(crate) fn new(most: usize) -> Logins<T> {
-        Logins { most: most.max(1), next: 0, waiting: BTreeMap::new(), per_block: BTreeMap::new() }
+        Logins {
+            most: most.max(1),
+            next: 0,
+            waiting: BTreeMap::new(),
+            per_block: BTreeMap::new(),
+            ranks: BTreeSet::new(),
+        }
     }
 
     /// One more has come. If there were too many, another has to end.
@@ -35,38 +48,42 @@ impl<T> Logins<T> {
         let number = self.next;
         self.next += 1;
         self.waiting.insert(number, (from, login(number)));
-        *self.per_block.entry(from).or_default() += 1;
+        self.change(from, |numbers| numbers.insert(number));
         ended
     }
 
     /// One has logged in, or failed to.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let (from, login) = self.waiting.remove(&number)?;
-        if let Some(count) = self.per_block.get_mut(&from) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_block.remove(&from);
-            }
-        }
+        self.change(from, |numbers| numbers.remove(&number));
         Some(login)
     }
 
     /// The oldest of an address.
     pub(crate) fn take_oldest(&mut self, block: AddressBlock) -> Option<T> {
-        let number = self.waiting.iter().find(|(_, (from, _))| *from == block).map(|(number, _)| *number)?;
-        self.remove(number)
+        let oldest = *self.per_block.get(&block)?.first()?;
+        self.remove(oldest)
+    }
+
+    /// Changes the logins of an address, and its rank with them.
+    fn change(&mut self, block: AddressBlock, act: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+        let numbers = self.per_block.entry(block).or_default();
+        let rank = |numbers: &BTreeSet<u64>| -> Option<Rank> {
+            Some((numbers.len(), Reverse(*numbers.first()?), block))
+        };
+        if let Some(before) = rank(numbers) {
+            self.ranks.remove(&before);
+        }
+        act(numbers);
+        match rank(numbers) {
+            Some(after) => drop(self.ranks.insert(after)),
+            None => drop(self.per_block.remove(&block)),
+        }
     }
 
     fn heaviest(&self, has_sessions: impl Fn(AddressBlock) -> bool) -> Option<AddressBlock> {
-        let oldest = |block: &AddressBlock| {
-            self.waiting.iter().find(|(_, (from, _))| from == block).map(|(at, _)| *at)
-        };
-        let most = |strangers: bool| {
-            let counts = self.per_block.iter().filter(|(block, _)| !strangers || !has_sessions(**block));
-            let most = counts.clone().map(|(_, count)| *count).max()?;
-            counts.filter(|(_, count)| **count == most).map(|(block, _)| *block).min_by_key(oldest)
-        };
-        most(true).or_else(|| most(false))
+        let stranger = self.ranks.iter().rev().find(|(_, _, block)| !has_sessions(*block));
+        stranger.or_else(|| self.ranks.last()).map(|(_, _, block)| *block)
     }
 }
 
@@ -101,6 +118,25 @@ mod tests {
         assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
     }
 
+    /// Each question takes the lock of the registry.
+    #[test]
+    fn an_address_is_asked_about_once_at_most_when_one_more_comes() {
+        let mut logins = Logins::new(1000);
+        come(&mut logins, &(0..1000).collect::<Vec<u32>>(), &[]);
+        let ask = |logins: &mut Logins<u64>, strangers: bool| {
+            let asked = std::cell::Cell::new(0);
+            let has_sessions = |_| {
+                asked.set(asked.get() + 1);
+                !strangers
+            };
+            let ended = logins.add(block(7), |login| login, has_sessions);
+            (ended, asked.get())
+        };
+        assert_eq!(ask(&mut logins, true), (Some(0), 1), "the first stranger gives way");
+        assert_eq!(ask(&mut logins, true), (Some(7), 1));
+        assert_eq!(ask(&mut logins, false), (Some(1000), 999));
+    }
+
     #[test]
     fn who_is_done_leaves_room() {
         let mut logins = Logins::new(2);
@@ -108,6 +144,6 @@ mod tests {
         assert_eq!((logins.remove(0), logins.remove(0)), (Some(0), None));
         assert_eq!(come(&mut logins, &[3], &[]), [None]);
         assert_eq!((logins.take_oldest(block(3)), logins.take_oldest(block(3))), (Some(2), None));
-        assert_eq!(logins.per_block.len(), 1, "nothing is kept of who has gone");
+        assert_eq!((logins.per_block.len(), logins.ranks.len()), (1, 1), "nothing is kept of who has gone");
     }
 }
