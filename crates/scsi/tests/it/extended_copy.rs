@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{BlockSize, DeviceError};
-use scsi::{LogicalUnit, Neighbours};
+use scsi::{Data, LogicalUnit, Neighbours, Plan, Step};
 
 use crate::support::*;
 
@@ -121,6 +121,29 @@ fn operating_parameters_are_cut_at_the_allocation_length() {
     let whole = bench.command(&cdb(0x84, 3, 255)).good().data;
     assert_eq!(whole.len(), 46);
     assert_eq!(bench.command(&cdb(0x84, 3, 10)).good().data, whole[..10]);
+}
+
+/// Both at the command's own unit and at another, which accepts the copy when it begins.
+#[test]
+fn a_destination_that_is_formatted_during_a_copy_stays_empty() {
+    for own in [true, false] {
+        let (mut bench, mut other) = pair(DiskOptions::default());
+        let pieces = pattern(4096, 512);
+        bench.write(0, &pieces);
+        let targets = [target(&bench), target(&other)];
+        let list = list_of(1, 2, &targets, &[segment((0, u16::from(!own)), 4000, (0, 96))]);
+        let mut copying = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
+        let formatted = if own { &mut bench } else { &mut other };
+        let Plan::Run(job) = formatted.begin(&[0x04, 0, 0, 0, 0, 0], 0, 0) else { panic!("it runs") };
+        let Step::Lasting { mut work, .. } = formatted.unit.finish(job, Data::None) else {
+            panic!("it lasts")
+        };
+        assert!(poll(&mut work).is_none(), "the copy has the first piece locked");
+        assert!(poll(&mut copying.reply).is_none(), "and waits for the second");
+        finish(work);
+        Answer::of(finish(copying.reply)).check(0xa, 0x0d01);
+        assert_eq!(formatted.read(0, 4096), vec![0; 4096 * 512]);
+    }
 }
 
 /// libiscsi ExtendedCopy.ValidSegDescr and ValidTgtDescr.
