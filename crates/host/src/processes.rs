@@ -16,8 +16,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, pidfd_open, pidfd_send_signal,
+};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::namespace::{Namespace, on_a_thread};
@@ -26,14 +29,14 @@ use crate::namespace::{Namespace, on_a_thread};
 #[derive(Debug)]
 pub struct Processes {
     namespace: File,
-    first: OwnedFd,
-    /// Whoever started them may not have waited for their end, and the namespace has not ended before somebody does.
+    /// Children that may not have been waited for: the namespace ends only when each of them has been.
     children: Mutex<Vec<OwnedFd>>,
+    first: First,
 }
 
 impl Processes {
-    /// None yet, but the first. Needs `CAP_SYS_ADMIN`. The first process keeps the memory that this one has now, as far as
-    /// this one changes it: make it early.
+    /// A namespace with its first process only. Needs `CAP_SYS_ADMIN`. The first process is a copy of this one, and shares its
+    /// memory until this one changes it: make it early.
     pub fn new() -> io::Result<Processes> {
         let this = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         // Children of the thread, and not the thread itself, are in the new namespace.
@@ -69,7 +72,9 @@ impl Processes {
         })??;
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(descriptor) => {
-                self.children.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor);
+                let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+                children.retain(|child| !was_waited_for(child));
+                children.push(descriptor);
                 Ok(child)
             }
             Err(error) => {
@@ -82,21 +87,43 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        // Fails only for one that is gone already.
-        let _ = pidfd_send_signal(&self.first, Signal::KILL);
+        self.first.kill();
         let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // Those that somebody has waited for are nobody's children any more (ECHILD).
-        children.iter().chain([&self.first]).for_each(wait_for);
+        // Those that were waited for are no children any more (ECHILD).
+        children.iter().for_each(wait_for);
     }
+}
+
+/// The first process of a namespace, which ends with it.
+#[derive(Debug)]
+struct First(OwnedFd);
+
+impl First {
+    fn kill(&self) {
+        // Fails only for one that is gone already.
+        let _ = pidfd_send_signal(&self.0, Signal::KILL);
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.kill();
+        wait_for(&self.0);
+    }
+}
+
+fn was_waited_for(process: &OwnedFd) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    rustix::process::waitid(WaitId::PidFd(process.as_fd()), options).err() == Some(Errno::CHILD)
 }
 
 fn wait_for(process: &OwnedFd) {
     let wait = || rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
-    while wait().err() == Some(rustix::io::Errno::INTR) {}
+    while wait().err() == Some(Errno::INTR) {}
 }
 
 /// The process that is the first in the namespace that this thread's children are in. It ends with the process `this`.
-fn fork_first(this: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
     // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one forked.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -105,7 +132,16 @@ fn fork_first(this: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         number => {
             // Ours until it is waited for, so that the number is still its own.
             let first = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
-            Ok(pidfd_open(first, PidfdFlags::empty())?)
+            match pidfd_open(first, PidfdFlags::empty()) {
+                Ok(descriptor) => Ok(First(descriptor)),
+                Err(error) => {
+                    rustix::process::kill_process(first, Signal::KILL)?;
+                    while rustix::process::waitpid(Some(first), WaitOptions::empty()).err()
+                        == Some(Errno::INTR)
+                    {}
+                    Err(error.into())
+                }
+            }
         }
     }
 }
@@ -151,6 +187,18 @@ mod tests {
         let Some(processes) = made() else { return };
         let mut child = processes.start(&mut shell("exit 7")).expect("a shell");
         assert_eq!(child.wait().expect("an end").code(), Some(7));
+    }
+
+    #[test]
+    fn a_process_that_was_waited_for_keeps_no_descriptor() {
+        let Some(processes) = made() else { return };
+        let mut running = processes.start(&mut shell("exec sleep 1000")).expect("a shell");
+        for _ in 0..3 {
+            assert!(processes.start(&mut shell("exit")).expect("a shell").wait().expect("an end").success());
+        }
+        let descriptors = processes.children.lock().expect("no panic").len();
+        assert_eq!(descriptors, 2, "of the one that runs, and of the last");
+        running.kill().and_then(|()| running.wait()).expect("its end");
     }
 
     #[test]
