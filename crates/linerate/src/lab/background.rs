@@ -2,18 +2,25 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{Host, Lab, Ready};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::failure::Failure;
 
 /// Programs that are running. Dropped, they are asked to end, and after a while made to.
-pub(super) struct Background(Vec<Child>);
+pub(super) struct Background(Vec<Program>);
+
+struct Program {
+    child: Child,
+    /// A number may be another process's after its end; this is not.
+    descriptor: OwnedFd,
+}
 
 impl Background {
     /// Starts all, one after the other, each when the one before is ready.
@@ -21,12 +28,12 @@ impl Background {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
             if let [program, arguments @ ..] = &host.plan().run[..] {
-                let child = spawn(host, program, arguments).map_err(|error| {
+                let started = spawn(host, program, arguments).map_err(|error| {
                     Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
                 })?;
-                background.0.push(child);
-                let child = background.0.last_mut();
-                child.map_or(Ok(()), |child| wait_until_ready(host, program, child))?;
+                background.0.push(started);
+                let started = background.0.last_mut();
+                started.map_or(Ok(()), |started| wait_until_ready(host, program, &mut started.child))?;
             }
         }
         Ok(background)
@@ -35,22 +42,29 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        for child in &self.0 {
-            // One that has ended by itself is not waited for before, so that its number is still its own.
-            let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+        for program in &self.0 {
+            // Fails only for one that has ended.
+            let _ = pidfd_send_signal(&program.descriptor, Signal::TERM);
         }
         let until = Instant::now() + ENDING_MAX;
-        for child in &mut self.0 {
-            wait_until(child, until);
+        for program in &mut self.0 {
+            wait_until(&mut program.child, until);
         }
     }
 }
 
-fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Child> {
-    host.start(program, |command| {
+fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program> {
+    let mut child = host.start(program, |command| {
         // Standard output is the command's alone. A group of its own: an interrupt from the keyboard is for the command.
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
-    })
+    })?;
+    match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(descriptor) => Ok(Program { child, descriptor }),
+        Err(error) => {
+            child.kill().and_then(|()| child.wait())?;
+            Err(error.into())
+        }
+    }
 }
 
 fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(), Failure> {
@@ -73,7 +87,10 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
         if Instant::now() > until {
             return Err(Failure::failed(format_args!("{why_not} after {} s", within.as_secs_f64())));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(match ready {
+            Ready::Port(_) => LOOK_EVERY,
+            Ready::Command(_) => RUN_EVERY,
+        });
     }
 }
 
@@ -128,6 +145,8 @@ const LISTEN: &str = "0A";
 /// Then a program that was asked to end is killed.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A command takes more than a look: a process, its exec and its answer.
+const RUN_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
