@@ -326,6 +326,11 @@ impl Checker {
         own.filter(|entry| entry.writer == writer).for_each(|entry| entry.told = true);
     }
 
+    /// `writer` will not flush what it wrote so far.
+    pub(crate) fn is_gone(&mut self, writer: Writer) {
+        self.flush_failed(writer);
+    }
+
     /// Whoever is told of a server's restart must reckon with the loss of what was not flushed.
     pub(crate) fn all_are_told(&mut self) {
         self.blocks.iter_mut().flat_map(|block| &mut block.writes).for_each(|entry| entry.told = true);

@@ -44,6 +44,8 @@ async fn live(stage: Rc<Stage>, number: u64) {
         if let Ok(lun) = Arc::try_unwrap(lun) {
             lun.close().await;
         }
+        // Whoever opens it next has another ISID: another nexus, which is not told of losses from before its time.
+        volume.check(|checker| checker.is_gone(writer));
     }
 }
 
@@ -156,6 +158,7 @@ async fn read(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> 
 
 async fn flush(volume: &Volume, lun: &RemoteLun, writer: u64) -> Result<(), DeviceError> {
     let begun = volume.check(|checker| checker.now());
+    note(&[48, writer], || format!("writer {writer} begins to flush LUN {}", volume.lun));
     let outcome = lun.flush().await;
     note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
     match outcome {
