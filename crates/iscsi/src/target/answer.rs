@@ -1,6 +1,7 @@
 //! A command's answer on its way out: Data-In PDUs, then status, on the last of them where it may travel there
 //! (RFC 7143 sections 11.4 and 11.7).
 
+use super::event::Receipt;
 use super::task::Lengths;
 use crate::pdu::Residual;
 
@@ -10,6 +11,8 @@ pub(super) struct Answer {
     pub(super) status: u8,
     /// Empty if there is none; an empty box owns no memory.
     pub(super) sense: Box<[u8]>,
+    /// What the driver wants to be told once the status is acknowledged.
+    pub(super) receipt: Option<Box<Receipt>>,
     /// Bytes to send as Data-In.
     data_in: u32,
     /// Bytes that the CDB asked to move.
@@ -42,6 +45,7 @@ impl Answer {
         Answer {
             status,
             sense: sense.into(),
+            receipt: None,
             data_in: data_in.min(lengths.read),
             expected,
             sent: 0,

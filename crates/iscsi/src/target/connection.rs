@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::config::ConnectionStart;
-use super::event::ConnectionId;
+use super::event::{ConnectionId, Receipt};
 use super::receive::Incoming;
 use super::text::Exchange;
 use crate::keepalive::Keepalive;
@@ -34,6 +34,8 @@ pub(super) struct Connection {
     /// Numbers our pings.
     pub(super) pings: u32,
     pub(super) text: Exchange,
+    /// Receipts of answers that were sent and are not acknowledged, in the order of their StatSN.
+    pub(super) receipts: Vec<(Sn, Receipt)>,
     /// A logout has been accepted: nothing more is listened to.
     pub(super) logged_out: bool,
     /// The initiator was asked to log out, and has until then.
@@ -105,6 +107,7 @@ impl Connection {
             keepalive: Keepalive::new(now),
             pings: 0,
             text: Exchange::new(text_bytes_max),
+            receipts: Vec::new(),
             logged_out: false,
             logout_by: None,
         }
@@ -123,6 +126,17 @@ impl Connection {
     pub(super) fn say(&mut self, ready: Ready) {
         self.urgent_bytes += ready.data.len();
         self.urgent.push_back(Say::Ready(Box::new(ready)));
+    }
+
+    /// The next status is about to be sent, and has this receipt. One that says what an earlier one says as well waits
+    /// with that, so that a queue of flushes does not put its end off.
+    pub(super) fn await_receipt(&mut self, receipt: Receipt) {
+        if !self.receipts.iter().any(|(_, earlier)| *earlier == receipt) {
+            if self.receipts.len() == RECEIPTS_MAX {
+                self.receipts.remove(0);
+            }
+            self.receipts.push((self.stat_sn, receipt));
+        }
     }
 
     /// The tag of the target's next ping. It wraps before it meets the reserved tag.
@@ -144,3 +158,6 @@ impl Connection {
         self.urgent.len() + self.answers.len() > pdus_max || self.urgent_bytes > bytes_max
     }
 }
+
+/// An initiator that acknowledges nothing has no more than that noted. What is not noted counts as not heard.
+const RECEIPTS_MAX: usize = 64;

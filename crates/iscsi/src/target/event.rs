@@ -77,6 +77,8 @@ pub enum Event {
         /// The logout.
         logout: LogoutId,
     },
+    /// The initiator has acknowledged the status of a [`super::Response`] that had this receipt.
+    Acknowledged(Receipt),
     /// There is something to say on a connection, and nothing has arrived there or been answered that would lead
     /// the driver to ask [`super::Session::poll_transmit`]: an acknowledgement on another connection has set it
     /// free, or the clock.
@@ -117,6 +119,16 @@ pub struct Command {
     pub(super) cdb: [u8; 16],
     /// The whole CDB, if it is longer than sixteen bytes.
     pub(super) long_cdb: Option<Box<[u8]>>,
+}
+
+/// What the driver wants to know of an answer once the initiator has it: until then the answer can be lost with its
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// What the answer is about, as the driver numbers it.
+    pub subject: u32,
+    /// What it says of that.
+    pub value: u64,
 }
 
 /// What was wrong with a command's data: additional sense by section 11.4.7.2, all with ABORTED COMMAND.

@@ -196,7 +196,7 @@ impl Session {
     /// The initiator has said something while a fence stands.
     pub(super) fn note_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
         let Some(fence) = &mut self.fences.standing else { return };
-        let exp_stat_sn = Sn(bhs.u32(EXP_STAT_SN));
+        let exp_stat_sn = exp_stat_sn(bhs);
         let answered = match bhs.opcode() {
             Some(Opcode::NopOut) => Ttt::new(bhs.u32(TTT)),
             _ => None,
@@ -267,6 +267,11 @@ impl Session {
 
 /// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
+/// Which StatSN the initiator expects next: all before it have arrived.
+pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
+    Sn(bhs.u32(EXP_STAT_SN))
+}
+
 /// Where all PDUs of an initiator have them (section 11).
 const EXP_STAT_SN: usize = 28;
 const TTT: usize = 20;

@@ -47,7 +47,8 @@ use std::time::Instant;
 
 pub use config::{ConnectionStart, SessionConfig};
 pub use event::{
-    CloseReason, Command, ConnectionId, DataFault, Event, LogoutId, TaskId, TextQuery, TmfId, TmfRequest,
+    CloseReason, Command, ConnectionId, DataFault, Event, LogoutId, Receipt, TaskId, TextQuery, TmfId,
+    TmfRequest,
 };
 pub use fatal::Fatal;
 pub use notice::Notice;
@@ -244,6 +245,7 @@ impl Session {
             | Event::TaskGone { .. }
             | Event::LetGo { .. }
             | Event::Speak { .. }
+            | Event::Acknowledged(_)
             | Event::Close { .. } => true,
         }
     }

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use super::Session;
-use super::event::{ConnectionId, TaskId};
+use super::event::{ConnectionId, Event, TaskId};
 use super::fatal::Fatal;
+use super::fence::exp_stat_sn;
 use super::window::{Held, Turn};
 use crate::negotiate::SessionType;
 use crate::pdu::{
@@ -105,6 +106,12 @@ impl Session {
         connection.header = *bhs;
         connection.incoming = Incoming::Dropped;
         let is_listened_to = !connection.logged_out;
+        if !connection.receipts.is_empty() {
+            let expected = exp_stat_sn(bhs);
+            let arrived = connection.receipts.extract_if(.., |(stat_sn, _)| stat_sn.next().le(expected));
+            let arrived: Vec<Event> = arrived.map(|(_, receipt)| Event::Acknowledged(receipt)).collect();
+            self.events.extend(arrived);
+        }
         if self.fences.is_standing() {
             self.note_acknowledgement(id, bhs);
         }

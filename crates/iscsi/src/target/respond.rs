@@ -3,7 +3,7 @@
 use super::Session;
 use super::answer::Answer;
 use super::connection::Say;
-use super::event::{ConnectionId, DataFault, TaskId};
+use super::event::{ConnectionId, DataFault, Receipt, TaskId};
 use super::nop::nop_in;
 use crate::slab::Key;
 
@@ -19,6 +19,11 @@ pub struct Response<'a> {
     /// Bytes that the CDB asks to move, in the command's direction (a bidirectional command's: to write). The
     /// difference to the EDTL is reported as residual.
     pub expected: u64,
+    /// [`Event::Acknowledged`] is to say when the initiator has acknowledged the status, which is none that travels
+    /// with data. None for nearly all answers.
+    ///
+    /// [`Event::Acknowledged`]: super::Event::Acknowledged
+    pub receipt: Option<Receipt>,
 }
 
 impl Session {
@@ -38,8 +43,10 @@ impl Session {
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
         if entry.answer.is_none() {
-            let Response { status, sense, data_in, expected } = response;
-            entry.answer = Some(Answer::new(status, sense, data_in, expected, entry.lengths));
+            let Response { status, sense, data_in, expected, receipt } = response;
+            let mut answer = Answer::new(status, sense, data_in, expected, entry.lengths);
+            answer.receipt = receipt.map(Box::new);
+            entry.answer = Some(answer);
             // Data that did not match their digest: "it MUST wait to receive all the data (signaled by a data PDU
             // with the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
             if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {

@@ -172,6 +172,9 @@ impl Session {
         let task = self.remove_task(key)?;
         let answer = task.answer?;
         let data = sense_segment(&answer.sense);
+        if let Some(receipt) = answer.receipt.as_deref() {
+            self.connection_mut(id)?.await_receipt(*receipt);
+        }
         let r2ts = if task.lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
         let mut header = ScsiResponse {
             response: Response::Completed,

@@ -15,6 +15,7 @@ mod ordering;
 mod pair;
 mod properties;
 mod raw;
+mod receipts;
 mod residuals;
 mod statistics;
 mod text;

@@ -512,7 +512,9 @@ impl Pair {
                 }
                 target::Event::LetGo { logout } if !self.is_slow => self.target.let_go(logout),
                 target::Event::LetGo { .. } => self.target_events.push(event),
-                target::Event::Close { .. } => self.target_events.push(event),
+                target::Event::Acknowledged(_) | target::Event::Close { .. } => {
+                    self.target_events.push(event)
+                }
                 target::Event::Speak { .. } => {} // every wire is looked at all the time
             }
         }
