@@ -50,3 +50,19 @@ fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
     let mut later = Peer::attach(&server, "disk", 3);
     assert_eq!(flush(&mut later), None);
 }
+
+/// The connection breaks with the answer that reports the loss. The initiator logs in again, and asks again.
+#[test]
+fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answer() {
+    let Some(server) = Server::configured(VOLUME) else { return };
+    let mut writer = Peer::attach(&server, "disk", 1);
+    writer.write(0, &[7; BLOCK]);
+    fault(&server, "fail");
+    assert!(flush(&mut writer).is_some(), "the device is away");
+    fault(&server, "pass");
+    assert_eq!(flush(&mut writer), MEDIUM_ERROR_WRITE_ERROR);
+    drop(writer); // it has acknowledged nothing since
+    let mut again = Peer::attach(&server, "disk", 1);
+    assert_eq!(flush(&mut again), MEDIUM_ERROR_WRITE_ERROR);
+    assert_eq!(flush(&mut again), None);
+}

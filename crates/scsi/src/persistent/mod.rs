@@ -30,7 +30,7 @@ use std::num::NonZeroU64;
 use crate::nexus::{InitiatorPort, TargetPort};
 
 /// An I_T nexus by its names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NexusName {
     pub(crate) initiator: InitiatorPort,
     pub(crate) target: TargetPort,

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use block::{Buffer, Durability, Extent, Hold, Lock, Pending, Run, Slice};
+use block::{Buffer, DeviceError, Durability, Extent, Hold, Lock, Pending, Run, Slice};
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -30,6 +30,7 @@ pub struct Watch {
     asked: Cell<Option<usize>>,
     committed: Cell<bool>,
     others: OnceCell<Box<[Arc<LogicalUnit>]>>,
+    reported_losses: Cell<u64>,
 }
 
 /// A request that a device has.
@@ -57,6 +58,12 @@ impl Watch {
     /// Units that the command uses besides the one that received it (EXTENDED COPY): it belongs to their task sets, too.
     pub fn others(&self) -> &[Arc<LogicalUnit>] {
         self.others.get().map_or(&[], |others| others)
+    }
+
+    /// How many losses of acknowledged writes the command's reply reports; 0 if it reports none. The nexus counts as told
+    /// once [`crate::Nexus::note_told`] was called with it.
+    pub fn reported_losses(&self) -> u64 {
+        self.reported_losses.get()
     }
 }
 
@@ -165,7 +172,7 @@ impl DeviceAccess {
                 Durability::Cached => write,
                 Durability::Stable => Box::pin(async {
                     write.await?;
-                    self.unit.tell_losses(self.nexus)
+                    self.report_losses()
                 }),
             }
         })
@@ -183,14 +190,37 @@ impl DeviceAccess {
 
     /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
     pub(crate) fn flush(&self) -> Asking<'_, ()> {
-        self.ask(RequestKind::Flush, None, || {
-            Box::pin(async { self.unit.flushed(self.nexus, self.unit.flush().await) })
-        })
+        self.ask(RequestKind::Flush, None, || Box::pin(async { self.flushed(self.unit.flush().await) }))
     }
 
-    /// The same for a command whose failure would not be taken for a word about earlier writes.
+    /// The same without reporting lost writes: the initiator would take the error for one of this command's own.
     pub(crate) fn flush_untold(&self) -> Asking<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.flush()))
+    }
+
+    /// How a flush ends that the device ended so.
+    fn flushed(&self, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if ended.is_err_and(|error| !error.is_loss()) {
+            return ended;
+        }
+        let untold = self.report_losses();
+        match ended {
+            // A device that is full is told as such, and the writes of others are lost all the same.
+            Err(DeviceError::NoSpace) => ended,
+            Ok(()) => untold,
+            Err(_) => Err(DeviceError::WritesLost),
+        }
+    }
+
+    /// WRITES LOST, if acknowledged writes were lost of which this nexus has not been told.
+    fn report_losses(&self) -> Result<(), DeviceError> {
+        match self.nexus.and_then(|nexus| self.unit.untold_losses(nexus)) {
+            Some(losses) => {
+                self.watch.reported_losses.set(losses);
+                Err(DeviceError::WritesLost)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Which blocks take space ([`block::BlockDevice::allocation`]).

@@ -92,7 +92,7 @@ impl State {
         if let Some(at) = self.nexuses.iter().position(|nexus| nexus.id == id) {
             let nexus = self.nexuses.remove(at);
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
-            self.departed.note(nexus.name, nexus.losses_told);
+            self.departed.note(&nexus.name, nexus.losses_told);
         }
         self.release_reserve(id);
         self.copies.forget_all(id);

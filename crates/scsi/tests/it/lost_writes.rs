@@ -1,7 +1,7 @@
 //! Acknowledged writes that could not be brought to stable storage: each nexus that could have relied on them is told.
 
 use block::{DeviceError, Lba};
-use scsi::Nexus;
+use scsi::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
 
 use crate::support::*;
 
@@ -98,4 +98,100 @@ fn a_device_that_is_away_has_lost_nothing() {
     bench.command(&FLUSH).check(2, 0x0401);
     bench.command(&FLUSH).good();
     flush(&mut bench, &mut other).good();
+}
+
+/// An answer can be lost with its connection, or be discarded with its task.
+#[test]
+fn a_nexus_has_been_told_once_it_has_acknowledged_the_answer() {
+    let mut bench = Bench::new();
+    bench.disk.lose_writes();
+    for _ in 0..2 {
+        unacknowledged(&mut bench);
+    }
+    bench.command(&FLUSH).check(3, 0x0c00);
+    bench.command(&FLUSH).good();
+}
+
+/// Answers may cross on the connections of a session: the second must not say that all is well.
+#[test]
+fn flushes_that_are_under_way_at_the_same_time_all_fail() {
+    let mut bench = Bench::new();
+    bench.disk.lose_writes();
+    let (first, second) = (unacknowledged(&mut bench), unacknowledged(&mut bench));
+    assert_eq!((first, second), (1, 1));
+    bench.nexus.note_told(first);
+    bench.command(&FLUSH).good();
+}
+
+/// What is lost between an answer and its acknowledgement is another loss.
+#[test]
+fn an_acknowledgement_covers_no_later_losses() {
+    let mut bench = Bench::new();
+    bench.disk.lose_writes();
+    let reported = unacknowledged(&mut bench);
+    bench.disk.lose_writes();
+    bench.nexus.note_told(reported);
+    bench.command(&FLUSH).check(3, 0x0c00);
+    bench.command(&FLUSH).good();
+}
+
+#[test]
+fn a_session_that_ends_before_the_answer_arrives_hears_it_in_its_next_one() {
+    let mut bench = Bench::new();
+    let mut other = bench.second();
+    bench.disk.lose_writes();
+    std::mem::swap(&mut bench.nexus, &mut other);
+    unacknowledged(&mut bench);
+    std::mem::swap(&mut bench.nexus, &mut other);
+    drop(other);
+    let mut again = bench.second();
+    flush(&mut bench, &mut again).check(3, 0x0c00);
+    flush(&mut bench, &mut again).good();
+}
+
+/// An initiator that is sent to another portal group continues there with its writes.
+#[test]
+fn an_initiator_that_comes_back_by_another_target_port_is_told() {
+    let mut bench = Bench::new();
+    let initiator = InitiatorPort { name: "iqn.2026-11.test:mover".into(), isid: [0x80; 6] };
+    let port = |group| TargetPort { name: "iqn.2026-11.test:target".into(), group, relative_port: group };
+    drop(bench.unit.attach(initiator.clone(), port(1)));
+    bench.disk.lose_writes();
+    let mut moved = bench.unit.attach(initiator.clone(), port(2));
+    bench.by(&mut moved, &[0; 6]);
+    flush(&mut bench, &mut moved).check(3, 0x0c00);
+    flush(&mut bench, &mut moved).good();
+    // With sessions by both ports, each is told.
+    let mut first = bench.unit.attach(initiator, port(1));
+    bench.by(&mut first, &[0; 6]);
+    flush(&mut bench, &mut first).check(3, 0x0c00);
+    flush(&mut bench, &mut first).good();
+}
+
+/// Thousands of sessions come and go, as a port scanner or an attacker makes them.
+#[test]
+fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell() {
+    let mut bench = Bench::new();
+    let other = bench.second();
+    drop(other);
+    bench.disk.lose_writes();
+    for number in 0..5000_u32 {
+        let mut isid = [0x80; 6];
+        isid[2..].copy_from_slice(&number.to_be_bytes());
+        let initiator = InitiatorPort { name: "iqn.2026-11.test:crowd".into(), isid };
+        let port = TargetPort { name: "iqn.2026-11.test:target".into(), group: 1, relative_port: 1 };
+        drop(bench.unit.attach(initiator, port));
+    }
+    let mut again = bench.second();
+    flush(&mut bench, &mut again).check(3, 0x0c00);
+}
+
+/// A flush whose answer nobody acknowledges. How many losses it reports.
+fn unacknowledged(bench: &mut Bench) -> u64 {
+    let Plan::Run(job) = bench.begin(&FLUSH, 0, 0) else { panic!("a flush is at work") };
+    let Step::Later(Running { reply, watch }) = bench.unit.finish(job, Data::None) else {
+        panic!("a flush goes to the device")
+    };
+    Answer::of(finish(reply)).check(3, 0x0c00);
+    watch.reported_losses()
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use block::Buffer;
 use iscsi::pdu::TaskAttribute;
-use iscsi::target::{Command, DataFault, Response, TaskId};
+use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
 use reactor::JoinHandle;
 use scsi::{
     CommandIn, Data, DataIn, Job, Misdeclared, Neighbours, Plan, Receive, Reply, Running, Status, Step,
@@ -217,7 +217,9 @@ impl Session {
                 // at once needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
-                    Some(Poll::Ready(reply)) if reply.effects.is_none() => return self.answer(id, reply),
+                    Some(Poll::Ready(reply)) if reply.effects.is_none() => {
+                        return self.answer_reporting(id, reply, watch.reported_losses());
+                    }
                     Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
                     Some(Poll::Pending) | None => reply,
                 };
@@ -258,10 +260,13 @@ impl Session {
     /// The device spoke.
     fn complete(&mut self, id: TaskId, reply: Reply) {
         // One that another initiator has ended is told that, when everything is told so.
-        if self.task(id).is_some_and(|task| !matches!(task.state, State::Cleared)) {
-            self.answer(id, reply);
-            self.handle_events(reactor::now());
-        }
+        let losses = match self.task(id).map(|task| &task.state) {
+            None | Some(State::Cleared) => return,
+            Some(State::Running(work)) => work.watch.reported_losses(),
+            Some(_) => 0,
+        };
+        self.answer_reporting(id, reply, losses);
+        self.handle_events(reactor::now());
     }
 
     pub(super) fn answer_absent(&mut self, now: Instant, command: &Command) {
@@ -275,6 +280,11 @@ impl Session {
 
     /// Answers a task. The first answer counts: its data may be on their way already.
     pub(super) fn answer(&mut self, id: TaskId, reply: Reply) {
+        self.answer_reporting(id, reply, 0);
+    }
+
+    /// The same with a reply that reports so many losses of acknowledged writes.
+    fn answer_reporting(&mut self, id: TaskId, reply: Reply, losses: u64) {
         if let DataIn::Bytes(bytes) = &reply.data
             && bytes.len() > SMALL_BYTES
             && !self.charge(id, bytes.len())
@@ -297,12 +307,20 @@ impl Session {
                 sense: reply.sense.as_ref().map_or(&[], |sense| sense.bytes()),
                 data_in: u32::try_from(data_in).unwrap_or(u32::MAX),
                 expected: reply.expected_bytes,
+                receipt: slot
+                    .filter(|_| losses > 0)
+                    .map(|slot| Receipt { subject: slot as u32, value: losses }),
             },
         );
         self.wake(id.connection());
         if let (Some(index), true) = (slot, entered) {
             self.leave(index);
         }
+    }
+
+    /// The initiator has an answer that reported losses of acknowledged writes.
+    pub(super) fn note_told(&mut self, receipt: Receipt) {
+        self.luns.slot(receipt.subject as usize).nexus.note_told(receipt.value);
     }
 
     /// The payload of a task that is being sent.

@@ -232,6 +232,7 @@ impl Session {
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => drop(self.forget(task)),
                 Event::Speak { connection } => self.wake(connection),
+                Event::Acknowledged(receipt) => self.note_told(receipt),
                 Event::Close { connection, reason } => self.close_link(connection, reason),
             }
         }

@@ -140,7 +140,7 @@ impl Bench {
         self.unit.begin(&mut self.nexus, &command)
     }
 
-    /// What a front end does with a plan.
+    /// What a front end does with a plan, with an initiator that acknowledges every answer.
     pub fn carry_out(&self, plan: Plan, data_out: &[u8]) -> Reply {
         let (job, data) = match plan {
             Plan::Reply(reply) => return reply,
@@ -165,7 +165,11 @@ impl Bench {
     pub fn end(&self, job: Job, data: Data) -> Reply {
         match self.unit.finish(job, data) {
             Step::Now(reply) => reply,
-            Step::Later(running) => finish(running.reply),
+            Step::Later(Running { reply, watch }) => {
+                let reply = finish(reply);
+                self.nexus.note_told(watch.reported_losses());
+                reply
+            }
             Step::Lasting { reply, work } => {
                 finish(work);
                 finish(reply)
