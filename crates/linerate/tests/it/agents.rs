@@ -7,13 +7,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{Ended, PATIENCE, end_of, run_command, signal, until};
+use crate::proxy::{Proxy, Towards};
 use crate::server::{Server, free_port};
+use crate::sessions::sessions;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -211,16 +212,19 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let mut agents: Vec<Agent> = (0..2).map(|_| Agent::start(&secret, &[])).collect();
     let out = folder.path().join("out");
-    let addresses: Vec<String> = agents.iter().map(|agent| agent.address.clone()).collect();
-    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let port = agents[1].address.rsplit(':').next().and_then(|port| port.parse().ok());
+    let proxy = Proxy::to(port.expect("a port"));
+    let addresses = [agents[0].address.clone(), format!("127.0.0.1:{}", proxy.port())];
+    let addresses = addresses.each_ref().map(String::as_str);
     let options = ["--seconds", "60", "--out", out.to_str().expect("a path")];
     let mut coordinator = bench(Command::new(LINERATE), &server.url("disk"), &addresses, &secret, &options);
     let said = tempfile::NamedTempFile::new().expect("a temporary file");
     let errors = said.reopen().expect("the same file");
     let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
     wait_for_sessions(&server, 2, 5000); // so that there is something to lose
-    // An agent says once a second how far it is, and what it has said is what must not be lost.
-    std::thread::sleep(Duration::from_secs(4));
+    // What an agent has said of its measurement is what must not be lost: with less than a KiB it has said it several times.
+    let before = proxy.bytes_of(0, Towards::Initiator);
+    until("samples of the agent", || proxy.bytes_of(0, Towards::Initiator) > before + 1024);
     agents[1].child.kill().and_then(|()| agents[1].child.wait()).expect("our own child");
     let status = end_of(&mut coordinator);
     let said = fs::read_to_string(said.path()).expect("a text");
@@ -238,13 +242,7 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
 /// Until so many of the agents' sessions have had more commands than that.
 fn wait_for_sessions(server: &Server, count: usize, commands: u64) {
     until("busy sessions", || {
-        let mut command = Command::new(LINERATE);
-        let said = run_command(
-            command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
-        );
-        let sessions: Value = serde_json::from_str(&said.expect_success()).expect("JSON");
-        let sessions = sessions.as_array().expect("a list").iter();
-        sessions.filter(|session| number(session, "/commands") > commands).count() >= count
+        sessions(server).iter().filter(|session| number(session, "/commands") > commands).count() >= count
     });
 }
 
@@ -259,13 +257,7 @@ fn an_agent_that_loses_its_coordinator_ends_its_requests() {
     wait_for_sessions(&server, 1, 100);
     signal(&first, "KILL");
     let _ = first.wait();
-    until("a logout of the agent", || {
-        let mut command = Command::new(LINERATE);
-        let said = run_command(
-            command.args(["sessions", "--json", "--control"]).arg(server.state().join("control")),
-        );
-        said.expect_success().trim() == "[]"
-    });
+    until("a logout of the agent", || sessions(&server).is_empty());
 }
 
 #[test]

@@ -17,7 +17,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::agents::{Agent, bench, clients, folder, number, record};
-use crate::program::{end_of, installed, run, run_command, signal};
+use crate::program::{end_of, installed, run, run_command, signal, until};
+use crate::sessions::sessions_at;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -93,7 +94,7 @@ impl Drop for Lan {
 struct Target {
     child: Child,
     log: PathBuf,
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Target {
@@ -109,21 +110,38 @@ impl Target {
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(said.by_ref().any(|line| line == "ready"), "a target that is ready");
         std::thread::spawn(move || said.for_each(drop)); // so that it never waits for us
-        Target { child, log, _state: state }
+        Target { child, log, state }
+    }
+
+    /// Waits until the agents have logged out and the target has logged what every connection came to: a coordinator
+    /// that has all results does not wait for the agents to leave.
+    fn until_all_have_left(&self) {
+        until("a target without a session", || sessions_at(&self.state.path().join("control")).is_empty());
+        until("a logged end of every connection", || {
+            AGENTS.iter().all(|address| {
+                let logged = |message| self.logged(message, address).len();
+                logged("connection ended") > 0 && logged("connection ended") == logged("logged in")
+            })
+        });
+    }
+
+    /// The fields of the lines with this message about connections of a host.
+    fn logged(&self, message: &str, address: &str) -> Vec<Value> {
+        let text = fs::read_to_string(&self.log).expect("a log");
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let fields = lines.map(|mut line| line["fields"].take());
+        fields
+            .filter(|fields| fields["message"] == message)
+            .filter(|fields| fields["peer"].as_str().and_then(|peer| peer.split(':').next()) == Some(address))
+            .collect()
     }
 
     /// What the sessions of a host came to, once all of them have ended: the target's own counters.
     fn counters(&self, address: &str) -> Counters {
-        let text = fs::read_to_string(&self.log).expect("a log");
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let field = |line: &Value, name: &str| line["fields"][name].clone();
-        let ended = lines.filter(|line| field(line, "message") == "connection ended").filter(|line| {
-            field(line, "peer").as_str().and_then(|peer| peer.split(':').next()) == Some(address)
-        });
-        ended.fold(Counters::default(), |sum, line| Counters {
-            commands: sum.commands + number(&line, "/fields/commands"),
-            read_bytes: sum.read_bytes + number(&line, "/fields/read_bytes"),
-            written_bytes: sum.written_bytes + number(&line, "/fields/written_bytes"),
+        self.logged("connection ended", address).iter().fold(Counters::default(), |sum, fields| Counters {
+            commands: sum.commands + number(fields, "/commands"),
+            read_bytes: sum.read_bytes + number(fields, "/read_bytes"),
+            written_bytes: sum.written_bytes + number(fields, "/written_bytes"),
         })
     }
 }
@@ -171,6 +189,7 @@ fn three_agents_saw_what_the_target_saw() {
     for word in addresses.iter().chain(&["IOPS", "fairness"]) {
         assert!(said.contains(word), "{word}: {said}");
     }
+    target.until_all_have_left();
     drop(agents);
     let record = record(&out);
     let mut looks = Vec::new();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bench::raw::{Direction, Question, ask};
 use reactor::StreamOptions;
 
+use crate::program::until;
 use crate::remote::in_a_world;
 
 /// A running peer, on a port of the loopback.
@@ -64,14 +65,7 @@ fn strangers_neither_stop_a_peer_nor_take_more_than_their_places() {
     drop(guests);
     let question = Question { direction: Direction::Read, block_bytes: 4096, depth: 4 };
     // It hears of the end of 64 connections in its own time.
-    let answered = (0..100).any(|_| match peer.asked(question) {
-        Ok(requests) => requests > 0,
-        Err(_) => {
-            std::thread::sleep(Duration::from_millis(20));
-            false
-        }
-    });
-    assert!(answered);
+    until("a free place", || peer.asked(question).is_ok_and(|requests| requests > 0));
 }
 
 #[test]

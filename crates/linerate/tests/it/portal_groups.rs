@@ -9,7 +9,8 @@ use initiator::RemoteLun;
 use initiator::verbs::{PersistentReserve, ReservationType, VerbError};
 
 use crate::copy::linerate;
-use crate::proxy::Proxy;
+use crate::program::PATIENCE;
+use crate::proxy::{Proxy, Towards};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 
@@ -62,23 +63,26 @@ async fn write(lun: &RemoteLun, byte: u8) -> Result<(), DeviceError> {
 
 /// Begins a write, which the network holds up.
 async fn held_up(san: &San, lun: &Arc<RemoteLun>, byte: u8) -> reactor::JoinHandle<Result<(), DeviceError>> {
-    let (before, lun) = (san.proxy.bytes(), Arc::clone(lun));
+    let (before, lun) = (san.proxy.bytes_of(0, Towards::Target), Arc::clone(lun));
     san.proxy.hold(0);
     let write = reactor::spawn(async move { write(&lun, byte).await });
-    while san.proxy.bytes() < before + 4096 {
-        reactor::sleep(Duration::from_millis(1)).await; // the proxy announces nothing
-    }
+    until_bytes(san, Towards::Target, before + 4096).await;
     write
 }
 
 /// Lets what was held up arrive, and waits until the target has answered it.
 async fn arrives(san: &San) {
-    let before = san.proxy.bytes();
+    let before = san.proxy.bytes_of(0, Towards::Initiator);
     san.proxy.release(0);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while san.proxy.bytes() == before {
-        assert!(Instant::now() < deadline, "the target has not answered");
-        reactor::sleep(Duration::from_millis(5)).await; // likewise
+    until_bytes(san, Towards::Initiator, before + 1).await;
+}
+
+/// Waits until so many bytes that are to go this way have come on the first connection in all.
+async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while san.proxy.bytes_of(0, towards) < bytes {
+        assert!(Instant::now() < deadline, "{bytes} bytes towards the {towards:?} never come");
+        reactor::sleep(Duration::from_millis(1)).await; // the proxy announces nothing
     }
 }
 

@@ -26,8 +26,6 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: AtomicU16,
-    /// That came from either side.
-    bytes: AtomicU64,
     /// Those who found the door closed.
     turned_away: AtomicU64,
     door: Mutex<Door>,
@@ -49,10 +47,18 @@ enum Door {
 struct Link {
     initiator: TcpStream,
     target: TcpStream,
-    /// Bytes in both queues.
-    waiting: AtomicU64,
+    towards_target: Queue,
+    towards_initiator: Queue,
     gate: Mutex<Gate>,
     changed: Condvar,
+}
+
+/// What has come from one side, in bytes.
+#[derive(Debug, Default)]
+struct Queue {
+    received: AtomicU64,
+    /// Those that have not gone on.
+    waiting: AtomicU64,
 }
 
 /// What becomes of what is under way.
@@ -75,8 +81,9 @@ enum Gate {
     Cut,
 }
 
+/// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Towards {
+pub(crate) enum Towards {
     Target,
     Initiator,
 }
@@ -88,7 +95,6 @@ impl Proxy {
         let port = listener.local_addr().expect("an address").port();
         let shared = Arc::new(Shared {
             target: AtomicU16::new(target),
-            bytes: AtomicU64::new(0),
             turned_away: AtomicU64::new(0),
             door: Mutex::new(Door::Open),
             links: Mutex::default(),
@@ -105,7 +111,13 @@ impl Proxy {
 
     /// How many bytes have come, from either side, on all connections.
     pub(crate) fn bytes(&self) -> u64 {
-        self.shared.bytes.load(Relaxed)
+        let both = [Towards::Target, Towards::Initiator];
+        self.shared.links().iter().flat_map(|link| both.map(|towards| link.received(towards))).sum()
+    }
+
+    /// How many bytes have come on a connection that are to go this way.
+    pub(crate) fn bytes_of(&self, number: usize, towards: Towards) -> u64 {
+        self.link(number).received(towards)
     }
 
     /// How many connections there have been. They are numbered from 0, as they came.
@@ -113,9 +125,14 @@ impl Proxy {
         self.shared.links().len()
     }
 
-    /// How many bytes that came on a connection have not gone on.
-    pub(crate) fn held(&self, number: usize) -> u64 {
-        self.link(number).waiting.load(Relaxed)
+    /// How many bytes that came on a connection and are to go this way have not gone on.
+    pub(crate) fn held(&self, number: usize, towards: Towards) -> u64 {
+        self.link(number).queue(towards).waiting.load(Relaxed)
+    }
+
+    /// Whether a connection has been reset by [`Proxy::cut_after`] or another cut.
+    pub(crate) fn is_cut(&self, number: usize) -> bool {
+        *self.link(number).gate.lock().expect("nobody panics with it") == Gate::Cut
     }
 
     /// How many have come while the door was closed.
@@ -200,7 +217,7 @@ impl Shared {
         self.door.lock().expect("nobody panics with it")
     }
 
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+    fn accept(&self, listener: &TcpListener) {
         for initiator in listener.incoming().map_while(Result::ok) {
             let door = *self.door();
             match door {
@@ -210,7 +227,7 @@ impl Shared {
                     reset(&initiator);
                 }
                 Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
-                    Ok(target) => self.links().push(Link::begin(self, initiator, target)),
+                    Ok(target) => self.links().push(Link::begin(initiator, target)),
                     Err(_) => reset(&initiator), // as its own host would
                 },
             }
@@ -219,7 +236,7 @@ impl Shared {
 }
 
 impl Link {
-    fn begin(shared: &Arc<Shared>, initiator: TcpStream, target: TcpStream) -> Arc<Link> {
+    fn begin(initiator: TcpStream, target: TcpStream) -> Arc<Link> {
         for stream in [&initiator, &target] {
             stream.set_nodelay(true).expect("a socket option");
             // A target that takes nothing any more must not keep a thread of ours for ever.
@@ -228,15 +245,15 @@ impl Link {
         let link = Arc::new(Link {
             initiator,
             target,
-            waiting: AtomicU64::new(0),
+            towards_target: Queue::default(),
+            towards_initiator: Queue::default(),
             gate: Mutex::new(Gate::Open),
             changed: Condvar::new(),
         });
         for towards in [Towards::Target, Towards::Initiator] {
             let (queue, queued) = mpsc::channel();
             let (reading, writing) = (Arc::clone(&link), Arc::clone(&link));
-            let shared = Arc::clone(shared);
-            thread::spawn(move || reading.read(towards, &queue, &shared.bytes));
+            thread::spawn(move || reading.read(towards, &queue));
             thread::spawn(move || writing.write(towards, &queued));
         }
         link
@@ -249,13 +266,25 @@ impl Link {
         }
     }
 
+    fn queue(&self, towards: Towards) -> &Queue {
+        match towards {
+            Towards::Target => &self.towards_target,
+            Towards::Initiator => &self.towards_initiator,
+        }
+    }
+
+    fn received(&self, towards: Towards) -> u64 {
+        self.queue(towards).received.load(Relaxed)
+    }
+
     /// Reads whatever comes, whether it may go on or not.
-    fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>, bytes: &AtomicU64) {
+    fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>) {
         let (mut from, _) = self.ends(towards);
         let mut piece = vec![0; 65_536];
         while let Ok(length @ 1..) = from.read(&mut piece) {
-            bytes.fetch_add(length as u64, Relaxed);
-            self.waiting.fetch_add(length as u64, Relaxed);
+            let Queue { received, waiting } = self.queue(towards);
+            received.fetch_add(length as u64, Relaxed);
+            waiting.fetch_add(length as u64, Relaxed);
             if queue.send(piece[..length].to_vec()).is_err() {
                 return;
             }
@@ -282,7 +311,7 @@ impl Link {
                 rest = &rest[passed..];
                 thread::sleep(pause); // which is what a slow line is
             }
-            self.waiting.fetch_sub(length, Relaxed);
+            self.queue(towards).waiting.fetch_sub(length, Relaxed);
         }
         match self.when_open(towards, 0) {
             Gate::Cut | Gate::Swallowing => {}

@@ -14,7 +14,7 @@ use super::load::Load;
 use super::san::{San, images};
 use super::{Disk, Needs, can, for_each, open, round_trip, stamped};
 use crate::program::{PATIENCE, until};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::Server;
 
@@ -65,6 +65,8 @@ fn one_connection_of_four_is_cut_in_the_middle_of_a_pdu() {
             load.goes_on();
             let newest = proxy.connections();
             proxy.cut_after(newest - 1, 100_003);
+            // Where the whole session begins again, its other connections may still be coming from the last round.
+            until("the cut", || proxy.is_cut(newest - 1));
             until_replaced(&proxy, newest + 1);
             load.goes_on();
             replaced(san, &proxy, 5 + round);
@@ -81,7 +83,7 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         load.goes_on();
         // Answers go on: were they held alone, every command would have arrived, and the others could go on for ever.
         proxy.hold_towards_target(1);
-        until("something that is late", || proxy.held(1) > 0);
+        until("something that is late", || proxy.held(1, Towards::Target) > 0);
         load.stands_still(); // commands are carried out in their order
         proxy.release(1);
         load.goes_on();
@@ -154,6 +156,7 @@ fn a_session_of_one_connection_begins_again() {
         proxy.cut(0);
         load.goes_on();
         proxy.cut_after(1, 50_001);
+        until("the cut", || proxy.is_cut(1));
         until_replaced(&proxy, 3);
         load.goes_on();
         load.end();
