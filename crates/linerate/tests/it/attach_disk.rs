@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
@@ -23,13 +24,22 @@ pub(crate) fn loops_possible(programs: &[&str]) -> bool {
 /// A loop device; it is gone with the value.
 pub(crate) struct Loop {
     device: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which nobody can
+/// open then (EBUSY): one test at a time has loop devices.
+fn loop_devices() -> MutexGuard<'static, ()> {
+    static LOOP_DEVICES: Mutex<()> = Mutex::new(());
+    LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Loop {
     pub(crate) fn over(file: &Path, options: &[&str]) -> Loop {
+        let alone = loop_devices();
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--direct-io=on"]).args(options).arg(file);
-        Loop { device: run_command(&mut command).expect_success().trim().to_owned() }
+        Loop { device: run_command(&mut command).expect_success().trim().to_owned(), _alone: alone }
     }
 
     /// `/dev/loop0`.
