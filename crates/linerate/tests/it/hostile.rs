@@ -14,6 +14,7 @@ use iscsi::pdu::{
 use iscsi::serial::Sn;
 
 use crate::peer::{BLOCK, Moves, Peer, initiator, read_10, write_10};
+use crate::program::until;
 use crate::server::Server;
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
@@ -23,6 +24,10 @@ const SHORT_LOGIN: &str = "login-time = \"1s\"";
 /// How a login begins.
 const INTRODUCTION: &[u8] =
     b"InitiatorName=iqn.2026-01.com.example:peer\0SessionType=Discovery\0AuthMethod=None\0";
+
+/// The limits that end what is silent. Where a scene sets none of them, they are longer than it: what it waits for has to
+/// come for another reason.
+const TIMES: [&str; 4] = ["login-time", "discovery-time", "send-stall", "nop-interval"];
 
 /// For what takes two seconds, on a machine that is busy; a fixed two minutes are too long.
 const LONG_ENOUGH: Duration = Duration::from_secs(60);
@@ -40,6 +45,11 @@ struct Siege {
 impl Siege {
     /// `limits` are lines of `[limits]`.
     fn begin(limits: &str) -> Option<Siege> {
+        Siege::with(&format!("{limits}\n{}", long_times_beside(limits)))
+    }
+
+    /// With these lines of `[limits]` and no others.
+    fn with(limits: &str) -> Option<Siege> {
         let text = format!(
             "[limits]\n{limits}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
              name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n"
@@ -72,6 +82,30 @@ impl Siege {
         assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
         Peer::attach(&self.server, "disk", 201); // and new ones are let in
     }
+}
+
+fn long_times_beside(limits: &str) -> String {
+    let others = TIMES.iter().filter(|time| !limits.contains(*time));
+    others.map(|time| format!("{time} = \"1h\"\n")).collect()
+}
+
+/// A server with this limit, and one with its default.
+fn with_and_without(limit: &str) -> Option<[Siege; 2]> {
+    Some([Siege::begin(limit)?, Siege::with(&long_times_beside(limit))?])
+}
+
+/// What begins on both servers ends on the one with the limit while it is still there on the other: the default is longer. On
+/// a machine so busy that both have ended meanwhile, it begins again.
+pub(crate) fn ends_earlier<S, T>(
+    [limited, other]: &[S; 2],
+    begin: impl Fn(&S) -> T,
+    has_ended: impl Fn(&S, &mut T) -> bool,
+) {
+    until("an end before the default", || {
+        let (mut later, mut earlier) = (begin(other), begin(limited));
+        until("an end", || has_ended(limited, &mut earlier));
+        !has_ended(other, &mut later)
+    });
 }
 
 /// VmRSS of proc(5).
@@ -264,35 +298,36 @@ fn who_does_not_log_in_is_shown_the_door() {
 
 #[test]
 fn a_login_that_does_not_end_is_ended() {
-    let Some(siege) = Siege::begin(SHORT_LOGIN) else { return };
+    let Some(sieges) = with_and_without(SHORT_LOGIN) else { return };
+    let half = |siege: &Siege| {
+        let mut half = siege.wire();
+        half.send_bytes(&login(1, false, 0).0[..20]).expect("a connection that is open");
+        half
+    };
     let begin = Instant::now();
-    let (mut half, mut silent) = (siege.wire(), siege.wire());
-    half.send_bytes(&login(1, false, 0).0[..20]).expect("a connection that is open");
-    half.hear_the_end();
-    silent.hear_the_end();
+    ends_earlier(&sieges, half, |_, wire| wire.is_closed());
     let took = begin.elapsed();
     assert!(took > Duration::from_millis(900), "{took:?}");
-    siege.holds();
+    ends_earlier(&sieges, Siege::wire, |_, wire| wire.is_closed());
+    sieges.into_iter().for_each(Siege::holds);
 }
 
 #[test]
 fn a_crowd_that_says_nothing_leaves_room_for_others() {
     const MOST: usize = 50;
-    let Some(siege) = Siege::begin(&format!("login-time = \"3s\"\nconnections-per-address = {MOST}")) else {
-        return;
-    };
+    let limits = format!("login-time = \"1h\"\nconnections-per-address = {MOST}");
+    let Some(siege) = Siege::begin(&limits) else { return };
     let mut open: Vec<Wire> = Vec::new();
     for _ in 0..20 {
         open.extend((0..50).map(|_| siege.wire()));
-        open.retain_mut(|wire| matches!(wire.hear(Duration::from_millis(1)), Heard::Nothing));
+        open.retain_mut(|wire| !wire.is_closed());
     }
-    let left = open.len();
-    println!("{left} of 1000 are let in at a time");
-    assert!(left < 3 * MOST, "{left} of 1000 are open, though {MOST} may be");
-    for mut wire in open {
-        wire.hear_the_end();
-    }
+    until("no more are open than may be", || {
+        open.retain_mut(|wire| !wire.is_closed());
+        open.len() <= MOST
+    });
     siege.holds();
+    drop(open);
 }
 
 #[test]
@@ -699,20 +734,24 @@ fn texts_whose_answers_nobody_takes_cost_little() {
 
 #[test]
 fn data_that_nobody_takes_cost_little() {
-    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
-    let mut rogue = siege.peer(|_| {});
-    for _ in 0..200 {
-        let read = rogue.read(2048);
-        rogue.say(&read.emit(), &[]);
-    }
-    let mut siege = siege;
+    let Some(mut sieges) = with_and_without("send-stall = \"2s\"") else { return };
+    let deaf = |siege: &Siege| {
+        let mut rogue = siege.peer(|_| {});
+        for _ in 0..200 {
+            let read = rogue.read(2048);
+            rogue.say(&read.emit(), &[]);
+        }
+        rogue
+    };
+    let mut rogue = deaf(&sieges[0]);
     for _ in 0..20 {
-        assert_eq!(siege.witness.read(0, 64), [0x5a; 64 * BLOCK]);
+        assert_eq!(sieges[0].witness.read(0, 64), [0x5a; 64 * BLOCK]);
     }
+    until("an end of its session", || sessions(&sieges[0].server).len() == 1);
     // The Data-In that were sent before the peer was given up are still there to be heard; then comes the end.
-    std::thread::sleep(Duration::from_secs(3)); // deaf for longer than `send-stall`
     rogue.wire.hear_the_end();
-    siege.holds();
+    ends_earlier(&sieges, deaf, |siege, _| sessions(&siege.server).len() == 1);
+    sieges.into_iter().for_each(Siege::holds);
 }
 
 #[test]
@@ -874,11 +913,14 @@ fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
 
 #[test]
 fn a_discovery_session_that_does_not_end_is_ended() {
-    let Some(siege) = Siege::begin("discovery-time = \"1s\"") else { return };
-    let mut wire = siege.wire();
-    wire.log_in(initiator(None, 3)).expect("a discovery session");
-    wire.hear_the_end();
-    siege.holds();
+    let Some(sieges) = with_and_without("discovery-time = \"1s\"") else { return };
+    let discovery = |siege: &Siege| {
+        let mut wire = siege.wire();
+        wire.log_in(initiator(None, 3)).expect("a discovery session");
+        wire
+    };
+    ends_earlier(&sieges, discovery, |_, wire| wire.is_closed());
+    sieges.into_iter().for_each(Siege::holds);
 }
 
 #[test]

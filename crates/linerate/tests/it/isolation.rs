@@ -3,16 +3,15 @@
 //! Each scene was found by a hostile review, and failed then.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskManagementFunction, TaskManagementResult};
 
-use crate::hostile::resident_bytes;
+use crate::hostile::{ends_earlier, resident_bytes};
 use crate::peer::{BLOCK, Ended, Moves, Peer, read_10, write_10};
-use crate::program::run_command;
+use crate::program::{run_command, until};
 use crate::server::Server;
 use crate::sessions::sessions;
-use crate::wire::PATIENCE;
 
 const UNIT_ATTENTION: u8 = 6;
 const TASK_ABORTED: u8 = 0x40;
@@ -49,7 +48,7 @@ fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::
 
 /// Waits until a LUN that was fenced is ready.
 fn await_ready(peer: &mut Peer, lun: Lun) {
-    while !run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good() {}
+    until("a LUN that is ready", || run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good());
 }
 
 /// The NAA designator of a LUN, from VPD page 83h.
@@ -105,7 +104,10 @@ fn a_copy_ends_with_a_preemption_at_its_destination() {
     reserve_out(&mut a, DESTINATION, 1, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 1, 0);
     let (cdb, list) = extended_copy(&mut a, 4096);
     fault(&server, "hang");
+    let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
+    await_commands(&server, &a, before, 1);
+    a.ping(); // and what is ready to run has run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     reserve_out(&mut b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
     fault(&server, "pass");
@@ -125,7 +127,10 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
     a.write(0, &[0xaa; 64 * BLOCK]);
     let (cdb, list) = extended_copy(&mut a, 4096);
     fault(&server, "hang");
+    let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
+    await_commands(&server, &a, before, 1);
+    a.ping(); // and what is ready to run has run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     let result = b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
     assert_eq!(result, TaskManagementResult::FunctionComplete);
@@ -139,9 +144,7 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
 
 /// Waits until the server has taken up so many more commands of this session than before.
 fn await_commands(server: &Server, peer: &Peer, before: u64, more: u64) {
-    while commands(server, peer) < before + more {
-        std::thread::yield_now();
-    }
+    until("the commands", || commands(server, peer) >= before + more);
 }
 
 fn commands(server: &Server, peer: &Peer) -> u64 {
@@ -234,7 +237,9 @@ fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
 fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
     let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let before = commands(&server, &a);
     a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // and answers no R2T
+    await_commands(&server, &a, before, 1);
     let (cdb, data) = compare_and_write(2047, 0, 0xbb);
     b.run(&cdb, Moves::Out(data)).expect_good();
     b.test_ready().expect_good();
@@ -291,23 +296,24 @@ fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     for _ in 0..80 {
         a.begin(1, &write_10(0, 512 * BLOCK, false), Moves::Out(vec![0xaa; 512 * BLOCK]));
     }
-    let until = Instant::now() + Duration::from_secs(30);
-    while resident_bytes(&server) < before + (14 << 20) {
-        assert!(Instant::now() < until, "the data are not there");
-        std::thread::sleep(Duration::from_millis(20)); // waiting for another process
-    }
+    until("the data", || resident_bytes(&server) >= before + (14 << 20));
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
 /// A peer that is alive, and never sends what it owes, keeps neither its command nor its connection for ever.
 #[test]
 fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
-    let text = FILE.replace("[limits]", "[limits]\nsend-stall = \"1s\"");
-    let Some(server) = Server::configured(&text) else { return };
-    let mut a = Peer::attach(&server, "file", 1);
-    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
-    a.hold(0); // answers no R2T
-    assert!(a.hear_the_end(PATIENCE), "its connection is closed");
+    let usual = FILE.replace("[limits]", "[limits]\nnop-interval = \"1h\"");
+    let limited = usual.replace("[limits]", "[limits]\nsend-stall = \"1s\"");
+    let Some(limited) = Server::configured(&limited) else { return };
+    let Some(usual) = Server::configured(&usual) else { return };
+    let owes = |server: &Server| {
+        let mut a = Peer::attach(server, "file", 1);
+        a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
+        a.hold(0); // answers no R2T
+        a
+    };
+    ends_earlier(&[limited, usual], owes, |_, a| a.hear_the_end(Duration::from_millis(1)));
 }
 
 /// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB of a budget of 32 MiB.
@@ -326,6 +332,7 @@ lun = [{ lun = 0, volume = "sick" }]
     let Some(server) = Server::configured(text) else { return };
     let mut peers: Vec<Peer> = (1..=4).map(|number| Peer::attach(&server, "sick", number)).collect();
     let before = resident_bytes(&server);
+    let commands_before: Vec<u64> = peers.iter().map(|peer| commands(&server, peer)).collect();
     fault(&server, "hang");
     let mut verify = [0; 16];
     verify[0] = 0x8f;
@@ -334,8 +341,8 @@ lun = [{ lun = 0, volume = "sick" }]
         .iter_mut()
         .map(|peer| (0..250).map(|_| peer.begin(0, &verify, Moves::Nothing)).collect())
         .collect();
-    for peer in &peers {
-        await_commands(&server, peer, 0, 250);
+    for (peer, before) in peers.iter().zip(commands_before) {
+        await_commands(&server, peer, before, 250);
     }
     let grown = resident_bytes(&server) - before;
     println!("{} MiB more", grown >> 20);

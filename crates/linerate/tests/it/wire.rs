@@ -143,6 +143,17 @@ impl Wire {
         }
     }
 
+    /// Whether the connection has ended; PDUs that have come are passed over.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        loop {
+            match self.hear(Duration::from_millis(1)) {
+                Heard::Pdu(..) => {}
+                Heard::Closed => return true,
+                Heard::Nothing => return false,
+            }
+        }
+    }
+
     fn pdu(&mut self, until: Instant) -> io::Result<Option<(Bhs, Vec<u8>)>> {
         if !self.fill(BHS_BYTES, until)? {
             return Ok(None);
