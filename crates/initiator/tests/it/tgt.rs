@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const NAME: &str = "iqn.2026-01.io.linerate.test:tgt";
 pub(crate) const BYTES: u64 = 64 << 20;
 /// The accounts of the target that asks for CHAP, each way.
 pub(crate) const IN: (&str, &str) = ("joe", "a secret of joe's");
 pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
+
+/// More than tgtd takes to start, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running tgtd with one target, whose LUN 1 is a file. It ends with the value.
 pub(crate) struct Tgt {
@@ -34,7 +38,7 @@ impl Tgt {
         let port = free_port();
         // Nobody else has this port, so nobody else has this number; tgtd takes 15 bits of it.
         let control = port & 0x7fff;
-        let tgt = Tgt { daemon: daemon(port, control), port, control, disk };
+        let mut tgt = Tgt { daemon: daemon(port, control), port, control, disk };
         tgt.set_up();
         Some(tgt)
     }
@@ -45,7 +49,7 @@ impl Tgt {
         self.set_up();
     }
 
-    fn set_up(&self) {
+    fn set_up(&mut self) {
         self.until_it_listens();
         let path = self.disk.path().to_str().expect("a plain path").to_owned();
         self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", NAME]);
@@ -95,15 +99,17 @@ impl Tgt {
     }
 
     /// Its portal and its control socket are two, and neither is the last to be there.
-    fn until_it_listens(&self) {
-        for _ in 0..200 {
+    fn until_it_listens(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert_eq!(self.daemon.try_wait().expect("a child"), None, "tgtd has ended");
             let obeys = || self.try_admin(&["--op", "show", "--mode", "target"]).status.success();
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && obeys() {
                 return;
             }
+            assert!(Instant::now() < deadline, "tgtd does not listen");
             thread::sleep(Duration::from_millis(25));
         }
-        panic!("tgtd does not listen");
     }
 
     fn try_admin(&self, words: &[&str]) -> Output {
@@ -133,7 +139,11 @@ fn daemon(port: u16, control: u16) -> Child {
         .expect("tgtd starts where tgtadm does")
 }
 
+/// Nothing listens on it, and it stays free until it is listened on: each port is returned once, and the kernel chooses
+/// ports from 32768 on where any will do.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
-    listener.local_addr().expect("it is bound").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() % 20_000;
+    let mut ports = (0..20_000).map(|_| 10_000 + (first as u16 + NEXT.fetch_add(1, Relaxed)) % 20_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("loopback has ports")
 }

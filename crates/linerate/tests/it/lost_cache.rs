@@ -21,6 +21,8 @@ use crate::server::Server;
 /// A write-back volume: at every moment some of what it has acknowledged is in memory only.
 const WRITE_BACK: &str = "disk=buffered:4MiB:[delay:2ms:[file:{state}/disk.img?size=48MiB]]";
 const SIZE: u64 = 48 * MIB;
+/// A target that is killed before the command has logged in is unreachable, which is an error at once.
+const LOGIN_BYTES_MAX: u64 = 64 << 10;
 
 /// Random numbers whose seed is printed, and can be given as `LINERATE_SEED`.
 struct Dice(u64);
@@ -105,7 +107,7 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
         let kills = 1 + dice.below(2);
         let mut at = 0;
         for _ in 0..kills {
-            at += dice.below(SIZE);
+            at += LOGIN_BYTES_MAX + dice.below(SIZE);
             copying.kill_target_at(at);
         }
         let ended = copying.end();

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -195,10 +197,17 @@ pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
-/// A port of the loopback that nothing listens on now.
+/// A port of the loopback that nothing listens on. It stays free until it is listened on, also between two runs of a server:
+/// each port is returned once, and the kernel chooses ports from 32768 on where any will do. Processes that run at the same
+/// time begin at different ports.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
+    const PORTS: Range<u32> = 10_000..32_768;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(7919);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let numbers = PORTS.map(|_| first.wrapping_add(GIVEN.fetch_add(1, Relaxed)) % PORTS.len() as u32);
+    let mut ports = numbers.map(|number| (PORTS.start + number) as u16);
+    ports.find(is_free).expect("a free port")
 }
 
 /// Whose server these tests are to run against.

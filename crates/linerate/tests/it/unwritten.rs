@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use tempfile::TempDir;
 
 use crate::program::{PATIENCE, end_of, run, signal};
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{attach, lab};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -79,13 +79,12 @@ impl Stage {
         let (disk, other) = (self.server.url("disk"), self.server.url("other"));
         let (portal, state) = (self.server.portal(), self.server.state().display().to_string());
         let control = format!("{state}/control");
-        let free = || format!("127.0.0.1:{}", free_port());
         let [sector, result, attached, plan] =
             ["sector", "result", "attached", "plan.toml"].map(|name| self.text(name));
         let (log, image, secret) = (self.text("log"), self.text("image"), self.text("secret"));
         let (own_state, proof) = (self.text("state"), self.text("proof"));
         let (copied, own_control) = (self.text("copied"), self.text("own-control"));
-        let [volume, loopback] = ["disk=ram:1MiB".to_owned(), free()];
+        let volume = "disk=ram:1MiB";
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let key = "--key abc";
         vec![
@@ -114,7 +113,7 @@ impl Stage {
             (
                 "serve",
                 words(&format!(
-                    "--volume {volume} --listen {loopback} --state {own_state} --control {own_control}"
+                    "--volume {volume} --listen 127.0.0.1:0 --state {own_state} --control {own_control}"
                 )),
                 Announces,
             ),

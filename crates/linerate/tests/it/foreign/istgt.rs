@@ -5,12 +5,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::san::{Disk, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
-use crate::program::signal;
+use crate::program::{signal, until};
 use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Istgt {
             format!("[AuthGroup1]\n  Auth \"{USER}\" \"{SECRET}\" \"{TARGET_USER}\" \"{TARGET_SECRET}\"\n");
         write(&folder.path().join("auth.conf"), &accounts);
         let daemon = daemon(folder.path());
-        let istgt = Istgt { daemon, port, folder };
+        let mut istgt = Istgt { daemon, port, folder };
         istgt.until_it_listens();
         istgt
     }
@@ -80,14 +79,13 @@ impl Istgt {
         }
     }
 
-    fn until_it_listens(&self) {
-        let patience = || std::thread::sleep(Duration::from_millis(25)); // istgt announces it to its log alone
-        let listens = (0..200).any(|attempt| {
-            (attempt > 0).then(patience);
+    /// istgt announces it to its log alone.
+    fn until_it_listens(&mut self) {
+        until("an istgt that listens", || {
+            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert_eq!(self.daemon.try_wait().expect("a child"), None, "istgt has ended: {}", log());
             TcpStream::connect(("127.0.0.1", self.port)).is_ok()
         });
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        assert!(listens, "istgt does not listen: {log}");
     }
 }
 

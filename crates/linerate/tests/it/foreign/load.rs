@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bench::plan::{Data, Percent, Span, Workload};
 use bench::record::Run;
@@ -26,6 +27,9 @@ pub(super) struct Load {
     samples: Receiver<u64>,
     is_over: Arc<AtomicBool>,
 }
+
+/// Each wait of a scene may take all of [`PATIENCE`].
+const LONGER_THAN_ANY_SCENE: Duration = Duration::from_hours(24);
 
 /// Four for each place: then every place has been written, all but for certain.
 const MANY: u64 = 4 * SPAN_BYTES / BLOCK_BYTES as u64;
@@ -47,7 +51,7 @@ impl Load {
                 let target = Arc::clone(lun.target());
                 ready.send(()).expect("who began it waits");
                 let device: Arc<dyn BlockDevice> = lun;
-                let orders = Orders::for_time(PATIENCE);
+                let orders = Orders::for_time(LONGER_THAN_ANY_SCENE);
                 let each = &mut |sample: &bench::record::Sample| {
                     let _ = tell.send(sample.reads + sample.writes); // unless the scene has failed meanwhile
                     if over.load(Relaxed) { Go::Stop } else { Go::On }

@@ -1,12 +1,11 @@
 //! tgt (Debian's package of that name), with its own control socket and port.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::san::{Disk, PREFIX, SECRET, TARGET_SECRET, TARGET_USER, USER, images};
-use crate::program::{Ended, run_command, signal};
+use crate::program::{Ended, run_command, signal, until};
 use crate::server::{free_port, has_ipv6};
 
 #[derive(Debug)]
@@ -26,7 +25,7 @@ impl Tgt {
         let images = images(&["plain", "second", "fourki", "protected", "locked", "narrow", "added"]);
         let port = free_port();
         let daemon = daemon(port);
-        let tgt = Tgt { daemon, port, images };
+        let mut tgt = Tgt { daemon, port, images };
         tgt.until_it_answers();
         tgt.set_up();
         tgt
@@ -113,14 +112,11 @@ impl Tgt {
         self.admin(&[&["--op", "new"], &unit[..], &["-b", &image, "--blocksize", block_bytes]].concat());
     }
 
-    fn until_it_answers(&self) {
-        let answers = || self.try_admin(&["--op", "show", "--mode", "sys"]).status.success();
-        let patience = || std::thread::sleep(Duration::from_millis(25)); // tgtd announces nothing
-        let answered = (0..200).any(|attempt| {
-            (attempt > 0).then(patience);
-            answers()
+    fn until_it_answers(&mut self) {
+        until("an answer of tgtd", || {
+            assert_eq!(self.daemon.try_wait().expect("a child"), None, "tgtd has ended");
+            self.try_admin(&["--op", "show", "--mode", "sys"]).status.success()
         });
-        assert!(answered, "tgtd does not answer");
     }
 
     fn admin(&self, arguments: &[&str]) {
