@@ -10,8 +10,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, LockGuard, Pending, Profile, Run,
-    Slice,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
 };
 
 /// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
@@ -33,22 +32,18 @@ impl<D: BlockDevice> Checked<D> {
 
     /// Requests under way. None once all have ended or were dropped.
     pub fn open(&self) -> u64 {
-        let model = self.model();
+        let model = self.model.lock();
         model.begun - model.ended - model.dropped
     }
 
     /// Requests that have ended, each of them once.
     pub fn ended(&self) -> u64 {
-        self.model().ended
-    }
-
-    fn model(&self) -> LockGuard<'_, Model> {
-        self.model.lock()
+        self.model.lock().ended
     }
 
     /// Watches one request: it ends once or is dropped, and is refused if and only if it is not legal.
     async fn watch<T>(&self, extent: Extent, legal: bool, request: Pending<'_, T>) -> Result<T, DeviceError> {
-        self.model().begun += 1;
+        self.model.lock().begun += 1;
         let mut open = Open { model: &self.model, ended: false };
         let result = request.await;
         open.ended = true;
@@ -72,11 +67,11 @@ impl<D: BlockDevice> Checked<D> {
             return self.watch(extent, false, request).await;
         }
         let change = Change { extent, sums };
-        self.model().begin(&change);
+        self.model.lock().begin(&change);
         let mut under_way = UnderWay { model: &self.model, change: Some(change) };
         let result = self.watch(extent, true, request).await;
         if let Some(change) = under_way.change.take() {
-            self.model().end(&change, result.is_ok());
+            self.model.lock().end(&change, result.is_ok());
         }
         result
     }
@@ -229,11 +224,11 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
         Box::pin(async move {
             let (geometry, length) = (self.geometry(), buffer.len());
             let legal = geometry.contains(extent) && geometry.length(extent) == length as u64;
-            let since = self.model().clock;
+            let since = self.model.lock().clock;
             let data = self.watch(extent, legal, self.inner.read(extent, buffer)).await?;
             assert_eq!(data.len(), length, "the buffer of a read comes back as long as it was");
             let sums = self.sums(&data);
-            self.model().compare(extent, &sums, since);
+            self.model.lock().compare(extent, &sums, since);
             Ok(data)
         })
     }
@@ -295,9 +290,9 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let loose = std::mem::take(&mut self.model().loose);
+            let loose = std::mem::take(&mut self.model.lock().loose);
             self.inner.quiesced().await?;
-            let mut model = self.model();
+            let mut model = self.model.lock();
             loose.iter().for_each(|change| model.end(change, false));
             Ok(())
         })

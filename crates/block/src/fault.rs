@@ -19,8 +19,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock, LockGuard, Pending,
-    Profile, Run, Sleeper, Slice,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run,
+    Sleeper, Slice,
 };
 
 /// What is to go wrong.
@@ -114,7 +114,7 @@ impl FaultControl {
     /// Puts these rules in place of those before. The first that matches a request counts. Requests that hang
     /// look again.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
-        let mut state = self.shared.rules();
+        let mut state = self.shared.rules.lock();
         state.list = rules.into_iter().collect();
         let hanging = std::mem::take(&mut state.hanging);
         drop(state);
@@ -155,18 +155,14 @@ impl FaultControl {
 }
 
 impl Shared {
-    fn rules(&self) -> LockGuard<'_, Rules> {
-        self.rules.lock()
-    }
-
     fn verdict(&self, request: &Request) -> Option<Misbehaviour> {
-        self.rules().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour)
+        self.rules.lock().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour)
     }
 
     /// Waits while a rule makes the request hang; what another one then does to it.
     async fn released(&self, request: &Request) -> Option<Misbehaviour> {
         poll_fn(|cx| {
-            let mut rules = self.rules();
+            let mut rules = self.rules.lock();
             let rule = rules.list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour);
             if rule == Some(Misbehaviour::Hang) {
                 rules.hanging.retain(|waker| !waker.will_wake(cx.waker()));

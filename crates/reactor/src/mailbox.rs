@@ -33,12 +33,6 @@ struct State<T> {
     open: bool,
 }
 
-impl<T> Shared<T> {
-    fn state(&self) -> LockGuard<'_, State<T>> {
-        self.state.lock()
-    }
-}
-
 /// Puts values into a mailbox, from any thread.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
@@ -60,7 +54,7 @@ pub enum Refused<T> {
 impl<T: Send> Sender<T> {
     /// Puts a value in, whatever the limit: for what must not be lost.
     pub fn send(&self, value: T) -> Result<(), Closed<T>> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if !state.open {
             return Err(Closed(value));
         }
@@ -71,7 +65,7 @@ impl<T: Send> Sender<T> {
 
     /// Puts a value in if there is room.
     pub fn try_send(&self, value: T) -> Result<(), Refused<T>> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if !state.open {
             return Err(Refused::Closed(value));
         }
@@ -95,14 +89,14 @@ fn wake_receiver<T>(mut state: LockGuard<'_, State<T>>) {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        self.shared.state().senders += 1;
+        self.shared.state.lock().senders += 1;
         Sender { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.senders -= 1;
         if state.senders == 0 {
             wake_receiver(state);
@@ -123,7 +117,7 @@ impl<T: Send> Receiver<T> {
 
     /// The same for who polls by hand.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         match state.values.pop_front() {
             Some(value) => Poll::Ready(Some(value)),
             None if state.senders == 0 => Poll::Ready(None),
@@ -136,13 +130,13 @@ impl<T: Send> Receiver<T> {
 
     /// A value that is there already.
     pub fn try_recv(&mut self) -> Option<T> {
-        self.shared.state().values.pop_front()
+        self.shared.state.lock().values.pop_front()
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.open = false;
         let unread = std::mem::take(&mut state.values);
         drop(state);

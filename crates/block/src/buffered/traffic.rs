@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::cache::{Cache, Job, Piece, Sizes};
-use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, LockGuard, Spawner};
+use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Spawner};
 
 pub(super) struct Traffic<D> {
     pub(super) inner: D,
@@ -20,14 +20,10 @@ impl<D> Traffic<D> {
         Arc::new(Traffic { inner, cache: Lock::new(Cache::new(sizes)), sizes, spawner })
     }
 
-    fn cache(&self) -> LockGuard<'_, Cache> {
-        self.cache.lock()
-    }
-
     /// Waits until `look` finds something.
     pub(super) async fn until<T>(&self, mut look: impl FnMut(&mut Cache) -> Option<T>) -> T {
         poll_fn(|context| {
-            let mut cache = self.cache();
+            let mut cache = self.cache.lock();
             match look(&mut cache) {
                 Some(found) => Poll::Ready(found),
                 None => {
@@ -41,7 +37,7 @@ impl<D> Traffic<D> {
 
     /// Changes something, and lets all who wait look again.
     fn change<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> T {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         let result = change(&mut cache);
         let waiters = cache.take_waiters();
         drop(cache);
@@ -51,7 +47,7 @@ impl<D> Traffic<D> {
 
     /// How often data were lost that had been taken.
     pub(super) fn losses(&self) -> u64 {
-        self.cache().losses()
+        self.cache.lock().losses()
     }
 
     /// Keeps everybody away from these chunks for as long as what it gives lives.
@@ -84,13 +80,13 @@ impl<D: BlockDevice + 'static> Traffic<D> {
     }
 
     fn begin_load(self: &Arc<Self>, piece: &Piece, urgent: bool) -> Option<Load<D>> {
-        let failures = self.cache().load(piece, urgent)?;
+        let failures = self.cache.lock().load(piece, urgent)?;
         Some(Load { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
     }
 
     /// Puts what is dirty of a chunk on its way.
     pub(super) fn pass_on(self: &Arc<Self>, chunk: u64) {
-        let job = self.cache().pass_on(chunk);
+        let job = self.cache.lock().pass_on(chunk);
         let Some(job) = job else { return };
         let mut passing = Passing { traffic: Arc::clone(self), chunk, under_way: true };
         self.spawner.spawn(Box::pin(async move {
@@ -103,7 +99,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
 
     /// Waits until all that is dirty now in these chunks has been passed on.
     pub(super) async fn drain(self: &Arc<Self>, chunks: Range<u64>) {
-        let mut goals = self.cache().goals(chunks);
+        let mut goals = self.cache.lock().goals(chunks);
         while let Some(chunk) = self.until(|cache| cache.next_goal(&mut goals)).await {
             self.pass_on(chunk);
         }
@@ -171,7 +167,7 @@ impl<D: BlockDevice> Passing<D> {
         }
         self.under_way = false;
         let again = traffic.change(|cache| cache.passed_on(job.chunk, &failed));
-        let next = if again { traffic.cache().pass_on(job.chunk) } else { None };
+        let next = if again { traffic.cache.lock().pass_on(job.chunk) } else { None };
         self.under_way = next.is_some();
         next
     }

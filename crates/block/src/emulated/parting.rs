@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::{DeviceError, Lock, LockGuard};
+use crate::{DeviceError, Lock};
 
 /// A write under way, seen by those who wait for its end: who asked for it, and who wants to know that it is over.
 #[derive(Default)]
@@ -25,12 +25,12 @@ impl Parting {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.state().result.is_some()
+        self.state.lock().result.is_some()
     }
 
     pub(super) async fn ended(&self) -> Result<(), DeviceError> {
         poll_fn(|context| {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match state.result {
                 Some(result) => Poll::Ready(result),
                 None => {
@@ -45,15 +45,11 @@ impl Parting {
     }
 
     fn end(&self, result: Result<(), DeviceError>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.result.get_or_insert(result);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
-    }
-
-    fn state(&self) -> LockGuard<'_, State> {
-        self.state.lock()
     }
 }
 
