@@ -41,8 +41,8 @@ impl WholeBlocks {
         self.region.is_empty()
     }
 
-    /// Takes the bytes from `at` on, which is where those before ended: what of them is `incomplete` then is kept there,
-    /// less than a block. What lies beyond the blocks is left out.
+    /// Stores the next bytes; `at` is where the bytes before them ended. Only whole blocks reach the memory: the beginning of a
+    /// block is kept in `incomplete` until the rest of it comes. Bytes beyond the last block are dropped.
     pub fn put(&self, at: usize, bytes: &[u8], incomplete: &mut Vec<u8>) {
         let bytes = &bytes[..bytes.len().min(self.len().saturating_sub(at))];
         if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {

@@ -35,8 +35,8 @@ pub trait Stream {
     /// Receives what is there into the slices, in order. `Ok(0)` is the peer's end of stream;
     /// `WouldBlock` means nothing is there yet.
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize>;
-    /// So many bytes at least the next [`Stream::try_read`] finds, if it has room for them. A stream that cannot tell
-    /// says none.
+    /// A lower bound of the bytes that the next [`Stream::try_read`] finds, if it has room for them. 0 from a stream that
+    /// cannot tell.
     fn readable_bytes(&self) -> usize {
         0
     }
