@@ -133,7 +133,7 @@ impl RemoteLun {
     ) -> Result<Done, DeviceError> {
         let mut retries = Retries::new(self.target.patience().tries);
         loop {
-            let Ended { outcome, transfer } = ended;
+            let Ended { outcome, transfer, was_sent } = ended;
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
@@ -152,8 +152,14 @@ impl RemoteLun {
                 }
                 Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
-                    retries.once_more()?;
-                    self.until_it_may_be_sent_again(what, &cdb, epoch).await?;
+                    let settled = match retries.once_more() {
+                        Ok(()) => self.until_it_may_be_sent_again(&cdb, epoch).await,
+                        gives_up => gives_up,
+                    };
+                    if was_sent && settled.is_err() {
+                        self.bar(what, &cdb, epoch);
+                    }
+                    settled?;
                     self.target.replayed();
                 }
                 Err(CommandError::Aborted) => {
@@ -161,7 +167,17 @@ impl RemoteLun {
                     retries.once_more()?;
                     self.target.replayed();
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // It has not ended: it is being aborted.
+                    if error == CommandError::TimedOut && was_sent {
+                        self.bar(what, &cdb, epoch);
+                    }
+                    return Err(error.into());
+                }
+            }
+            // Since it was asked for, an earlier write of the same blocks may have become unsettled.
+            if changes(&cdb) && self.is_barred(what.extent) {
+                return Err(DeviceError::Unsettled);
             }
             // Data that were not given back cannot be sent again, and a WRITE without them must not be.
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
@@ -173,19 +189,27 @@ impl RemoteLun {
     }
 
     /// A command was lost in the session `epoch`. What only asks does no harm if it is carried out late; what changes
-    /// anything is to have ended before. If nobody can make sure of that, its blocks are not used any more.
-    async fn until_it_may_be_sent_again(&self, what: What, cdb: &Cdb, epoch: u64) -> Result<(), DeviceError> {
-        let changes = Effect::of(cdb, &[]) != Effect::None;
-        let usable = self.target.usable(changes.then_some(epoch)).await;
-        if usable == Err(CommandError::Unsettled) {
+    /// anything is to have ended before.
+    async fn until_it_may_be_sent_again(&self, cdb: &Cdb, epoch: u64) -> Result<(), DeviceError> {
+        Ok(self.target.usable(changes(cdb).then_some(epoch)).await?)
+    }
+
+    /// A command that was sent in the session `epoch` fails, and has not ended for certain. If it changes anything, its
+    /// blocks are not used while that may still be carried out: a newer write could be written over.
+    fn bar(&self, What { extent, .. }: What, cdb: &Cdb, epoch: u64) {
+        if changes(cdb) && self.barred.add(epoch, extent) && self.target.is_unsettled(epoch) {
             tracing::error!(
                 lun = self.number,
-                lba = what.extent.lba.0,
-                "a write may be carried out at any time"
+                lba = extent.lba.0,
+                blocks = extent.blocks.0,
+                "a write has failed that the target may still carry out: requests for its blocks fail until the session has \
+                 logged in to the same portal group again; then write them again"
             );
-            self.barred.add(epoch, what.extent);
         }
-        Ok(usable?)
+    }
+
+    fn is_barred(&self, extent: Extent) -> bool {
+        self.barred.has(extent, |epoch| self.target.fate(epoch))
     }
 
     /// The session was lost and begun again. What answers at the LUN now must be what was there before: a target may
@@ -366,8 +390,7 @@ impl RemoteLun {
         if !self.geometry().contains(extent) {
             return Err(DeviceError::OutOfRange);
         }
-        let is_barred = self.barred.has(extent, |epoch| self.target.is_unsettled(epoch));
-        if is_barred { Err(DeviceError::Unsettled) } else { Ok(()) }
+        if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
     /// Where a piece's bytes lie within those of its extent.
@@ -536,7 +559,7 @@ impl Future for CarryOut<'_> {
         if this.further.is_none() {
             let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
             match ended {
-                Ended { outcome: Ok(status), transfer } if status.status == GOOD => {
+                Ended { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
                     return Poll::Ready(Ok(Done { status, transfer }));
                 }
                 ended => {
@@ -626,6 +649,11 @@ impl Iterator for Pieces {
         self.rest = Extent::new(lba.0.saturating_add(blocks.0), self.rest.blocks.0 - blocks.0);
         (blocks.0 > 0).then_some(Extent { lba, blocks })
     }
+}
+
+/// Whether a command changes anything.
+fn changes(cdb: &Cdb) -> bool {
+    Effect::of(cdb, &[]) != Effect::None
 }
 
 fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {

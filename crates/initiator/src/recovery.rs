@@ -9,7 +9,11 @@
 //! The session goes on there. Lost commands that change something wait meanwhile, until a login at the old portal has
 //! reinstated that nexus too, or they fail.
 
+use std::convert::Infallible;
+use std::future::{self, Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use iscsi::pdu::Cid;
@@ -24,16 +28,14 @@ use crate::standing::Trouble;
 /// Looks after a session until it is over.
 pub(crate) async fn keep(session: Rc<Session>, asking: Asking, leading: Leading) {
     let mut keeper = Keeper { session, asking, leading, left: Vec::new() };
-    loop {
-        let trouble = keeper.trouble().await;
-        match trouble {
-            Trouble::Over => return,
-            Trouble::SessionLost { time2wait } => keeper.begin_again(trouble, time2wait).await,
-            Trouble::ConnectionLost(cid) => {
-                replace(&keeper.session, &keeper.asking, &keeper.leading, trouble, cid).await;
-            }
-        }
+    while let Some(lost) = keeper.until_lost().await {
+        keeper.begin_again(lost).await;
     }
+}
+
+/// A session that has lost its last connection. To wait so long before it is begun again.
+struct Lost {
+    time2wait: Duration,
 }
 
 struct Keeper {
@@ -53,44 +55,30 @@ struct LeftNexus {
     until: Option<Instant>,
 }
 
-/// Nexuses that were left and never ended. A target that has more of them makes a fool of us.
+/// Nexuses that were left and never ended. A target that has more portal groups than this is faulty or hostile, and the session
+/// ends rather than remember them all.
 const LEFT_MAX: usize = 16;
 
 impl Keeper {
-    /// Ends when something is wrong with the session. Until then, nexuses that were left are ended. One thing at a time: a
-    /// login that ends a nexus must not meet our own session there.
-    async fn trouble(&mut self) -> Trouble {
-        while let Some((place, until)) = self.next_to_end() {
-            let left = &mut self.left[place];
-            let ended = end(&self.asking, &self.leading, &left.leading, until);
-            match self.session.until_trouble(ended).await {
-                Err(trouble) => return trouble,
-                Ok(true) => {
-                    self.session.nexus_ended(left.epoch);
-                    self.left.remove(place);
-                }
-                Ok(false) => {
-                    left.until = None;
-                    tracing::error!(
-                        target = %self.asking,
-                        "what was under way in portal group {} may be carried out at any time: \
-                         its requests fail, and their blocks are not used",
-                        left.leading.group()
-                    );
-                    self.session.nexus_given_up(left.epoch);
-                }
-            }
-        }
-        self.session.trouble().await
-    }
-
-    fn next_to_end(&self) -> Option<(usize, Instant)> {
-        self.left.iter().enumerate().find_map(|(place, left)| Some((place, left.until?)))
+    /// Ends when the session is lost, or with `None` when it is over. Until then connections that it lacks are brought back,
+    /// and beside that nexuses that were left are ended: neither waits for the other, which may never come about.
+    async fn until_lost(&mut self) -> Option<Lost> {
+        let Keeper { session, asking, leading, left } = self;
+        let lost = bring_connections_back(session, asking, leading);
+        let ended = end_left(session, asking, leading, left);
+        let (mut lost, mut ended) = (pin!(lost), pin!(ended));
+        poll_fn(|cx| match lost.as_mut().poll(cx) {
+            // A login that ends a nexus must not meet our own session there, which is about to be begun again.
+            Poll::Ready(lost) => Poll::Ready(lost),
+            Poll::Pending => ended.as_mut().poll(cx).map(|never| match never {}),
+        })
+        .await
     }
 
     /// Logs in until the target lets us, or nobody wants it to any more.
-    async fn begin_again(&mut self, trouble: Trouble, time2wait: Duration) {
+    async fn begin_again(&mut self, Lost { time2wait }: Lost) {
         let Keeper { session, asking, .. } = &*self;
+        let trouble = Trouble::SessionLost { time2wait };
         let mut attempts = Attempts::new(asking.random, time2wait);
         let (leading, machine, first) = loop {
             if session.unless_worse(trouble, attempts.pause()).await.is_none() {
@@ -117,7 +105,11 @@ impl Keeper {
             self.moved(before, epoch, &stall);
         }
         if self.left.len() > LEFT_MAX {
-            tracing::error!(target = %self.asking, "the target has ever other portal groups: the session ends");
+            tracing::error!(
+                target = %self.asking,
+                "the session has been moved from one portal group to another {LEFT_MAX} times, and their commands could not be \
+                 ended: the session ends; check the target's redirections and portal group tags"
+            );
             self.session.close().await;
         }
     }
@@ -155,6 +147,45 @@ impl Keeper {
             }
             !is_here
         });
+    }
+}
+
+/// Ends nexuses that were left, one after the other, or gives them up.
+async fn end_left(
+    session: &Session,
+    asking: &Asking,
+    leading: &Leading,
+    left: &mut Vec<LeftNexus>,
+) -> Infallible {
+    let next = |(place, left): (usize, &LeftNexus)| Some((place, left.until?));
+    while let Some((place, until)) = left.iter().enumerate().find_map(next) {
+        let nexus = &left[place];
+        if end(asking, leading, &nexus.leading, until).await {
+            session.nexus_ended(nexus.epoch);
+            left.remove(place);
+        } else {
+            tracing::error!(
+                target = %asking,
+                "the commands in portal group {} could not be ended: the writes among them fail, and so do requests for \
+                 their blocks, until the session has logged in to that group again",
+                nexus.leading.group()
+            );
+            session.nexus_given_up(nexus.epoch);
+            left[place].until = None;
+        }
+    }
+    future::pending().await
+}
+
+/// Brings back connections that the session lacks, until it is lost; `None` when it is over.
+async fn bring_connections_back(session: &Rc<Session>, asking: &Asking, leading: &Leading) -> Option<Lost> {
+    loop {
+        let trouble = session.trouble().await;
+        match trouble {
+            Trouble::Over => return None,
+            Trouble::SessionLost { time2wait } => return Some(Lost { time2wait }),
+            Trouble::ConnectionLost(cid) => replace(session, asking, leading, trouble, cid).await,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{ExecutorId, Receiver, Sender, mailbox};
 
+use crate::barred::Fate;
 use crate::caches::CachedWrites;
 use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
@@ -190,7 +191,7 @@ impl RemoteTarget {
             Some(session) => Attempt::Here(session.request(order)),
             None => Attempt::Elsewhere(Box::pin(async {
                 let ended = self.ask(|reply| Job::Command(order, reply)).await;
-                ended.unwrap_or(Ended::without(Transfer::None, CommandError::ConnectionLost))
+                ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
             })),
         }
     }
@@ -207,9 +208,20 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether something that was sent in a session may be under way that nobody will end.
+    /// Whether the target may still carry out what was lost in a session.
     pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
-        self.shared.unsettled().contains(&epoch)
+        self.shared.unsettled().contains(epoch)
+    }
+
+    /// What may become of a write that failed in a session before it had ended for certain.
+    pub(crate) fn fate(&self, epoch: u64) -> Fate {
+        // In this order: the number changes behind the list.
+        let is_present = epoch >= self.reinstatements();
+        match self.is_unsettled(epoch) {
+            true => Fate::Unsettled,
+            false if is_present => Fate::InSession,
+            false => Fate::Ended,
+        }
     }
 
     /// Whether a key was registered with this logical unit in another portal group, before the session moved to this one.

@@ -29,7 +29,7 @@ use crate::parts::{Parts, Return, Stall, Submitted};
 use crate::patience::Patience;
 use crate::pings::Pong;
 use crate::registrations::Registrations;
-use crate::standing::Trouble;
+use crate::standing::{Trouble, UnsettledSessions};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
 
@@ -64,8 +64,7 @@ pub(crate) struct Shared {
     replays: AtomicU64,
     /// What they have written and not flushed.
     caches: Arc<Caches>,
-    /// The sessions, counted by reinstatements, of which something may be under way that nobody will end.
-    unsettled: Lock<Vec<u64>>,
+    unsettled: Arc<UnsettledSessions>,
     registrations: Arc<Registrations>,
 }
 
@@ -79,11 +78,11 @@ impl Session {
         let (replays, caches) = (AtomicU64::new(0), Arc::<Caches>::default());
         let registrations = Arc::<Registrations>::default();
         let told = (Arc::clone(&caches), Arc::clone(&registrations));
-        let parts = RefCell::new(Parts::new(machine, reactor::now(), patience, told.0, told.1));
-        let unsettled = Lock::default();
+        let mut parts = Parts::new(machine, reactor::now(), patience, told.0, told.1);
+        let unsettled = Arc::clone(parts.standing().unsettled_sessions());
         let shared = Shared { epoch, parameters, nexus, replays, caches, unsettled, registrations };
         let shared = Arc::new(shared);
-        Rc::new(Session { parts, shared })
+        Rc::new(Session { parts: RefCell::new(parts), shared })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -101,13 +100,11 @@ impl Session {
 
     /// What was sent in a session of a portal group that was left has ended.
     pub(crate) fn nexus_ended(&self, epoch: u64) {
-        self.shared.unsettled().retain(|unsettled| *unsettled != epoch);
         self.parts().standing().nexus_ended(epoch);
     }
 
     /// Nobody will end it.
     pub(crate) fn nexus_given_up(&self, epoch: u64) {
-        self.shared.unsettled().push(epoch);
         self.parts().standing().nexus_given_up(epoch);
     }
 
@@ -175,16 +172,6 @@ impl Session {
         poll_fn(|cx| self.parts().standing().poll_trouble(cx.waker())).await
     }
 
-    /// Does `work` while nothing is wrong with the session; gives it up, and says what, when something is.
-    pub(crate) async fn until_trouble<T>(&self, work: impl Future<Output = T>) -> Result<T, Trouble> {
-        let mut work = pin!(work);
-        poll_fn(|cx| match self.parts().standing().poll_trouble(cx.waker()) {
-            Poll::Ready(trouble) => Poll::Ready(Err(trouble)),
-            Poll::Pending => work.as_mut().poll(cx).map(Ok),
-        })
-        .await
-    }
-
     /// Does `work` about some trouble, and gives it up when there is a worse one.
     pub(crate) async fn unless_worse<T>(&self, trouble: Trouble, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
@@ -233,9 +220,9 @@ impl Shared {
         &self.caches
     }
 
-    /// The sessions of which something may be under way that nobody will end.
-    pub(crate) fn unsettled(&self) -> LockGuard<'_, Vec<u64>> {
-        self.unsettled.lock() // nobody panics while holding it
+    /// The sessions whose lost commands the target may still carry out.
+    pub(crate) fn unsettled(&self) -> &UnsettledSessions {
+        &self.unsettled
     }
 
     /// With which units the session has registered a key.
@@ -306,7 +293,7 @@ impl Future for Request {
             Submitted::NoRoom => this.step = Step::Waiting(since.unwrap_or(parts.now)),
             Submitted::Never(error) => {
                 this.step = Step::Over;
-                return Poll::Ready(Ended::without(mem::take(&mut this.order.transfer), error));
+                return Poll::Ready(Ended::unsent(mem::take(&mut this.order.transfer), error));
             }
         }
         Poll::Pending

@@ -5,9 +5,11 @@
 //! session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until then the loss
 //! is not *settled*.
 
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use block::Lock;
 use iscsi::pdu::Cid;
 
 use crate::error::CommandError;
@@ -23,10 +25,24 @@ pub(crate) struct Standing {
     settled: Vec<Waker>,
     /// Nexuses that the session has left for another portal group while something was under way.
     left: Vec<LeftNexus>,
+    /// What follows from all this for devices.
+    unsettled: Arc<UnsettledSessions>,
     /// Whoever brings lost connections back.
     keeper: Option<Waker>,
     /// What the target wants us to wait before we come back.
     time2wait: Duration,
+}
+
+/// The sessions, counted by reinstatements, whose lost commands the target may still carry out: those of nexuses that were
+/// left and have not been ended, and the present one while it is lost, or the target has not let go of a lost connection.
+/// Devices on any thread look here.
+#[derive(Debug, Default)]
+pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
+
+impl UnsettledSessions {
+    pub(crate) fn contains(&self, epoch: u64) -> bool {
+        self.0.lock().contains(&epoch)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +105,7 @@ impl Standing {
             lost: Vec::new(),
             settled: Vec::new(),
             left: Vec::new(),
+            unsettled: Arc::default(),
             keeper: None,
             time2wait: Duration::ZERO,
         }
@@ -96,6 +113,16 @@ impl Standing {
 
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    pub(crate) fn unsettled_sessions(&self) -> &Arc<UnsettledSessions> {
+        &self.unsettled
+    }
+
+    /// Tells devices what has become of the sessions, before anything is told to those who wait.
+    fn publish(&self) {
+        let present = (!self.is_settled()).then_some(self.epoch);
+        *self.unsettled.0.lock() = self.left.iter().map(|left| left.epoch).chain(present).collect();
     }
 
     /// Whether it has connections.
@@ -130,6 +157,7 @@ impl Standing {
     /// A connection is lost, and others are not. The target has until `until` to let go of it.
     pub(crate) fn lose(&mut self, cid: Cid, until: Instant) {
         self.lost.push(Lost { cid, settling: Settling::ToBeAsked, until });
+        self.publish();
     }
 
     /// Whether the target has had its time and has not let go of a lost connection: it refuses to, or says nothing.
@@ -141,12 +169,14 @@ impl Standing {
     /// The last connection is lost.
     pub(crate) fn lose_all(&mut self, now: Instant) {
         self.state = State::Down { since: now, given_up: false };
+        self.publish();
         self.wake_keeper();
     }
 
     /// The session will not come back.
     pub(crate) fn end(&mut self, settled: bool) {
         self.state = State::Over { settled: settled && self.is_settled() };
+        self.publish();
         self.settled.drain(..).for_each(Waker::wake);
         self.wake_keeper();
     }
@@ -161,6 +191,7 @@ impl Standing {
         self.epoch += 1;
         self.lost.clear();
         self.time2wait = Duration::ZERO;
+        self.publish();
         self.settled.drain(..).for_each(Waker::wake);
         away
     }
@@ -177,6 +208,7 @@ impl Standing {
     /// A nexus that was left has been ended, with all that was sent in that session.
     pub(crate) fn nexus_ended(&mut self, epoch: u64) {
         self.left.retain(|left| left.epoch != epoch);
+        self.publish();
         self.settled.drain(..).for_each(Waker::wake);
     }
 
@@ -202,6 +234,7 @@ impl Standing {
     /// The target has let go of a lost connection.
     pub(crate) fn settle(&mut self, cid: Cid) {
         self.mark(cid, Settling::Settled);
+        self.publish();
         if self.is_settled() {
             self.settled.drain(..).for_each(Waker::wake);
         }
@@ -432,6 +465,31 @@ mod tests {
         scene.standing.nexus_ended(0);
         assert_eq!(scene.standing.poll_usable(Some(0), Waker::noop()), Poll::Ready(Ok(())));
         assert_eq!(scene.standing.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_session_is_unsettled_while_it_is_lost_and_after_a_move_until_its_nexus_has_ended() {
+        let mut scene = scene();
+        let unsettled = Arc::clone(scene.standing.unsettled_sessions());
+        assert!(!unsettled.contains(0));
+        scene.standing.lose(Cid(1), scene.at(20));
+        assert!(unsettled.contains(0), "the target has not let go of the connection");
+        scene.standing.settle(Cid(1));
+        assert!(!unsettled.contains(0));
+        scene.standing.lose_all(scene.at(10));
+        scene.standing.give_up_after(Duration::from_secs(1), scene.at(20));
+        assert!(unsettled.contains(0), "requests have failed, and what was sent has not ended");
+        scene.standing.moved(scene.at(30), true);
+        assert!(unsettled.contains(0) && !unsettled.contains(1), "it is being ended");
+        scene.standing.nexus_given_up(0);
+        assert!(unsettled.contains(0));
+        scene.standing.nexus_ended(0);
+        assert!(!unsettled.contains(0));
+        scene.standing.lose_all(scene.at(40));
+        scene.standing.reinstated(scene.at(50));
+        assert!(!unsettled.contains(1), "the login has ended it");
+        scene.standing.end(false);
+        assert!(unsettled.contains(2), "for ever");
     }
 
     #[test]

@@ -67,12 +67,19 @@ pub(crate) struct Ended {
     pub(crate) outcome: Result<Status, CommandError>,
     /// The data, given back.
     pub(crate) transfer: Transfer,
+    /// The target may have seen it.
+    pub(crate) was_sent: bool,
 }
 
 impl Ended {
     /// A command that was never sent.
-    pub(crate) fn without(transfer: Transfer, error: CommandError) -> Ended {
-        Ended { outcome: Err(error), transfer }
+    pub(crate) fn unsent(transfer: Transfer, error: CommandError) -> Ended {
+        Ended { outcome: Err(error), transfer, was_sent: false }
+    }
+
+    /// A command that has not ended, as far as is known, and has its data still.
+    pub(crate) fn unfinished(error: CommandError) -> Ended {
+        Ended { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
 }
 
@@ -142,7 +149,7 @@ enum State {
     Ended(Result<Status, CommandError>),
 }
 
-/// The how manieth command it is that was given up while under way.
+/// The number of a command that was given up while under way, in the order of giving up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
 
@@ -234,7 +241,7 @@ impl Tasks {
     /// What the waiter sees: the end, or nothing yet, in which case `waker` is woken by it.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Ended> {
         let Some(task) = self.at(ticket.place, ticket.id) else {
-            return Some(Ended::without(Transfer::None, CommandError::ConnectionLost));
+            return Some(Ended::unfinished(CommandError::ConnectionLost));
         };
         match &mut task.state {
             State::Awaited(kept) => {
@@ -245,12 +252,13 @@ impl Tasks {
             }
             State::Expired(orphan) => {
                 task.state = State::Orphaned(*orphan);
-                Some(Ended::without(Transfer::None, CommandError::TimedOut))
+                Some(Ended::unfinished(CommandError::TimedOut))
             }
-            State::Orphaned(_) => Some(Ended::without(Transfer::None, CommandError::TimedOut)),
+            State::Orphaned(_) => Some(Ended::unfinished(CommandError::TimedOut)),
             State::Ended(outcome) => {
                 let outcome = std::mem::replace(outcome, Err(CommandError::ConnectionLost));
-                let ended = Ended { outcome, transfer: std::mem::take(&mut task.transfer) };
+                let transfer = std::mem::take(&mut task.transfer);
+                let ended = Ended { outcome, transfer, was_sent: true };
                 self.forget(ticket.place);
                 Some(ended)
             }

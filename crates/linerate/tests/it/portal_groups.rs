@@ -132,6 +132,28 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
     });
 }
 
+/// Its waiter had its error before the session was back: once the newer write was carried out, and then the first one.
+#[test]
+fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
+    let Some(san) = San::with_groups([1, 2]) else { return };
+    in_a_world(async {
+        let lun = Arc::new(attached(&san.url_by_proxy("?nop-interval=1&reconnect-time=1")).await);
+        write(&lun, 1).await.expect("written");
+        san.proxy.close();
+        let old = held_up(&san, &lun, 2).await;
+        assert_eq!(old.await, Err(DeviceError::NotReady));
+        san.proxy.lead_to(san.other_port);
+        san.proxy.open();
+        while lun.read(Extent::new(0, 1), Buffer::zeroed(512)).await.is_err() {
+            reactor::sleep(Duration::from_millis(20)).await;
+        }
+        let newer = write(&lun, 3).await;
+        arrives(&san).await;
+        assert_eq!((newer, san.found().await), (Err(DeviceError::Unsettled), 2));
+        lun.target().close().await;
+    });
+}
+
 #[test]
 fn another_portal_of_the_same_group_reinstates_the_session() {
     let Some(san) = San::with_groups([7, 7]) else { return };
@@ -182,6 +204,39 @@ fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one(
         san.proxy.release(0);
         lun.quiesced().await.expect("all has ended");
         assert_eq!(san.found().await, 3);
+        lun.target().close().await;
+    });
+}
+
+/// A connection that never came was tried for ever, and the old nexus never ended: writes waited without a limit.
+#[test]
+fn the_old_nexus_is_ended_although_the_session_lacks_a_connection() {
+    let Some(san) = San::with_groups([1, 2]) else { return };
+    let to = |port: u16| {
+        format!(
+            "[[target]]\nname = \"{NAME}\"\n[target.redirect]\naddress = \"127.0.0.1:{port}\"\npermanent = false\n"
+        )
+    };
+    let Some(mut sender) = Server::configured(&to(san.proxy.port())) else { return };
+    let elsewhere = Proxy::to(san.other_port);
+    in_a_world(async {
+        let lun = Arc::new(attached(&san.url(sender.port(), "?nop-interval=1&connections=2")).await);
+        san.proxy.hold(1);
+        let old = held_up(&san, &lun, 2).await;
+        sender.kill();
+        sender.reconfigure(&to(elsewhere.port()));
+        elsewhere.open_once();
+        sender.restart();
+        let old = reactor::timeout(Duration::from_secs(60), old).await.expect("a login at the old portal");
+        assert_eq!(old, Ok(()), "sent again, as the first copy has ended");
+        assert_eq!(lun.target().nexus().target_portal_group_tag, Some(2));
+        lun.quiesced().await.expect("all has ended");
+        assert!(elsewhere.turned_away() > 0, "the second connection is still missing");
+        elsewhere.open();
+        while lun.target().statistics().await.expect("a session").connections.len() < 2 {
+            reactor::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(san.found().await, 2);
         lun.target().close().await;
     });
 }

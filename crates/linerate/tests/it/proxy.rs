@@ -36,6 +36,8 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Open,
+    /// The first one comes through, and those behind it are reset.
+    OpenOnce,
     /// Is reset at once.
     Closed,
     /// Is the proxy itself, to tell its listener that it is gone.
@@ -195,6 +197,11 @@ impl Proxy {
         *self.shared.door() = Door::Open;
     }
 
+    /// Lets one connection through, and resets those behind it.
+    pub(crate) fn open_once(&self) {
+        *self.shared.door() = Door::OpenOnce;
+    }
+
     fn link(&self, number: usize) -> Arc<Link> {
         Arc::clone(&self.shared.links()[number])
     }
@@ -217,19 +224,31 @@ impl Shared {
         self.door.lock().expect("nobody panics with it")
     }
 
+    /// The state of the door for one who comes.
+    fn next_at_door(&self) -> Door {
+        let mut door = self.door();
+        let now = *door;
+        if now == Door::OpenOnce {
+            *door = Door::Closed;
+        }
+        now
+    }
+
     fn accept(&self, listener: &TcpListener) {
         for initiator in listener.incoming().map_while(Result::ok) {
-            let door = *self.door();
+            let door = self.next_at_door();
             match door {
                 Door::Gone => return,
                 Door::Closed => {
                     self.turned_away.fetch_add(1, Relaxed);
                     reset(&initiator);
                 }
-                Door::Open => match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
-                    Ok(target) => self.links().push(Link::begin(initiator, target)),
-                    Err(_) => reset(&initiator), // as its own host would
-                },
+                Door::Open | Door::OpenOnce => {
+                    match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
+                        Ok(target) => self.links().push(Link::begin(initiator, target)),
+                        Err(_) => reset(&initiator), // as its own host would
+                    }
+                }
             }
         }
     }
