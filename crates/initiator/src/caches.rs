@@ -100,7 +100,7 @@ impl Caches {
     /// A command has ended.
     pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: Trace) {
         let of_all = match (trace, effect) {
-            (Trace::None, _) | (Trace::Done, Effect::None | Effect::Stable) => return,
+            (Trace::None, _) | (Trace::Done, Effect::None | Effect::Flush | Effect::Stable) => return,
             (Trace::Done, Effect::Registers | Effect::Unregisters | Effect::Other) => return,
             (Trace::Done, Effect::Anywhere) => true,
             (Trace::Done, Effect::Cached) | (Trace::Loss | Trace::Reset, _) => false,

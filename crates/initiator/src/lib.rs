@@ -50,6 +50,7 @@ mod url;
 pub mod verbs;
 
 pub use discovery::{Discovered, discover};
+pub use effect::only_asks;
 pub use error::{CommandError, Ending, OpenError};
 pub use iscsi::pdu::{Lun, TaskManagementResult};
 pub use login::Random;

@@ -653,7 +653,7 @@ impl Iterator for Pieces {
 
 /// Whether a command changes anything.
 fn changes(cdb: &Cdb) -> bool {
-    Effect::of(cdb, &[]) != Effect::None
+    Effect::of(cdb, &[]).changes_something()
 }
 
 fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {

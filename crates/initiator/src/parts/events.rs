@@ -9,7 +9,6 @@ use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 use super::Parts;
 use super::asking::Text;
 use crate::caches::Trace;
-use crate::effect::Effect;
 use crate::error::{CommandError, Ending};
 use crate::statistics::Outcome;
 use crate::tasks::Status;
@@ -92,7 +91,7 @@ impl Parts {
         let Some(left) = self.tasks.end(task, outcome) else { return };
         if is_lost {
             self.lost_commands += 1;
-            self.unsettled += usize::from(left.account.effect != Effect::None);
+            self.unsettled += usize::from(left.account.effect.changes_something());
         }
         self.caches.note(left.lun, left.account.effect, trace);
         if trace == Trace::Done {

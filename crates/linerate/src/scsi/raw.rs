@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use block::Buffer;
-use initiator::{Answer, Transfer, status, status_words};
+use initiator::{Answer, Transfer, only_asks, status, status_words};
 
 use super::unit::{UnitArguments, settle};
 use crate::failure::{Failure, of_answer};
@@ -26,7 +26,7 @@ pub(super) struct RawArguments {
     /// A file with the data that the command takes
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Send a command that may change something, which is every one that is not known to ask only
+    /// Send a command that may change data or settings; needed for every command that is not known to only read
     #[arg(long)]
     yes: bool,
     /// Put the answer into this file instead of showing it
@@ -36,41 +36,10 @@ pub(super) struct RawArguments {
 
 /// Filled up with zeros, as it travels.
 type Cdb = [u8; 16];
-/// Operation codes of commands that only ask (SPC-4, SBC-3, SSC-4 and MMC-6).
-const ASKING: [u8; 29] = [
-    0x00, // TEST UNIT READY
-    0x03, // REQUEST SENSE
-    0x08, // READ(6)
-    0x12, // INQUIRY
-    0x1a, // MODE SENSE(6)
-    0x1c, // RECEIVE DIAGNOSTIC RESULTS
-    0x23, // READ FORMAT CAPACITIES
-    0x25, // READ CAPACITY(10)
-    0x28, // READ(10)
-    0x37, // READ DEFECT DATA(10)
-    0x3c, // READ BUFFER
-    0x3e, // READ LONG(10)
-    0x43, // READ TOC
-    0x46, // GET CONFIGURATION
-    0x4a, // GET EVENT STATUS NOTIFICATION
-    0x4d, // LOG SENSE
-    0x51, // READ DISC INFORMATION
-    0x52, // READ TRACK INFORMATION
-    0x5a, // MODE SENSE(10)
-    0x5e, // PERSISTENT RESERVE IN
-    0x84, // RECEIVE COPY RESULTS
-    0x88, // READ(16)
-    0x8c, // READ ATTRIBUTE
-    0x9e, // SERVICE ACTION IN(16)
-    0xa0, // REPORT LUNS
-    0xa2, // SECURITY PROTOCOL IN
-    0xa3, // MAINTENANCE IN
-    0xa8, // READ(12)
-    0xab, // SERVICE ACTION IN(12)
-];
 
 fn cdb(text: &str) -> Result<Cdb, String> {
-    let wrong = || format!("{text:?} is no CDB; write 6 to 16 bytes such as 12 00 00 00 24 00");
+    let wrong =
+        || format!("{text:?} is no CDB, which has 6 to 16 bytes in hexadecimal: --cdb '12 00 00 00 24 00'");
     let digits: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && digits.len().is_multiple_of(2);
     if !is_hex || !(12..=32).contains(&digits.len()) {
@@ -83,10 +52,9 @@ fn cdb(text: &str) -> Result<Cdb, String> {
 
 /// Sends it as it is, once. Its status is the answer; sense data go with it.
 pub(super) fn run(asked: &RawArguments) -> Result<(), Failure> {
-    let only_asks = asked.out.is_none() && ASKING.contains(&asked.cdb[0]);
-    if !only_asks && !asked.yes {
-        let why =
-            "a command that does not only ask may change what is on the LUN; say --yes if that is meant";
+    if !(asked.out.is_none() && only_asks(&asked.cdb) || asked.yes) {
+        let why = "this command may change what is on the LUN, since it is not one that is known to only read; \
+                   add --yes to send it";
         return Err(Failure::refused(why));
     }
     let transfer = asked.transfer()?;

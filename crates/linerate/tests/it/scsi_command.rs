@@ -148,3 +148,17 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
     assert!(said.contains("--yes"), "{said}");
     scsi(&[&synchronize[..], &["--yes"]].concat()).expect_success();
 }
+
+/// REMOVE ELEMENT AND TRUNCATE, RESTORE ELEMENTS AND REBUILD, STREAM CONTROL and BACKGROUND CONTROL share the operation code of
+/// READ CAPACITY(16). XPWRITE(10) is what READ DISC INFORMATION is to an optical drive.
+#[test]
+fn a_command_that_only_looks_like_a_question_wants_to_be_meant() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    let url = server.url("disk");
+    let raw = |cdb: &str| scsi(&["raw", &url, "--cdb", cdb, "--in", "32"]).status.code();
+    for action in ["14", "15", "18", "19"] {
+        assert_eq!(raw(&format!("9e {action} {:028}", 0)), Some(2), "{action}");
+    }
+    assert_eq!(raw(&format!("51 {:018}", 0)), Some(2));
+    assert_eq!(raw(&format!("9e 10 {:022} 20 00 00", 0)), Some(0), "READ CAPACITY(16)");
+}
