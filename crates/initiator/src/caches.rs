@@ -4,13 +4,17 @@
 //! unflushed before its waiter sees the answer, and a unit attention that tells of a reset counts also where a command
 //! by name has taken it. Each device has a [`FlushLedger`] of its own, so that each is told.
 //!
+//! An error of storage that answers a flush, or a write with FUA, may be the only report of writes that were lost: a target
+//! tells each I_T nexus once, by whichever comes first, and not by which of the nexus's users had written. It counts as a loss
+//! for all devices at the unit.
+//!
 //! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report any. A report
 //! counts as a loss, and so does a session that was begun again, unless the target tells the generation of its cache
 //! (ours does, in VPD page C0h) and that has not changed.
 
 use std::sync::Arc;
 
-use block::{DeviceError, Flush, FlushLedger, Lock, LockGuard, StableWrite};
+use block::{DeviceError, Flush, FlushLedger, Lock, StableWrite};
 use iscsi::pdu::Lun;
 
 use crate::effect::Effect;
@@ -37,9 +41,14 @@ struct Entry {
     key: u64,
     lun: Lun,
     ledger: FlushLedger,
+    /// The target says that what it acknowledges is on stable storage. Writes are noted all the same: that may end.
+    write_through: bool,
+    /// How often the target has reported other mode parameters, and at which of these reports `write_through` was asked for.
+    mode_changes: u64,
+    asked_at: u64,
     /// What the target told last.
     generation: Option<CacheGeneration>,
-    /// A reset was reported, and the generation not asked for since.
+    /// A reset was reported, or a flush was not answered, and the generation not asked for since.
     is_in_doubt: bool,
 }
 
@@ -56,15 +65,21 @@ pub(crate) enum Trace {
     None,
     /// The command was carried out.
     Done,
-    /// Acknowledged writes may be lost.
+    /// Acknowledged writes are lost.
     Loss,
-    /// The same, unless the generation of the cache is what it was.
+    /// They may be, if the command was to make them durable.
+    StorageError,
+    /// They may be, unless the generation of the cache is what it was.
     Reset,
+    /// The mode parameters are others: there may be a cache now.
+    Modes,
+    /// Whatever the target has said of it did not arrive.
+    Unanswered,
 }
 
 impl Trace {
     pub(crate) fn of(outcome: &Result<Status, CommandError>) -> Trace {
-        let Ok(answer) = outcome else { return Trace::None };
+        let Ok(answer) = outcome else { return Trace::Unanswered };
         match answer.status {
             status::GOOD => Trace::Done,
             _ => Sense::parse(&answer.sense).map_or(Trace::None, Trace::of_sense),
@@ -76,22 +91,27 @@ impl Trace {
             _ if sense.was_carried_out() => Trace::Done,
             _ if sense.tells_of_lost_write() => Trace::Loss,
             _ if sense.tells_of_reset() => Trace::Reset,
+            _ if sense.tells_of_modes() => Trace::Modes,
+            _ if sense.is_storage_error() => Trace::StorageError,
             _ => Trace::None,
         }
     }
 }
 
 impl Caches {
-    /// Keeps a ledger for a device from now on.
-    pub(crate) fn watch(self: &Arc<Self>, lun: Lun, generation: Option<CacheGeneration>) -> CachedWrites {
-        let mut ledgers = self.ledgers();
+    /// Keeps a ledger for a device from now on, of whose cache nothing is known yet.
+    pub(crate) fn watch(self: &Arc<Self>, lun: Lun) -> CachedWrites {
+        let mut ledgers = self.ledgers.lock();
         let key = ledgers.next_key;
         ledgers.next_key += 1;
         ledgers.entries.push(Entry {
             key,
             lun,
             ledger: FlushLedger::default(),
-            generation,
+            write_through: false,
+            mode_changes: 0,
+            asked_at: 0,
+            generation: None,
             is_in_doubt: false,
         });
         CachedWrites { caches: Arc::clone(self), key }
@@ -99,13 +119,14 @@ impl Caches {
 
     /// A command has ended.
     pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: Trace) {
+        let makes_durable = matches!(effect, Effect::Flush | Effect::Stable);
         let of_all = match (trace, effect) {
-            (Trace::None, _) | (Trace::Done, Effect::None | Effect::Flush | Effect::Stable) => return,
-            (Trace::Done, Effect::Registers | Effect::Unregisters | Effect::Other) => return,
             (Trace::Done, Effect::Anywhere) => true,
-            (Trace::Done, Effect::Cached) | (Trace::Loss | Trace::Reset, _) => false,
+            (Trace::Done, Effect::Cached) | (Trace::Loss | Trace::Reset | Trace::Modes, _) => false,
+            (Trace::StorageError | Trace::Unanswered, _) if makes_durable => false,
+            (Trace::None | Trace::Done | Trace::StorageError | Trace::Unanswered, _) => return,
         };
-        let mut ledgers = self.ledgers();
+        let mut ledgers = self.ledgers.lock();
         for entry in ledgers.entries.iter_mut().filter(|entry| of_all || entry.lun == lun) {
             entry.note(trace);
         }
@@ -117,11 +138,6 @@ impl Caches {
             self.note(lun, Effect::None, Trace::of_sense(sense));
         }
     }
-
-    fn ledgers(&self) -> LockGuard<'_, Ledgers> {
-        // Nobody panics while holding it: numbers are changed.
-        self.ledgers.lock()
-    }
 }
 
 impl Entry {
@@ -129,8 +145,20 @@ impl Entry {
         match trace {
             Trace::None => {}
             Trace::Done => self.ledger.note_write(),
+            Trace::Modes => {
+                self.mode_changes += 1;
+                self.write_through = false; // until it has been asked
+            }
+            // One that tells no generation has nothing that could be compared.
+            Trace::Unanswered => self.is_in_doubt |= self.generation.is_some(),
             Trace::Reset if self.generation.is_some() => self.is_in_doubt = true,
-            Trace::Loss | Trace::Reset => self.lose(),
+            Trace::Reset => self.lose_cache(),
+            Trace::StorageError => {
+                self.lose_cache();
+                // A generation that has changed for this loss is not to be taken for another one later.
+                self.is_in_doubt |= self.generation.is_some();
+            }
+            Trace::Loss => self.lose(),
         }
     }
 
@@ -140,18 +168,24 @@ impl Entry {
         }
     }
 
+    fn lose_cache(&mut self) {
+        if !self.write_through {
+            self.lose();
+        }
+    }
+
     /// What the target tells now. One that has told nothing may have been restarted and never say so.
     fn compare(&mut self, now: Option<CacheGeneration>) {
         self.is_in_doubt = false;
         if self.generation.is_none() || self.generation != now {
-            self.lose();
+            self.lose_cache();
         }
         self.generation = now;
     }
 }
 
 impl CachedWrites {
-    /// Whether a reset was reported, so that it is to be found out whether the cache is what it was.
+    /// Whether it is to be found out whether the cache is what it was.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.with(|entry| entry.is_in_doubt)
     }
@@ -161,9 +195,42 @@ impl CachedWrites {
         self.with(|entry| entry.note(Trace::Reset));
     }
 
-    /// The target was asked for the generation of its cache, since the session was begun again or a reset was reported.
+    /// The target was asked for the generation of its cache, since a reset was reported or a flush was not answered.
     pub(crate) fn compare(&self, now: Option<CacheGeneration>) {
         self.with(|entry| entry.compare(now));
+    }
+
+    /// How often the target has reported other mode parameters. Whoever asks for them takes the number first.
+    pub(crate) fn mode_changes(&self) -> u64 {
+        self.with(|entry| entry.mode_changes)
+    }
+
+    /// Whether there was a report of other mode parameters since the target was asked for them.
+    pub(crate) fn are_modes_in_doubt(&self) -> bool {
+        self.with(|entry| entry.mode_changes != entry.asked_at)
+    }
+
+    /// The target was asked for its mode parameters after so many reports.
+    pub(crate) fn note_modes(&self, asked_at: u64, write_through: bool) {
+        self.with(|entry| {
+            entry.asked_at = asked_at;
+            entry.write_through = write_through && asked_at == entry.mode_changes;
+        });
+    }
+
+    /// The device is new, and the target was asked for the generation of its cache.
+    pub(crate) fn note_generation(&self, generation: Option<CacheGeneration>) {
+        self.with(|entry| entry.generation = generation);
+    }
+
+    /// The session was begun again, and the target was asked for everything. What was written before is on stable storage
+    /// if it says so now and said so then.
+    pub(crate) fn look_again(&self, asked_at: u64, write_through: bool, generation: Option<CacheGeneration>) {
+        self.with(|entry| {
+            entry.write_through &= write_through;
+            entry.compare(generation);
+        });
+        self.note_modes(asked_at, write_through);
     }
 
     pub(crate) fn begin_flush(&self) -> Flush {
@@ -188,7 +255,7 @@ impl CachedWrites {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Entry) -> T) -> T {
-        let mut ledgers = self.caches.ledgers();
+        let mut ledgers = self.caches.ledgers.lock();
         let entry = ledgers.entries.iter_mut().find(|entry| entry.key == self.key);
         act(entry.expect("it is there until this is dropped"))
     }
@@ -196,7 +263,7 @@ impl CachedWrites {
 
 impl Drop for CachedWrites {
     fn drop(&mut self) {
-        self.caches.ledgers().entries.retain(|entry| entry.key != self.key);
+        self.caches.ledgers.lock().entries.retain(|entry| entry.key != self.key);
     }
 }
 
@@ -215,7 +282,8 @@ mod tests {
 
     fn scene(generation: Option<u8>) -> Scene {
         let caches = Arc::<Caches>::default();
-        let device = caches.watch(HERE, generation.and_then(generation_of));
+        let device = caches.watch(HERE);
+        device.note_generation(generation.and_then(generation_of));
         Scene { caches, device }
     }
 
@@ -293,12 +361,93 @@ mod tests {
     #[test]
     fn every_device_of_a_session_is_told() {
         let scene = scene(None);
-        let other = scene.caches.watch(HERE, None);
+        let other = scene.caches.watch(HERE);
         scene.done(HERE, Effect::Cached);
         scene.reset(HERE);
         assert_eq!(scene.flush(), LOST);
         let flush = other.begin_flush();
         assert_eq!(other.end_flush(flush, Ok(())), LOST);
+    }
+
+    fn answered(sense: &[u8]) -> Trace {
+        let status = status::CHECK_CONDITION;
+        Trace::of(&Ok(Status {
+            status,
+            sense: sense.into(),
+            in_bytes: 0,
+            residual: iscsi::pdu::Residual::None,
+        }))
+    }
+
+    const WRITE_ERROR: [u8; 14] = [0x70, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0];
+    const MODE_PARAMETERS_CHANGED: [u8; 14] = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
+
+    /// A target tells each nexus once. Another user of the session had written, and its next flush succeeded.
+    #[test]
+    fn a_stable_write_that_is_told_of_lost_writes_fails_the_next_flush() {
+        for effect in [Effect::Stable, Effect::Flush] {
+            let scene = scene(Some(7));
+            scene.done(HERE, Effect::Cached);
+            scene.caches.note(HERE, effect, answered(&WRITE_ERROR));
+            assert!(scene.device.is_in_doubt());
+            scene.device.compare(generation_of(8)); // as a flush does before it ends
+            assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
+        }
+        let scene = scene(Some(7));
+        scene.done(HERE, Effect::Cached);
+        scene.caches.note(HERE, Effect::Cached, answered(&WRITE_ERROR));
+        assert_eq!(scene.flush(), Ok(()), "that write was never acknowledged, and no other is concerned");
+    }
+
+    #[test]
+    fn a_flush_whose_answer_is_lost_has_the_generation_compared() {
+        for (now, expected) in [(7, Ok(())), (8, LOST)] {
+            let scene = scene(Some(7));
+            scene.done(HERE, Effect::Cached);
+            scene.caches.note(HERE, Effect::None, Trace::of(&Err(CommandError::ConnectionLost)));
+            assert!(!scene.device.is_in_doubt());
+            scene.caches.note(HERE, Effect::Flush, Trace::of(&Err(CommandError::ConnectionLost)));
+            assert!(scene.device.is_in_doubt());
+            scene.device.compare(generation_of(now));
+            assert_eq!(scene.flush(), expected);
+        }
+        let scene = scene(None);
+        scene.caches.note(HERE, Effect::Flush, Trace::of(&Err(CommandError::ConnectionLost)));
+        assert!(!scene.device.is_in_doubt(), "there is nothing to compare");
+    }
+
+    #[test]
+    fn what_is_on_stable_storage_is_not_lost_until_a_cache_is_switched_on() {
+        let scene = scene(None);
+        scene.device.note_modes(0, true);
+        scene.done(HERE, Effect::Cached);
+        scene.reset(HERE);
+        scene.device.look_again(0, true, None);
+        assert_eq!(scene.flush(), Ok(()));
+        // Whichever command receives the report, and whatever is under way beside it.
+        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.done(HERE, Effect::Cached);
+        scene.reset(HERE);
+        assert_eq!(scene.flush(), LOST);
+    }
+
+    #[test]
+    fn an_answer_about_modes_that_is_out_of_date_does_not_count() {
+        let scene = scene(None);
+        scene.device.note_modes(0, true);
+        assert!(!scene.device.are_modes_in_doubt());
+        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        let asked_at = scene.device.mode_changes();
+        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.device.note_modes(asked_at, true);
+        assert!(scene.device.are_modes_in_doubt(), "it has changed since");
+        scene.done(HERE, Effect::Cached);
+        scene.reset(HERE);
+        assert_eq!(scene.flush(), LOST);
+        scene.device.note_modes(scene.device.mode_changes(), true);
+        scene.done(HERE, Effect::Cached);
+        scene.reset(HERE);
+        assert_eq!((scene.flush(), scene.device.are_modes_in_doubt()), (Ok(()), false));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use crate::sense::{Sense, Verdict, verdict};
 use crate::session::Order;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{Answer, Unit};
-use crate::verbs::{CacheGeneration, Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
+use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 
 /// A logical unit at the other end of a network.
 ///
@@ -54,8 +54,8 @@ pub struct RemoteLun {
     barred: BarredExtents,
     profile: Profile,
     limits: Limits,
-    /// What was written and not flushed; nothing while the target says that what it acknowledges is on stable storage.
-    cached: OnceLock<CachedWrites>,
+    /// What was written and not flushed.
+    cached: CachedWrites,
     /// The target has refused WRITE SAME(16) before.
     no_write_same: AtomicBool,
 }
@@ -64,9 +64,13 @@ impl RemoteLun {
     /// Looks at a LUN of `target`: what it is, how large, and what it can do.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
         let (unit, epoch) = (target.unit(number), target.reinstatements());
+        let cached = target.watch_cache(unit.lun());
+        let asked_at = cached.mode_changes();
         let probed = probe::look(&unit, number).await?;
         let probe::Probed { geometry, profile, write_through, cache_generation, limits, identity } = probed;
-        let lun = RemoteLun {
+        cached.note_modes(asked_at, write_through);
+        cached.note_generation(cache_generation);
+        Ok(RemoteLun {
             lun: unit.lun(),
             target,
             number,
@@ -78,11 +82,9 @@ impl RemoteLun {
             barred: BarredExtents::default(),
             profile,
             limits,
-            cached: OnceLock::new(),
+            cached,
             no_write_same: AtomicBool::new(false),
-        };
-        lun.watch_cache(write_through, cache_generation);
-        Ok(lun)
+        })
     }
 
     /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
@@ -218,11 +220,10 @@ impl RemoteLun {
         let until = reactor::now() + self.target.patience().reconnect;
         while !self.is_another.load(Relaxed) {
             self.target.usable(None).await?;
-            let epoch = self.target.reinstatements();
+            let (epoch, asked_at) = (self.target.reinstatements(), self.cached.mode_changes());
             match probe::look(&self.unit(), self.number).await {
                 Ok(probed) if self.is_the_same(&probed) => {
-                    self.cached.get().inspect(|cached| cached.compare(probed.cache_generation));
-                    self.watch_cache(probed.write_through, probed.cache_generation);
+                    self.cached.look_again(asked_at, probed.write_through, probed.cache_generation);
                     self.blocks.store(probed.geometry.blocks.0, Relaxed);
                     self.epoch.fetch_max(epoch, Relaxed);
                     return Ok(());
@@ -234,7 +235,7 @@ impl RemoteLun {
                 Err(error) if reactor::now() < until => {
                     // A target that has begun anew and gets its LUNs one by one may never report a reset of this one.
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
-                        self.cached.get().inspect(|cached| cached.note_reset());
+                        self.cached.note_reset();
                     }
                     tracing::debug!(lun = self.number, "not there yet: {error}");
                     reactor::sleep(PAUSE_LONGEST).await;
@@ -248,21 +249,18 @@ impl RemoteLun {
         Err(DeviceError::NotReady)
     }
 
-    /// Keeps note of what is written, unless the target says that it is on stable storage.
-    fn watch_cache(&self, write_through: bool, generation: Option<CacheGeneration>) {
-        if !write_through {
-            self.cached.get_or_init(|| self.target.watch_cache(self.lun, generation));
-        }
-    }
-
     fn is_the_same(&self, probed: &probe::Probed) -> bool {
         probed.identity == self.identity && probed.geometry.block_size == self.geometry.block_size
     }
 
-    /// The target says that mode parameters have changed: its write cache may have been switched on.
+    /// If the target has said that mode parameters have changed, its write cache may have been switched on, or off.
     async fn look_at_cache_again(&self) {
-        // What cannot be asked is taken for a cache.
-        self.watch_cache(probe::is_write_through(&self.unit()).await.unwrap_or(false), None);
+        if self.cached.are_modes_in_doubt() {
+            let asked_at = self.cached.mode_changes();
+            // What cannot be asked is taken for a cache.
+            let write_through = probe::is_write_through(&self.unit()).await.unwrap_or(false);
+            self.cached.note_modes(asked_at, write_through);
+        }
     }
 
     /// The target says that the LUN has changed. If its size cannot be had, the old one holds until it can.
@@ -312,28 +310,37 @@ impl RemoteLun {
 
     /// What cannot be forced with the write is made sure of behind it.
     async fn write_and_flush(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
-        let write = self.cached.get().map(CachedWrites::begin_stable_write);
+        let write = self.cached.begin_stable_write();
         self.write_pieces(extent, data, false).await?;
-        self.synchronize(write).await
+        self.synchronize(Some(write)).await
     }
 
     /// SYNCHRONIZE CACHE: for a flush, or behind a stable write.
     async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
         let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
         let what = What { extent: all, writing: true };
-        let flush = self.cached.get().map(CachedWrites::begin_flush);
-        let answer = self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await.map(drop);
-        if self.cached.get().is_some_and(CachedWrites::is_in_doubt) {
-            let generation = probe::cache_generation(&self.unit()).await;
-            self.cached.get().inspect(|cached| cached.compare(generation.ok().flatten()));
-        }
-        match (answer, self.cached.get().zip(flush), behind) {
+        let flush = self.cached.begin_flush();
+        let answer = match self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await {
+            Ok(_) => Ok(()),
             // A target without a cache need not know the command.
-            (Err(DeviceError::Unsupported), ..) if !self.profile.volatile_cache => Ok(()),
-            (answer, None, _) => answer,
-            (answer, Some((cached, flush)), Some(write)) => cached.end_stable_write(write, flush, answer),
-            (answer, Some((cached, flush)), None) => cached.end_flush(flush, answer),
+            Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
+            Err(error) => Err(error),
+        };
+        let answer = answer.and(self.look_for_loss().await);
+        match behind {
+            Some(write) => self.cached.end_stable_write(write, flush, answer),
+            None => self.cached.end_flush(flush, answer),
         }
+    }
+
+    /// Finds out whether the cache is what it was, if that is in doubt. If the target does not answer, it stays so.
+    async fn look_for_loss(&self) -> Result<(), DeviceError> {
+        self.look_at_cache_again().await;
+        if self.cached.is_in_doubt() {
+            let asked = probe::cache_generation(&self.unit()).await;
+            self.cached.compare(asked.map_err(|_| DeviceError::NotReady)?);
+        }
+        Ok(())
     }
 
     async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {

@@ -29,7 +29,6 @@ use crate::session::{Order, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{self, Unit};
-use crate::verbs::CacheGeneration;
 
 /// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
 pub struct RemoteTarget {
@@ -120,8 +119,8 @@ impl RemoteTarget {
     }
 
     /// Keeps note of what a device writes to one of the target's LUNs, and of what is lost of it.
-    pub(crate) fn watch_cache(&self, lun: Lun, generation: Option<CacheGeneration>) -> CachedWrites {
-        self.shared.caches().watch(lun, generation)
+    pub(crate) fn watch_cache(&self, lun: Lun) -> CachedWrites {
+        self.shared.caches().watch(lun)
     }
 
     /// A command is sent again whose fate is not known.

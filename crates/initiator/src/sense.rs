@@ -55,6 +55,12 @@ impl Sense {
         self.deferred && !self.is_no_error()
     }
 
+    /// Whether the storage behind the LUN has failed: MEDIUM ERROR, HARDWARE ERROR, or no space left. What was cached may have
+    /// been dropped for it.
+    pub(crate) fn is_storage_error(self) -> bool {
+        matches!((self.key, self.code, self.qualifier), (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07))
+    }
+
     /// Whether it is a unit attention after which a volatile cache may be empty: a reset of the power or of the device
     /// (29h, but for 05h, 06h and 07h: another transceiver mode, and I_T NEXUS LOSS, which a target reports that has
     /// gone on meanwhile), or another medium (28h/00h).

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+
 use crate::peer::{BLOCK, Moves, Peer};
 use crate::program::run_command;
+use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
 const VOLUME: &str = r#"
@@ -65,4 +68,25 @@ fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answ
     let mut again = Peer::attach(&server, "disk", 1);
     assert_eq!(flush(&mut again), MEDIUM_ERROR_WRITE_ERROR);
     assert_eq!(flush(&mut again), None);
+}
+
+/// One user of a session writes, another writes with FUA and is told of the loss: once the first one's flush succeeded.
+#[test]
+fn what_a_write_with_fua_is_told_the_next_flush_tells_as_well() {
+    let Some(server) = Server::configured(VOLUME) else { return };
+    in_a_world(async {
+        let lun = attached(&server.url("disk")).await;
+        let write = |lba, durability| {
+            lun.write(Extent::new(lba, 8), Buffer::from(&[7; 4096][..]).share(), durability)
+        };
+        write(0, Durability::Cached).await.expect("written");
+        fault(&server, "fail");
+        let mut other = Peer::attach(&server, "disk", 1);
+        assert!(flush(&mut other).is_some(), "what was cached is lost");
+        fault(&server, "pass");
+        assert!(write(8, Durability::Stable).await.is_err());
+        assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
+        assert_eq!(lun.flush().await, Ok(()));
+        lun.close().await;
+    });
 }
