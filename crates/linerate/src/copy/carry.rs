@@ -1,7 +1,7 @@
 //! One piece: read, and written where it is not zero.
 
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::rc::Rc;
 
 use block::{Buffer, DeviceError, Slice};
@@ -50,6 +50,15 @@ pub(super) struct Tally {
     pub(super) offloaded: u64,
     /// Told to the destination to become zeros.
     pub(super) cleared: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, more: Tally) {
+        self.read += more.read;
+        self.written += more.written;
+        self.offloaded += more.offloaded;
+        self.cleared += more.cleared;
+    }
 }
 
 /// Copies one piece.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::arguments::CopyArguments;
 use super::destination::Destination;
 use super::digest;
-use super::pump::{Stop, flushed};
+use super::pump::{Mark, Stop, flushed};
 use super::source::Source;
 use crate::failure::{Failure, Kind};
 use crate::place::Place;
@@ -40,7 +40,7 @@ pub(super) struct Journal {
     begun: Option<Begun>,
     interval: Duration,
     noted: Instant,
-    noting: Option<JoinHandle<Result<u64, Stop>>>,
+    noting: Option<JoinHandle<Result<Mark, Stop>>>,
 }
 
 /// The only name in the directory.
@@ -77,13 +77,13 @@ impl Journal {
         self.begun.as_ref()
     }
 
-    /// Flushes the destination and writes down that all before `done` is on it, if it is time to; the copy goes on
+    /// Flushes the destination and writes down that all before the mark is on it, if it is time to; the copy goes on
     /// meanwhile. Gives what the last such note came to.
     pub(super) async fn perhaps(
         &mut self,
-        done: u64,
+        mark: Mark,
         destination: &Rc<Destination>,
-    ) -> Result<Option<u64>, Stop> {
+    ) -> Result<Option<Mark>, Stop> {
         if self.noted.elapsed() < self.interval
             || self.noting.as_ref().is_some_and(|noting| !noting.is_finished())
         {
@@ -91,22 +91,23 @@ impl Journal {
         }
         let noted = self.noted().await?;
         self.noted = Instant::now();
-        if let Some(begun) = self.entry(done, destination) {
-            self.noting = Some(reactor::spawn(note(Rc::clone(&self.keep), Rc::clone(destination), begun)));
+        if let Some(begun) = self.entry(mark.done, destination) {
+            let noting = note(Rc::clone(&self.keep), Rc::clone(destination), begun);
+            self.noting = Some(reactor::spawn(async move { noting.await.map(|()| mark) }));
         }
         Ok(noted)
     }
 
     /// The same, now; ends when it is done.
-    pub(super) async fn last(&mut self, done: u64, destination: &Rc<Destination>) -> Result<(), Stop> {
-        match self.entry(done, destination) {
-            Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await.map(drop),
+    pub(super) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
+        match self.entry(mark.done, destination) {
+            Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
             None => flushed(destination).await,
         }
     }
 
     /// Ends when no note is being made any more; gives how far the copy is by that one, if there was one.
-    pub(super) async fn noted(&mut self) -> Result<Option<u64>, Stop> {
+    pub(super) async fn noted(&mut self) -> Result<Option<Mark>, Stop> {
         match self.noting.take() {
             Some(noting) => noting.await.map(Some),
             None => Ok(None),
@@ -137,11 +138,10 @@ impl Drop for Journal {
     }
 }
 
-async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<u64, Stop> {
+async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<(), Stop> {
     flushed(&destination).await?;
     let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
-    keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))?;
-    Ok(begun.done_bytes)
+    Ok(keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))?)
 }
 
 impl Begun {

@@ -1,7 +1,7 @@
 //! Many pieces at once, and an account of those that are done.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -30,15 +30,31 @@ pub(super) struct Pump {
     under_way: BTreeSet<u64>,
     /// How far the first of them may be behind: their data are kept for the digest, and would be copied again.
     ahead_bytes_max: u64,
-    /// The length of a piece, and what it is a multiple of, in bytes.
-    cut: (u64, u64),
+    cut: Cut,
     journal: Option<Journal>,
     digest: Option<Digest>,
+    /// Of what lies before the first piece that is not done.
     account: Account,
-    /// What lies before this byte is on the destination's stable storage.
-    durable: u64,
+    /// Of pieces that are done behind it, by their first byte.
+    ahead: BTreeMap<u64, Tally>,
+    durable: Mark,
     /// How often the copy went back to that byte.
     returns: u32,
+}
+
+/// How long pieces are, in bytes.
+#[derive(Clone, Copy)]
+struct Cut {
+    request: u64,
+    /// What that is a multiple of.
+    block: u64,
+}
+
+/// How far a copy is: all before this byte is on the destination, and what was moved for it.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) done: u64,
+    pub(super) tally: Tally,
 }
 
 /// Why a copy does not go on.
@@ -95,11 +111,12 @@ impl Pump {
             queue: Queue::new(usize::from(depth)),
             under_way: BTreeSet::new(),
             ahead_bytes_max: 4 * request * u64::from(depth),
-            cut: (request, block),
+            cut: Cut { request, block },
             journal,
             digest: arguments.checksum.then(Digest::default),
             account: Account::default(),
-            durable: start,
+            ahead: BTreeMap::new(),
+            durable: Mark { done: start, tally: Tally::default() },
             returns: 0,
             carrier: Rc::new(Carrier {
                 source,
@@ -120,14 +137,14 @@ impl Pump {
     pub(super) async fn run(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<Ended, Failure> {
         loop {
             match self.pass(progress, interrupt).await {
-                Ok(()) if self.durable < self.carrier.source.bytes => break,
+                Ok(()) if self.durable.done < self.carrier.source.bytes => break,
                 Ok(()) => return Ok(Ended::Complete(self.digest.take().map(Digest::hex))),
                 Err(Stop::WritesLost) if interrupt.is_asked() => break,
                 Err(Stop::WritesLost) => self.go_back(progress).map_err(|failure| self.with_hint(failure))?,
                 Err(Stop::Unflushed(failure) | Stop::Failed(failure)) => return Err(self.with_hint(failure)),
             }
         }
-        Ok(Ended::Interrupted(self.durable))
+        Ok(Ended::Interrupted(self.durable.done))
     }
 
     async fn pass(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Stop> {
@@ -141,7 +158,7 @@ impl Pump {
                 Err(unflushed)
             }
             (Ok(()), result) => {
-                let flushed = self.flush(self.done_to()).await;
+                let flushed = self.flush().await;
                 result.and(flushed)
             }
         }
@@ -149,30 +166,37 @@ impl Pump {
 
     /// Begins again where the destination's stable storage ends.
     fn go_back(&mut self, progress: &Progress) -> Result<(), Failure> {
-        let (name, durable) = (&self.carrier.destination.name, Bytes(self.durable));
+        let Mark { done, tally } = self.durable;
+        let (name, durable) = (&self.carrier.destination.name, Bytes(done));
         if self.returns == RETURNS_MAX {
             return Err(Failure::device(
-                format_args!("cannot copy beyond {durable} to {name}, tried {} times", RETURNS_MAX + 1),
+                format_args!(
+                    "cannot copy beyond {durable} to {name}, which has lost what was not flushed {} times in a row; \
+                     look for errors of its storage in its log, or copy with a smaller --checkpoint",
+                    RETURNS_MAX + 1
+                ),
                 DeviceError::WritesLost,
             ));
         }
         self.returns += 1;
         progress.note(Some(format!("{name} has lost what was not flushed: going back to {durable}")));
         self.carrier.destination.copied_again();
-        self.carrier.write_from.set(self.durable);
-        let from = if self.digest.is_some() { 0 } else { self.durable };
-        let (request, block) = self.cut;
-        self.pieces = Pieces::new(Rc::clone(&self.carrier.source), from, request, block);
+        self.carrier.write_from.set(done);
+        let is_read_again = self.digest.is_some();
+        let from = if is_read_again { 0 } else { done };
+        self.pieces = Pieces::new(Rc::clone(&self.carrier.source), from, self.cut.request, self.cut.block);
         self.digest = self.digest.is_some().then(Digest::default);
+        self.account.tally = if is_read_again { Tally { read: 0, ..tally } } else { tally };
         self.account.unreadable.retain(|range| range.end <= from);
+        self.ahead.clear();
         self.under_way.clear();
         Ok(())
     }
 
     /// What lies before this byte is durable.
-    fn is_durable(&mut self, done: u64) {
-        if done > self.durable {
-            self.durable = done;
+    fn is_durable(&mut self, mark: Mark) {
+        if mark.done > self.durable.done {
+            self.durable = mark;
             self.returns = 0;
         }
     }
@@ -181,7 +205,7 @@ impl Pump {
     async fn noted(&mut self) -> Result<(), Stop> {
         if let Some(journal) = &mut self.journal {
             let noted = journal.noted().await?;
-            noted.into_iter().for_each(|done| self.is_durable(done));
+            noted.into_iter().for_each(|mark| self.is_durable(mark));
         }
         Ok(())
     }
@@ -212,17 +236,22 @@ impl Pump {
 
     fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
         let carried = ended?; // a piece that has failed stays under way: nothing behind it is sure
-        self.under_way.remove(&range.start);
+        let start = range.start;
+        self.under_way.remove(&start);
         if let Some(digest) = &mut self.digest {
             digest.add(range, carried.data);
         }
-        let Account { tally, unreadable } = &mut self.account;
-        tally.read += carried.tally.read;
-        tally.written += carried.tally.written;
-        tally.cleared += carried.tally.cleared;
-        tally.offloaded += carried.tally.offloaded;
-        unreadable.extend(carried.unreadable);
+        self.account.unreadable.extend(carried.unreadable);
+        self.ahead.insert(start, carried.tally);
+        let done = self.done_to();
+        while let Some(first) = self.ahead.first_entry().filter(|first| *first.key() < done) {
+            self.account.tally += first.remove();
+        }
         Ok(())
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { done: self.done_to(), tally: self.account.tally }
     }
 
     /// The byte before which everything is done.
@@ -232,22 +261,22 @@ impl Pump {
 
     /// Writes down how far it is, now and then, while the copy goes on.
     async fn checkpoint(&mut self) -> Result<(), Stop> {
-        let done = self.done_to();
+        let mark = self.mark();
         if let Some(journal) = &mut self.journal {
-            let noted = journal.perhaps(done, &self.carrier.destination).await?;
-            noted.into_iter().for_each(|done| self.is_durable(done));
+            let noted = journal.perhaps(mark, &self.carrier.destination).await?;
+            noted.into_iter().for_each(|mark| self.is_durable(mark));
         }
         Ok(())
     }
 
     /// Makes what is done last.
-    async fn flush(&mut self, done: u64) -> Result<(), Stop> {
-        let destination = &self.carrier.destination;
+    async fn flush(&mut self) -> Result<(), Stop> {
+        let (mark, destination) = (self.mark(), &self.carrier.destination);
         match &mut self.journal {
-            Some(journal) if done < self.carrier.source.bytes => journal.last(done, destination).await?,
+            Some(journal) if mark.done < self.carrier.source.bytes => journal.last(mark, destination).await?,
             _ => flushed(destination).await?,
         }
-        self.is_durable(done);
+        self.is_durable(mark);
         Ok(())
     }
 

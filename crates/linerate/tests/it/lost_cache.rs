@@ -66,8 +66,9 @@ impl Copying {
         command.args(["copy", &image.display().to_string(), &url, "--quiet", "--yes"]);
         command.arg("--journal").arg(folder.path().join("journal"));
         command.args(["--checkpoint", &checkpoint_seconds.to_string()]);
-        let output = File::create(folder.path().join("said")).expect("a temporary file");
-        command.stdout(Stdio::null()).stderr(output);
+        let [report, said] =
+            ["report", "said"].map(|name| File::create(folder.path().join(name)).expect("a temporary file"));
+        command.arg("--json").stdout(report).stderr(said);
         let child = command.spawn().expect("the linerate binary");
         Some(Copying { folder, server, proxy, child })
     }
@@ -85,6 +86,12 @@ impl Copying {
         let status = ended_within(&mut self.child, Duration::from_secs(300)).expect("an end");
         let said = std::fs::read_to_string(self.folder.path().join("said")).expect("what it said");
         Ended { status, said }
+    }
+
+    /// How many bytes it says that it has written.
+    fn written_bytes(&self) -> serde_json::Value {
+        let report = std::fs::read(self.folder.path().join("report")).expect("a report");
+        serde_json::from_slice::<serde_json::Value>(&report).expect("JSON")["written_bytes"].take()
     }
 
     /// Pieces of 64 KiB on the medium that are not what they should be.
@@ -118,6 +125,7 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
             ended.status,
             ended.said
         );
+        assert_eq!(copying.written_bytes(), SIZE, "what was copied again counts once: {}", ended.said);
     }
 }
 
