@@ -123,7 +123,10 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
     let sentence = match &error.problem {
         // Behind a ? that belongs to a password, its rest.
-        UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => "this is no key".to_owned(),
+        UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => {
+            "not a key of an iSCSI URL; if it belongs to a secret, put that into a file (secret-file=PATH)"
+                .to_owned()
+        }
         UrlProblem::Setting(SettingError::Unknown(key)) => {
             let known: Vec<_> = Settings::keys().map(|(name, _)| name).collect();
             format!("unknown key `{key}`{}", hint(key, &known))

@@ -1,9 +1,11 @@
 //! Secrets where they must not be: in URLs on a command line, which anybody may list, in files that others may read, and
 //! in what is said to people, which ends in terminals, journals and reports.
 
+use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,21 @@ pub(crate) struct Exposed {
 impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, mode) = (self.path.display(), self.mode);
-        write!(f, "{path} holds a secret, and its mode {mode:o} lets others use it; `chmod 600 {path}`")
+        write!(
+            f,
+            "{path} holds a secret, and its mode {mode:o} lets others use it; `chmod 600 {}`",
+            quoted(&self.path)
+        )
+    }
+}
+
+/// As a shell reads it.
+fn quoted(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%".contains(letter);
+    match path.starts_with('-') || !path.chars().all(is_plain) {
+        true => format!("-- '{}'", path.replace('\'', r"'\''")),
+        false => path.into_owned(),
     }
 }
 
@@ -69,9 +85,72 @@ pub(crate) fn masked_url(url: &str) -> String {
     url.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
 }
 
-/// Any text with a URL in it, or several.
+/// Any text with a URL in it, or several. Words of the command line are known as such; elsewhere a secret may have blanks, and
+/// what is doubtful is masked.
 pub(crate) fn masked(text: &str) -> String {
-    text.split_inclusive(char::is_whitespace).map(masked_url).collect()
+    let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    masked_beside(text, &words)
+}
+
+fn masked_beside(text: &str, words: &[String]) -> String {
+    let mut text = text.to_owned();
+    for word in words {
+        let masked = masked_url(word);
+        // What follows a `=` may be shown without what is in front of it: --volume=disk=iscsi://…
+        let starts = word.match_indices('=').map(|(at, _)| at + 1).filter(|at| word[*at..].contains("://"));
+        for start in iter::once(0).chain(starts) {
+            let (shown, hidden): (&str, String) =
+                (&word[start..], masked.chars().skip(word[..start].chars().count()).collect());
+            if shown != hidden {
+                text = text.replace(shown, &hidden);
+            }
+        }
+    }
+    text.split_inclusive('\n').map(masked_line).collect()
+}
+
+/// Each word that has a URL is the beginning of a part, which ends in front of the next one.
+fn masked_line(line: &str) -> String {
+    let mut parts: Vec<String> = vec![String::new()];
+    for word in line.split_inclusive(char::is_whitespace) {
+        match parts.last_mut() {
+            Some(part) if !word.contains("://") => part.push_str(word),
+            _ => parts.push(word.to_owned()),
+        }
+    }
+    parts.iter().map(|part| masked_part(part)).collect()
+}
+
+fn masked_part(part: &str) -> String {
+    let end = part.find(char::is_whitespace).unwrap_or(part.len());
+    let (first, rest) = part.split_at(end);
+    if first.contains("://") && (has_open_account(first, rest) || has_open_value(first)) {
+        return masked_url(part);
+    }
+    part.split_inclusive(char::is_whitespace).map(masked_url).collect()
+}
+
+/// Whether an account's secret begins in a URL and may go on behind a blank: up to an `@`, or, as a host has no `%`, without
+/// one. What has been masked is over, and so is a port, behind which a path follows.
+fn has_open_account(url: &str, rest: &str) -> bool {
+    let front = &url[authority(url)..];
+    let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
+    let Some((separator, secret)) = front.find(SEPARATORS).map(|at| (&front[at..=at], &front[at + 1..]))
+    else {
+        return false;
+    };
+    let is_port =
+        front.len() < url.len() - authority(url) && secret.bytes().all(|byte| byte.is_ascii_digit());
+    let is_open = match separator {
+        "%" => rest.contains('@') || !front.contains('@'),
+        _ => rest.contains('@') && !is_port,
+    };
+    is_open && !secret.starts_with('*')
+}
+
+/// Whether the target's secret begins in a URL, where any blank may belong to it.
+fn has_open_value(url: &str) -> bool {
+    query(url).any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
 }
 
 /// Between a user's name and the secret.
@@ -187,12 +266,51 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_with_blanks_is_not_repeated() {
+        for text in [
+            "error: unexpected argument 'iscsi://joe%correct horse@san1/iqn.x/0' found",
+            "error: unexpected argument 'iscsi://joe:correct horse@san1/iqn.x/0' found",
+            "spec = \"iscsi://joe%cor@rect horse battery@san1/iqn.x/0\"",
+            "spec = \"iscsi://joe%33 horse@san1/iqn.x/0\"",
+            "spec = \"iscsi://san1/iqn.x/0?target-secret=correct horse\"",
+            "iscsi://joe%correct horse",
+            "iscsi://san1/iqn.x/0 iscsi://joe%correct horse@san1/iqn.x/0",
+        ] {
+            let shown = masked(text);
+            assert!(!shown.contains("ho") && !shown.contains("rect") && shown.contains("**"), "{shown}");
+            assert_eq!(shown.chars().count(), text.chars().count(), "a caret below it stays in its place");
+        }
+    }
+
+    /// In a text nothing tells where such a secret ends; the word of the command line does.
+    #[test]
+    fn a_word_of_the_command_line_is_masked_wherever_it_is_shown() {
+        let words = ["--volume=disk=iscsi://a/b/0?target-secret=correct horse", "é=nbd://joe%a:b c@x"];
+        let words = words.map(str::to_owned);
+        for (text, expected) in [
+            (
+                "invalid value 'disk=iscsi://a/b/0?target-secret=correct horse' for --volume",
+                "invalid value 'disk=iscsi://a/b/0?target-secret=*************' for --volume",
+            ),
+            (
+                "cannot reach nbd://joe%a:b c@x: no route to host",
+                "cannot reach nbd://joe%*****@x: no route to host",
+            ),
+        ] {
+            assert_eq!(masked_beside(text, &words), expected);
+        }
+    }
+
+    #[test]
     fn what_is_no_secret_is_repeated() {
         for text in [
             "iscsi://san1:3260/iqn.2026-01.com.example:disk%20one/0?secret-file=/etc/secret&connections=4",
             "iscsi://joe@[fe80::1%25eth0]:3260/iqn.x/0",
             "iscsi://[fe80::1%25eth0]:3260/iqn.x/0",
             "write to joe@example.com: 100 % of 5 are done",
+            "from iscsi://san1:3260/iqn.x/0 to iscsi://joe@san2:3260/iqn.y/0, as joe@example.com wants",
+            "iscsi://joe%****@san1/iqn.x/0: a secret on the command line; 100 % of them can be read",
+            "iscsi://san1/iqn.x/0?target-secret=****: a secret on the command line is one that anybody can read",
             "cannot listen on [::]:3260",
         ] {
             assert_eq!(masked(text), text);
@@ -205,5 +323,7 @@ mod tests {
         let expected = "/etc/linerate.toml holds a secret, and its mode 640 lets others use it; `chmod 600 /etc/linerate.toml`";
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(exposed(Path::new("/etc/linerate.toml"), 0o100_600), None);
+        let quoted = ["/srv/my secrets", "-x", "it's"].map(|path| quoted(Path::new(path)));
+        assert_eq!(quoted, ["-- '/srv/my secrets'", "-- '-x'", r"-- 'it'\''s'"]);
     }
 }
