@@ -284,10 +284,11 @@ impl Unit {
             }
             Some(TransportId::Iscsi { isid: None, .. } | TransportId::Other { .. }) | None => false,
         };
-        let here = self.relative_port().await?;
+        // One that does not say which port this is: nothing can be said to be elsewhere.
+        let Some(here) = self.relative_port().await? else { return Ok(Vec::new()) };
         let mut registrations = self.registrations().await?;
         registrations.retain(|registration| {
-            is_ours(registration) && !registration.all_ports && Some(registration.relative_port) != here
+            is_ours(registration) && !registration.all_ports && registration.relative_port != here
         });
         Ok(registrations)
     }

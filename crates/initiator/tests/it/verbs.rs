@@ -38,6 +38,17 @@ fn tgt_says_who_it_is() {
     });
 }
 
+/// tgt does not say which relative port a session is with: once each registration was taken for one of another port.
+#[test]
+fn nothing_is_registered_elsewhere_where_a_target_does_not_name_its_ports() {
+    with(Tgt::start(), async |tgt| {
+        let unit = attach(&tgt.url("", 1, "")).await.unit();
+        let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: 7, persist: false };
+        unit.persistent_reserve(register).await.expect("registered");
+        assert_eq!(unit.registrations_elsewhere().await.expect("told"), []);
+    });
+}
+
 #[test]
 fn what_tgt_does_not_know_is_refused_in_words() {
     with(Tgt::start(), async |tgt| {
