@@ -11,7 +11,7 @@
 //!   write, flushes A and B begun, loss, A and B done both fail: neither had been told when it began
 //! ```
 //!
-//! What may have lost writes is the protocol's to say: here are only values.
+//! Which events may have lost writes depends on the protocol, and its client decides; the ledger only counts.
 
 use crate::DeviceError;
 

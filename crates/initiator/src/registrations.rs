@@ -1,7 +1,7 @@
-//! With which logical units a session has registered a key for persistent reservations. A registration is of one I_T nexus
-//! (SPC-4 5.13): once the session has moved to another portal group it is a stranger there, and its user is to know.
+//! The logical units that a session has registered a reservation key with. A registration belongs to one I_T nexus (SPC-4
+//! 5.13): when the session has moved to another portal group, its keys are not registered there, and its user must be told.
 
-use block::{Lock, LockGuard};
+use block::Lock;
 use iscsi::pdu::Lun;
 
 use crate::effect::Effect;
@@ -24,7 +24,7 @@ impl Registrations {
         if !matches!(effect, Effect::Registers | Effect::Unregisters) {
             return;
         }
-        let Lists { present, orphaned } = &mut *self.lists();
+        let Lists { present, orphaned } = &mut *self.0.lock();
         present.retain(|registered| *registered != lun);
         orphaned.retain(|registered| *registered != lun);
         present.extend((effect == Effect::Registers).then_some(lun));
@@ -32,19 +32,14 @@ impl Registrations {
 
     /// The session has another nexus. Gives the units whose registrations do not count any more.
     pub(crate) fn moved(&self) -> Vec<Lun> {
-        let Lists { present, orphaned } = &mut *self.lists();
+        let Lists { present, orphaned } = &mut *self.0.lock();
         orphaned.extend(&*present);
         std::mem::take(present)
     }
 
     /// Whether a registration with this unit does not count any more.
     pub(crate) fn is_orphaned(&self, lun: Lun) -> bool {
-        self.lists().orphaned.contains(&lun)
-    }
-
-    fn lists(&self) -> LockGuard<'_, Lists> {
-        // Nobody panics while holding it: lists of numbers are changed.
-        self.0.lock()
+        self.0.lock().orphaned.contains(&lun)
     }
 }
 

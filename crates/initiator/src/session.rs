@@ -232,13 +232,12 @@ impl Shared {
 
     /// What the last leading login agreed on.
     pub(crate) fn parameters(&self) -> LockGuard<'_, Parameters> {
-        // Nobody panics while holding it: it is copied, and replaced.
         self.parameters.lock()
     }
 
     /// Between whom that login was.
     pub(crate) fn nexus(&self) -> LockGuard<'_, Nexus> {
-        self.nexus.lock() // likewise
+        self.nexus.lock()
     }
 }
 

@@ -91,7 +91,11 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
             UrlProblem::Password => {
-                write!(f, "a secret follows its user behind %; the key user names one that has a colon")
+                write!(
+                    f,
+                    "a user's name before the @ has no colon; for a name that has one write ?user=NAME behind the LUN, and put a \
+                     secret into a file (secret-file=PATH)"
+                )
             }
             UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
             UrlProblem::NoLun => write!(f, "a LUN is missing after the target's name, such as /0"),

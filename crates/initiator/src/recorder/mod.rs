@@ -107,14 +107,14 @@ impl FlightRecorder {
     }
 
     fn shelf(&self) -> LockGuard<'_, Shelf> {
-        locked(&self.0.shelf)
+        self.0.shelf.lock()
     }
 
     /// A copy of every tape, so that no connection waits while they are read.
     fn tapes(&self) -> Vec<(Tape, Clock)> {
         let Some(clock) = self.0.clock.get() else { return Vec::new() };
         let shelf = self.shelf();
-        shelf.ended.iter().chain(&shelf.running).map(|tape| (locked(tape).clone(), *clock)).collect()
+        shelf.ended.iter().chain(&shelf.running).map(|tape| (tape.lock().clone(), *clock)).collect()
     }
 
     /// Writes the tape of a connection that ended as it should not, if there is a folder for that.
@@ -192,7 +192,7 @@ pub(crate) struct Recording {
 impl Recording {
     /// The tape, for one round.
     pub(crate) fn tape(&self) -> LockGuard<'_, Tape> {
-        locked(&self.tape)
+        self.tape.lock()
     }
 
     /// The connection has ended as it was meant to.
@@ -227,10 +227,5 @@ impl Drop for Recording {
 /// away; but never the newest tape of all.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
-    older.map(|tape| locked(tape).has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
-}
-
-/// A tape is plain memory: one whose writer panicked is as good as any.
-fn locked<T>(mutex: &Lock<T>) -> LockGuard<'_, T> {
-    mutex.lock()
+    older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
 }

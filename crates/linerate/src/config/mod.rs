@@ -114,7 +114,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Files with secrets that others may use, if others may use the configuration itself so.
+    /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one), and what it names.
     fn exposed_by(&self, itself: Option<&Exposed>) -> Vec<Exposed> {
         let chaps = self.targets.iter().filter_map(|target| target.chap.as_ref()).chain(&self.discovery);
         let exposed = chaps.flat_map(|chap| &chap.sources).filter_map(|source| match source {
