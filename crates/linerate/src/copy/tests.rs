@@ -231,7 +231,9 @@ fn the_first_byte_that_differs_is_told() {
 fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
     let crashes: Vec<u64> = (1..=1000).collect();
     let said = Scene::with_crashes(&crashes).copy(&[]).err().expect("a failure").to_string();
-    assert_eq!(said, "cannot copy beyond 0B to to, tried 6 times: acknowledged writes may be lost");
+    let expected = "cannot copy beyond 0B to to, which has lost what was not flushed 6 times in a row; look for errors of its \
+                    storage in its log, or copy with a smaller --checkpoint: acknowledged writes may be lost";
+    assert_eq!(said, expected);
 }
 
 #[test]
