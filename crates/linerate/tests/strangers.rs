@@ -3,6 +3,7 @@
 //!
 //! The server runs in this process. The strangers here hold nothing but descriptors.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -29,7 +30,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 const NAMES: &str =
     "InitiatorName=iqn.2026-01.com.example:stranger\0TargetName=iqn.2026-01.io.linerate:disk\0";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 const STRANGERS: usize = 100;
 
 /// A server with a target that wants CHAP, for a thousand users, and discovery that does not.
@@ -85,15 +86,25 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
 struct Scene {
     name: &'static str,
     first: fn(&mut TcpStream),
+    then: Then,
     last: Vec<u8>,
     /// Bytes of it that the server keeps for sure, since they are no whole PDU.
     kept_bytes: usize,
+}
+
+/// What a stranger has at the server behind its beginning.
+enum Then {
+    Connection,
+    Session,
+    /// The server may have closed it.
+    Anything,
 }
 
 /// How much memory each of some strangers takes that do this.
 fn cost(scene: &Scene) -> usize {
     let (server, address, threads) = server();
     let mut strangers: Vec<TcpStream> = Vec::with_capacity(STRANGERS);
+    let sockets_before = sockets();
     let mut come = |count: usize| {
         for _ in 0..count {
             let mut stream = TcpStream::connect(address).expect("a server that listens");
@@ -102,13 +113,22 @@ fn cost(scene: &Scene) -> usize {
             stream.write_all(&scene.last).expect("a connection that is open");
             strangers.push(stream);
         }
-        dhat::HeapStats::get().curr_bytes
+        let ends = 2 * strangers.len(); // theirs and the server's
+        let logged_in = match scene.then {
+            Then::Connection => 0,
+            Then::Session => strangers.len(),
+            Then::Anything => return,
+        };
+        until("all are let in", || sockets() >= sockets_before + ends);
+        until("all are logged in", || server.sessions().len() == logged_in);
     };
     let count = STRANGERS / 2;
     let kept = count * scene.kept_bytes * 9 / 10;
     let begin = dhat::HeapStats::get().curr_bytes;
-    let before = settled(come(count), begin + kept); // what is made once is there
-    let grown = settled(come(count), before + kept).saturating_sub(before);
+    come(count);
+    let before = settled(&server, begin + kept); // what is made once is there
+    come(count);
+    let grown = settled(&server, before + kept).saturating_sub(before);
     println!("{}: {} bytes for each", scene.name, grown / count);
     drop(strangers);
     server.shutdown(Duration::ZERO);
@@ -117,17 +137,30 @@ fn cost(scene: &Scene) -> usize {
 }
 
 /// The memory in use when all that was sent has been taken in: at least `least`, and no more for a while.
-fn settled(mut bytes: usize, least: usize) -> usize {
-    let until = Instant::now() + PATIENCE;
-    loop {
+fn settled(server: &Server, least: usize) -> usize {
+    let mut bytes = None;
+    until("memory for all that was sent, and no more", || {
         thread::sleep(Duration::from_millis(300)); // nothing tells that the server has read what was sent
+        server.sessions(); // its core has been running meanwhile
         let now = dhat::HeapStats::get().curr_bytes;
-        if now >= least && now == bytes {
-            return now;
-        }
-        assert!(Instant::now() < until, "{now} bytes, and not yet {least}");
-        bytes = now;
+        now >= least && bytes.replace(now) == Some(now)
+    });
+    bytes.expect("a size")
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Those of this process, in which the server runs.
+fn sockets() -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("procfs").map_while(Result::ok);
+    let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 fn login(continues: bool, stage: Stage, transit_to: Option<Stage>, text: &[u8]) -> Vec<u8> {
@@ -184,8 +217,20 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _profiler = dhat::Profiler::builder().testing().build();
     let scenes = [
-        Scene { name: "says nothing", first: |_| {}, last: Vec::new(), kept_bytes: 0 },
-        Scene { name: "does not end its first request", first: |_| {}, last: long_text(), kept_bytes: LONG },
+        Scene {
+            name: "says nothing",
+            first: |_| {},
+            then: Then::Connection,
+            last: Vec::new(),
+            kept_bytes: 0,
+        },
+        Scene {
+            name: "does not end its first request",
+            first: |_| {},
+            then: Then::Connection,
+            last: long_text(),
+            kept_bytes: LONG,
+        },
         Scene {
             name: "does not end its text",
             first: |stream| {
@@ -199,6 +244,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
                     left -= piece;
                 }
             },
+            then: Then::Connection,
             last: long_text(),
             kept_bytes: LONG,
         },
@@ -212,6 +258,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
                     say(stream, &login(!is_last, Stage::SecurityNegotiation, None, piece));
                 }
             },
+            then: Then::Connection,
             last: long_text(),
             kept_bytes: LONG,
         },
@@ -222,6 +269,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
                 say(stream, &login(false, Stage::SecurityNegotiation, None, &text));
                 say(stream, &login(false, Stage::SecurityNegotiation, None, b"CHAP_A=5,6,7,8\0"));
             },
+            then: Then::Connection,
             last: long_text(),
             kept_bytes: LONG,
         },
@@ -266,17 +314,25 @@ fn a_discovery_session_takes_little_memory() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let early: Vec<u8> = (2..9).flat_map(|cmd_sn| ping(false, cmd_sn)).collect();
     let scenes = [
-        Scene { name: "asks nothing", first: log_in, last: Vec::new(), kept_bytes: 0 },
+        Scene { name: "asks nothing", first: log_in, then: Then::Session, last: Vec::new(), kept_bytes: 0 },
         Scene {
             name: "does not end a ping",
             first: log_in,
+            then: Then::Session,
             last: unfinished(ping(true, 1)),
             kept_bytes: LONG,
         },
-        Scene { name: "sends pings before their turn", first: log_in, last: early, kept_bytes: 0 },
+        Scene {
+            name: "sends pings before their turn",
+            first: log_in,
+            then: Then::Session,
+            last: early,
+            kept_bytes: 0,
+        },
         Scene {
             name: "does not hear the answers to its pings",
             first: flood,
+            then: Then::Anything,
             last: Vec::new(),
             kept_bytes: 0,
         },
