@@ -163,8 +163,8 @@ impl Bench {
     fn finish(&mut self, waiting: Waiting) {
         let Waiting { unit, job, region, data, room } = waiting;
         let data = match region {
-            Some(region) => {
-                region.put(0, &data, &mut Vec::new());
+            Some(mut region) => {
+                region.put(0, &data);
                 Data::Placed
             }
             None if data.is_empty() => Data::None,

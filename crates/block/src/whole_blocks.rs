@@ -7,7 +7,7 @@
 //! ```text
 //!   received    |  block  |  block  |  block  |  blo·        the rest is still to come
 //!   medium      |  block  |  block  |  block  |
-//!   incomplete                                |  blo         kept by who receives
+//!   incomplete                                |  blo         kept here
 //! ```
 //!
 //! Bytes are received into the medium itself only where it is known beforehand that they are there
@@ -17,18 +17,21 @@ use std::sync::atomic::AtomicU8;
 
 use crate::{BlockSize, Buffer, Region};
 
-/// The place of a write's data in memory. They come in order, and who brings them keeps the beginning of a block whose
-/// rest has not come.
+/// The place of a write's data in memory. They come in order.
 #[derive(Debug)]
 pub struct WholeBlocks {
     region: Region,
     block_bytes: usize,
+    /// Where the data end that have come.
+    end: usize,
+    /// The beginning of the block that `end` lies in.
+    incomplete: Vec<u8>,
 }
 
 impl WholeBlocks {
     /// `region` has whole blocks of this size.
     pub fn new(region: Region, block_size: BlockSize) -> WholeBlocks {
-        WholeBlocks { region, block_bytes: block_size.bytes() as usize }
+        WholeBlocks { region, block_bytes: block_size.bytes() as usize, end: 0, incomplete: Vec::new() }
     }
 
     /// How many bytes all blocks have.
@@ -41,23 +44,34 @@ impl WholeBlocks {
         self.region.is_empty()
     }
 
+    /// How many bytes one block has.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// The memory that the beginning of an incomplete block takes, in bytes.
+    pub fn incomplete_bytes(&self) -> usize {
+        self.incomplete.capacity()
+    }
+
     /// Stores the next bytes; `at` is where the bytes before them ended. Only whole blocks reach the memory: the beginning of a
-    /// block is kept in `incomplete` until the rest of it comes. Bytes beyond the last block are dropped.
-    pub fn put(&self, at: usize, bytes: &[u8], incomplete: &mut Vec<u8>) {
+    /// block is kept until the rest of it comes. Bytes beyond the last block are dropped.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.len().saturating_sub(at))];
+        self.end = (at + bytes.len()).min(self.len());
         if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {
             return self.region.store(at, bytes); // as nearly always
         }
         let (head, rest) = bytes.split_at(bytes.len().min(self.missing(at)));
-        self.put_head(at, head, incomplete);
+        self.put_head(at, head);
         let at = at + head.len();
         let (whole, tail) = rest.split_at(self.whole(rest.len()));
         if !whole.is_empty() {
             self.region.store(at, whole);
         }
         if !tail.is_empty() {
-            incomplete.reserve_exact(self.block_bytes);
-            incomplete.extend_from_slice(tail);
+            self.incomplete.reserve_exact(self.block_bytes);
+            self.incomplete.extend_from_slice(tail);
         }
     }
 
@@ -68,38 +82,48 @@ impl WholeBlocks {
     /// `sure` bytes are there to be received. The second place, which is the medium, is as long as the blocks that they
     /// complete, or shorter: a `receive` that gets less leaves a part of a block there.
     pub fn receive(
-        &self,
+        &mut self,
         at: usize,
         sure: usize,
-        incomplete: &mut Vec<u8>,
         mut receive: impl FnMut(&mut [u8], &[AtomicU8]) -> usize,
     ) -> usize {
         let sure = sure.min(self.len().saturating_sub(at));
         let head = self.missing(at).min(sure);
         let blocks = at + head..at + head + self.whole(sure - head);
-        let filled = incomplete.len();
-        if sure == 0 || (head > 0) == incomplete.is_empty() || (head == 0 && blocks.is_empty()) {
+        let filled = self.incomplete.len();
+        if sure == 0 || (head > 0) == self.incomplete.is_empty() || (head == 0 && blocks.is_empty()) {
             return 0;
         }
-        incomplete.resize(filled + head, 0);
+        self.incomplete.resize(filled + head, 0);
+        let head_place = &mut self.incomplete[filled..];
         let mut received = 0;
         match blocks.is_empty() {
-            true => received = receive(&mut incomplete[filled..], &[]),
+            true => received = receive(head_place, &[]),
             false => self.region.receive(blocks, &mut |bytes| {
-                received = receive(&mut incomplete[filled..], bytes);
+                received = receive(head_place, bytes);
                 received.saturating_sub(head)
             }),
         }
-        incomplete.truncate(filled + received);
-        self.land_complete(at + received.min(head), incomplete);
+        self.end = at + received;
+        self.incomplete.truncate(filled + received);
+        self.land_complete(at + received.min(head));
         received
     }
 
-    /// All blocks as they stand.
-    pub fn copy(&self) -> Buffer {
-        let mut copy = Buffer::recycled(self.len());
-        self.region.load(0, &mut copy);
-        copy
+    /// Where the blocks begin that [`WholeBlocks::rest`] has. There is always one, so that there is something to write.
+    pub fn rest_start(&self) -> usize {
+        self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
+    }
+
+    /// A buffer for the blocks that have yet to land, from [`WholeBlocks::rest_start`] on, with what has come of them.
+    pub fn rest(&self) -> Buffer {
+        let start = self.rest_start();
+        let mut rest = Buffer::recycled(self.len() - start);
+        let come = &mut rest[..self.end - start];
+        self.region.load(start, come);
+        let beginning = come.len() - self.incomplete.len();
+        come[beginning..].copy_from_slice(&self.incomplete);
+        rest
     }
 
     /// From `at` to the next beginning of a block.
@@ -111,20 +135,20 @@ impl WholeBlocks {
         bytes & !(self.block_bytes - 1)
     }
 
-    fn put_head(&self, at: usize, head: &[u8], incomplete: &mut Vec<u8>) {
-        if incomplete.is_empty() && !head.is_empty() {
+    fn put_head(&mut self, at: usize, head: &[u8]) {
+        if self.incomplete.is_empty() && !head.is_empty() {
             // The beginning of the block is on the medium: a `receive` got less than was sure.
             return self.region.store(at, head);
         }
-        incomplete.extend_from_slice(head);
-        self.land_complete(at + head.len(), incomplete);
+        self.incomplete.extend_from_slice(head);
+        self.land_complete(at + head.len());
     }
 
     /// If the block that ends at `end` is complete now, it lands.
-    fn land_complete(&self, end: usize, incomplete: &mut Vec<u8>) {
-        if incomplete.len() == self.block_bytes {
-            self.region.store(end - self.block_bytes, incomplete);
-            incomplete.clear();
+    fn land_complete(&mut self, end: usize) {
+        if self.incomplete.len() == self.block_bytes {
+            self.region.store(end - self.block_bytes, &self.incomplete);
+            self.incomplete = Vec::new();
         }
     }
 }
@@ -197,15 +221,16 @@ mod tests {
     #[test]
     fn whole_blocks_land_wherever_the_data_are_cut() {
         for step in [1, 7, 511, 512, 513, 1000, 1024, 1537, LENGTH] {
-            let (medium, blocks) = blocks();
-            let mut incomplete = Vec::new();
+            let (medium, mut blocks) = blocks();
             for (index, piece) in data().chunks(step).enumerate() {
                 let at = index * step;
-                blocks.put(at, piece, &mut incomplete);
+                blocks.put(at, piece);
                 let (end, landed) = (at + piece.len(), (at + piece.len()) / BLOCK * BLOCK);
                 expect_landed(&medium, landed);
-                assert_eq!(incomplete, data()[landed..end]);
-                assert_eq!(blocks.copy()[..landed], data()[..landed]);
+                assert_eq!(blocks.incomplete, data()[landed..end]);
+                let start = blocks.rest_start();
+                assert_eq!(start, landed.min(LENGTH - BLOCK));
+                assert_eq!(blocks.rest()[..end - start], data()[start..end]);
             }
         }
     }
@@ -213,15 +238,15 @@ mod tests {
     #[test]
     fn bytes_that_are_known_to_be_there_are_received_where_they_belong() {
         for sure in [1, 100, 511, 512, 600, 1025, LENGTH] {
-            let (medium, blocks) = blocks();
-            let (mut at, mut incomplete) = (0, Vec::new());
+            let (medium, mut blocks) = blocks();
+            let mut at = 0;
             while at < LENGTH {
                 let end = LENGTH.min(at + sure);
-                let received = blocks.receive(at, sure, &mut incomplete, |head, whole| {
+                let received = blocks.receive(at, sure, |head, whole| {
                     head.copy_from_slice(&data()[at..at + head.len()]);
                     head.len() + fill(whole, &data()[at + head.len()..])
                 });
-                blocks.put(at + received, &data()[at + received..end], &mut incomplete);
+                blocks.put(at + received, &data()[at + received..end]);
                 at = end;
                 expect_landed(&medium, at / BLOCK * BLOCK);
             }
@@ -230,26 +255,25 @@ mod tests {
 
     #[test]
     fn what_lies_beyond_the_blocks_is_left_out() {
-        let (medium, blocks) = blocks();
-        let mut incomplete = Vec::new();
+        let (medium, mut blocks) = blocks();
         let mut longer = data();
         longer.extend([9; 700]);
-        blocks.put(0, &longer[..LENGTH - 10], &mut incomplete);
-        blocks.put(LENGTH - 10, &longer[LENGTH - 10..], &mut incomplete);
-        blocks.put(LENGTH + 5, &[9; 600], &mut incomplete);
+        blocks.put(0, &longer[..LENGTH - 10]);
+        blocks.put(LENGTH - 10, &longer[LENGTH - 10..]);
+        blocks.put(LENGTH + 5, &[9; 600]);
         expect_landed(&medium, LENGTH);
-        let received = blocks.receive(LENGTH, 100, &mut incomplete, |_, _| unreachable!("there is no place"));
-        assert_eq!((received, incomplete.len()), (0, 0));
+        let received = blocks.receive(LENGTH, 100, |_, _| unreachable!("there is no place"));
+        assert_eq!((received, blocks.incomplete.len()), (0, 0));
     }
 
     #[test]
     fn a_read_that_gets_less_than_was_sure_loses_nothing() {
-        let (medium, blocks) = blocks();
-        let mut incomplete = Vec::new();
-        let at = blocks.receive(0, 4 * BLOCK, &mut incomplete, |_, whole| fill(&whole[..700], &data()));
+        let (medium, mut blocks) = blocks();
+        let at = blocks.receive(0, 4 * BLOCK, |_, whole| fill(&whole[..700], &data()));
         let middle = |_: &mut [u8], _: &[AtomicU8]| unreachable!("in the middle of a block");
-        assert_eq!(blocks.receive(at, LENGTH, &mut incomplete, middle), 0);
-        blocks.put(at, &data()[at..], &mut incomplete);
+        assert_eq!(blocks.receive(at, LENGTH, middle), 0);
+        assert_eq!(blocks.rest()[..at - BLOCK], data()[BLOCK..at], "what is on the medium of the torn block");
+        blocks.put(at, &data()[at..]);
         let mut found = vec![0; LENGTH];
         medium.load(0, &mut found);
         assert_eq!(found, data());

@@ -180,7 +180,7 @@ fn an_unknown_congestion_control_is_refused_and_cubic_is_not() {
 fn slices_of_both_kinds_travel_in_one_call() {
     run(async {
         let device = RamDevice::new(RamOptions::new(1 << 20)).expect("memory");
-        device.memory_to_write(Extent::new(0, 8)).expect("memory").put(0, &[7; 4096], &mut Vec::new());
+        device.memory_to_write(Extent::new(0, 8)).expect("memory").put(0, &[7; 4096]);
         let source = device.memory(Extent::new(0, 8)).expect("memory");
         let (client, server) = pair().await;
         let parts = [OutSlice::Bytes(b"head"), OutSlice::Shared(source.bytes()), OutSlice::Bytes(b"tail")];

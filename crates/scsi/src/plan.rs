@@ -202,16 +202,18 @@ impl Job {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Takes a write off the medium whose data are slow to come: its range is free for others again, what landed
-    /// so far counts as data like any other, and the rest goes to a buffer. The buffer begins as the medium stands.
+    /// Takes a write off the medium whose data are slow to come: its range is free for others again. What has landed so
+    /// far counts as data like any other, and the blocks that have yet to land go to a buffer.
     /// Others than such writes come back as they are.
-    pub fn withdraw(self, landed: &WholeBlocks) -> Result<(Job, Buffer), Job> {
+    pub fn withdraw(self, blocks: &WholeBlocks) -> Result<(Job, Buffer), Job> {
         let Job { work: Work::Placed(extent, lock), .. } = self else {
             return Err(self);
         };
-        let buffer = landed.copy();
+        let landed = (blocks.rest_start() / blocks.block_bytes()) as u64;
+        let rest = Extent::new(extent.lba.0 + landed, extent.blocks.0 - landed);
+        let buffer = blocks.rest();
         drop(lock);
-        Ok((Job { work: Work::Write(extent, Durability::Cached), ..self }, buffer))
+        Ok((Job { work: Work::Write(rest, Durability::Cached), ..self }, buffer))
     }
 }
 

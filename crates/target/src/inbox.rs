@@ -3,10 +3,10 @@
 //!
 //! Everything that is there is read into the core's one scratch buffer and taken apart in place. Only when a
 //! large rest of a data segment is missing is it received straight to where it belongs. Between two reads a
-//! connection keeps nothing but an incomplete header or an incomplete block: an idle session costs no receive buffer.
+//! connection keeps nothing but an incomplete header: an idle session costs no receive buffer.
 //!
 //! Onto a medium that is memory only whole blocks are received ([`WholeBlocks`]), wherever a PDU, a read or the
-//! connection ends.
+//! connection ends. The beginning of an incomplete block is kept with its command.
 //!
 //! With data digests, what belongs on a medium that is memory gets there when its digest has been seen to match:
 //! out of the scratch buffer, if the segment lies there in one piece, else out of a buffer that takes the segment
@@ -42,33 +42,28 @@ pub(crate) enum Landing {
     /// Nowhere: nobody wants them.
     Nowhere,
     /// To blocks where they lie.
-    Memory(WholeBlocks),
-    /// Into a buffer that a request will carry.
-    Buffer(Buffer),
+    Memory {
+        blocks: WholeBlocks,
+        /// Memory for an incomplete block counts among what the command holds.
+        is_charged: bool,
+    },
+    /// Into a buffer that a request will carry, from this offset on. What is before it has landed already.
+    Buffer { start: usize, buffer: Buffer },
 }
 
 impl Landing {
-    /// Puts `bytes` at `offset`, behind what was `incomplete` so far. What lies beyond was not asked for, and is dropped.
-    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8], incomplete: &mut Vec<u8>) {
+    /// Puts `bytes` at `offset`, where those before ended. What lies beyond was not asked for, and is dropped.
+    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         match self {
             Landing::Nowhere => {}
-            Landing::Memory(blocks) => blocks.put(offset, bytes, incomplete),
-            Landing::Buffer(buffer) => {
-                if !incomplete.is_empty() {
-                    // Of a write that was taken off the medium.
-                    copy(incomplete, buffer, offset - incomplete.len());
-                    incomplete.clear();
-                }
-                copy(bytes, buffer, offset);
+            Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
+            Landing::Buffer { start, buffer } => {
+                let room = offset.checked_sub(*start).and_then(|at| buffer.get_mut(at..)).unwrap_or_default();
+                let length = bytes.len().min(room.len());
+                room[..length].copy_from_slice(&bytes[..length]);
             }
         }
     }
-}
-
-fn copy(bytes: &[u8], buffer: &mut Buffer, offset: usize) {
-    let room = buffer.get_mut(offset..).unwrap_or_default();
-    let length = bytes.len().min(room.len());
-    room[..length].copy_from_slice(&bytes[..length]);
 }
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
@@ -114,7 +109,7 @@ struct Segment {
     digest: RunningDigest,
     /// The data, if the medium itself is their place and their digest is still to come.
     unchecked: Option<Buffer>,
-    /// All of the data, for places that are no task's; for a task's, the beginning of a block whose rest has not come.
+    /// All of the data, for places that are no task's.
     kept: Vec<u8>,
 }
 
@@ -206,19 +201,17 @@ impl Inbox {
 
     /// If the segment is complete, says so.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
-        let Some(mut segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
+        let Some(segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
         let holds = !input.framing.data_digest || segment.digest_holds();
         if holds {
             segment.release(session);
         }
-        if let Place::Task { task, offset } = segment.place
-            && !segment.kept.is_empty()
-        {
-            // Nobody knows when the rest of the block comes. For a connection's current segment a part of one may wait
-            // uncounted, but not for every command.
-            session.land_incomplete(task, offset as usize + segment.length, &mut segment.kept);
-        }
         session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
+        if let Place::Task { task, .. } = segment.place {
+            // Nobody knows when the rest of its last block comes. For a connection's current segment a part of one may wait
+            // uncounted, but not for every command.
+            session.charge_incomplete(task);
+        }
         session.handle_events(input.now);
         Ok(())
     }
@@ -272,20 +265,20 @@ impl Segment {
             Some(landing) if self.is_to_be_checked(landing, framing) => {
                 receive_into(stream, &mut self.unchecked()[rest], &[], scratch)
             }
-            Some(Landing::Buffer(buffer)) if self.kept.is_empty() => {
-                let place = buffer.get_mut(at..at + rest.len()).unwrap_or_default();
-                receive_into(stream, place, &[], scratch)
+            Some(Landing::Buffer { start, buffer }) => {
+                let place = at.checked_sub(*start).and_then(|at| buffer.get_mut(at..at + rest.len()));
+                receive_into(stream, place.unwrap_or_default(), &[], scratch)
             }
-            Some(Landing::Memory(blocks)) => {
+            Some(Landing::Memory { blocks, .. }) => {
                 let mut received = None;
                 let sure = rest.len().min(stream.readable_bytes());
-                blocks.receive(at, sure, &mut self.kept, |head, whole| {
+                blocks.receive(at, sure, |head, whole| {
                     let outcome = received.insert(receive_into(stream, head, whole, scratch));
                     outcome.as_ref().map_or(0, |received| received.placed)
                 });
                 received.unwrap_or_else(|| receive_into(stream, &mut [], &[], scratch))
             }
-            Some(Landing::Nowhere | Landing::Buffer(_)) | None => receive_into(stream, &mut [], &[], scratch),
+            Some(Landing::Nowhere) | None => receive_into(stream, &mut [], &[], scratch),
         }
     }
 
@@ -296,12 +289,12 @@ impl Segment {
             Place::Task { task, offset } => {
                 let Some(landing) = session.landing(task) else { return };
                 if !self.is_to_be_checked(landing, framing) {
-                    landing.put(offset as usize + self.received, data, &mut self.kept);
+                    landing.put(offset as usize + self.received, data);
                 } else if data.len() < self.length || self.trailer_received < self.trailer_length {
                     let received = self.received;
                     self.unchecked()[received..][..data.len()].copy_from_slice(data);
                 } else if self.digest_holds() {
-                    landing.put(offset as usize, data, &mut self.kept);
+                    landing.put(offset as usize, data);
                 }
             }
         }
@@ -310,7 +303,7 @@ impl Segment {
     /// Whether the data have to wait for their digest. Those that began to wait go on, even if their place is no
     /// longer the medium (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
-        self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory(_))
+        self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory { .. })
     }
 
     /// Where they wait.
@@ -324,19 +317,19 @@ impl Segment {
         if let Some(unchecked) = &self.unchecked {
             self.digest.update(&unchecked[placed]);
         } else if let Place::Task { task, offset } = self.place
-            && let Some(Landing::Buffer(buffer)) = session.landing(task)
+            && let Some(Landing::Buffer { start, buffer }) = session.landing(task)
         {
-            self.digest.update(&buffer[offset as usize..][placed]);
+            self.digest.update(&buffer[offset as usize - *start..][placed]);
         }
     }
 
     /// The digest matches: what waited for it goes where it belongs.
-    fn release(&mut self, session: &mut Session) {
+    fn release(&self, session: &mut Session) {
         if let Place::Task { task, offset } = self.place
             && let Some(unchecked) = &self.unchecked
             && let Some(landing) = session.landing(task)
         {
-            landing.put(offset as usize, unchecked, &mut self.kept);
+            landing.put(offset as usize, unchecked);
         }
     }
 

@@ -235,9 +235,9 @@ fn allocation_tells_runs_in_order_without_gaps() {
 #[test]
 fn what_has_landed_is_the_volumes_and_takes_space() {
     let device = volume(64 * 512, BlockSize::B512);
-    let blocks = device.memory_to_write(Extent::new(8, 16)).expect("memory");
+    let mut blocks = device.memory_to_write(Extent::new(8, 16)).expect("memory");
     assert_eq!(device.bytes_written(), 0, "nothing has landed");
-    blocks.put(0, &[3; 4096 + 100], &mut Vec::new());
+    blocks.put(0, &[3; 4096 + 100]);
     assert_eq!(device.bytes_written(), 4096, "a part of a block does not land");
     assert!(read(&device, 8, 8).iter().all(|&byte| byte == 3));
     assert!(read(&device, 16, 8).iter().all(|&byte| byte == 0));
@@ -246,10 +246,10 @@ fn what_has_landed_is_the_volumes_and_takes_space() {
 #[test]
 fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more() {
     let device = volume(64 * 512, BlockSize::B512);
-    let blocks = device.memory_to_write(Extent::new(0, 16)).expect("memory");
-    blocks.put(0, &[3; 4096], &mut Vec::new());
+    let mut blocks = device.memory_to_write(Extent::new(0, 16)).expect("memory");
+    blocks.put(0, &[3; 4096]);
     now(device.unmap(Extent::new(0, 16))).expect("unmapped");
-    blocks.put(4096, &[3; 4096], &mut Vec::new());
+    blocks.put(4096, &[3; 4096]);
     let runs = now(device.allocation(Extent::new(0, 16), 8)).expect("runs");
     let expected = [
         Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated },

@@ -70,8 +70,8 @@ fn disk(Bytes(bytes): Bytes) -> Result<Disk, Failure> {
     let ram = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::refused)?;
     let all = Extent { lba: Lba(0), blocks: ram.geometry().blocks };
     let piece = vec![0x5a; 1 << 20];
-    if let Some(blocks) = ram.memory_to_write(all) {
-        (0..blocks.len()).step_by(piece.len()).for_each(|at| blocks.put(at, &piece, &mut Vec::new()));
+    if let Some(mut blocks) = ram.memory_to_write(all) {
+        (0..blocks.len()).step_by(piece.len()).for_each(|at| blocks.put(at, &piece));
     }
     let too_small = || Failure::refused("the disk is too small: take at least 256KiB");
     ram.memory(all).and_then(Disk::new).ok_or_else(too_small)

@@ -143,11 +143,11 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
 }
 
 /// Waits until the server has taken up so many more commands of this session than before.
-fn await_commands(server: &Server, peer: &Peer, before: u64, more: u64) {
+pub(crate) fn await_commands(server: &Server, peer: &Peer, before: u64, more: u64) {
     until("the commands", || commands(server, peer) >= before + more);
 }
 
-fn commands(server: &Server, peer: &Peer) -> u64 {
+pub(crate) fn commands(server: &Server, peer: &Peer) -> u64 {
     let sessions = sessions(server);
     let own = sessions.iter().find(|session| session["tsih"] == peer.attached.tsih.0).expect("its session");
     own["commands"].as_u64().expect("a number")

@@ -73,8 +73,8 @@ fn it_waits_for_a_write_under_way_and_sees_all_of_it() {
     // Meanwhile nobody overtakes it.
     assert!(matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Run(_)));
 
-    let scsi::Landing::Memory(blocks) = write.place else { panic!("memory") };
-    blocks.put(0, &[6; 512], &mut Vec::new());
+    let scsi::Landing::Memory(mut blocks) = write.place else { panic!("memory") };
+    blocks.put(0, &[6; 512]);
     assert!(matches!(bench.unit.finish(write.job, Data::Placed), Step::Now(_)));
     Answer::of(poll(&mut compared).expect("nothing is in the way")).good();
     drop(compared);

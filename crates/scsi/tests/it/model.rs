@@ -117,8 +117,8 @@ fn begin(bench: &mut Bench, action: Action) -> Begun {
         Plan::Run(job) => Begun::Job(job, Data::None),
         Plan::Receive(receive) => match receive.place {
             // On memory, the data are there when they are received.
-            Landing::Memory(blocks) => {
-                blocks.put(0, &data, &mut Vec::new());
+            Landing::Memory(mut blocks) => {
+                blocks.put(0, &data);
                 Begun::Job(receive.job, Data::Placed)
             }
             Landing::Buffer => Begun::Job(receive.job, Data::Buffer(Buffer::from(&data[..]))),

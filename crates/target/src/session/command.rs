@@ -140,8 +140,8 @@ impl Session {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
-            scsi::Landing::Memory(blocks) => Landing::Memory(blocks),
-            scsi::Landing::Buffer => Landing::Buffer(Buffer::recycled(bytes as usize)),
+            scsi::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
+            scsi::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
         };
         if let Some(task) = self.task(command.task) {
             task.landing = landing;
@@ -157,11 +157,21 @@ impl Session {
 
     /// Data that came before their command's turn.
     pub(super) fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
-        let mut incomplete = Vec::new();
-        let Some(landing) = self.landing(id) else { return };
-        landing.put(offset as usize, bytes, &mut incomplete);
-        if !incomplete.is_empty() {
-            self.land_incomplete(id, offset as usize + bytes.len(), &mut incomplete);
+        if let Some(landing) = self.landing(id) {
+            landing.put(offset as usize, bytes);
+            self.charge_incomplete(id);
+        }
+    }
+
+    /// A piece of a command's data may have ended inside a block: what has come of that waits in memory, which is charged.
+    /// A command for which there is none is answered, so that nothing of it lands any more; whole blocks that have landed
+    /// stay, and land again when it is retried.
+    pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
+        let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
+        let bytes = blocks.incomplete_bytes();
+        *charged = bytes > 0;
+        if !self.charge(id, bytes) {
+            self.answer(id, Reply::status(Status::TaskSetFull));
         }
     }
 
@@ -185,12 +195,12 @@ impl Session {
     pub(super) fn unstage(&mut self, landing: Landing) -> Data {
         match landing {
             Landing::Nowhere => Data::None,
-            Landing::Memory(blocks) => {
+            Landing::Memory { blocks, .. } => {
                 self.traffic.written_bytes += blocks.len() as u64;
                 Data::Placed
             }
-            Landing::Buffer(buffer) => {
-                self.traffic.written_bytes += buffer.len() as u64;
+            Landing::Buffer { start, buffer } => {
+                self.traffic.written_bytes += (start + buffer.len()) as u64;
                 Data::Buffer(buffer)
             }
         }

@@ -178,31 +178,22 @@ impl Session {
         }
     }
 
-    /// Takes a write off the medium whose data so far, up to `end`, are no whole blocks: the rest must wait somewhere.
-    pub(crate) fn land_incomplete(&mut self, id: TaskId, end: usize, incomplete: &mut Vec<u8>) {
-        self.withdraw_write(id);
-        if let Some(landing) = self.landing(id) {
-            landing.put(end, &[], incomplete);
-        }
-        incomplete.clear();
-    }
-
-    /// Data of a write go to a buffer from now on, and so do those that have come. If there is no memory for it, its
-    /// connection is cut.
+    /// The blocks of a write that have yet to land go to a buffer. If there is no memory for it, its connection is cut.
     fn withdraw_write(&mut self, id: TaskId) {
-        let Some(Landing::Memory(blocks)) = self.task(id).map(|task| &task.landing) else { return };
-        let bytes = blocks.len();
+        let Some(Landing::Memory { blocks, .. }) = self.task(id).map(|task| &task.landing) else { return };
+        let start = blocks.rest_start();
+        let bytes = Buffer::memory_bytes(blocks.len() - start);
         if !self.charge(id, bytes) {
             return self.cut_slow(id.connection());
         }
         let Some(task) = self.task(id) else { return };
-        if let Landing::Memory(blocks) = &task.landing
+        if let Landing::Memory { blocks, .. } = &task.landing
             && let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held)
         {
             match job.withdraw(blocks) {
                 Ok((job, buffer)) => {
                     task.state = State::Receiving(job);
-                    task.landing = Landing::Buffer(buffer);
+                    task.landing = Landing::Buffer { start, buffer };
                 }
                 Err(job) => task.state = State::Receiving(job),
             }

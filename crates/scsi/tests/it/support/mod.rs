@@ -149,9 +149,9 @@ impl Bench {
                 assert!(receive.bytes > 0 && receive.bytes as usize <= data_out.len());
                 let data = &data_out[..receive.bytes as usize];
                 match receive.place {
-                    Landing::Memory(blocks) => {
+                    Landing::Memory(mut blocks) => {
                         assert_eq!(blocks.len(), data.len());
-                        blocks.put(0, data, &mut Vec::new());
+                        blocks.put(0, data);
                         (receive.job, Data::Placed)
                     }
                     Landing::Buffer => (receive.job, Data::Buffer(Buffer::from(data))),
