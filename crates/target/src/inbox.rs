@@ -285,7 +285,10 @@ impl Segment {
     fn put(&mut self, session: &mut Session, data: &[u8], framing: Framing) {
         match self.place {
             Place::None | Place::Discard => {}
-            Place::Inline => self.kept.extend_from_slice(data),
+            Place::Inline => {
+                self.kept.reserve_exact(self.length - self.received); // no more than is counted
+                self.kept.extend_from_slice(data);
+            }
             Place::Task { task, offset } => {
                 let Some(landing) = session.landing(task) else { return };
                 if !self.is_to_be_checked(landing, framing) {

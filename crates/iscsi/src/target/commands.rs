@@ -91,8 +91,10 @@ impl Session {
     }
 
     fn hold_command(&mut self, key: Key, cmd_sn: Sn, command: Command) {
-        if let Some(task) = self.tasks.get_mut(key) {
-            task.waiting = Some(Box::new(Waiting { command, staged: Vec::new(), overrun: false }));
+        if let Some(since) = self.connection(command.task.connection).map(|connection| connection.header_at)
+            && let Some(task) = self.tasks.get_mut(key)
+        {
+            task.waiting = Some(Box::new(Waiting { command, since, staged: Vec::new(), overrun: false }));
         }
         self.window.hold(cmd_sn, Held::Command(key));
     }
@@ -114,7 +116,7 @@ impl Session {
 
     fn release_command(&mut self, key: Key) {
         let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
-        let Waiting { command, staged, overrun } = *waiting;
+        let Waiting { command, staged, overrun, .. } = *waiting;
         let task = command.task;
         if overrun {
             return self.refuse_overrun(task, &staged);

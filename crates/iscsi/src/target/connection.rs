@@ -23,7 +23,11 @@ pub(super) struct Connection {
     pub(super) peer_segment_max: u32,
     /// The header whose data segment is on its way.
     pub(super) header: Bhs,
+    /// When it came.
+    pub(super) header_at: Instant,
     pub(super) incoming: Incoming,
+    /// What its data segment takes of the bytes staged, from its header on.
+    pub(super) reserved_bytes: usize,
     /// To be sent first: it is small, and somebody waits for it (NOP-In, R2T, Reject, text).
     pub(super) urgent: VecDeque<Say>,
     /// Data in `urgent`.
@@ -100,7 +104,9 @@ impl Connection {
             local_segment_max: start.local_max_recv_data_segment_length,
             peer_segment_max: start.peer_max_recv_data_segment_length,
             header: Bhs::new(Opcode::NopOut),
+            header_at: now,
             incoming: Incoming::Nothing,
+            reserved_bytes: 0,
             urgent: VecDeque::new(),
             urgent_bytes: 0,
             answers: VecDeque::new(),

@@ -53,7 +53,7 @@ impl Session {
         let Some(connection) = self.connection(id) else { return Place::Discard };
         let (key, offset, length) = match &connection.incoming {
             Incoming::Nothing | Incoming::Dropped => return Place::Discard,
-            Incoming::Request(_) => return Place::Inline,
+            Incoming::Request(_) => return self.place_request(id),
             Incoming::Immediate { key, length } => (*key, 0, *length),
             Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
         };
@@ -66,7 +66,31 @@ impl Session {
             };
         };
         waiting.overrun |= !has_room;
-        if waiting.overrun { Place::Discard } else { Place::Inline }
+        if waiting.overrun { Place::Discard } else { self.reserve(id, length as usize) }
+    }
+
+    /// A short ping is answered whether there is memory or not; what it may take is little for each connection.
+    fn place_request(&mut self, id: ConnectionId) -> Place {
+        let length =
+            self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
+        if length <= UNCOUNTED_BYTES_MAX {
+            return Place::Inline;
+        }
+        if !self.has_staging_room(length) {
+            self.reject(id, RejectReason::LongOperationReject);
+            self.set_incoming(id, Incoming::Dropped);
+            return Place::Discard;
+        }
+        self.reserve(id, length)
+    }
+
+    /// A segment of the machine's counts from its header on: its peer may take any time to send it.
+    fn reserve(&mut self, id: ConnectionId, length: usize) -> Place {
+        self.count_staged(length);
+        if let Some(connection) = self.connection_mut(id) {
+            connection.reserved_bytes = staged_cost(length);
+        }
+        Place::Inline
     }
 
     pub(super) fn has_staging_room(&self, length: usize) -> bool {
@@ -171,6 +195,9 @@ impl Session {
         }
     }
 }
+
+/// As much as a discovery session takes in one PDU.
+const UNCOUNTED_BYTES_MAX: usize = 8 << 10;
 
 /// What a piece of data takes that is kept: small ones are mostly overhead.
 pub(super) fn staged_cost(length: usize) -> usize {

@@ -91,7 +91,8 @@ pub struct Session {
     active: u32,
     /// Immediate tasks and task management functions under way.
     immediate: u32,
-    /// Data of commands and requests that wait for their turn, in bytes, those of the keeping included.
+    /// Data of commands and requests that wait for their turn, and segments on their way to the machine, in bytes, those of
+    /// the keeping included.
     staged_bytes: usize,
     /// Bytes that the driver lets it keep beyond what it keeps.
     room_bytes: usize,
@@ -154,6 +155,7 @@ impl Session {
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
         let Some(connection) = self.connection(id) else { return };
         let unsaid = connection.closes_all().or_else(|| self.fences.closing_behind(id));
+        self.staged_bytes -= connection.reserved_bytes;
         self.connections[id.index()] = None;
         self.drop_tasks_of(id);
         self.managements_lose(id);
@@ -196,11 +198,15 @@ impl Session {
         self.room_bytes = bytes;
     }
 
-    /// A connection whose data are kept because what is before them in order has not come.
-    pub fn early_connection(&self) -> Option<ConnectionId> {
-        let kept =
-            self.tasks.iter().find(|(_, task)| task.staged_bytes() > 0).map(|(_, task)| task.connection);
-        kept.or_else(|| self.window.held_request())
+    /// What has been kept longest because what is before it in order has not come, or the rest of its segment has not:
+    /// since when, and the connection it came by.
+    pub fn kept_longest(&self) -> Option<(Instant, ConnectionId)> {
+        let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
+        let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
+        let requests = self.window.held_requests().map(|request| (request.since, request.connection));
+        let coming = self.connections.iter().flatten().filter(|connection| connection.reserved_bytes > 0);
+        let coming = coming.map(|connection| (connection.header_at, connection.id));
+        commands.chain(requests).chain(coming).min_by_key(|(since, _)| *since)
     }
 
     /// What has happened so far.

@@ -64,6 +64,7 @@ pub(super) enum Incoming {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) connection: ConnectionId,
+    pub(super) since: Instant,
     pub(super) kind: Kind,
     /// Text or ping data.
     pub(super) data: Vec<u8>,
@@ -104,6 +105,7 @@ impl Session {
         }
         connection.keepalive.heard(now);
         connection.header = *bhs;
+        connection.header_at = now;
         connection.incoming = Incoming::Dropped;
         let is_listened_to = !connection.logged_out;
         if !connection.receipts.is_empty() {
@@ -139,6 +141,9 @@ impl Session {
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
         connection.keepalive.heard(now);
         let incoming = std::mem::take(&mut connection.incoming);
+        let reserved = std::mem::take(&mut connection.reserved_bytes);
+        self.staged_bytes -= reserved;
+        self.room_bytes = self.room_bytes.saturating_add(reserved);
         if !digest_ok {
             self.segment_damaged(id, &incoming);
             return Ok(());
@@ -223,8 +228,11 @@ impl Session {
 
     /// Keeps a request until its data segment is there, which may be at once.
     fn await_segment(&mut self, id: ConnectionId, kind: Kind, cmd_sn: Sn, immediate: bool) {
-        let request = Request { connection: id, kind, data: Vec::new(), cmd_sn, immediate };
-        self.set_incoming(id, Incoming::Request(Box::new(request)));
+        if let Some(connection) = self.connection_mut(id) {
+            let since = connection.header_at;
+            let request = Request { connection: id, since, kind, data: Vec::new(), cmd_sn, immediate };
+            connection.incoming = Incoming::Request(Box::new(request));
+        }
     }
 
     fn take_request(&mut self, request: Box<Request>) {

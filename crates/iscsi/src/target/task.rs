@@ -1,5 +1,7 @@
 //! A SCSI task between its command's arrival and its status.
 
+use std::time::Instant;
+
 use super::answer::Answer;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
@@ -37,6 +39,8 @@ pub(super) struct Lengths {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) command: Command,
+    /// When it came.
+    pub(super) since: Instant,
     pub(super) staged: Vec<Staged>,
     /// There was no room for its data.
     pub(super) overrun: bool,

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 
-use super::event::ConnectionId;
 use super::receive::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -121,10 +120,10 @@ impl Window {
         self.held.iter().take(ahead).filter_map(command).collect()
     }
 
-    /// The connection of a held request.
-    pub(super) fn held_request(&self) -> Option<ConnectionId> {
-        self.held.iter().flatten().find_map(|held| match held {
-            Held::Request(request) => Some(request.connection),
+    /// The held requests.
+    pub(super) fn held_requests(&self) -> impl Iterator<Item = &Request> {
+        self.held.iter().flatten().filter_map(|held| match held {
+            Held::Request(request) => Some(&**request),
             Held::Command(_) | Held::Nothing => None,
         })
     }

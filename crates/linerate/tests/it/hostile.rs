@@ -853,6 +853,27 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
     drop(open);
 }
 
+/// Each connection took its longest PDU besides all memory that is counted.
+#[test]
+fn pings_that_never_end_count_as_memory_of_their_session() {
+    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
+    let open: Vec<Rogue> = (1000..1500_u32)
+        .map(|number| {
+            let mut rogue = siege.peer(|config| {
+                config.isid.0[3..].copy_from_slice(&number.to_be_bytes()[1..]);
+            });
+            let length = 262_144;
+            let ping = NopOut { data_segment_length: length, ..ping(Itt::new(1)) };
+            let mut bytes = rogue.wire.framed(&ping.emit(), &[], &vec![7; length as usize]);
+            bytes.pop();
+            rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+            rogue
+        })
+        .collect();
+    siege.holds();
+    drop(open);
+}
+
 #[test]
 fn pings_of_a_discovery_session_whose_answers_nobody_takes_cost_little() {
     const FLOODERS: usize = 8;

@@ -284,20 +284,47 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
+/// A session with data that are before their turn, because so many commands on another connection have not come.
+fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
+    let mut peer = Peer::attach(server, "file", 1);
+    peer.join(server, 1).expect("a connection");
+    let before = resident_bytes(server);
+    peer.hold(0);
+    for _ in 0..missing {
+        peer.begin(0, &[0; 6], Moves::Nothing);
+    }
+    for _ in 0..80 {
+        peer.begin(1, &write_10(0, 512 * BLOCK, false), Moves::Out(vec![0xaa; 512 * BLOCK]));
+    }
+    until("the data", || resident_bytes(server) >= before + (14 << 20));
+    peer
+}
+
 /// The same with data that are before their turn, because a command on another connection never comes.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
-    let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
-    a.join(&server, 1).expect("a connection");
-    let before = resident_bytes(&server);
-    a.hold(0);
-    a.begin(0, &[0; 6], Moves::Nothing);
-    for _ in 0..80 {
-        a.begin(1, &write_10(0, 512 * BLOCK, false), Moves::Out(vec![0xaa; 512 * BLOCK]));
-    }
-    until("the data", || resident_bytes(&server) >= before + (14 << 20));
+    let mut b = Peer::attach(&server, "file", 2);
+    let _a = data_before_their_turn(&server, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
+}
+
+/// The same while commands come one by one. With each the time began anew for which the data had been there: they were
+/// kept for as long as commands were missing.
+#[test]
+fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have_their_turn() {
+    let Some(server) = Server::configured(FILE) else { return };
+    let mut b = Peer::attach(&server, "file", 2);
+    let mut a = data_before_their_turn(&server, 100);
+    let read = b.begin(0, &read_10(40_000, 1024), Moves::In(1024 * BLOCK as u32));
+    let ended = loop {
+        if let Some(ended) = b.end_within(read, Duration::from_secs(1)) {
+            break ended;
+        }
+        assert!(a.release_one(0), "B waits until all commands of A have come");
+    };
+    let Ended::With(answer) = ended else { panic!("B keeps its session") };
+    assert_eq!(answer.expect_good(), [0; 1024 * BLOCK]);
 }
 
 /// A peer that is alive, and never sends what it owes, keeps neither its command nor its connection for ever.

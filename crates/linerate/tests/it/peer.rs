@@ -12,8 +12,8 @@ use iscsi::login::{Attached, InitiatorConfig};
 use iscsi::name::Name;
 use iscsi::negotiate::{Offers, SessionType};
 use iscsi::pdu::{
-    AsyncMessage, Cid, Isid, Itt, LogoutReason, Lun, Residual, TaskAttribute, TaskManagementFunction,
-    TaskManagementResult, Tsih,
+    AsyncMessage, BHS_BYTES, Cid, Isid, Itt, LogoutReason, Lun, Residual, TaskAttribute,
+    TaskManagementFunction, TaskManagementResult, Tsih,
 };
 use iscsi::serial::Sn;
 
@@ -161,6 +161,11 @@ impl Peer {
 
     pub(crate) fn release(&mut self, line: usize) {
         self.lines[line].wire.release().expect("a connection that is open");
+    }
+
+    /// The first of what was kept back is said: one PDU without data.
+    pub(crate) fn release_one(&mut self, line: usize) -> bool {
+        self.lines[line].wire.release_some(BHS_BYTES)
     }
 
     /// Loses a connection without a word.

@@ -99,6 +99,13 @@ impl Wire {
         self.send_bytes(&held)
     }
 
+    /// Sends the first bytes of that, and keeps back the others; whether there were so many.
+    pub(crate) fn release_some(&mut self, bytes: usize) -> bool {
+        let Some(held) = self.held.as_mut().filter(|held| held.len() >= bytes) else { return false };
+        let first: Vec<u8> = held.drain(..bytes).collect();
+        self.stream.write_all(&first).is_ok()
+    }
+
     /// Sends a PDU with the padding and the digests that belong to it.
     pub(crate) fn send(&mut self, bhs: &Bhs, data: &[u8]) -> io::Result<()> {
         self.send_with(bhs, &[], data)

@@ -88,7 +88,6 @@ impl Session {
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
             *observed = task.as_ref().map(|task| task.observe(*observed, now));
         }
-        self.observe_early(now);
     }
 
     /// Each task that is still there, and how it stood when it was last looked at.
@@ -251,7 +250,7 @@ impl Session {
         }
     }
 
-    /// What has held memory longest for want of its peer, a transfer or data that came early, if that is longer than is
+    /// What has held memory longest for want of its peer, a transfer, a segment or data that came early, if that is longer than is
     /// patient: its connection, and since when.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.observed().filter(|(task, Observed { stage, .. })| {
@@ -259,8 +258,9 @@ impl Session {
             task.charge.is_some() && by_its_peer
         });
         let held = held.map(|(task, observed)| (observed.since, task.id.connection()));
-        let early = self.early.map(|early| (early.since, early.connection));
-        let late = held.chain(early).filter(|(since, _)| now.duration_since(*since) > PATIENCE);
+        let late = held
+            .chain(self.machine.kept_longest())
+            .filter(|(since, _)| now.duration_since(*since) > PATIENCE);
         late.min_by_key(|(since, _)| *since)
     }
 }

@@ -31,7 +31,6 @@ use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, Task
 use reactor::{JoinHandle, Sender};
 use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
-use self::early::Early;
 use self::late::Observed;
 #[cfg(test)]
 pub(crate) use self::late::PATIENCE;
@@ -66,8 +65,6 @@ pub(crate) struct Session {
     budget: Rc<Budget>,
     /// What the machine keeps.
     kept: Charge,
-    /// Data that came before their turn.
-    early: Option<Early>,
     /// Commands that wait for memory.
     starved: VecDeque<(TaskId, Job)>,
     /// How tasks stood when they were last looked at, by the index of their [`TaskId`].
@@ -198,7 +195,6 @@ impl Session {
                 links: Vec::new(),
                 kept: budget.hold(0),
                 budget,
-                early: None,
                 starved: VecDeque::new(),
                 observed: Vec::new(),
                 checked_bytes_max: match login.parameters.data_digest {
