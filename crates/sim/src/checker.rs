@@ -48,6 +48,7 @@ struct OpenWrite {
     lba: u64,
     blocks: u64,
     begun: Moment,
+    repeats: bool,
 }
 
 #[derive(Default)]
@@ -141,11 +142,11 @@ impl Checker {
         checker
     }
 
-    /// The volume is a new one: all blocks are zeros, and nothing is under way.
+    /// The volume is a new one: all blocks are zeros, and nothing is under way but what is sent again.
     pub(crate) fn erase(&mut self) {
         let now = self.tick();
         self.epoch = now;
-        self.open.clear();
+        self.open.retain(|_, open| open.repeats);
         for block in &mut self.blocks {
             let zeros = Entry {
                 id: WriteId(0),
@@ -162,7 +163,9 @@ impl Checker {
                 cut: false,
                 superseded: None,
             };
-            block.writes = vec![zeros];
+            block.writes.retain(|entry| entry.repeats && entry.ended.is_none());
+            block.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
+            block.writes.push(zeros);
         }
     }
 
@@ -175,8 +178,8 @@ impl Checker {
     pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, what: Kind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
-        self.open.insert(id, OpenWrite { writer, lba, blocks, begun });
         let Kind { zeros, repeats, copied_from } = what;
+        self.open.insert(id, OpenWrite { writer, lba, blocks, begun, repeats });
         let value = if zeros { 0 } else { id.0 };
         let entry = Entry {
             id,
@@ -230,9 +233,10 @@ impl Checker {
         Now(self.tick())
     }
 
-    /// The same for all writers.
+    /// The server is dead. What is sent again to the next one is not over by that.
     pub(crate) fn all_are_over(&mut self) {
-        let all: Vec<WriteId> = self.open.keys().copied().collect();
+        let all: Vec<WriteId> =
+            self.open.iter().filter(|(_, open)| !open.repeats).map(|(id, _)| *id).collect();
         all.into_iter().for_each(|id| self.is_over(id));
     }
 
