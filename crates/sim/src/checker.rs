@@ -340,15 +340,16 @@ impl Checker {
         self.blocks.iter_mut().flat_map(|block| &mut block.writes).for_each(|entry| entry.told = true);
     }
 
-    /// The disk has lost what is in its cache for `lba`, and has `kept` on stable storage instead.
-    pub(crate) fn sync_failed(&mut self, lba: u64, kept: &[u8]) {
+    /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
+    pub(crate) fn sync_failed(&mut self, lba: u64, lost: &[u8], kept: &[u8]) {
         let writes = &mut self.blocks[lba as usize].writes;
-        let kept = value(kept, lba).ok();
+        let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
         let kept = writes.iter().filter(|entry| Some(entry.value) == kept).filter_map(Entry::latest).max();
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
-            entry.doomed |= entry.effective.is_some() && !entry.lasts && is_newer;
+            let has_landed = entry.effective.is_some() || Some(entry.value) == lost;
+            entry.doomed |= has_landed && !entry.lasts && is_newer;
         }
     }
 

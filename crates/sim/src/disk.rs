@@ -82,7 +82,7 @@ struct Platter {
     /// How many syncs have failed.
     losses: u64,
     /// Blocks whose newest contents a failed sync has lost, for who keeps books.
-    lost: Vec<(u64, Vec<u8>)>,
+    lost: Vec<Lost>,
 }
 
 /// What the kernel has been asked for.
@@ -170,8 +170,8 @@ impl Disk {
         u128::from(self.platter().power_cuts + 1).to_be_bytes()
     }
 
-    /// What failed syncs have lost since the last time: the blocks, and what is on stable storage instead.
-    pub(crate) fn take_lost(&self) -> Vec<(u64, Vec<u8>)> {
+    /// What failed syncs have lost since the last time.
+    pub(crate) fn take_lost(&self) -> Vec<Lost> {
         std::mem::take(&mut self.platter().lost)
     }
 
@@ -284,8 +284,10 @@ impl Disk {
             let shift = platter.geometry.block_size.shift();
             for block in meant {
                 if std::mem::take(&mut platter.dirty[block]) {
-                    let kept = platter.stable[block << shift..(block + 1) << shift].to_vec();
-                    platter.lost.push((block as u64, kept));
+                    let bytes = block << shift..(block + 1) << shift;
+                    let (lost, kept) =
+                        (platter.cache[bytes.clone()].to_vec(), platter.stable[bytes].to_vec());
+                    platter.lost.push(Lost { lba: block as u64, lost, kept });
                 }
             }
             note(&[4], || format!("{}: a sync fails, {} blocks are lost", platter.name, platter.lost.len()));
@@ -362,6 +364,15 @@ impl Platter {
     fn dirty_blocks(&self) -> Vec<usize> {
         self.dirty.iter().enumerate().filter(|(_, dirty)| **dirty).map(|(block, _)| block).collect()
     }
+}
+
+/// A block that a failed sync has lost.
+pub(crate) struct Lost {
+    pub(crate) lba: u64,
+    /// What is in the cache.
+    pub(crate) lost: Vec<u8>,
+    /// What is on stable storage.
+    pub(crate) kept: Vec<u8>,
 }
 
 /// A request under way. Dropped, it may still be carried out.

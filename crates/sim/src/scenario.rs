@@ -15,7 +15,7 @@ use target::{Access, Export, Limits, Portal, ServerConfig, Target};
 
 use crate::checker::{Checker, Writer};
 use crate::cores::{self, Machine};
-use crate::disk::{Disk, Habits, NEVER};
+use crate::disk::{Disk, Habits, Lost, NEVER};
 use crate::keep::SimKeep;
 use crate::network::{self, Trouble, Weather};
 use crate::universe::{self, draw, note};
@@ -479,7 +479,9 @@ impl Volume {
     pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
         let mut checker = self.checker.borrow_mut();
         if let Medium::Disk(disk) = &self.medium {
-            disk.take_lost().into_iter().for_each(|(lba, kept)| checker.sync_failed(lba, &kept));
+            for Lost { lba, lost, kept } in disk.take_lost() {
+                checker.sync_failed(lba, &lost, &kept);
+            }
         }
         ask(&mut checker)
     }

@@ -164,15 +164,26 @@ impl Simple {
 
     /// Waits until the command window is open. It is for whoever sends next, in the same moment.
     pub(crate) async fn window(&self) {
-        poll_fn(|cx| {
+        self.or_leave(poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             if self.0.lost.get() || (state.cmd_sn.wrapping_sub(state.max_cmd_sn) as i32) <= 0 {
                 return Poll::Ready(());
             }
             state.window.push(cx.waker().clone());
             Poll::Pending
-        })
+        }))
         .await;
+    }
+
+    /// A connection of which the target knows nothing any more is silent for ever.
+    async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
+        match reactor::timeout(SILENCE_MAX, something).await {
+            Ok(value) => Some(value),
+            Err(_) => {
+                self.leave();
+                None
+            }
+        }
     }
 
     /// Sends a command and waits for its end.
@@ -244,7 +255,7 @@ impl Simple {
 
     async fn answer(&self, itt: u32) -> Result<Answer, Lost> {
         let waiting = Waiting(self, itt);
-        poll_fn(|cx| {
+        let answer = poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             let lost = self.0.lost.get();
             let Some(task) = state.tasks.get_mut(&itt) else { return Poll::Ready(Err(Lost)) };
@@ -256,9 +267,10 @@ impl Simple {
                     Poll::Pending
                 }
             }
-        })
-        .await
-        .inspect(|_| drop(waiting))
+        });
+        let answer = self.or_leave(answer).await.unwrap_or(Err(Lost));
+        drop(waiting);
+        answer
     }
 
     fn lose(&self) {
@@ -313,6 +325,9 @@ impl Simple {
         Ok((bhs, data))
     }
 }
+
+/// Longer than a disk hangs, and than the target waits for one.
+const SILENCE_MAX: Duration = Duration::from_secs(200);
 
 /// Takes a task off the books when nobody waits for it any more.
 struct Waiting<'a>(&'a Simple, u32);
