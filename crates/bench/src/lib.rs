@@ -44,4 +44,4 @@ pub use access::WorkloadError;
 pub use failure::Failure;
 pub use random::Random;
 pub use round_trip::{RoundTrip, read_back, round_trip};
-pub use run::{FAILURES_MAX, Go, Orders, run, run_with_journal};
+pub use run::{FAILURES_MAX, Go, Orders, PATIENCE, run, run_with_journal};

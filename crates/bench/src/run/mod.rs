@@ -56,6 +56,8 @@ pub struct Orders {
     pub requests: Option<u64>,
     /// Begins at this time, so that several begin together; at once if it is `None` or over.
     pub start: Option<Instant>,
+    /// How long requests that are still under way at the end may take. Then they count as failed.
+    pub patience: Duration,
 }
 
 impl Orders {
@@ -68,6 +70,7 @@ impl Orders {
             bytes: None,
             requests: None,
             start: None,
+            patience: PATIENCE,
         }
     }
 }
@@ -83,8 +86,8 @@ pub enum Go {
 
 /// A device that fails this often will not do better: the run ends.
 pub const FAILURES_MAX: u64 = 100;
-/// How long requests that are still under way at the end may take.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long requests that are still under way at the end may take, unless orders say otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the workload on the devices at once, and measures them together. Several devices are several ways to the same
 /// data (sessions of one LUN). In a closed loop each keeps [`Workload::depth`] requests under way; the rate of an open
@@ -137,7 +140,7 @@ async fn run_with(
         .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)));
     let slots = Slots(slots.collect());
     shared.watch(each).await;
-    shared.drain().await;
+    shared.drain(orders.patience).await;
     drop(slots);
     let backlog_max = shared.arrivals.as_ref().map_or(0, |arrivals| arrivals.borrow().backlog_max());
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
@@ -191,8 +194,8 @@ impl Shared {
     }
 
     /// Waits for what is under way, and gives up on it after a while.
-    async fn drain(&self) {
-        let patience = reactor::now() + DRAIN;
+    async fn drain(&self, patience: Duration) {
+        let patience = reactor::now() + patience;
         while self.tally.borrow().under_way() > 0 && reactor::now() < patience {
             before(patience, &self.ended).await;
         }

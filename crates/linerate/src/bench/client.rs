@@ -253,6 +253,7 @@ fn orders(stop: &Stop, start: Instant) -> Orders {
         bytes,
         requests,
         start: Some(start),
+        patience: bench::PATIENCE,
     }
 }
 

@@ -51,7 +51,7 @@ impl Load {
                 let target = Arc::clone(lun.target());
                 ready.send(()).expect("who began it waits");
                 let device: Arc<dyn BlockDevice> = lun;
-                let orders = Orders::for_time(LONGER_THAN_ANY_SCENE);
+                let orders = Orders { patience: PATIENCE, ..Orders::for_time(LONGER_THAN_ANY_SCENE) };
                 let each = &mut |sample: &bench::record::Sample| {
                     let _ = tell.send(sample.reads + sample.writes); // unless the scene has failed meanwhile
                     if over.load(Relaxed) { Go::Stop } else { Go::On }
