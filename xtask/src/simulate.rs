@@ -7,6 +7,8 @@ use anyhow::Result;
 use crate::process;
 use crate::tally::Verdict;
 
+mod mutations;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The one world of this seed, step by step
@@ -21,6 +23,9 @@ pub(crate) struct Options {
     /// The smallest world with the same kind of fault as that of this seed
     #[arg(long)]
     minimize: Option<u64>,
+    /// Puts a fault back into a copy of the tree, and holds if it is found; `all` for one after the other
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "minimize"])]
+    mutate: Option<String>,
     /// What the worlds are to be without, such as Crashes or DiskTrouble; may be repeated
     #[arg(long, value_name = "PART")]
     without: Vec<String>,
@@ -30,6 +35,9 @@ pub(crate) struct Options {
 const HOURS: f64 = 0.1;
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    if let Some(name) = &options.mutate {
+        return mutate(name, options);
+    }
     let mut words: Vec<String> = match (options.seed, options.minimize) {
         (Some(seed), _) => vec!["show".to_owned(), seed.to_string()],
         (_, Some(seed)) => vec!["minimize".to_owned(), seed.to_string()],
@@ -46,3 +54,21 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     command.args(words);
     Ok(if process::succeed(command).is_ok() { Verdict::Holds } else { Verdict::Fails })
 }
+
+/// The worlds of a mutation are those from seed 1 on, so that its time can be measured again.
+fn mutate(name: &str, options: &Options) -> Result<Verdict> {
+    let chosen = match name {
+        "all" => mutations::MUTATIONS.iter().collect(),
+        name => vec![mutations::named(name)?],
+    };
+    let seconds = options.hours.map_or(MUTATION_SECONDS, |hours| (hours * 3600.0) as u64);
+    let mut missed = 0;
+    for mutation in chosen {
+        missed += u64::from(mutation.try_out(options.from.unwrap_or(1), seconds)? == Verdict::Fails);
+    }
+    println!("{missed} not found");
+    Ok(if missed == 0 { Verdict::Holds } else { Verdict::Fails })
+}
+
+/// A fault has to be found within five minutes.
+const MUTATION_SECONDS: u64 = 300;

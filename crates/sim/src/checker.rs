@@ -345,7 +345,9 @@ impl Checker {
         let writes = &mut self.blocks[lba as usize].writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
-        let kept = writes.iter().filter(|entry| Some(entry.value) == kept).filter_map(Entry::latest).max();
+        let kept = kept.and_then(|kept| {
+            writes.iter().filter(|entry| entry.may_show(kept)).filter_map(Entry::latest).max()
+        });
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
             let has_landed = entry.effective.is_some() || Some(entry.value) == lost;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! simulate show SEED [PART...]         one, step by step
-//! simulate many FIRST SECONDS [PART...]        one after the other, until the time is over
+//! simulate many FIRST SECONDS [PART...]  one after the other, until the time is over
+//! simulate find FIRST SECONDS [PART...]  the same, until one has a fault
 //! simulate minimize SEED               the smallest with the same kind of fault
 //! ```
 
@@ -20,10 +21,14 @@ fn main() -> ExitCode {
             Some(seed) => show(seed, parts),
             None => return usage(),
         },
-        ["many", first, seconds, ref parts @ ..] => match (number(first), number(seconds)) {
-            (Some(first), Some(seconds)) => many(first, Duration::from_secs(seconds), &named(parts)),
-            _ => return usage(),
-        },
+        [word @ ("many" | "find"), first, seconds, ref parts @ ..] => {
+            match (number(first), number(seconds)) {
+                (Some(first), Some(seconds)) => {
+                    many(first, Duration::from_secs(seconds), &named(parts), word == "find")
+                }
+                _ => return usage(),
+            }
+        }
         ["minimize", seed] => match number(seed) {
             Some(seed) => minimize(seed),
             None => return usage(),
@@ -34,7 +39,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: simulate show SEED [PART...] | many FIRST SECONDS | minimize SEED");
+    eprintln!(
+        "usage: simulate show SEED [PART...] | many FIRST SECONDS [PART...] | find FIRST SECONDS [PART...] | minimize SEED"
+    );
     ExitCode::from(2)
 }
 
@@ -50,10 +57,11 @@ fn named(parts: &[&str]) -> Vec<Part> {
     Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect()
 }
 
-fn many(first: u64, limit: Duration, without: &[Part]) -> bool {
+fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> bool {
     let begun = Instant::now();
     let mut all: Vec<Outcome> = Vec::new();
-    while begun.elapsed() < limit {
+    let is_over = |all: &[Outcome]| until_a_fault && all.last().is_some_and(|last| last.fault.is_some());
+    while begun.elapsed() < limit && !is_over(&all) {
         let seed = first + all.len() as u64;
         let outcome = run(&Run { seed, shown: false, without: without.to_vec() });
         if let Some(fault) = &outcome.fault {

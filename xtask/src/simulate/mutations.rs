@@ -1,0 +1,186 @@
+//! Faults that are put back into a copy of the tree, one at a time: the simulation has to find them.
+//!
+//! A mutation is a piece of text that is there once, and what stands there instead. A test keeps the list in step with the
+//! code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
+use crate::tally::Verdict;
+use crate::workspace;
+
+/// A fault.
+#[derive(Debug)]
+pub(super) struct Mutation {
+    pub(super) name: &'static str,
+    /// What the server does by it.
+    what: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+pub(super) const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "copy-through-resets",
+        what: "EXTENDED COPY is no task of its destination: what ends tasks there does not find it",
+        file: "crates/scsi/src/unit/access.rs",
+        from: "self.others.get().map_or(&[], |others| others)",
+        to: "self.others.get().map_or(&[], |others| &others[..0])",
+    },
+    Mutation {
+        name: "told-when-built",
+        what: "a nexus counts as told of lost writes when the answer is built, not when it is acknowledged",
+        file: "crates/scsi/src/unit/access.rs",
+        from: "self.watch.reported_losses.set(losses);",
+        to: "self.unit.note(|state| {
+            let own = state.nexuses.iter_mut().filter(|nexus| Some(nexus.id) == self.nexus);
+            own.for_each(|nexus| nexus.losses_told = losses);
+        });",
+    },
+    Mutation {
+        name: "flush-that-lies",
+        what: "lost writes are told to the initiator alone whose flush found them out",
+        file: "crates/scsi/src/unit/losses.rs",
+        from: "is_untold.then_some(losses)",
+        to: "(is_untold && losses == 0).then_some(losses)",
+    },
+    Mutation {
+        name: "flush-that-does-nothing",
+        what: "SYNCHRONIZE CACHE ends GOOD, and the device is not asked",
+        file: "crates/scsi/src/unit/losses.rs",
+        from: "let flushed = self.device().flush().await;",
+        to: "let flushed = Ok(());",
+    },
+    Mutation {
+        name: "starved-command",
+        what: "a command that waits for memory is forgotten when there is some",
+        file: "crates/target/src/session/command.rs",
+        from: "while let Some((id, job)) = self.starved.pop_front() {",
+        to: "while let Some((id, job)) = self.starved.pop_front().filter(|_| false) {",
+    },
+    Mutation {
+        name: "shared-compare-and-write",
+        what: "COMPARE AND WRITE does not have its blocks alone",
+        file: "crates/scsi/src/command/atomic.rs",
+        from: "let _excluded = access.locks().exclude(extent).await;
+        access.compare",
+        to: "let _excluded = access.locks().share(extent).await;
+        access.compare",
+    },
+    Mutation {
+        name: "late-write-behind-a-reset",
+        what: "a reset is answered although the device still has a write that was given up",
+        file: "crates/scsi/src/unit/access.rs",
+        from: "let _ = self.device().quiesced().await;",
+        to: "",
+    },
+    Mutation {
+        name: "write-beside-one-given-up",
+        what: "blocks of a write that was given up are free for others while the device still has it",
+        file: "crates/scsi/src/unit/access.rs",
+        from: "self.access.unit.hold_until_quiesced(extent);",
+        to: "let _ = extent;",
+    },
+    Mutation {
+        name: "reader-that-does-not-read",
+        what: "a peer that takes no data keeps its memory and its blocks for as long as it likes",
+        file: "crates/target/src/session/links.rs",
+        from: "            link.cut_slow();",
+        to: "            let _ = link;",
+    },
+    Mutation {
+        name: "preempt-that-aborts-nothing",
+        what: "PREEMPT AND ABORT lets the tasks of the preempted nexus run on",
+        file: "crates/target/src/management.rs",
+        from: "end_everywhere(&server, &unit, Whose::Of(nexuses), Spared::Command(by, task)).await;",
+        to: "let _ = (nexuses, by, task, &server);",
+    },
+    Mutation {
+        name: "early-data-lost",
+        what: "data that overtook their command on another connection are dropped",
+        file: "crates/target/src/session/mod.rs",
+        from: "self.land(task, offset, &bytes)",
+        to: "drop((task, offset, bytes))",
+    },
+    Mutation {
+        name: "abort-that-ends-nothing",
+        what: "a command that is aborted runs on behind the answer",
+        file: "crates/target/src/session/mod.rs",
+        from: "self.task.abort();",
+        to: "drop(self.task);",
+    },
+];
+
+pub(super) fn named(name: &str) -> Result<&'static Mutation> {
+    let known = || MUTATIONS.iter().map(|mutation| mutation.name).collect::<Vec<_>>().join(", ");
+    MUTATIONS
+        .iter()
+        .find(|mutation| mutation.name == name)
+        .with_context(|| format!("{name}: known are {}", known()))
+}
+
+impl Mutation {
+    /// The text of its file, with the fault.
+    fn mutated(&self, root: &Path) -> Result<String> {
+        let text = fs::read_to_string(root.join(self.file)).with_context(|| self.file)?;
+        let count = text.matches(self.from).count();
+        ensure!(count == 1, "{}: its place is there {count} times in {}", self.name, self.file);
+        Ok(text.replace(self.from, self.to))
+    }
+
+    /// Whether the simulation of a tree with this fault reports anything within `seconds`, beginning at `seed`.
+    pub(super) fn try_out(&self, seed: u64, seconds: u64) -> Result<Verdict> {
+        println!("{}: {}", self.name, self.what);
+        let tree = tree()?;
+        fs::write(tree.join(self.file), self.mutated(&tree)?)?;
+        let build = ["build", "--profile", "simulation", "--package", "linerate-sim", "--bin", "simulate"];
+        let mut command = process::cargo(&build);
+        let target = tree.with_file_name("mutant-target");
+        command.current_dir(&tree).env("CARGO_TARGET_DIR", &target);
+        process::succeed(command).context("building the mutant")?;
+        let mut command = Command::new(target.join("simulation/simulate"));
+        command.args(["find", &seed.to_string(), &seconds.to_string()]);
+        Ok(match process::succeed(command) {
+            Ok(()) => {
+                println!("{}: not found", self.name);
+                Verdict::Fails
+            }
+            Err(_) => Verdict::Holds,
+        })
+    }
+}
+
+/// A fresh copy of what the simulation is built from.
+fn tree() -> Result<PathBuf> {
+    let root = workspace::root();
+    let tree = workspace::target_directory().join("xtask/mutant");
+    let _ = fs::remove_dir_all(&tree); // of an earlier mutation, if there was one
+    fs::create_dir_all(&tree)?;
+    let mut list = Command::new("git");
+    list.current_dir(root).args(["ls-files", "Cargo.*", "crates", "xtask", ".cargo", "rust-toolchain*"]);
+    for file in process::capture(list)?.lines() {
+        let (from, to) = (root.join(file), tree.join(file));
+        if from.exists() {
+            fs::create_dir_all(to.parent().context("a folder")?)?;
+            fs::copy(from, to)?;
+        }
+    }
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutation_has_its_place_in_the_code() {
+        for mutation in MUTATIONS {
+            mutation.mutated(workspace::root()).expect("there once");
+        }
+    }
+}
