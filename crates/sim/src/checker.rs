@@ -345,8 +345,12 @@ impl Checker {
         let writes = &mut self.blocks[lba as usize].writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
+        let latest = |is_it: &dyn Fn(&Entry) -> bool| {
+            writes.iter().filter(|entry| is_it(entry)).filter_map(Entry::latest).max()
+        };
+        // What no write is known to have put there was copied there.
         let kept = kept.and_then(|kept| {
-            writes.iter().filter(|entry| entry.may_show(kept)).filter_map(Entry::latest).max()
+            latest(&|entry| entry.value == kept).or_else(|| latest(&|entry| entry.copied_from.is_some()))
         });
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
