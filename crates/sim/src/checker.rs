@@ -346,7 +346,9 @@ impl Checker {
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
-            writes.iter().filter(|entry| is_it(entry)).filter_map(Entry::latest).max()
+            let those = writes.iter().filter(|entry| is_it(entry));
+            // One that is under way may come after any other.
+            those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
         };
         // What no write is known to have put there was copied there.
         let kept = kept.and_then(|kept| {
