@@ -2,15 +2,15 @@
 //! no data go beyond what a command announced, and each task the driver knows of ends once.
 #![no_main]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Lun, Pdu, TaskManagementResult};
 use iscsi::serial::Sn;
 use iscsi::target::{
-    ConnectionId, ConnectionStart, Event, Notice, Payload, Place, Response, Session, SessionConfig, TaskId,
-    TmfId,
+    ConnectionId, ConnectionStart, Event, Notice, Payload, Place, Receipt, Response, Session, SessionConfig,
+    TaskId, TmfId,
 };
 use libfuzzer_sys::fuzz_target;
 use script::Script;
@@ -25,6 +25,8 @@ struct Driver {
     /// Each with the bytes it announced to write, and how many it was answered with.
     tasks: HashMap<TaskId, (u32, u32)>,
     functions: Vec<TmfId>,
+    /// Receipts asked for and not come.
+    receipts: BTreeSet<u64>,
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -64,7 +66,8 @@ impl Driver {
         let connections = (0..2)
             .map(|cid| session.add_connection(now, Cid(cid), ConnectionStart::new(Sn(0), &parameters)))
             .collect();
-        Driver { session, now, connections, tasks: HashMap::new(), functions: Vec::new() }
+        let (tasks, functions, receipts) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        Driver { session, now, connections, tasks, functions, receipts }
     }
 
     fn act(&mut self, script: &mut Script<'_>) {
@@ -153,6 +156,9 @@ impl Driver {
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
                 Event::LetGo { logout } => self.session.let_go(logout),
+                Event::Acknowledged(Receipt { value, .. }) => {
+                    assert!(self.receipts.remove(&value), "an answer with this receipt is acknowledged once");
+                }
                 Event::SendTargets { .. } | Event::Speak { .. } | Event::Close { .. } => {}
             }
         }
@@ -164,7 +170,11 @@ impl Driver {
         *answered = (*answered).max(data_in);
         let status = if script.byte() < 200 { 0 } else { 2 };
         let sense = if status == 2 { script.bytes(18) } else { &[] };
-        self.session.respond(task, Response { status, sense, data_in, expected: script.byte().into() });
+        let value = self.receipts.last().map_or(0, |last| last + 1);
+        let receipt = (status == 2).then_some(Receipt { subject: 0, value });
+        self.receipts.extend(receipt.map(|receipt| receipt.value));
+        let expected = script.byte().into();
+        self.session.respond(task, Response { status, sense, data_in, expected, receipt });
     }
 
     fn answer(&mut self, script: &mut Script<'_>) {
