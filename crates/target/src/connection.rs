@@ -19,7 +19,7 @@ use crate::core::Local;
 use crate::inbox::{Inbox, Input, Received, Scratch};
 use crate::link::{Closing, Link};
 use crate::outbox::{self, Outbox};
-use crate::session::{SLOW, SharedSession};
+use crate::session::{Outgoing, SLOW, SharedSession};
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -221,12 +221,13 @@ impl Connection {
                 Payload::Inline(bytes) => self.outbox.push_inline(&bytes),
                 Payload::Task { task, offset, length } => {
                     let range = offset as usize..offset as usize + length as usize;
-                    let (payload, lock) = sent.unwrap_or_else(|| (session.outgoing(task), None));
+                    let Outgoing { payload, lock } =
+                        sent.unwrap_or_else(|| Outgoing { payload: session.outgoing(task), lock: None });
                     self.outbox.push_segment(payload, range, lock);
                     continue;
                 }
             }
-            if let Some((_, Some(lock))) = sent {
+            if let Some(lock) = sent.and_then(|outgoing| outgoing.lock) {
                 self.outbox.keep(lock);
             }
         }

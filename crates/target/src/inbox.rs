@@ -39,8 +39,6 @@ const DIRECT_BYTES: usize = 32 << 10;
 
 /// Where a data segment's bytes go.
 pub(crate) enum Landing {
-    /// Nowhere: nobody wants them.
-    Nowhere,
     /// To blocks where they lie.
     Memory {
         blocks: WholeBlocks,
@@ -55,7 +53,6 @@ impl Landing {
     /// Puts `bytes` at `offset`, where those before ended. What lies beyond was not asked for, and is dropped.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         match self {
-            Landing::Nowhere => {}
             Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
             Landing::Buffer { start, buffer } => {
                 let room = offset.checked_sub(*start).and_then(|at| buffer.get_mut(at..)).unwrap_or_default();
@@ -278,7 +275,7 @@ impl Segment {
                 });
                 received.unwrap_or_else(|| receive_into(stream, &mut [], &[], scratch))
             }
-            Some(Landing::Nowhere) | None => receive_into(stream, &mut [], &[], scratch),
+            None => receive_into(stream, &mut [], &[], scratch),
         }
     }
 

@@ -16,7 +16,7 @@ use scsi::{
     TransferFault,
 };
 
-use super::{Session, State, Task, Waiting, Work};
+use super::{Outgoing, Session, State, Task, Waiting, Work};
 use crate::inbox::Landing;
 use crate::management;
 use crate::outbox::Payload;
@@ -108,10 +108,7 @@ impl Session {
             entered,
             started,
             state: State::Held,
-            landing: Landing::Nowhere,
-            outgoing: Payload::None,
             charge: None,
-            lock: None,
         });
     }
 
@@ -144,15 +141,17 @@ impl Session {
             scsi::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
         };
         if let Some(task) = self.task(command.task) {
-            task.landing = landing;
-            task.state = State::Receiving(job);
+            task.state = State::Receiving(job, landing);
         }
         self.machine.expect_data(command.task, bytes);
     }
 
-    /// The place for a piece of a task's data.
+    /// The place for a piece of a task's data, while anybody wants them.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
-        self.task(id).map(|task| &mut task.landing)
+        match &mut self.task(id)?.state {
+            State::Receiving(_, landing) => Some(landing),
+            _ => None,
+        }
     }
 
     /// Data that came before their command's turn.
@@ -169,18 +168,20 @@ impl Session {
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
         let bytes = blocks.incomplete_bytes();
-        *charged = bytes > 0;
+        if bytes == 0 {
+            return;
+        }
+        *charged = true;
         if !self.charge(id, bytes) {
             self.answer(id, Reply::status(Status::TaskSetFull));
         }
     }
 
     pub(super) fn data_complete(&mut self, id: TaskId) {
-        let Some(task) = self.task(id).filter(|task| matches!(task.state, State::Receiving(_))) else {
+        let Some(task) = self.task(id).filter(|task| matches!(task.state, State::Receiving(..))) else {
             return;
         };
-        let landing = std::mem::replace(&mut task.landing, Landing::Nowhere);
-        let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held) else { return };
+        let State::Receiving(job, landing) = std::mem::replace(&mut task.state, State::Held) else { return };
         let (slot, attribute, entered) = (task.slot, task.attribute, task.entered);
         let data = self.unstage(landing);
         let Some(index) = slot else { return };
@@ -192,9 +193,8 @@ impl Session {
     }
 
     /// What has landed, as the logical unit takes it.
-    pub(super) fn unstage(&mut self, landing: Landing) -> Data {
+    fn unstage(&mut self, landing: Landing) -> Data {
         match landing {
-            Landing::Nowhere => Data::None,
             Landing::Memory { blocks, .. } => {
                 self.traffic.written_bytes += blocks.len() as u64;
                 Data::Placed
@@ -301,13 +301,12 @@ impl Session {
         {
             return self.answer(id, Reply::status(Status::TaskSetFull));
         }
-        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered)) else { return };
-        let (outgoing, lock) = outgoing(reply.data);
-        let data_in = outgoing.len();
-        task.outgoing = outgoing;
-        task.lock = lock;
-        task.state = State::Answered;
-        task.landing = Landing::Nowhere;
+        let Some(task) = self.task(id).filter(|task| !matches!(task.state, State::Answered(_))) else {
+            return;
+        };
+        let outgoing = outgoing(reply.data);
+        let data_in = outgoing.payload.len();
+        task.state = State::Answered(outgoing);
         let (slot, entered) = (task.slot, std::mem::take(&mut task.entered));
         self.traffic.read_bytes += data_in as u64;
         self.machine.respond(
@@ -334,20 +333,24 @@ impl Session {
     }
 
     /// The payload of a task that is being sent.
-    pub(crate) fn outgoing(&self, id: TaskId) -> Payload {
-        let task = self.tasks.get(id.index()).and_then(Option::as_ref).filter(|task| task.id == id);
-        task.map_or(Payload::None, |task| task.outgoing.clone())
+    pub(crate) fn outgoing(&mut self, id: TaskId) -> Payload {
+        match self.task(id).map(|task| &task.state) {
+            Some(State::Answered(outgoing)) => outgoing.payload.clone(),
+            _ => Payload::None,
+        }
     }
 
-    /// The last of a task goes to its connection, with what is being sent and the lock to keep until it is.
-    pub(crate) fn sent(&mut self, id: TaskId) -> Option<(Payload, Option<block::Shared>)> {
+    /// The last of a task goes to its connection, which keeps the lock until all is sent.
+    pub(crate) fn sent(&mut self, id: TaskId) -> Option<Outgoing> {
         let task = self.take(id)?;
-        let sent = (task.outgoing, task.lock);
         drop(task.charge);
         if !self.starved.is_empty() {
             self.feed_starved();
         }
-        Some(sent)
+        match task.state {
+            State::Answered(outgoing) => Some(outgoing),
+            _ => None,
+        }
     }
 
     pub(super) fn take(&mut self, id: TaskId) -> Option<Task> {
@@ -378,12 +381,13 @@ fn command_in<'a>(command: &'a Command, luns: &'a Arc<dyn Neighbours>, stage: bo
 /// Parameter data up to this length count as a part of the task itself, as sense data do: INQUIRY, REQUEST SENSE.
 const SMALL_BYTES: usize = 512;
 
-/// The bytes of a reply, and the lock that keeps them what they are until they are sent.
-fn outgoing(data: DataIn) -> (Payload, Option<block::Shared>) {
-    match data {
+/// The data of a reply, on their way to the initiator.
+fn outgoing(data: DataIn) -> Outgoing {
+    let (payload, lock) = match data {
         DataIn::None => (Payload::None, None),
         DataIn::Bytes(bytes) => (Payload::Bytes(bytes.into()), None),
         DataIn::Buffer(buffer) => (Payload::Buffer(Rc::new(buffer)), None),
         DataIn::Region(region, lock) => (Payload::Memory(region), lock),
-    }
+    };
+    Outgoing { payload, lock }
 }

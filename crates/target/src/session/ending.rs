@@ -7,7 +7,6 @@ use iscsi::target::TaskId;
 use scsi::{LogicalUnit, NexusId, Reply, Status};
 
 use super::{Session, State, Task};
-use crate::inbox::Landing;
 use crate::management;
 
 impl Task {
@@ -19,7 +18,7 @@ impl Task {
                 reply.abort();
                 None // what goes on is the logical unit's
             }
-            State::Receiving(_) | State::Held | State::Cleared | State::Answered => None,
+            State::Receiving(..) | State::Held | State::Cleared | State::Answered(_) => None,
         }
     }
 }
@@ -28,7 +27,7 @@ impl Session {
     /// The machine has already forgotten it. Returns the units, besides its LUN's, that may still be at work on it.
     pub(super) fn forget(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         let Some(mut task) = self.take(id) else { return Vec::new() };
-        let others = task.give_up(State::Answered);
+        let others = task.give_up(State::Cleared);
         if let Some(others) = &others {
             self.remember_given_up(task.slot, others);
         }
@@ -89,7 +88,7 @@ impl Session {
         unit: &Arc<LogicalUnit>,
         units: &mut Vec<Arc<LogicalUnit>>,
     ) -> Vec<TaskId> {
-        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, State::Answered));
+        let unanswered = self.tasks_of(unit).filter(|task| !matches!(task.state, State::Answered(_)));
         let cleared: Vec<TaskId> = unanswered.map(|task| task.id).collect();
         for id in &cleared {
             self.clear(*id, units);
@@ -100,7 +99,6 @@ impl Session {
     /// What the device does for a command is given up, data that still come for it are dropped, and its memory is free.
     fn clear(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = self.task(id) else { return };
-        task.landing = Landing::Nowhere;
         task.charge = None;
         let slot = task.slot;
         if let Some(others) = task.give_up(State::Cleared) {

@@ -55,11 +55,11 @@ enum Stage {
 impl Task {
     fn stage(&self) -> Stage {
         match &self.state {
-            State::Receiving(_) => Stage::Data,
+            State::Receiving(..) => Stage::Data,
             State::Held => Stage::Others,
             State::Running(work) => work.watch.request().map_or(Stage::Others, Stage::Device),
             State::Lasting(_) | State::Cleared => Stage::Unit,
-            State::Answered => Stage::Sending,
+            State::Answered(_) => Stage::Sending,
         }
     }
 
@@ -159,8 +159,10 @@ impl Session {
                 continue;
             }
             match &task.state {
-                State::Receiving(job) if job.is_in_the_way() => writes.push(task.id),
-                State::Answered if task.lock.as_ref().is_some_and(block::Shared::is_contended) => {
+                State::Receiving(job, _) if job.is_in_the_way() => writes.push(task.id),
+                State::Answered(outgoing)
+                    if outgoing.lock.as_ref().is_some_and(block::Shared::is_contended) =>
+                {
                     reads.push(task.id);
                 }
                 _ => {}
@@ -179,24 +181,20 @@ impl Session {
 
     /// The blocks of a write that have yet to land go to a buffer. If there is no memory for it, its connection is cut.
     fn withdraw_write(&mut self, id: TaskId) {
-        let Some(Landing::Memory { blocks, .. }) = self.task(id).map(|task| &task.landing) else { return };
+        let Some(Landing::Memory { blocks, .. }) = self.landing(id) else { return };
         let start = blocks.rest_start();
         let bytes = Buffer::memory_bytes(blocks.len() - start);
         if !self.charge(id, bytes) {
             return self.cut_slow(id.connection());
         }
         let Some(task) = self.task(id) else { return };
-        if let Landing::Memory { blocks, .. } = &task.landing
-            && let State::Receiving(job) = std::mem::replace(&mut task.state, State::Held)
-        {
-            match job.withdraw(blocks) {
-                Ok((job, buffer)) => {
-                    task.state = State::Receiving(job);
-                    task.landing = Landing::Buffer { start, buffer };
-                }
-                Err(job) => task.state = State::Receiving(job),
-            }
-        }
+        task.state = match std::mem::replace(&mut task.state, State::Held) {
+            State::Receiving(job, Landing::Memory { blocks, is_charged }) => match job.withdraw(&blocks) {
+                Ok((job, buffer)) => State::Receiving(job, Landing::Buffer { start, buffer }),
+                Err(job) => State::Receiving(job, Landing::Memory { blocks, is_charged }),
+            },
+            other => other,
+        };
     }
 
     /// Memory for a copy of what a connection has queued.
@@ -207,21 +205,24 @@ impl Session {
     /// Copies what a connection has yet to queue from the medium, and lets its blocks go; `None` if there is not enough
     /// memory.
     pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
-        let on_the_medium =
-            self.tasks.iter().flatten().filter(|task| task.id.connection() == id && task.lock.is_some());
-        let tasks: Vec<TaskId> = on_the_medium.map(|task| task.id).collect();
+        let is_on_the_medium = |task: &&Task| {
+            task.id.connection() == id
+                && matches!(&task.state, State::Answered(outgoing) if outgoing.lock.is_some())
+        };
+        let tasks: Vec<TaskId> =
+            self.tasks.iter().flatten().filter(is_on_the_medium).map(|task| task.id).collect();
         for id in tasks {
             let bytes = self.outgoing(id).len();
             if !self.charge(id, bytes) {
                 return None;
             }
-            let Some(task) = self.task(id) else { continue };
-            if let Payload::Memory(region) = &task.outgoing {
+            let Some(State::Answered(outgoing)) = self.task(id).map(|task| &mut task.state) else { continue };
+            if let Payload::Memory(region) = &outgoing.payload {
                 let mut copy = Buffer::recycled(region.len());
                 region.load(0, &mut copy);
-                task.outgoing = Payload::Buffer(Rc::new(copy));
+                outgoing.payload = Payload::Buffer(Rc::new(copy));
             }
-            task.lock = None;
+            outgoing.lock = None;
         }
         Some(())
     }
@@ -241,7 +242,7 @@ impl Session {
                 .tasks
                 .iter()
                 .flatten()
-                .filter(|task| task.id.connection() == *id && matches!(task.state, State::Receiving(_)));
+                .filter(|task| task.id.connection() == *id && matches!(task.state, State::Receiving(..)));
             let received =
                 owed.map(|task| 1 + u64::from(self.machine.data_received(task.id))).reduce(u64::wrapping_add);
             if link.observe_owed(now, received).is_some_and(|since| now.duration_since(since) > stall) {
@@ -250,8 +251,8 @@ impl Session {
         }
     }
 
-    /// What has held memory longest for want of its peer, a transfer, a segment or data that came early, if that is longer than is
-    /// patient: its connection, and since when.
+    /// The transfer, the segment or the early data that has held memory longest because its peer does not go on, if that is longer
+    /// than [`PATIENCE`]: since when, and its connection.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);

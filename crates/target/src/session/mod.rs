@@ -100,17 +100,13 @@ struct Task {
     entered: bool,
     started: Instant,
     state: State,
-    landing: Landing,
-    outgoing: Payload,
     /// Memory held for its data.
     charge: Option<Charge>,
-    /// Keeps overlapping atomic commands out until the data is sent.
-    lock: Option<block::Shared>,
 }
 
 enum State {
-    /// Its data is on the way.
-    Receiving(Job),
+    /// Its data is on the way, and lands here.
+    Receiving(Job, Landing),
     /// It waits for its turn, or for memory.
     Held,
     /// A task of the executor works on it.
@@ -120,7 +116,14 @@ enum State {
     /// Another initiator has ended it: nothing of it begins any more. It is told so once the device has let go of it.
     Cleared,
     /// Answered; what is left is sending.
-    Answered,
+    Answered(Outgoing),
+}
+
+/// What a task sends.
+pub(crate) struct Outgoing {
+    pub(crate) payload: Payload,
+    /// Keeps overlapping atomic commands out until the payload is sent.
+    pub(crate) lock: Option<block::Shared>,
 }
 
 /// A command at work.
