@@ -265,13 +265,13 @@ impl Session {
     }
 }
 
-/// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
-const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// Which StatSN the initiator expects next: all before it have arrived.
 pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
     Sn(bhs.u32(EXP_STAT_SN))
 }
 
+/// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// Where all PDUs of an initiator have them (section 11).
 const EXP_STAT_SN: usize = 28;
 const TTT: usize = 20;
