@@ -131,6 +131,12 @@ impl FaultControl {
         self.set([Rule::all(Misbehaviour::Fail(error))]);
     }
 
+    /// Flushes fail from now on as if acknowledged writes had been lost.
+    pub fn lose(&self) {
+        let lost = Rule::all(Misbehaviour::Fail(DeviceError::WritesLost));
+        self.set([Rule { requests: Requests::Flushes, ..lost }]);
+    }
+
     /// Everything is slow from now on.
     pub fn slow(&self, by: Duration) {
         self.set([Rule::all(Misbehaviour::Slow(by))]);

@@ -1,4 +1,4 @@
-//! `linerate fault`: makes a volume with a `fault:` layer hang, fail or be slow, to see what initiators do.
+//! `linerate fault`: makes a volume with a `fault:` layer hang, fail, be slow or lose writes, to see what initiators do.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use crate::config::VolumeName;
 use crate::control::{FaultMode, Reply, Request, ask};
 use crate::failure::Failure;
 
-/// Makes a volume with a fault: layer hang, fail or be slow
+/// Makes a volume with a fault: layer hang, fail, be slow or lose writes
 #[derive(Debug, clap::Args)]
 pub(crate) struct FaultArguments {
     /// The volume; its specification has a fault: layer, as in fault:[ram:1GiB]
     volume: VolumeName,
-    /// pass, hang, fail, or slow=TIME such as slow=5ms
+    /// pass, hang, fail, lose (flushes fail as if acknowledged writes were lost), or slow=TIME such as slow=5ms
     mode: FaultMode,
     /// The control socket of the server [default: control.sock in the state directory]
     #[arg(long, value_name = "SOCKET")]

@@ -1,6 +1,6 @@
 //! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
-//! which initiators know it again, and `unit`, what its logical unit keeps (persistent reservations, saved mode
-//! pages). The folder is locked while the volume is served, so that no two servers give one identity to two disks.
+//! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
+//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. The folder is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
 use std::fs;
@@ -74,6 +74,7 @@ impl fmt::Display for StateError {
 
 const UUID: &str = "uuid";
 const UNIT: &str = "unit";
+const LOST: &str = "lost";
 
 impl State {
     /// Makes the directory if it is not there, for its owner only.
@@ -142,6 +143,11 @@ impl Folder {
         Ok(uuid)
     }
 
+    /// Another after each loss of acknowledged writes; `None` if there was none.
+    pub(crate) fn lost(&self) -> Result<Option<Vec<u8>>, StateError> {
+        self.load(LOST)
+    }
+
     /// What the volume's logical unit keeps; it holds the folder from now on.
     pub(crate) fn unit(self) -> Result<UnitState, StateError> {
         let at_start = self.load(UNIT)?;
@@ -160,18 +166,28 @@ impl Folder {
 
 impl scsi::Keep for UnitState {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
-        Box::pin(async move {
-            let Err(error) = self.folder.keep.save(UNIT, bytes).await else { return Ok(()) };
-            tracing::error!(path = %self.folder.unit_path().display(), %error, "reservations cannot be kept");
-            match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(DeviceError::NoSpace),
-                _ => Err(DeviceError::NotReady),
-            }
-        })
+        Box::pin(self.replace(UNIT, bytes, "reservations cannot be kept"))
     }
 
     fn load(&self) -> Option<Vec<u8>> {
         self.at_start.clone()
+    }
+
+    fn note_loss(&self) -> Pending<'_, ()> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).expect("the system has random numbers once it has started");
+        Box::pin(self.replace(LOST, random.to_vec(), "a loss of writes cannot be kept for the next start"))
+    }
+}
+
+impl UnitState {
+    async fn replace(&self, name: &str, bytes: Vec<u8>, consequence: &str) -> Result<(), DeviceError> {
+        let Err(error) = self.folder.keep.save(name, bytes).await else { return Ok(()) };
+        tracing::error!(path = %self.folder.path.join(name).display(), %error, "{consequence}");
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(DeviceError::NoSpace),
+            _ => Err(DeviceError::NotReady),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ struct Entry {
     lasts: bool,
     /// Who asked for it.
     writer: Writer,
-    /// It may be carried out several times until it has ended: whoever asked for it sends it again when it is aborted.
+    /// It may be carried out several times until it has ended: its initiator sends it again when it is aborted.
     repeats: bool,
     /// Until it is seen, it may show any write of that volume.
     copied_from: Option<u64>,
@@ -335,9 +335,11 @@ impl Checker {
         self.flush_failed(writer);
     }
 
-    /// Whoever is told of a server's restart must reckon with the loss of what was not flushed.
-    pub(crate) fn all_are_told(&mut self) {
-        self.blocks.iter_mut().flat_map(|block| &mut block.writes).for_each(|entry| entry.told = true);
+    /// The server has started again. Writers that look at nothing but unit attentions have to reckon with the loss of what they
+    /// did not flush; `looks_closer` is to hear of it by the generation of the cache.
+    pub(crate) fn has_restarted(&mut self, looks_closer: impl Fn(Writer) -> bool) {
+        let entries = self.blocks.iter_mut().flat_map(|block| &mut block.writes);
+        entries.filter(|entry| !looks_closer(entry.writer)).for_each(|entry| entry.told = true);
     }
 
     /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
@@ -361,7 +363,7 @@ impl Checker {
         }
     }
 
-    /// Whoever had asked for anything is dead, or will never know; what lasts is there.
+    /// The power is off: no command is under way any more, and what lasts is there.
     pub(crate) fn cut_power(&mut self) {
         self.all_are_over();
         self.epoch = self.tick();

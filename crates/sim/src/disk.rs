@@ -165,9 +165,9 @@ impl Disk {
         }
     }
 
-    /// Another after each power cut: what is in the cache is then gone.
-    pub(crate) fn generation(&self) -> [u8; 16] {
-        u128::from(self.platter().power_cuts + 1).to_be_bytes()
+    /// After each of them, what was in the cache is gone.
+    pub(crate) fn power_cuts(&self) -> u128 {
+        u128::from(self.platter().power_cuts)
     }
 
     /// What failed syncs have lost since the last time.

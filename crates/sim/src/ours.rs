@@ -7,10 +7,18 @@ use std::time::Duration;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use initiator::{RemoteLun, Settings, Url};
 
-use crate::checker::Kind;
+use crate::checker::{Kind, Writer};
 use crate::cores::Machine;
 use crate::scenario::{BLOCK, Part, Stage, TARGET, Volume, portal};
 use crate::universe::{self, draw, note};
+
+/// Writers with higher numbers are these.
+const FIRST_WRITER: Writer = 1_000;
+
+/// Whether it has written with this initiator.
+pub(crate) fn is_one(writer: Writer) -> bool {
+    writer >= FIRST_WRITER
+}
 
 /// Begins one that reads and writes until the stage is over.
 pub(crate) fn begin(stage: &Rc<Stage>, number: u64) -> Machine {
@@ -26,7 +34,7 @@ async fn live(stage: Rc<Stage>, number: u64) {
         return;
     }
     // Its requests may be sent again by another nexus: they belong to it, not to that.
-    let writer = 1_000 + number;
+    let writer = FIRST_WRITER + number;
     while !stage.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
         let Some(lun) = open(&volume, number).await else {

@@ -380,7 +380,7 @@ impl Stage {
                 Medium::Disk(disk) => {
                     disk.kill();
                     checker.all_are_over();
-                    checker.all_are_told();
+                    checker.has_restarted(ours::is_one);
                 }
             }
         }
@@ -445,7 +445,9 @@ impl Volume {
         uuid[15] = self.lun as u8;
         let cache_generation = match &self.medium {
             Medium::Ram => None,
-            Medium::Disk(disk) => Some(disk.generation()),
+            Medium::Disk(disk) => {
+                Some((disk.power_cuts() << 64 | u128::from(self.keep.losses())).to_be_bytes())
+            }
         };
         Identity { cache_generation, ..Identity::new(uuid) }
     }

@@ -87,7 +87,7 @@ pub(crate) struct Connection {
     pub(crate) local: SocketAddr,
 }
 
-/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail` or `slow=5ms`.
+/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum FaultMode {
@@ -97,6 +97,8 @@ pub(crate) enum FaultMode {
     Hang,
     /// They fail as if the device were gone.
     Fail,
+    /// Flushes fail as if acknowledged writes had been lost.
+    Lose,
     /// They take so much longer.
     Slow(Duration),
 }
@@ -107,6 +109,7 @@ impl fmt::Display for FaultMode {
             FaultMode::Pass => f.write_str("pass"),
             FaultMode::Hang => f.write_str("hang"),
             FaultMode::Fail => f.write_str("fail"),
+            FaultMode::Lose => f.write_str("lose"),
             FaultMode::Slow(time) => write!(f, "slow={}", Time(*time)),
         }
     }
@@ -120,11 +123,15 @@ impl FromStr for FaultMode {
             ("pass", _) => Ok(FaultMode::Pass),
             ("hang", _) => Ok(FaultMode::Hang),
             ("fail", _) => Ok(FaultMode::Fail),
+            ("lose", _) => Ok(FaultMode::Lose),
             ("slow", _) => Err("`slow` wants a time; write one such as slow=5ms".to_owned()),
             (_, Some(("slow", time))) => {
                 time.parse().map(|Time(time)| FaultMode::Slow(time)).map_err(|error| error.to_string())
             }
-            _ => Err(format!("unknown fault `{text}`{}", hint(text, &["pass", "hang", "fail", "slow=5ms"]))),
+            _ => Err(format!(
+                "unknown fault `{text}`{}",
+                hint(text, &["pass", "hang", "fail", "lose", "slow=5ms"])
+            )),
         }
     }
 }
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_one_of_four() {
-        for text in ["pass", "hang", "fail", "slow=250us"] {
+        for text in ["pass", "hang", "fail", "lose", "slow=250us"] {
             assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
         }
         assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));

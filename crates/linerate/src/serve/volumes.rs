@@ -51,6 +51,7 @@ impl Opened {
                 FaultMode::Pass => faults.pass(),
                 FaultMode::Hang => faults.hang(),
                 FaultMode::Fail => faults.fail(DeviceError::NotReady),
+                FaultMode::Lose => faults.lose(),
                 FaultMode::Slow(time) => faults.slow(time),
             }
         }
@@ -109,10 +110,12 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let folder = state.folder(volume).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
+    let lost = folder.lost().map_err(Failure::refused)?;
+    let generation = cache_generation(&uuid, &volume.spec, lost.as_deref());
     let control = FaultControl::default();
     let device = volume::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
     let options = LogicalUnitOptions {
-        identity: Identity::new(uuid.0).with_cache_generation(cache_generation(&uuid, &volume.spec)),
+        identity: Identity::new(uuid.0).with_cache_generation(generation),
         read_only: volume.spec.is_readonly(),
         removable: volume.spec.removable,
         thin: volume.spec.thick.then_some(false),
@@ -126,14 +129,17 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     Ok(Opened { unit, deadline: volume.deadline, spec: volume.spec.to_string(), faults })
 }
 
-/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, and with
-/// every start of this process where they are in its memory.
-fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
+/// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, with every
+/// start of this process where they are in its memory, and with the next start after a loss that was noted ([`Folder::lost`]).
+///
+/// [`Folder::lost`]: crate::state::Folder::lost
+fn cache_generation(uuid: &Uuid, spec: &Spec, lost: Option<&[u8]>) -> [u8; 16] {
     const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
     let mut generation = [0; 16];
     match std::fs::read(BOOT_ID) {
         Ok(boot) if spec.cache_outlives_process() => {
-            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot).finalize();
+            let digest = Sha256::new_with_prefix(uuid.0).chain_update(boot);
+            let digest = digest.chain_update(lost.unwrap_or_default()).finalize();
             generation.copy_from_slice(&digest[..16]);
         }
         _ => getrandom::fill(&mut generation).expect("the system has random numbers once it has started"),

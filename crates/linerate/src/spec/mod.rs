@@ -92,7 +92,7 @@ pub(crate) enum Layer {
         /// The volume that has no page cache of its own.
         inner: Box<Spec>,
     },
-    /// Requests hang, fail or are slow when the control socket says so (`linerate fault`).
+    /// Requests hang, fail, are slow or lose what was written when the control socket says so (`linerate fault`).
     Fault {
         /// The volume that is to fail.
         inner: Box<Spec>,

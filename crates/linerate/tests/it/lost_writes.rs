@@ -67,6 +67,31 @@ fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answ
     assert_eq!(flush(&mut again), None);
 }
 
+/// Another initiator's flush was told of the loss, or was killed with the server before it was; the kernel will not say it
+/// again.
+#[test]
+fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
+    let volume =
+        VOLUME.replace("buffered:1MiB:[fault:[ram:16MiB]]", "fault:[file:{state}/disk.img?size=16MiB]");
+    let Some(mut server) = Server::configured(&volume) else { return };
+    in_a_world(async {
+        let lun = attached(&server.url("disk")).await;
+        let write = || lun.write(Extent::new(0, 8), Buffer::from(&[7; 4096][..]).share(), Durability::Cached);
+        write().await.expect("written");
+        server.kill();
+        server.restart();
+        assert_eq!(lun.flush().await, Ok(()), "the kernel has what the server had acknowledged");
+        write().await.expect("written");
+        fault(&server, "lose");
+        assert_eq!(flush(&mut Peer::attach(&server, "disk", 1)), MEDIUM_ERROR_WRITE_ERROR);
+        server.kill();
+        server.restart();
+        assert_eq!(lun.flush().await, Err(DeviceError::WritesLost));
+        assert_eq!(lun.flush().await, Ok(()));
+        lun.close().await;
+    });
+}
+
 /// One user of a session writes, another writes with FUA and is told of the loss: once the first one's flush succeeded.
 #[test]
 fn what_a_write_with_fua_is_told_the_next_flush_tells_as_well() {

@@ -171,8 +171,9 @@ impl DeviceAccess {
             match durability {
                 Durability::Cached => write,
                 Durability::Stable => Box::pin(async {
-                    write.await?;
-                    self.report_losses()
+                    let written = write.await;
+                    self.unit.note_losses().await;
+                    written.and_then(|()| self.report_losses())
                 }),
             }
         })

@@ -5,6 +5,10 @@
 //! answers. An answer can be lost with its connection, or be discarded with a task that is aborted, so building it is not
 //! enough; and of two flushes under way at once both fail. A nexus that comes later is not told; one that comes back is,
 //! since its initiator continues with the writes of the session that it lost.
+//!
+//! Who has been told is known in memory only. An initiator that outlives the server learns by the generation of the cache
+//! that it must reckon with losses (VPD page C0h), so a loss is noted for the next start before anybody is told of it: the
+//! kernel reports a failed write-back once, and not to a server that starts later.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,6 +24,8 @@ use crate::unit::{LogicalUnit, State};
 #[derive(Default)]
 pub(super) struct Losses {
     uncounted: AtomicU64,
+    /// So many are noted for the next start.
+    noted: AtomicU64,
 }
 
 /// What nexuses that are gone had been told.
@@ -49,7 +55,19 @@ impl LogicalUnit {
         if flushed.is_err_and(DeviceError::is_loss) && self.device().losses() == counted {
             self.losses.uncounted.fetch_add(1, Ordering::AcqRel);
         }
+        self.note_losses().await;
         flushed
+    }
+
+    /// To be called before anybody is told of a loss. If it cannot be noted, they are told all the same.
+    pub(super) async fn note_losses(&self) {
+        let losses = self.losses();
+        if losses > self.losses.noted.load(Ordering::Acquire)
+            && let Some(keep) = self.keep()
+            && keep.note_loss().await.is_ok()
+        {
+            self.losses.noted.fetch_max(losses, Ordering::AcqRel);
+        }
     }
 
     /// How often acknowledged writes were lost, or may have been.

@@ -60,6 +60,10 @@ pub trait Keep: Send + Sync {
 
     /// What was saved last, if anything.
     fn load(&self) -> Option<Vec<u8>>;
+
+    /// Writes that were acknowledged are lost although the device's cache was not: the cache's generation
+    /// ([`Identity::cache_generation`]) must be another from the next start on. Ends when that is sure, or cannot be.
+    fn note_loss(&self) -> Pending<'_, ()>;
 }
 
 /// A logical unit. All sessions of all cores and all targets that map it share one.

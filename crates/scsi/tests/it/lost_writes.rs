@@ -1,5 +1,7 @@
 //! Acknowledged writes that could not be brought to stable storage: each nexus that could have relied on them is told.
 
+use std::sync::Arc;
+
 use block::{DeviceError, Lba};
 use scsi::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
 
@@ -66,6 +68,28 @@ fn a_read_with_fua_leaves_it_to_the_next_flush() {
     bench.disk.lose_writes();
     bench.command(&sixteen(0x88, 0x08, 0, 1)).good();
     bench.command(&FLUSH).check(3, 0x0c00);
+}
+
+/// Initiators that outlive the server learn of it by the next one's cache generation.
+#[test]
+fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
+    let paper = Arc::new(Paper::default());
+    let mut bench = Bench::keeping(&paper);
+    bench.command(&FLUSH).good();
+    stable_write(&mut bench).good();
+    assert_eq!(paper.losses(), 0);
+    bench.disk.fail(DeviceError::Unwritable(Lba(0)));
+    bench.command(&FLUSH).check(3, 0x0c00);
+    bench.command(&FLUSH).good();
+    assert_eq!(paper.losses(), 1);
+    bench.disk.lose_writes();
+    bench.disk.fail(DeviceError::Unwritable(Lba(0)));
+    stable_write(&mut bench).check(3, 0x0c00);
+    assert_eq!(paper.losses(), 2, "by a write with FUA, which is told of its own failure alone");
+    paper.fill();
+    bench.disk.lose_writes();
+    bench.command(&FLUSH).check(3, 0x0c00);
+    assert_eq!(paper.losses(), 2, "there is no room");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use block::{DeviceError, Pending};
 use scsi::Keep;
@@ -12,6 +12,7 @@ pub struct Paper {
     text: Mutex<Option<Vec<u8>>>,
     full: Mutex<bool>,
     wet: AtomicBool,
+    losses: AtomicU32,
 }
 
 impl Paper {
@@ -33,6 +34,11 @@ impl Paper {
         self.wet.store(false, Ordering::Relaxed);
     }
 
+    /// How many losses of writes were noted.
+    pub fn losses(&self) -> u32 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
     /// From now on, nothing more can be written.
     pub fn fill(&self) {
         *self.full.lock().expect("no test panics while it writes") = true;
@@ -52,5 +58,15 @@ impl Keep for Paper {
 
     fn load(&self) -> Option<Vec<u8>> {
         self.text()
+    }
+
+    fn note_loss(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            if *self.full.lock().expect("no test panics while it writes") {
+                return Err(DeviceError::NoSpace);
+            }
+            self.losses.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
     }
 }
