@@ -99,7 +99,8 @@ pub trait BlockDevice: Send + Sync {
     /// Writes `data`, whose length is that of the extent.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
-    /// Brings all writes that were acknowledged before this call to stable storage.
+    /// Brings all writes that were acknowledged before this call to stable storage. If it fails, any write may be lost that was
+    /// acknowledged before it ended and is not on stable storage: a later flush that succeeds says nothing of those.
     fn flush(&self) -> Pending<'_, ()>;
 
     /// How many times acknowledged writes were lost, or may have been: every failed sync and write-back counts, whichever

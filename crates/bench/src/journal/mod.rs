@@ -45,8 +45,19 @@ pub struct Journal {
 /// its device alone, since a session that was lost tells nobody else what it has lost.
 #[derive(Default)]
 pub(crate) struct Unflushed {
-    writes: RefCell<Vec<(Granules, u32)>>,
+    writes: RefCell<Writes>,
     flushing: Cell<bool>,
+}
+
+/// Each with its generation.
+type Writes = Vec<(Granules, u32)>;
+
+impl Unflushed {
+    /// Takes the writes that the flush is for. Those that are acknowledged from now on may miss it, and wait for the next.
+    fn begin_flush(&self) -> Writes {
+        self.flushing.set(true);
+        self.writes.take()
+    }
 }
 
 /// What a journal is of.
@@ -186,15 +197,21 @@ impl Journal {
         if unflushed.flushing.get() || unflushed.writes.borrow().len() < WRITES_PER_FLUSH {
             return Ok(());
         }
-        unflushed.flushing.set(true);
-        // Those that are acknowledged from now on may miss the flush, and wait for the next.
-        let writes = unflushed.writes.take();
+        let writes = unflushed.begin_flush();
         let flushed = device.flush().await;
-        unflushed.flushing.set(false);
-        if flushed.is_ok() {
-            writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
-        }
+        self.end_flush(unflushed, writes, flushed);
         flushed
+    }
+
+    fn end_flush(&self, unflushed: &Unflushed, writes: Writes, flushed: Result<(), DeviceError>) {
+        unflushed.flushing.set(false);
+        match flushed {
+            Ok(()) => {
+                writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
+            }
+            // It reports all losses until its end, also of what was acknowledged meanwhile: the next flush does not.
+            Err(_) => drop(unflushed.writes.take()),
+        }
     }
 
     fn is_durable(&self, granules: Granules, generation: u32) {

@@ -112,6 +112,27 @@ fn a_flush_speaks_for_the_writes_of_its_own_session() {
     );
 }
 
+/// The target is killed while it flushes, and has acknowledged a write since the flush began: the error is the only report of
+/// its loss.
+#[test]
+fn a_flush_that_fails_promises_nothing_of_what_was_acknowledged_until_its_end() {
+    let scene = Scene::with(Disk::new());
+    let (journal, unflushed) = (&scene.journal, Unflushed::default());
+    let write = |granule: u64| {
+        let granules = Granules { first: granule, count: 1 };
+        journal.acknowledge(granules, journal.issue(granules), Some(&unflushed));
+    };
+    let durable = || [0, 1, 2].map(|granule| journal.word(granule, Word::Durable));
+    write(0);
+    let writes = unflushed.begin_flush();
+    write(1);
+    journal.end_flush(&unflushed, writes, Err(DeviceError::WritesLost));
+    write(2);
+    let writes = unflushed.begin_flush();
+    journal.end_flush(&unflushed, writes, Ok(()));
+    assert_eq!(durable(), [0, 0, 1]);
+}
+
 #[test]
 fn a_cache_that_lies_about_its_flushes_is_found() {
     let scene = Scene::with(Disk::that(Fault::LiesAboutItsCache));
