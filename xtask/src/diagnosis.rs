@@ -7,7 +7,6 @@
 
 pub(crate) mod burn;
 pub(crate) mod forward;
-mod lot;
 mod outcome;
 mod page;
 mod plants;
@@ -22,10 +21,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use bench::diagnosis::{Cause, Diagnosis};
 
+use crate::lot::Lot;
 use crate::measuring::machine;
 use crate::tally::Verdict;
 use crate::workspace;
-use lot::Lot;
 use outcome::{Answer, Gain, Outcome};
 use plants::{Cure, Plant, Planted};
 use rate::Rates;

@@ -1,11 +1,11 @@
 //! Numbers drawn by lot, the same for the same seed: what a repeat varies.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(super) struct Lot(u64);
+pub(crate) struct Lot(u64);
 
 impl Lot {
     /// The lot of one repeat of one plant.
-    pub(super) fn new(seed: u64, plant: &str, repeat: u32) -> Lot {
+    pub(crate) fn new(seed: u64, plant: &str, repeat: u32) -> Lot {
         // FNV-1a, so that a plant has its own numbers wherever it stands in the list.
         let name = plant.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -13,7 +13,7 @@ impl Lot {
         Lot(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
-    pub(super) fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Lot {
     }
 
     /// From `low` to `high`, to two digits: every repeat can be told to people.
-    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         let share = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
         let value = low + share * (high - low);
         let places = if value >= 10.0 {
@@ -37,7 +37,7 @@ impl Lot {
     }
 
     /// One of several. `choices` has at least one.
-    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[(self.number() % choices.len() as u64) as usize]
     }
 }

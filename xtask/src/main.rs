@@ -10,6 +10,7 @@ mod digests;
 mod fio;
 mod fuzz;
 mod instructions;
+mod lot;
 mod measuring;
 mod packages;
 mod peers;
@@ -17,6 +18,7 @@ mod process;
 mod scale;
 mod serving;
 mod simulate;
+mod soak;
 mod suites;
 mod tally;
 mod test;
@@ -78,6 +80,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
     Simulate(simulate::Options),
+    /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail; adds to docs/soak.md
+    Soak(soak::Options),
     /// Install the Debian packages that tests and comparisons use
     Packages,
 }
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         Command::Instructions(options) => instructions::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };
     match outcome {

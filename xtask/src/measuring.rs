@@ -12,6 +12,7 @@ pub(crate) mod figures;
 pub(crate) mod machine;
 pub(crate) mod namespace;
 pub(crate) mod scope;
+pub(crate) mod usage;
 
 use std::path::Path;
 

@@ -15,7 +15,6 @@ mod luns;
 pub(crate) mod pauses;
 mod server;
 mod sessions;
-mod usage;
 mod workload;
 
 use std::fs;

@@ -13,6 +13,8 @@ pub(crate) enum Page {
     Performance,
     /// What `linerate bench` measures, and whether it measures right.
     Bench,
+    /// What hours of trouble came to.
+    Soak,
     /// Document 002's matrix.
     Wan,
 }
@@ -22,6 +24,7 @@ impl Page {
         match self {
             Page::Performance => "performance.md",
             Page::Bench => "bench.md",
+            Page::Soak => "soak.md",
             Page::Wan => "wan.md",
         }
     }

@@ -6,19 +6,19 @@ use std::fs;
 use anyhow::{Context, Result};
 
 /// Memory of a process's own, in bytes: what no other process has and no file can give back.
-pub(super) fn own_memory(pid: u32) -> Result<u64> {
+pub(crate) fn own_memory(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
     field_kib(&text, "Anonymous:").map(|kib| kib << 10).context("smaps_rollup")
 }
 
 /// Proportional set size in bytes: its own memory, and its share of what it has with others (the program's code).
-pub(super) fn proportional_memory(pid: u32) -> Result<u64> {
+pub(crate) fn proportional_memory(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
     field_kib(&text, "Pss:").map(|kib| kib << 10).context("smaps_rollup")
 }
 
 /// CPU time of all its threads, in seconds.
-pub(super) fn cpu_seconds(pid: u32) -> Result<f64> {
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the server has ended")? {
         let text = fs::read_to_string(task?.path().join("schedstat")).context("a thread has ended")?;

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::goal::Goal;
 use super::server::{Server, place};
-use super::{Found, Site, usage, workload};
+use super::{Found, Site, workload};
+use crate::measuring::usage;
 use crate::process;
 
 const SESSIONS: u64 = 16;

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::goal::Goal;
 use super::server::{Server, VOLUME};
-use super::{Found, Site, usage, workload};
+use super::{Found, Site, workload};
+use crate::measuring::usage;
 
 const SESSIONS: usize = 1000;
 /// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::goal::Goal;
 use super::server::{Server, place};
-use super::{Found, Site, usage};
+use super::{Found, Site};
+use crate::measuring::usage;
 use crate::process;
 use crate::workspace;
 

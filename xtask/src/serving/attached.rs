@@ -24,7 +24,7 @@ pub(crate) struct Attached {
 pub(crate) struct Mounted {
     folder: PathBuf,
     /// Below the file system, and so dropped behind it.
-    _attached: Attached,
+    attached: Attached,
 }
 
 impl Attached {
@@ -65,7 +65,14 @@ impl Mounted {
         let folder = temporary("mounted")?;
         process::capture(command("mkfs.ext4", &["-q", attached.device()]))?;
         process::capture(command("mount", &[attached.device(), &folder.display().to_string()]))?;
-        Ok(Mounted { folder, _attached: attached })
+        Ok(Mounted { folder, attached })
+    }
+
+    /// Unmounts it, and has its file system checked.
+    pub(crate) fn check(self) -> Result<()> {
+        process::capture(command("umount", &[&self.folder.display().to_string()]))?;
+        let found = process::capture(command("e2fsck", &["-fn", self.attached.device()]));
+        found.map(drop).context("the file system is damaged")
     }
 
     /// Where it is mounted.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Planted;
-use crate::diagnosis::lot::Lot;
 use crate::diagnosis::scene::{Burner, Scene};
+use crate::lot::Lot;
 
 /// The two programs have a core each, so that what is taken from one is not taken from the other.
 const SERVER: usize = 0;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::lot::Lot;
 use super::super::scene::Scene;
+use crate::lot::Lot;
 
 /// Draws a path of its kind, and says what it is.
 type Kind = fn(&mut Lot) -> (String, Scene);

@@ -1,8 +1,8 @@
 //! What was agreed on at login, and what the client asks.
 
 use super::{Cure, Planted};
-use crate::diagnosis::lot::Lot;
 use crate::diagnosis::scene::Scene;
+use crate::lot::Lot;
 
 /// A write of 4 KiB waits two round trips instead of one.
 pub(super) fn solicitation(lot: &mut Lot) -> Planted {

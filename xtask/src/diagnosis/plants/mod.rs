@@ -11,8 +11,8 @@ mod storage;
 
 use bench::diagnosis::Cause;
 
-use super::lot::Lot;
 use super::scene::Scene;
+use crate::lot::Lot;
 
 pub(super) use healthy::healthy;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lab::{Conditions, Spread};
 
 use super::Planted;
-use crate::diagnosis::lot::Lot;
 use crate::diagnosis::scene::{Forwarder, Scene};
+use crate::lot::Lot;
 
 /// A window each round trip: at most 64 KiB in 8 ms, 8 MB/s, where the link carries at least 12.
 pub(super) fn tcp_window(lot: &mut Lot) -> Planted {

@@ -1,8 +1,8 @@
 //! What the target keeps its data on.
 
 use super::Planted;
-use crate::diagnosis::lot::Lot;
 use crate::diagnosis::scene::Scene;
+use crate::lot::Lot;
 
 /// Longer than the network takes, or slower than it.
 pub(super) fn medium(lot: &mut Lot) -> Planted {

@@ -1,0 +1,195 @@
+//! Where it runs: two network namespaces with a link between them, a folder on the disk, a small tmpfs, and the server.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, ensure};
+
+use super::locked;
+use crate::measuring::usage;
+use crate::process::{self, Background};
+use crate::serving::Placement;
+use crate::serving::linerate::await_ready;
+use crate::tally::Verdict;
+use crate::workspace;
+
+const SERVER: &str = "10.77.0.1";
+const CLIENT: &str = "10.77.0.2";
+/// A volume in the tmpfs, which has room for all of it and a little more.
+pub(super) const SMALL: &str = "small";
+pub(super) const SMALL_BYTES: u64 = 64 << 20;
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    pub(super) memory: u64,
+    pub(super) descriptors: usize,
+}
+
+/// Removed when dropped, but for the folder, if something was found ([`World::end`]).
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) binary: PathBuf,
+    pub(super) folder: PathBuf,
+    server: Mutex<Option<Background>>,
+    namespaces: [String; 2],
+}
+
+impl World {
+    pub(super) fn make(binary: &Path) -> Result<World> {
+        ensure!(rustix::process::geteuid().is_root(), "namespaces, mounts and loop devices need root");
+        let id = std::process::id();
+        let folder = workspace::target_directory().join(format!("xtask/soak-{id}"));
+        fs::create_dir_all(folder.join("small")).with_context(|| folder.display().to_string())?;
+        let world = World {
+            binary: binary.to_owned(),
+            folder,
+            server: Mutex::new(None),
+            namespaces: ["server", "client"].map(|end| format!("soak-{id}-{end}")),
+        };
+        world.connect()?;
+        let size = format!("size={}", SMALL_BYTES + (8 << 20));
+        run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &world.small().display().to_string()])?;
+        world.start()?;
+        Ok(world)
+    }
+
+    fn connect(&self) -> Result<()> {
+        let [server, client] = &self.namespaces;
+        for name in &self.namespaces {
+            run("ip", &["netns", "add", name])?;
+        }
+        let link = ["link", "add", "link0", "netns", server, "type", "veth", "peer", "name", "link0"];
+        run("ip", &[&link[..], &["netns", client]].concat())?;
+        for (name, address) in [(server, SERVER), (client, CLIENT)] {
+            run("ip", &["-n", name, "address", "add", &format!("{address}/24"), "dev", "link0"])?;
+            run("ip", &["-n", name, "link", "set", "link0", "up"])?;
+        }
+        Ok(())
+    }
+
+    /// The tmpfs.
+    pub(super) fn small(&self) -> PathBuf {
+        self.folder.join("small")
+    }
+
+    /// Where clients run.
+    pub(super) fn client(&self) -> Placement {
+        Placement { namespace: Some(self.namespaces[1].clone()), core: None }
+    }
+
+    pub(super) fn url(&self, volume: &str) -> String {
+        format!("iscsi://{SERVER}/iqn.2026-01.io.linerate:{volume}/0")
+    }
+
+    /// Starts the server, which must not run.
+    pub(super) fn start(&self) -> Result<()> {
+        let folder = self.folder.display();
+        let volumes = [
+            format!("layers=buffered:8MiB:[fault:[file:{folder}/layers.img?size=128MiB]]"),
+            format!("{SMALL}=file:{folder}/small/small.img?size={SMALL_BYTES}"),
+            format!("qemu=file:{folder}/qemu.img?size=128MiB"),
+            format!("attached=file:{folder}/attached.img?size=512MiB"),
+        ];
+        let log = OpenOptions::new().create(true).append(true).open(self.folder.join("server.log"))?;
+        let place = Placement { namespace: Some(self.namespaces[0].clone()), core: None };
+        let mut command = place.command(&self.binary);
+        command.args(["serve", "--listen", &format!("{SERVER}:3260")]);
+        command.arg("--state").arg(self.folder.join("state")).arg("--control").arg(self.control());
+        command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
+        let mut server = Background::start(command.stdout(Stdio::piped()).stderr(log))?;
+        let stdout = server.child.stdout.take().context("the server's standard output")?;
+        *locked(&self.server) = Some(server);
+        await_ready(stdout)
+    }
+
+    fn control(&self) -> PathBuf {
+        self.folder.join("control")
+    }
+
+    /// Ends the server at once.
+    pub(super) fn kill(&self) {
+        if let Some(mut server) = locked(&self.server).take() {
+            server.kill();
+        }
+    }
+
+    /// Asks the server to end.
+    pub(super) fn stop(&self) {
+        drop(locked(&self.server).take());
+    }
+
+    pub(super) fn pause(&self) {
+        locked(&self.server).iter().for_each(Background::pause);
+    }
+
+    pub(super) fn resume(&self) {
+        locked(&self.server).iter().for_each(Background::resume);
+    }
+
+    /// Takes the link down, or brings it up.
+    pub(super) fn set_link(&self, is_up: bool) -> Result<()> {
+        let state = if is_up { "up" } else { "down" };
+        run("ip", &["-n", &self.namespaces[0], "link", "set", "link0", state])
+    }
+
+    /// Has the fault layer do this (`linerate fault`).
+    pub(super) fn set_fault(&self, mode: &str) -> Result<()> {
+        let control = self.control().display().to_string();
+        run(&self.binary.display().to_string(), &["fault", "layers", mode, "--control", &control])
+    }
+
+    /// Fills the tmpfs, until the file that is returned goes.
+    pub(super) fn fill(&self) -> Result<Filler> {
+        let path = self.small().join("filler");
+        let mut file = File::create(&path)?;
+        // The copy ends with an error: there is no space.
+        let _ = std::io::copy(&mut std::io::repeat(0), &mut file);
+        Ok(Filler(path))
+    }
+
+    /// What the server uses; `None` while there is none.
+    pub(super) fn usage(&self) -> Result<Option<Usage>> {
+        let Some(pid) = locked(&self.server).as_ref().map(Background::pid) else { return Ok(None) };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        Ok(Some(Usage { memory: usage::own_memory(pid)?, descriptors }))
+    }
+
+    /// Keeps the folder if something was found in it.
+    pub(super) fn end(self, verdict: Verdict) {
+        self.stop();
+        let _ = run("umount", &[&self.small().display().to_string()]);
+        match verdict {
+            Verdict::Holds => drop(fs::remove_dir_all(&self.folder)),
+            Verdict::Fails => println!("what is left is in {}", self.folder.display()),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = run("umount", &["--lazy", &self.small().display().to_string()]); // it may be gone
+        for name in &self.namespaces {
+            let _ = run("ip", &["netns", "delete", name]); // an empty one left behind is harmless
+        }
+    }
+}
+
+/// A file that takes all space, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Filler(PathBuf);
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // the load would fail for ever, and say so
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    process::capture(command).map(drop)
+}
