@@ -55,6 +55,8 @@ struct OpenWrite {
 struct BlockHistory {
     /// Those that a read could still show, and their younger competitors.
     writes: Vec<Entry>,
+    /// With so many of them it is time to forget some.
+    tidy_at: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -425,24 +427,24 @@ impl Entry {
         }
     }
 
-    /// Whether it is gone for a read that is asked for at `moment`.
-    fn is_superseded_at(&self, moment: Moment, others: &[Entry]) -> bool {
-        if self.superseded.is_some_and(|at| at < moment) {
-            return true;
-        }
-        let Some(latest) = self.latest() else { return false };
-        others.iter().any(|other| {
-            other.id != self.id && other.begun > latest && other.effective.is_some_and(|at| at < moment)
-        })
+    /// Whether it is gone for a read that is asked for at `moment`; `newest` is what had taken effect by then.
+    fn is_superseded_at(&self, moment: Moment, newest: Moment) -> bool {
+        self.superseded.is_some_and(|at| at < moment) || self.is_before(newest)
+    }
+
+    /// Whether it had taken effect, if it ever did, when a write began that began then.
+    fn is_before(&self, begun: Moment) -> bool {
+        self.latest().is_some_and(|latest| latest < begun)
     }
 }
 
 impl BlockHistory {
     fn shows(&mut self, value: u64, begun: Moment, now: Moment, horizon: Moment) -> Result<(), String> {
+        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
         let possible: Vec<usize> = (0..self.writes.len())
             .filter(|place| {
                 let entry = &self.writes[*place];
-                entry.may_show(value) && !entry.is_superseded_at(begun, &self.writes)
+                entry.may_show(value) && !entry.is_superseded_at(begun, newest)
             })
             .collect();
         if possible.is_empty() {
@@ -463,16 +465,22 @@ impl BlockHistory {
         Ok(())
     }
 
+    /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be seen behind it.
+    fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
+        self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
+    }
+
     /// Whether a write was under way at that moment, or has begun since.
     fn changes_since(&self, moment: Moment) -> bool {
         self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
     }
 
     fn explain(&self, value: u64, begun: Moment) -> String {
+        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
         let legal: Vec<u64> = self
             .writes
             .iter()
-            .filter(|entry| !entry.is_superseded_at(begun, &self.writes))
+            .filter(|entry| !entry.is_superseded_at(begun, newest))
             .map(|entry| entry.value)
             .collect();
         let what = self.writes.iter().find(|entry| entry.value == value);
@@ -481,24 +489,17 @@ impl BlockHistory {
 
     /// Takes those off the books that no read can show any more, not even after a power cut.
     fn forget(&mut self, horizon: Moment) {
-        if self.writes.len() < 8 {
+        if self.writes.len() < self.tidy_at.max(8) {
             return;
         }
-        let all = self.writes.clone();
-        self.writes.retain(|entry| {
-            let Some(latest) = entry.latest() else { return true };
-            !all.iter().any(|other| {
-                other.lasts && other.begun > latest && other.effective.is_some_and(|at| at < horizon)
-            })
-        });
+        let newest = self.newest(|entry| entry.lasts && entry.effective.is_some_and(|at| at < horizon));
+        self.writes.retain(|entry| !entry.is_before(newest));
+        self.tidy_at = 2 * self.writes.len();
     }
 
     fn cut_power(&mut self) {
-        let all = self.writes.clone();
-        self.writes.retain(|entry| {
-            let Some(latest) = entry.latest() else { return true };
-            !all.iter().any(|other| other.id != entry.id && other.lasts && other.begun > latest)
-        });
+        let newest = self.newest(|entry| entry.lasts);
+        self.writes.retain(|entry| !entry.is_before(newest));
         for entry in &mut self.writes {
             // It was there before the cut, or was not; who read it then does not know what is there now.
             entry.superseded = None;
