@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice, Space,
 };
 
 /// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
@@ -278,6 +278,10 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
             assert!(extent.is_empty() || !runs.is_empty(), "at least one run");
             Ok(runs)
         })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.inner.space()
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

@@ -58,6 +58,15 @@ pub struct Run {
     pub allocation: Allocation,
 }
 
+/// The space of a thin device, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that its blocks take.
+    pub used_bytes: u64,
+    /// Bytes that more blocks could take; others may take them first. `None` if nobody knows.
+    pub available_bytes: Option<u64>,
+}
+
 /// Anything that keeps numbered blocks.
 ///
 /// All methods take shared references: devices are used from several cores at once and arrange for that
@@ -122,6 +131,11 @@ pub trait BlockDevice: Send + Sync {
     /// Which blocks from the start of `extent` on take space: at least one run, at most `runs_max`, without
     /// gaps, covering the extent or its beginning.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>>;
+
+    /// How much space the blocks take, and how much there is for more. [`DeviceError::Unsupported`] if nobody knows.
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async { Err(DeviceError::Unsupported) })
+    }
 
     /// Looks whether the medium has grown; [`BlockDevice::geometry`] tells it afterwards. Devices whose size nobody
     /// else changes have nothing to look at.
@@ -193,6 +207,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         (**self).allocation(extent, runs_max)
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        (**self).space()
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

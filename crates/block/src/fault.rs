@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run,
-    Sleeper, Slice,
+    Sleeper, Slice, Space,
 };
 
 /// What is to go wrong.
@@ -342,6 +342,13 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
         Box::pin(async move {
             self.allow(Requests::Reads, Some(extent)).await?;
             self.inner.allocation(extent, runs_max).await
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async {
+            self.allow(Requests::Reads, None).await?;
+            self.inner.space().await
         })
     }
 

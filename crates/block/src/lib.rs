@@ -34,7 +34,7 @@ pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
 pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};
-pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
+pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run, Space};
 pub use emulated::Emulated512;
 pub use error::DeviceError;
 pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};

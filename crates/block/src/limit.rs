@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sleeper::later;
-use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Sleeper, Slice};
+use crate::{
+    BlockDevice, Buffer, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Sleeper, Slice, Space,
+};
 
 /// What a [`Limit`] lets through. Nothing is limited where nothing is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +130,10 @@ impl<D: BlockDevice> BlockDevice for Limit<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         self.in_turn(0, move |inner| inner.allocation(extent, runs_max))
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.in_turn(0, |inner| inner.space())
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Region, Run, Slice,
-    WholeBlocks,
+    Space, WholeBlocks,
 };
 
 /// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device has lost
@@ -105,6 +105,10 @@ impl<D: BlockDevice> BlockDevice for SingleUser<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         self.inner.allocation(extent, runs_max)
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.inner.space()
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

@@ -28,7 +28,7 @@ use traffic::Traffic;
 
 use crate::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
-    Spawner,
+    Space, Spawner,
 };
 
 /// How much a [`Buffered`] device reads ahead and writes behind, in bytes.
@@ -238,6 +238,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             self.traffic.drain(self.chunks(extent)).await;
             self.traffic.inner.allocation(extent, runs_max).await
         })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.traffic.inner.space()
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

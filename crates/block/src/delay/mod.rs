@@ -10,7 +10,9 @@ use std::time::Instant;
 use service_time::Lasting;
 pub use service_time::{ServiceTime, Stalls, Tail};
 
-use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice};
+use crate::{
+    BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice, Space,
+};
 
 /// Lets every request of the inner device wait first. Requests overlap: this is latency, not a limit on the rate
 /// ([`crate::Limit`] is). Offers no memory, since what is read there is read at once.
@@ -87,6 +89,10 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         self.after(Lasting::No, move |inner| inner.allocation(extent, runs_max))
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.after(Lasting::No, |inner| inner.space())
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

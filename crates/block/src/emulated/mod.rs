@@ -22,7 +22,7 @@ use parting::Parting;
 
 use crate::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba, Lock,
-    Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
+    Pending, Profile, RangeLocks, Run, Shared, Slice, Space, Spawner,
 };
 
 /// A device of blocks of 512 bytes over one of longer blocks; over one of 512 it changes nothing.
@@ -290,6 +290,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
             });
             Ok(clipped.collect())
         })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.inner.space()
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

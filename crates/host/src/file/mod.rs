@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Pending, Profile,
-    Run, Slice,
+    Run, Slice, Space,
 };
 use rustix::fs::FallocateFlags;
 
@@ -305,6 +305,17 @@ impl BlockDevice for FileDevice {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(self.runs(extent, runs_max))
+    }
+
+    /// Of a file: a block device does not tell.
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async {
+            if self.kind.block_device {
+                return Err(DeviceError::Unsupported);
+            }
+            let found = self.file.blocking(open::space).await;
+            found.map_err(|error| self.latest_error.told(&error, Verb::Inspect, Lba(0)))
+        })
     }
 
     fn refresh(&self) -> Pending<'_, ()> {

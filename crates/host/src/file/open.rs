@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block::{BlockSize, Blocks};
+use block::{BlockSize, Blocks, Space};
 use rustix::fs::{
     AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl, fcntl_setfl, seek, statx,
 };
@@ -188,6 +188,14 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
         return Ok(seek(file, SeekFrom::End(0))?);
     }
     Ok(file.metadata()?.len())
+}
+
+/// What the file takes, and what its file system has for those without privileges.
+pub(super) fn space(file: &File) -> io::Result<Space> {
+    let (taken, system) = (file.metadata()?, rustix::fs::fstatvfs(file)?);
+    // Blocks of 512 bytes, whatever the file system's own are (inode(7)).
+    let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
+    Ok(Space { used_bytes: taken.blocks() * 512, available_bytes })
 }
 
 fn inspect(file: &File, options: &FileOptions) -> io::Result<Kind> {

@@ -51,6 +51,30 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     assert_eq!(std::fs::metadata(&options.path).expect("there").blocks(), 0);
 }
 
+/// As `du` and `df` say.
+#[test]
+fn a_file_tells_what_it_takes_and_what_its_file_system_has() {
+    with_both_engines(|| async {
+        let (directory, options) = scratch();
+        let device = FileDevice::open(options.clone()).expect("created");
+        assert_eq!(device.space().await.expect("known").used_bytes, 0);
+        device.write(Extent::new(8, 64), filled(64 * 512, 1), Durability::Stable).await.expect("written");
+        let space = device.space().await.expect("known");
+        let said = |program, arguments: &[&str]| {
+            let text = run_tool(program, arguments).expect("a tool of every system");
+            text.split_whitespace().filter_map(|word| word.parse().ok()).next_back().unwrap_or(0)
+        };
+        let volume = path_text(&options.path);
+        let taken: u64 = said("stat", &["--format=%b", volume]);
+        assert_eq!(space.used_bytes, 512 * taken);
+        assert!(space.used_bytes >= 64 * 512);
+        let folder = path_text(directory.path());
+        let free: u64 = said("df", &["--output=avail", "-B1", folder]);
+        let available = space.available_bytes.expect("known");
+        assert!(available.abs_diff(free) < 1 << 30, "{available} and {free}, with others at work");
+    });
+}
+
 #[test]
 fn a_second_opener_is_told_who_is_in_the_way() {
     let (_directory, options) = scratch();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice, WholeBlocks,
+    Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 use crate::OpenError;
@@ -192,6 +192,10 @@ impl BlockDevice for RamDevice {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { self.runs(extent, runs_max) })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async { Ok(Space { used_bytes: self.bytes_written(), available_bytes: None }) })
     }
 }
 

@@ -1,11 +1,15 @@
-//! LOG SENSE (SPC-4 6.7, 7.3): counters of reads and writes, and a temperature that nobody measures.
+//! LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and writes, the space of thin volumes, and a temperature that
+//! nobody measures.
 //!
 //! All parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be saved or selected.
 
+use block::Space;
+
 use super::Call;
+use super::vpd::THRESHOLD_SET_BYTES;
 use crate::failure::Failure;
 use crate::nexus::Traffic;
-use crate::plan::Plan;
+use crate::plan::{DataIn, Plan};
 use crate::sense::Condition;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -16,18 +20,62 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (code, subpage, pointer) = (call.cdb.byte(2) & 0x3f, call.cdb.byte(3), call.cdb.u16(5));
     let body = match (code, subpage) {
         (SUPPORTED_PAGES, 0 | ALL_SUBPAGES) if pointer != 0 => return Err(Condition::invalid_field(5).into()),
-        (SUPPORTED_PAGES, 0) => PAGES.to_vec(),
-        (SUPPORTED_PAGES, ALL_SUBPAGES) => PAGES_AND_SUBPAGES.concat(),
+        (SUPPORTED_PAGES, 0) => pages(call).collect(),
+        (SUPPORTED_PAGES, ALL_SUBPAGES) => [SUPPORTED_PAGES, 0, SUPPORTED_PAGES, ALL_SUBPAGES]
+            .into_iter()
+            .chain(pages(call).skip(1).flat_map(|page| [page, 0]))
+            .collect(),
+        (PROVISIONING, 0) if call.unit.thin() => return plan_provisioning(call, pointer),
+        (CACHE, 0) => from(pointer, cache(call.unit.look(|state| state.traffic())))?,
         (TEMPERATURE, 0) => from(pointer, temperature())?,
         (STATISTICS, 0) => from(pointer, statistics(call.unit.look(|state| state.traffic())))?,
-        (SUPPORTED_PAGES | TEMPERATURE | STATISTICS, _) => return Err(Condition::invalid_field(3).into()),
+        (SUPPORTED_PAGES | PROVISIONING | TEMPERATURE | STATISTICS | CACHE, 1..) => {
+            return Err(Condition::invalid_field(3).into());
+        }
         _ => return Err(Condition::invalid_bit(2, 5).into()),
     };
+    call.parameter_data(page(code, subpage, &body), u32::from(call.cdb.u16(7)))
+}
+
+fn page(code: u8, subpage: u8, body: &[u8]) -> Vec<u8> {
     let subpage_format = if subpage == 0 { 0 } else { SPF };
-    let mut page = vec![subpage_format | code, subpage];
-    page.extend((body.len() as u16).to_be_bytes());
-    page.extend(body);
-    call.parameter_data(page, u32::from(call.cdb.u16(7)))
+    [&[subpage_format | code, subpage], &(body.len() as u16).to_be_bytes()[..], body].concat()
+}
+
+/// The pages there are, without their subpages.
+fn pages(call: &Call<'_>) -> impl Iterator<Item = u8> + use<> {
+    let is_thin = call.unit.thin();
+    PAGES.into_iter().filter(move |page| *page != PROVISIONING || is_thin)
+}
+
+/// Logical block provisioning (SBC-3 6.4.4): what the device says of its space, in threshold sets of LBAs.
+fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
+    call.command.returns_data()?;
+    let allocation_length = usize::from(call.cdb.u16(7));
+    call.run(0, move |access| async move {
+        // A device that does not know is as one without the page.
+        let Some(space) = access.space().await? else { return Err(Condition::invalid_bit(2, 5).into()) };
+        let mut data = page(PROVISIONING, 0, &from(pointer, provisioning(space))?);
+        data.truncate(allocation_length);
+        Ok(DataIn::Bytes(data).into())
+    })
+}
+
+/// Available and used LBA mapping resource counts. What is available others may take, too.
+fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
+    let parameter = |code, sets: u64, scope| {
+        let count = u32::try_from(sets).unwrap_or(u32::MAX);
+        (code, [&count.to_be_bytes()[..], &[scope, 0, 0, 0]].concat())
+    };
+    let available = space.available_bytes.map(|bytes| parameter(1, bytes / THRESHOLD_SET_BYTES, SHARED));
+    let used = parameter(2, space.used_bytes.div_ceil(THRESHOLD_SET_BYTES), DEDICATED);
+    available.into_iter().chain([used]).collect()
+}
+
+/// What vendors' page 37h begins with on disks: blocks sent to initiators, and blocks received from them.
+fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
+    let counters = [traffic.blocks_sent, traffic.blocks_received];
+    (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()
 }
 
 /// The parameters whose codes are not below PARAMETER POINTER. It must not be above the last (SPC-4 6.7).
@@ -58,13 +106,16 @@ fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
 }
 
 const SUPPORTED_PAGES: u8 = 0x00;
+const PROVISIONING: u8 = 0x0c;
 const TEMPERATURE: u8 = 0x0d;
 const STATISTICS: u8 = 0x19;
-const PAGES: [u8; 3] = [SUPPORTED_PAGES, TEMPERATURE, STATISTICS];
+const CACHE: u8 = 0x37;
+const PAGES: [u8; 5] = [SUPPORTED_PAGES, PROVISIONING, TEMPERATURE, STATISTICS, CACHE];
 const ALL_SUBPAGES: u8 = 0xff;
-const PAGES_AND_SUBPAGES: [[u8; 2]; 4] =
-    [[SUPPORTED_PAGES, 0], [SUPPORTED_PAGES, ALL_SUBPAGES], [TEMPERATURE, 0], [STATISTICS, 0]];
 const SPF: u8 = 0x40;
 /// FORMAT AND LINKING: a binary list.
 const BINARY_LIST: u8 = 0x03;
 const UNAVAILABLE: u8 = 0xff;
+/// SCOPE: of this logical unit alone, or others may use it, too.
+const DEDICATED: u8 = 1;
+const SHARED: u8 = 2;

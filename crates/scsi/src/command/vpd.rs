@@ -169,10 +169,19 @@ fn block_characteristics(call: &Call<'_>) -> Vec<u8> {
 /// Logical block provisioning (SBC-4 6.6.7).
 fn provisioning(call: &Call<'_>) -> Vec<u8> {
     match call.unit.thin() {
-        true => vec![0, LBPU | LBPWS | LBPWS10 | LBPRZ, THIN, 0],
+        true => vec![threshold_exponent(call.geometry()), LBPU | LBPWS | LBPWS10 | LBPRZ, THIN, 0],
         false => vec![0, 0, 0, 0],
     }
 }
+
+/// THRESHOLD EXPONENT: of how many blocks, as a power of two, there are so many in [`super::log_sense`]'s page of provisioning.
+/// Sets of a mebibyte, of which 2^32 are more than any volume has.
+pub(crate) fn threshold_exponent(geometry: Geometry) -> u8 {
+    THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
+}
+
+/// Larger than any block.
+pub(crate) const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
 /// MAXIMUM ATOMIC TRANSFER LENGTH. Larger ones would keep other writers out for long.
 pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {

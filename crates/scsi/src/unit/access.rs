@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use block::{Buffer, DeviceError, Durability, Extent, Hold, Lock, Pending, Run, Slice};
+use block::{Buffer, DeviceError, Durability, Extent, Hold, Lock, Pending, Run, Slice, Space};
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -227,6 +227,11 @@ impl DeviceAccess {
     /// Which blocks take space ([`block::BlockDevice::allocation`]).
     pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> Asking<'_, Vec<Run>> {
         self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
+    }
+
+    /// How much space there is ([`block::BlockDevice::space`]), if that can be told.
+    pub(crate) fn space(&self) -> Asking<'_, Option<Space>> {
+        self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
 
     /// Whether all blocks can be read.

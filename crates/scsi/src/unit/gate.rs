@@ -64,7 +64,7 @@ impl LogicalUnit {
                 state.writable(self.read_only())?;
                 state.operations.none_since(accepted)
             }
-            RequestKind::Flush => Ok(()),
+            RequestKind::Flush | RequestKind::Inspect => Ok(()),
         })
     }
 

@@ -12,6 +12,8 @@ pub(crate) enum RequestKind {
     Read = 1,
     Change = 2,
     Flush = 4,
+    /// What is not of its data; says nothing of its health.
+    Inspect = 8,
 }
 
 /// What is known of a device by the requests that it has had.

@@ -33,16 +33,46 @@ fn counters(bench: &mut Bench) -> Vec<u64> {
 fn every_page_that_is_listed_is_there() {
     let mut bench = Bench::new();
     let listed = page(&mut bench, 0)[4..].to_vec();
-    assert_eq!(listed, [0x00, 0x0d, 0x19]);
+    assert_eq!(listed, [0x00, 0x0c, 0x0d, 0x19, 0x37]);
     for code in listed {
         page(&mut bench, code);
     }
     let both = bench.command(&log_sense(0, 0xff, 0)).good().data;
-    assert_eq!(both, [0x40, 0xff, 0, 8, 0, 0, 0, 0xff, 0x0d, 0, 0x19, 0]);
-    for code in (0..0x3f).filter(|code| ![0x00, 0x0d, 0x19].contains(code)) {
+    assert_eq!(both, [0x40, 0xff, 0, 12, 0, 0, 0, 0xff, 0x0c, 0, 0x0d, 0, 0x19, 0, 0x37, 0]);
+    for code in (0..0x3f).filter(|code| ![0x00, 0x0c, 0x0d, 0x19, 0x37].contains(code)) {
         bench.command(&log_sense(code, 0, 0)).invalid_field(2);
     }
     bench.command(&log_sense(0x19, 1, 0)).invalid_field(3);
+}
+
+/// Resource counts of threshold sets: 2^11 blocks, by VPD page B2h.
+#[test]
+fn a_thin_unit_tells_of_its_space() {
+    let mut bench = Bench::new();
+    let available = [0, 1, 3, 8, 0, 0, 0, 5, 2, 0, 0, 0];
+    let used = |sets| [0, 2, 3, 8, 0, 0, 0, sets, 1, 0, 0, 0];
+    assert_eq!(page(&mut bench, 0x0c)[4..], [available, used(0)].concat());
+    bench.write(4000, &[1; 512]);
+    assert_eq!(page(&mut bench, 0x0c)[4..], [available, used(1)].concat());
+    assert_eq!(bench.command(&log_sense(0x0c, 0, 2)).good().data[4..], used(1));
+    bench.command(&log_sense(0x0c, 0, 3)).invalid_field(5);
+    bench.command(&log_sense(0x0c, 1, 0)).invalid_field(3);
+    bench.command(&[0x1b, 0, 0, 0, 0, 0]).good();
+    assert_eq!(page(&mut bench, 0x0c).len(), 28, "it is stopped");
+    let mut bench = Bench::of_disk(DiskOptions { available_bytes: None, ..DiskOptions::default() });
+    assert_eq!(page(&mut bench, 0x0c)[4..], used(0));
+    let mut thick = Bench::of_disk(DiskOptions { thin: false, ..DiskOptions::default() });
+    assert_eq!(page(&mut thick, 0)[4..], [0x00, 0x0d, 0x19, 0x37]);
+    thick.command(&log_sense(0x0c, 0, 0)).invalid_field(2);
+}
+
+#[test]
+fn the_vendors_page_has_the_blocks_of_both_directions() {
+    let mut bench = Bench::new();
+    bench.write(0, &[1; 1024]);
+    bench.read(0, 3);
+    let parameter = |code, blocks| [0, code, 3, 8, 0, 0, 0, 0, 0, 0, 0, blocks];
+    assert_eq!(page(&mut bench, 0x37)[4..], [parameter(0, 3), parameter(1, 2)].concat());
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_volume_that_is_not_thin_claims_no_unmap() {
     let limits = page(&mut bench, 0xb0);
     assert_eq!((u32_at(&limits, 20), u32_at(&limits, 24)), (0, 0));
     assert_eq!(page(&mut bench, 0xb2)[4..], [0, 0, 0, 0]);
-    assert_eq!(page(&mut Bench::new(), 0xb2)[4..], [0, 0xe4, 2, 0]);
+    assert_eq!(page(&mut Bench::new(), 0xb2)[4..], [11, 0xe4, 2, 0], "threshold sets of 2^11 blocks");
 }
 
 #[test]

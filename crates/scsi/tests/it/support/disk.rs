@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Medium,
-    Pending, Profile, Region, Run, Slice, WholeBlocks,
+    Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
 pub struct DiskOptions {
@@ -17,6 +17,8 @@ pub struct DiskOptions {
     pub claimed_blocks: Option<u64>,
     pub physical_exponent: u8,
     pub thin: bool,
+    /// What it says that there is for more.
+    pub available_bytes: Option<u64>,
     pub read_only: bool,
     pub volatile_cache: bool,
     pub durable: bool,
@@ -36,6 +38,7 @@ impl Default for DiskOptions {
             claimed_blocks: None,
             physical_exponent: 0,
             thin: true,
+            available_bytes: Some((5 << 20) + 1),
             read_only: false,
             volatile_cache: true,
             durable: true,
@@ -259,6 +262,13 @@ impl BlockDevice for Disk {
             self.fill(extent);
             self.map(extent, !may_unmap);
             Ok(())
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async {
+            let used = self.inner().mapped.iter().filter(|mapped| **mapped).count() as u64;
+            Ok(Space { used_bytes: used * 512, available_bytes: self.options.available_bytes })
         })
     }
 
