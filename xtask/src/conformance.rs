@@ -19,6 +19,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::measuring::document;
 use crate::process;
 use crate::serving::Placement;
 use crate::serving::linerate::Linerate;
@@ -203,7 +204,9 @@ fn write_numbers(matrix: &Matrix) -> Result<()> {
 
 fn write_page(matrix: &Matrix) -> Result<()> {
     let path = workspace::root().join("docs/conformance.md");
-    fs::write(&path, page::markdown(matrix)).with_context(|| path.display().to_string())?;
+    let before = fs::read_to_string(&path).unwrap_or_default(); // the first time there is none
+    let page = document::with_others(&page::markdown(matrix), &before);
+    fs::write(&path, page).with_context(|| path.display().to_string())?;
     println!("wrote {}", path.display());
     Ok(())
 }
