@@ -230,6 +230,12 @@ impl Checker {
         own.into_iter().for_each(|id| self.is_over(id));
     }
 
+    /// The blocks of what a writer has asked for and has no answer to: first block and count.
+    pub(crate) fn under_way(&self, writer: Writer) -> Vec<(u64, u64)> {
+        let own = self.open.values().filter(|open| open.writer == writer);
+        own.map(|open| (open.lba, open.blocks)).collect()
+    }
+
     /// This moment.
     pub(crate) fn now(&mut self) -> Now {
         Now(self.tick())

@@ -102,14 +102,14 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             47..50 if !stage.has(Part::Copies) => continue,
             90..96 if !stage.has(Part::Flushes) => continue,
             96 if !stage.has(Part::Resets) => continue,
-            0..38 => write(&stage, &session, &volume, writer, Way::Write).await,
-            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame).await,
-            42..45 => write(&stage, &session, &volume, writer, Way::Unmap).await,
-            45..47 => write(&stage, &session, &volume, writer, Way::Exchange).await,
-            47..50 => write(&stage, &session, &volume, writer, Way::Copy).await,
+            0..38 => write(&stage, &session, &volume, writer, Way::Write, place(&volume)).await,
+            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, place(&volume)).await,
+            42..45 => write(&stage, &session, &volume, writer, Way::Unmap, place(&volume)).await,
+            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, place(&volume)).await,
+            47..50 => write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await,
             50..90 => read(&session, &volume, writer).await,
             90..96 => flush(&session, &volume, writer).await,
-            96..97 => reset(&session, &volume, writer).await,
+            96..97 => reset(&stage, &session, &volume, writer).await,
             _ => {
                 let wait = draw(|random| random.delay(1_000, 1_000_000_000));
                 reactor::sleep(Duration::from_nanos(wait)).await;
@@ -150,8 +150,14 @@ enum Way {
     Copy,
 }
 
-async fn write(stage: &Stage, session: &Simple, volume: &Volume, writer: u64, way: Way) -> Result<(), Lost> {
-    let (lba, mut blocks) = place(volume);
+async fn write(
+    stage: &Stage,
+    session: &Simple,
+    volume: &Volume,
+    writer: u64,
+    way: Way,
+    (lba, mut blocks): (u64, u64),
+) -> Result<(), Lost> {
     let mut expected = None;
     let mut source = None;
     match way {
@@ -309,16 +315,25 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     Ok(())
 }
 
-/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its way.
-async fn reset(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
-    let begun = volume.check(|checker| checker.now());
+/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its way. Then the nexus
+/// may return to the blocks of what is over: if something of that lands all the same, it meets something newer.
+async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
+    let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
     note(&[26, writer], || format!("nexus {writer} resets LUN {}", volume.lun));
     let response = session.manage(Function::LunReset, volume.lun).await?;
     note(&[27, writer, u64::from(response)], || {
         format!("nexus {writer}: LUN {} is reset: {response}", volume.lun)
     });
-    if response == 0 {
-        volume.check(|checker| checker.are_over(writer, begun));
+    if response != 0 {
+        return Ok(());
+    }
+    volume.check(|checker| checker.are_over(writer, begun));
+    let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
+    for (lba, blocks) in given_up.into_iter().take(returns) {
+        write(stage, session, volume, writer, Way::Write, (lba, blocks)).await?;
+        let wait = draw(|random| random.delay(1_000, 100_000_000));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        read_at(session, volume, writer, lba, blocks).await?;
     }
     Ok(())
 }
