@@ -75,7 +75,7 @@ struct Entry {
     writer: Writer,
     /// It may be carried out several times until it has ended: its initiator sends it again when it is aborted.
     repeats: bool,
-    /// Until it is seen, it may show any write of that volume.
+    /// Until it is seen, it may show any write of that volume, and of those before it.
     copied_from: Option<u64>,
     /// A sync that was to make it last has failed: no later one does.
     doomed: bool,
@@ -419,8 +419,8 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
 impl Entry {
     fn may_show(&self, value: u64) -> bool {
         match self.copied_from {
-            // What is there may have been copied from here before.
-            Some(_) => true,
+            // Copies go to volumes with higher numbers only, so the source has nothing from here.
+            Some(source) => value >> VOLUME_SHIFT <= source,
             None => self.value == value,
         }
     }

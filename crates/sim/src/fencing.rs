@@ -90,16 +90,18 @@ async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
 }
 
 /// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and what has not
-/// come yet meets the reservation.
+/// come yet meets the reservation, unless the victim registers anew in front of it.
 async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
     // Without a reservation the victim could go on writing.
     reserve(session, volume, own).await?;
     let begun = volume.check(|checker| checker.now());
+    let registering = || volume.registering.borrow().get(&victim).copied().unwrap_or_default();
+    let before = registering();
     let (cdb, out) = out(5, own, victim);
     note(&[30, victim], || format!("nexus {victim} is to be preempted at LUN {}", volume.lun));
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
     note(&[31, victim], || format!("nexus {victim} is preempted at LUN {}: {answer:?}", volume.lun));
-    if answer.status == GOOD {
+    if answer.status == GOOD && before.under_way == 0 && registering() == before {
         volume.check(|checker| checker.are_over(victim, begun));
     }
     Ok(())

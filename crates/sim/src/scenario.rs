@@ -2,6 +2,7 @@
 //! they have a bad day. Everything is drawn from the seed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -33,6 +34,15 @@ pub(crate) struct Volume {
     checker: RefCell<Checker>,
     /// Writers must have registered, and are preempted.
     pub(crate) is_fenced: bool,
+    pub(crate) registering: RefCell<BTreeMap<Writer, Registering>>,
+}
+
+/// How often a nexus has sent its registration, and how many are without an answer. Of one that was under way beside a preemption
+/// nobody knows which was first, and what is sent behind it may be carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registering {
+    pub(crate) sent: u64,
+    pub(crate) under_way: u64,
 }
 
 enum Medium {
@@ -426,7 +436,8 @@ impl Volume {
         let checker =
             RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, matches!(medium, Medium::Ram)));
         let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
-        Volume { lun, blocks, medium, keep: SimKeep::default(), checker, is_fenced }
+        let (keep, registering) = (SimKeep::default(), RefCell::default());
+        Volume { lun, blocks, medium, keep, checker, is_fenced, registering }
     }
 
     fn device(&self) -> Arc<dyn BlockDevice> {

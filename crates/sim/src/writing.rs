@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::checker::Kind;
 use crate::cores::Machine;
-use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, Volume, portal};
+use crate::scenario::{BLOCK, GROUPS, Part, Registering, Stage, TARGET, Volume, portal};
 use crate::simple::{Answer, CHECK_CONDITION, Command, Function, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{self, draw, note};
 
@@ -83,6 +83,7 @@ async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option
             let now = checker.now();
             checker.are_over(writer, now);
         });
+        volume.registering.borrow_mut().remove(&writer);
     }
     Some(session)
 }
@@ -168,7 +169,7 @@ async fn write(
         }
         Way::Copy => {
             let other = stage.any_volume();
-            if other.lun == volume.lun || lba + blocks > other.blocks {
+            if other.lun >= volume.lun || lba + blocks > other.blocks {
                 return Ok(());
             }
             source = Some(other);
@@ -330,7 +331,10 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
     volume.check(|checker| checker.are_over(writer, begun));
     let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
     for (lba, blocks) in given_up.into_iter().take(returns) {
-        write(stage, session, volume, writer, Way::Write, (lba, blocks)).await?;
+        read_at(session, volume, writer, lba, blocks).await?;
+        if draw(|random| random.once_in(2)) {
+            write(stage, session, volume, writer, Way::Write, (lba, blocks)).await?;
+        }
         let wait = draw(|random| random.delay(1_000, 100_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         read_at(session, volume, writer, lba, blocks).await?;
@@ -344,7 +348,16 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
     out[8..16].copy_from_slice(&writer.to_be_bytes());
     let mut cdb = vec![0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0]; // REGISTER AND IGNORE EXISTING KEY
     cdb[2] = 0;
-    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
+    let change =
+        |change: fn(&mut Registering)| change(volume.registering.borrow_mut().entry(writer).or_default());
+    change(|registering| {
+        registering.sent += 1;
+        registering.under_way += 1;
+    });
+    // One without an answer is under way until the nexus logs in again.
+    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    change(|registering| registering.under_way = registering.under_way.saturating_sub(1));
+    Ok(())
 }
 
 /// An answer such as a healthy server may give on a bad day.
