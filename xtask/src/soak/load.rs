@@ -231,7 +231,13 @@ impl Files {
     fn play(&self) -> Result<Outcome> {
         let mut command = Command::new("fio");
         command.args(["--name=soak", "--rw=randrw", "--bs=4k-64k", "--size=64m", "--ioengine=psync"]);
-        command.args(["--verify=crc32c", "--verify_fatal=1", "--fsync=16", "--output-format=terse"]);
+        command.args([
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--fsync=16",
+            "--verify_state_save=0",
+            "--output-format=terse",
+        ]);
         command.arg(format!("--directory={}", self.0.folder().display()));
         let begun = Instant::now();
         let (ended, text) = process::within(ROUND_MAX, command)?;
