@@ -1,13 +1,13 @@
-//! Numbers drawn by lot, the same for the same seed: what a repeat varies.
+//! Numbers drawn by lot, the same for the same seed.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(crate) struct Lot(u64);
 
 impl Lot {
-    /// The lot of one repeat of one plant.
-    pub(crate) fn new(seed: u64, plant: &str, repeat: u32) -> Lot {
-        // FNV-1a, so that a plant has its own numbers wherever it stands in the list.
-        let name = plant.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+    /// What has this name draws its own numbers with a seed, and others in each repeat.
+    pub(crate) fn new(seed: u64, name: &str, repeat: u32) -> Lot {
+        // FNV-1a, so that they do not depend on what else draws.
+        let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         Lot(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93))
