@@ -1,6 +1,7 @@
 //! The state directory: what must outlive a server. Each volume has a folder `volumes/NAME` in it: `uuid`, from
 //! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
-//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. The folder is locked while the volume is served, so that no two servers give one identity to two disks.
+//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. The folder
+//! is locked while the volume is served, so that no two servers give one identity to two disks.
 
 use std::fmt;
 use std::fs;

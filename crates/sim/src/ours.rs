@@ -16,7 +16,7 @@ use crate::universe::{self, draw, note};
 const FIRST_WRITER: Writer = 1_000;
 
 /// Whether it has written with this initiator.
-pub(crate) fn is_one(writer: Writer) -> bool {
+pub(crate) fn is_ours(writer: Writer) -> bool {
     writer >= FIRST_WRITER
 }
 

@@ -390,7 +390,7 @@ impl Stage {
                 Medium::Disk(disk) => {
                     disk.kill();
                     checker.all_are_over();
-                    checker.has_restarted(ours::is_one);
+                    checker.has_restarted(ours::is_ours);
                 }
             }
         }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_one_of_four() {
+    fn a_fault_is_one_of_five() {
         for text in ["pass", "hang", "fail", "lose", "slow=250us"] {
             assert_eq!(text.parse::<FaultMode>().map(|mode| mode.to_string()), Ok(text.to_owned()));
         }

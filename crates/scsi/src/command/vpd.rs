@@ -174,13 +174,13 @@ fn provisioning(call: &Call<'_>) -> Vec<u8> {
     }
 }
 
-/// THRESHOLD EXPONENT: of how many blocks, as a power of two, there are so many in [`super::log_sense`]'s page of provisioning.
-/// Sets of a mebibyte, of which 2^32 are more than any volume has.
-pub(crate) fn threshold_exponent(geometry: Geometry) -> u8 {
+/// THRESHOLD EXPONENT: the resource counts of the Logical Block Provisioning log page are numbers of threshold sets, of
+/// 2^exponent blocks each. A set is a mebibyte, and no volume has 2^32 of them.
+fn threshold_exponent(geometry: Geometry) -> u8 {
     THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
 }
 
-/// Larger than any block.
+/// A threshold set, which is larger than any block.
 pub(crate) const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
 /// MAXIMUM ATOMIC TRANSFER LENGTH. Larger ones would keep other writers out for long.

@@ -79,8 +79,11 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     stable_write(&mut bench).good();
     assert_eq!(paper.losses(), 0);
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));
-    bench.command(&FLUSH).check(3, 0x0c00);
-    bench.command(&FLUSH).good();
+    paper.wet();
+    let mut flush = bench.start(&FLUSH, &[]);
+    assert!(poll(&mut flush.reply).is_none(), "the note is being written");
+    paper.dry();
+    Answer::of(poll(&mut flush.reply).expect("it is written")).check(3, 0x0c00);
     assert_eq!(paper.losses(), 1);
     bench.disk.lose_writes();
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));

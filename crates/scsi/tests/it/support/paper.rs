@@ -66,7 +66,7 @@ impl Keep for Paper {
                 return Err(DeviceError::NoSpace);
             }
             self.losses.fetch_add(1, Ordering::Relaxed);
-            Ok(())
+            until(|| !self.wet.load(Ordering::Relaxed)).await
         })
     }
 }
