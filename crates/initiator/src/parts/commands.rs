@@ -62,6 +62,11 @@ impl Parts {
                 let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
                 Submitted::As(self.tasks.insert(beginning, waker.clone()))
             }
+            // The connection is being logged out because the target asked for it: the session will be begun again.
+            Err(SubmitError::NotConnected) if self.will_come_back() => {
+                self.waiting.push_back(waker.clone());
+                Submitted::NoRoom
+            }
             Err(SubmitError::NoRoom) => {
                 self.waiting.push_back(waker.clone());
                 Submitted::NoRoom

@@ -123,14 +123,18 @@ impl Parts {
             self.standing.lose(cid, self.now + self.patience.reset);
             return self.settle_losses();
         }
-        if self.is_leaving || self.patience.reconnect.is_zero() {
-            self.end(self.is_logged_out);
-        } else {
-            self.standing.lose_all(self.now);
+        match self.will_come_back() {
+            true => self.standing.lose_all(self.now),
+            false => self.end(self.is_logged_out),
         }
         if let Text::Asked(waker) = std::mem::replace(&mut self.text, Text::None) {
             waker.into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Whether the session is begun again when it has lost its last connection.
+    pub(super) fn will_come_back(&self) -> bool {
+        !self.is_leaving && !self.patience.reconnect.is_zero()
     }
 
     /// The session is over; whoever waits for anything is told.

@@ -34,14 +34,15 @@ struct Scene {
 fn scene(connections: u16) -> Scene {
     let begun = Instant::now();
     let mut parts = Parts::new(machine(), begun, PATIENCE, Arc::default(), Arc::default());
-    let start = ConnectionStart {
-        exp_stat_sn: Sn(1),
-        local_max_recv_data_segment_length: 8192,
-        peer_max_recv_data_segment_length: 8192,
-    };
-    let connections = (0..connections).map(|cid| parts.add_connection(begun, Cid(cid), start)).collect();
+    let connections = (0..connections).map(|cid| parts.add_connection(begun, Cid(cid), START)).collect();
     Scene { parts, begun, connections }
 }
+
+const START: ConnectionStart = ConnectionStart {
+    exp_stat_sn: Sn(1),
+    local_max_recv_data_segment_length: 8192,
+    peer_max_recv_data_segment_length: 8192,
+};
 
 fn machine() -> Machine {
     let silent = NopPolicy { interval: SECOND * 100_000, ..NopPolicy::OF_INITIATOR };
@@ -207,6 +208,27 @@ fn what_changes_something_is_unsettled_when_the_session_has_moved() {
         let usable = scene.parts.standing().poll_usable(Some(0), Waker::noop());
         assert_eq!(usable.is_pending(), expected > 0, "{how:?}");
     }
+}
+
+#[test]
+fn a_request_waits_while_the_session_is_logged_out_at_the_targets_wish() {
+    let mut scene = scene(1);
+    scene.parts.log_out_for_now(scene.connections[0]);
+    let order = || Order {
+        lun: Lun(0),
+        cdb: cdb::test_unit_ready(),
+        transfer: Transfer::None,
+        epoch: None,
+        insists: false,
+    };
+    let submitted = scene.parts.submit(&mut order(), Waker::noop());
+    assert!(matches!(submitted, Submitted::NoRoom), "the connection is still there");
+    scene.parts.remove_connection(scene.connections[0]);
+    let submitted = scene.parts.submit(&mut order(), Waker::noop());
+    assert!(matches!(submitted, Submitted::NoRoom), "it is gone, and will be back");
+    scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Reinstated);
+    scene.parts.add_connection(scene.begun + SECOND, Cid(0), START);
+    assert!(matches!(scene.parts.submit(&mut order(), Waker::noop()), Submitted::As(_)));
 }
 
 /// A target that is drained asks for a logout, and sends who comes back elsewhere.
