@@ -27,7 +27,7 @@ use crate::tally::Verdict;
 use crate::workspace;
 use record::{Outcome, Record, Round};
 use trouble::Trouble;
-use world::World;
+use world::{Usage, World};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -49,6 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let time = Duration::from_secs_f64(options.hours * 3600.0);
     let (begun, record, is_over) = (Instant::now(), Mutex::new(Record::default()), AtomicBool::new(false));
     let mut loads = load::all(&world, options.seed)?;
+    let residents: Vec<_> = loads.iter().filter_map(|load| load.resident()).collect();
     let troubled = thread::scope(|scope| {
         for load in &mut loads {
             let (record, is_over) = (&record, &is_over);
@@ -73,7 +74,12 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
                 println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
                 locked(&record).note_trouble(what);
                 if let Ok(Some(usage)) = world.usage() {
-                    locked(&record).note_usage(begun.elapsed(), usage);
+                    locked(&record).note_usage("server", begun.elapsed(), usage);
+                }
+                for (process, pid) in &residents {
+                    if let Ok(usage) = Usage::of(*pid) {
+                        locked(&record).note_usage(process, begun.elapsed(), usage);
+                    }
                 }
             });
         }

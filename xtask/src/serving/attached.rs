@@ -42,6 +42,17 @@ impl Attached {
         Ok(attached)
     }
 
+    /// The process behind the file, which has detached itself from who started it.
+    pub(crate) fn pid(&self) -> Result<u32> {
+        let file = self.file.display().to_string();
+        let is_it = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| word == file.as_bytes())
+        };
+        let all = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        all.into_iter().find(is_it).with_context(|| format!("no process serves {file}"))
+    }
+
     /// The block device.
     pub(crate) fn device(&self) -> &str {
         self.device.as_deref().unwrap_or_default() // set by `to`, which alone makes one that anybody sees

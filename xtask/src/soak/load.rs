@@ -21,6 +21,11 @@ pub(super) trait Load: Send {
     /// Works for some seconds, or until an error ends that.
     fn round(&mut self) -> Outcome;
 
+    /// The process that it keeps from the beginning to the end, if any.
+    fn resident(&self) -> Option<(&'static str, u32)> {
+        None
+    }
+
     /// A last look, when all is whole.
     fn end(self: Box<Self>) -> Result<()> {
         Ok(())
@@ -220,12 +225,16 @@ impl Load for Qemu<'_> {
 }
 
 /// fio in an ext4 on `linerate attach`, which bears everything that befalls its server.
-struct Files(Mounted);
+struct Files {
+    mounted: Mounted,
+    pid: u32,
+}
 
 impl Files {
     fn new(world: &World) -> Result<Files> {
         let attached = Attached::to(&world.url("attached"), &world.binary, &world.client())?;
-        Mounted::on(attached).map(Files)
+        let pid = attached.pid()?;
+        Ok(Files { mounted: Mounted::on(attached)?, pid })
     }
 
     fn play(&self) -> Result<Outcome> {
@@ -238,7 +247,7 @@ impl Files {
             "--verify_state_save=0",
             "--output-format=terse",
         ]);
-        command.arg(format!("--directory={}", self.0.folder().display()));
+        command.arg(format!("--directory={}", self.mounted.folder().display()));
         let begun = Instant::now();
         let (ended, text) = process::within(ROUND_MAX, command)?;
         Ok(match exit_code(&ended) {
@@ -256,12 +265,16 @@ impl Load for Files {
         "fio in ext4 on linerate attach"
     }
 
+    fn resident(&self) -> Option<(&'static str, u32)> {
+        Some(("linerate attach", self.pid))
+    }
+
     fn round(&mut self) -> Outcome {
         self.play().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")))
     }
 
     fn end(self: Box<Self>) -> Result<()> {
-        self.0.check()
+        self.mounted.check()
     }
 }
 

@@ -37,7 +37,8 @@ pub(super) enum Outcome {
 pub(super) struct Record {
     rounds: Vec<Round>,
     troubles: BTreeMap<Kind, u64>,
-    usage: Vec<(Duration, Usage)>,
+    /// By process.
+    usage: BTreeMap<&'static str, Vec<(Duration, Usage)>>,
     wrong: Vec<String>,
 }
 
@@ -62,8 +63,8 @@ impl Record {
         *self.troubles.entry(kind).or_default() += 1;
     }
 
-    pub(super) fn note_usage(&mut self, at: Duration, usage: Usage) {
-        self.usage.push((at, usage));
+    pub(super) fn note_usage(&mut self, process: &'static str, at: Duration, usage: Usage) {
+        self.usage.entry(process).or_default().push((at, usage));
     }
 
     pub(super) fn note_wrong(&mut self, what: String) {
@@ -105,11 +106,15 @@ impl Record {
                 rows.push(Row::of(format!("{load}, p50 in µs"), &latency, as_much));
             }
         }
-        let of = |figure: fn(&Usage) -> f64| {
-            self.usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
-        };
-        rows.push(Row::of("server, MiB".to_owned(), &of(|usage| usage.memory as f64 / 1_048_576.0), as_much));
-        rows.push(Row::of("server, descriptors".to_owned(), &of(|usage| usage.descriptors as f64), as_much));
+        for (process, usage) in &self.usage {
+            let of = |figure: fn(&Usage) -> f64| {
+                usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
+            };
+            let memory = of(|usage| usage.memory as f64 / 1_048_576.0);
+            rows.push(Row::of(format!("{process}, MiB"), &memory, as_much));
+            let descriptors = of(|usage| usage.descriptors as f64);
+            rows.push(Row::of(format!("{process}, descriptors"), &descriptors, as_much));
+        }
         rows
     }
 
@@ -185,7 +190,7 @@ mod tests {
             let outcome = Outcome::Right { mb_per_s, p50_us: None };
             record.note(Round { load: "load", at: Duration::from_secs(number), outcome });
             let usage = Usage { memory: 1 << 20, descriptors: 10 };
-            record.note_usage(Duration::from_secs(number), usage);
+            record.note_usage("server", Duration::from_secs(number), usage);
         }
         record
     }
@@ -203,7 +208,7 @@ mod tests {
         let mut record = record(&[10.0; 20]);
         for number in 0..20 {
             let usage = Usage { memory: 1 << 30, descriptors: 10 };
-            record.note_usage(Duration::from_secs(20 + number), usage);
+            record.note_usage("server", Duration::from_secs(20 + number), usage);
         }
         assert_eq!(record.verdict(), Verdict::Fails);
     }

@@ -32,7 +32,11 @@ pub(super) enum Kind {
 }
 
 /// Killing is the most frequent.
-const LOT: [Kind; 16] = [
+const LOT: [Kind; 20] = [
+    Kind::Killed,
+    Kind::Killed,
+    Kind::Killed,
+    Kind::Killed,
     Kind::Killed,
     Kind::Killed,
     Kind::Killed,
@@ -74,7 +78,7 @@ impl Trouble<'_> {
 
     /// Waits a while, and makes the next one; ends when all is whole again.
     pub(super) fn next(&mut self, told: impl FnOnce(Kind)) -> Result<()> {
-        self.sleep(1.0, 12.0);
+        self.sleep(1.0, 11.0);
         let (world, kind) = (self.world, self.lot.one_of(&LOT));
         told(kind);
         match kind {

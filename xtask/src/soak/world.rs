@@ -28,6 +28,13 @@ pub(super) struct Usage {
     pub(super) descriptors: usize,
 }
 
+impl Usage {
+    pub(super) fn of(pid: u32) -> Result<Usage> {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        Ok(Usage { memory: usage::own_memory(pid)?, descriptors })
+    }
+}
+
 /// Removed when dropped, but for the folder, if something was found ([`World::end`]).
 #[derive(Debug)]
 pub(super) struct World {
@@ -43,8 +50,11 @@ impl World {
         let id = std::process::id();
         let folder = workspace::target_directory().join(format!("xtask/soak-{id}"));
         fs::create_dir_all(folder.join("small")).with_context(|| folder.display().to_string())?;
+        // Of its own: whoever builds meanwhile would replace it under the run.
+        let own = folder.join("linerate");
+        fs::copy(binary, &own).with_context(|| own.display().to_string())?;
         let world = World {
-            binary: binary.to_owned(),
+            binary: own,
             folder,
             server: Mutex::new(None),
             namespaces: ["server", "client"].map(|end| format!("soak-{id}-{end}")),
@@ -153,8 +163,7 @@ impl World {
     /// What the server uses; `None` while there is none.
     pub(super) fn usage(&self) -> Result<Option<Usage>> {
         let Some(pid) = locked(&self.server).as_ref().map(Background::pid) else { return Ok(None) };
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-        Ok(Some(Usage { memory: usage::own_memory(pid)?, descriptors }))
+        Usage::of(pid).map(Some)
     }
 
     /// Keeps the folder if something was found in it.
