@@ -199,7 +199,9 @@ impl Local {
                 Spared::Nexus(own) if own == nexus => {}
                 Spared::Command(own, task) if own == nexus => {
                     if meant {
-                        management::add_units(&mut others, &session.abort_unit(unit, Some(task)));
+                        let (units, untold) = session.abort_unit(unit, Some(task));
+                        management::add_units(&mut others, &units);
+                        cleared.push((session.weak(), untold));
                         session.wake_all();
                     }
                 }

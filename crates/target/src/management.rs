@@ -44,12 +44,13 @@ pub(crate) enum Spared {
 /// that follows on the heels of the function is not meant by it; the rest goes on aside from the session's other
 /// work.
 pub(crate) fn start(session: &mut Session, request: TmfRequest) {
-    let units = end_own(session, &request);
+    let (units, untold) = end_own(session, &request);
     let (server, session) = (session.server(), session.weak());
     drop(reactor::spawn(async move {
         let result = carry_out(&server, &session, &request, units).await;
         tracing::info!(function = ?request.function, ?result, "task management");
         with(&session, |session| {
+            session.tell_aborted(&untold);
             session.machine.tmf_done(request.tmf, result);
             session.handle_events(reactor::now());
             session.wake_all();
@@ -71,34 +72,35 @@ pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     }));
 }
 
-/// Returns the units whose devices have to let go of what the function ends before it is answered: those of copies, too.
-fn end_own(session: &mut Session, request: &TmfRequest) -> Vec<Arc<LogicalUnit>> {
+/// Returns the units whose devices have to let go of what the function ends before it is answered, those of copies too; and
+/// the copies that another LUN has received, of which the initiator does not know that it has ended them.
+fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
     let unit = session.unit(request.lun);
     match (request.function, unit) {
         (Function::AbortTask, unit) => {
             let mut units = request.referenced.map_or_else(Vec::new, |task| session.abort(task));
             add_units(&mut units, unit.as_slice());
-            units
+            (units, Vec::new())
         }
         (Function::AbortTaskSet | Function::ClearTaskSet, Some(unit)) => session.abort_unit(&unit, None),
         (Function::LogicalUnitReset, Some(unit)) => {
-            let units = session.abort_unit(&unit, None);
+            let ended = session.abort_unit(&unit, None);
             unit.reset();
-            units
+            ended
         }
         (Function::ITNexusReset, _) => {
             session.units().iter().for_each(|unit| drop(session.abort_unit(unit, None)));
-            session.units()
+            (session.units(), Vec::new())
         }
         (Function::TargetWarmReset | Function::TargetColdReset, _) => {
             for unit in session.units() {
-                session.abort_unit(&unit, None);
+                drop(session.abort_unit(&unit, None));
                 unit.reset();
             }
-            session.units()
+            (session.units(), Vec::new())
         }
         // Queries, what is not supported, and LUNs that do not exist.
-        _ => Vec::new(),
+        _ => (Vec::new(), Vec::new()),
     }
 }
 

@@ -121,6 +121,16 @@ fn a_copy_ends_with_a_preemption_at_its_destination() {
 /// The same with a reset of the destination.
 #[test]
 fn a_copy_ends_with_a_reset_of_its_destination() {
+    resets_the_destination(|_, b| b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
+}
+
+/// Who resets the destination itself has not asked for the end of what the source has received, and waits for its answer.
+#[test]
+fn a_copy_that_ends_with_a_reset_of_its_destination_is_answered_whoever_asked_for_that() {
+    resets_the_destination(|a, _| a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
+}
+
+fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManagementResult) {
     let Some(server) = Server::configured(TWO_LUNS) else { return };
     let mut a = Peer::attach(&server, "pair", 1);
     let mut b = Peer::attach(&server, "pair", 2);
@@ -132,8 +142,7 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
     await_commands(&server, &a, before, 1);
     a.ping(); // and what is ready to run has run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
-    let result = b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION);
-    assert_eq!(result, TaskManagementResult::FunctionComplete);
+    assert_eq!(reset(&mut a, &mut b), TaskManagementResult::FunctionComplete);
     fault(&server, "pass");
     await_ready(&mut b, DESTINATION);
     let Ended::With(answer) = a.end(copy) else { panic!("A keeps its session") };

@@ -55,12 +55,15 @@ impl Session {
         self.forget(id)
     }
 
-    /// Gives up every command that uses `unit`, but `except`. Returns all units that they used.
+    /// Gives up every command that uses `unit`, but `except`. Returns all units that they used, and the commands that another
+    /// LUN has received (copies): whoever asked for the end of those at `unit` waits for their answer, and it is
+    /// [`Session::tell_aborted`] once the devices have let go of them.
+    #[must_use]
     pub(crate) fn abort_unit(
         &mut self,
         unit: &Arc<LogicalUnit>,
         except: Option<TaskId>,
-    ) -> Vec<Arc<LogicalUnit>> {
+    ) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
         let doomed: Vec<TaskId> =
             self.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except).collect();
         // The waiting first, so that nothing begins because something else was aborted.
@@ -69,14 +72,20 @@ impl Session {
                 task.state = State::Cleared;
             }
         }
-        let mut units = vec![Arc::clone(unit)];
-        for id in &doomed {
-            let index = self.task(*id).and_then(|task| task.slot);
+        let (mut units, mut untold) = (vec![Arc::clone(unit)], Vec::new());
+        for id in doomed {
+            let index = self.task(id).and_then(|task| task.slot);
             let received = index.map(|index| self.luns.unit(index));
             management::add_units(&mut units, received.as_slice());
-            management::add_units(&mut units, &self.abort(*id));
+            match received {
+                Some(received) if !Arc::ptr_eq(&received, unit) => {
+                    self.clear(id, &mut units);
+                    untold.push(id);
+                }
+                _ => management::add_units(&mut units, &self.abort(id)),
+            }
         }
-        units
+        (units, untold)
     }
 
     /// Another initiator ends every command that uses `unit`. They have no further effect once the devices have let go of
