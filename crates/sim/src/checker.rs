@@ -30,6 +30,9 @@ pub(crate) type Writer = u64;
 pub(crate) struct Checker {
     block_bytes: usize,
     tears: bool,
+    /// What is flushed survives a power cut.
+    keeps: bool,
+    number: u64,
     blocks: Vec<BlockHistory>,
     /// Those that have not ended.
     open: BTreeMap<WriteId, OpenWrite>,
@@ -38,6 +41,10 @@ pub(crate) struct Checker {
     reads: BTreeSet<Moment>,
     /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of then.
     epoch: Moment,
+    /// Writers know of what was lost of all that they had asked for before.
+    told: BTreeMap<Writer, Moment>,
+    /// When the server has last started again, and who looks closer than at unit attentions.
+    restarted: (Moment, fn(Writer) -> bool),
     next: u64,
     /// Checks that were made.
     pub(crate) checks: u64,
@@ -57,6 +64,8 @@ struct BlockHistory {
     writes: Vec<Entry>,
     /// With so many of them it is time to forget some.
     tidy_at: usize,
+    /// All that is known to have taken effect lasts: a flush changes nothing.
+    settled: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +88,7 @@ struct Entry {
     copied_from: Option<u64>,
     /// A sync that was to make it last has failed: no later one does.
     doomed: bool,
-    /// Its writer has been told of that.
+    /// Its writer was found to know of that.
     told: bool,
     /// It had ended when the power was cut.
     cut: bool,
@@ -125,18 +134,22 @@ const MAGIC: u64 = 0x4c49_4e45_5241_5445;
 
 impl Checker {
     /// All blocks are zeros, and that lasts.
-    /// With `tears` a read beside a write may show a part of the block from before it.
+    /// With `tears` a read beside a write may show a part of the block from before it. Without `keeps` a flush promises nothing.
     ///
     /// `number` is the volume's, so that what is copied from one to another is known there.
-    pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool) -> Checker {
+    pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool, keeps: bool) -> Checker {
         let mut checker = Checker {
             block_bytes,
             tears,
+            keeps,
+            number,
             blocks: (0..blocks).map(|_| BlockHistory::default()).collect(),
             open: BTreeMap::new(),
             clock: 0,
             reads: BTreeSet::new(),
             epoch: 0,
+            told: BTreeMap::new(),
+            restarted: (0, |_| false),
             next: number << VOLUME_SHIFT | 1,
             checks: 0,
         };
@@ -150,24 +163,7 @@ impl Checker {
         self.epoch = now;
         self.open.retain(|_, open| open.repeats);
         for block in &mut self.blocks {
-            let zeros = Entry {
-                id: WriteId(0),
-                value: 0,
-                begun: 0,
-                ended: Some(now),
-                effective: Some(now),
-                lasts: true,
-                writer: 0,
-                repeats: false,
-                copied_from: None,
-                doomed: false,
-                told: false,
-                cut: false,
-                superseded: None,
-            };
-            block.writes.retain(|entry| entry.repeats && entry.ended.is_none());
-            block.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
-            block.writes.push(zeros);
+            block.forget_all(Entry::zeros(now));
         }
     }
 
@@ -257,14 +253,16 @@ impl Checker {
             None => (0, self.blocks.len() as u64),
         };
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
-            if let Some(entry) = block.writes.iter_mut().find(|entry| entry.id == id) {
+            // What ends is mostly young.
+            if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
                 let ended = *entry.ended.get_or_insert(now);
                 // An answer from before the power cut tells of then.
                 if done && !entry.cut {
+                    block.settled = false;
                     entry.effective = Some(entry.effective.map_or(ended, |at| at.min(ended)));
                 }
             }
-            block.forget(horizon);
+            block.forget(horizon, self.keeps);
         }
     }
 
@@ -302,7 +300,7 @@ impl Checker {
                 value => value.map_err(|what| Wrong { lba, what: what.to_string() })?,
             };
             self.blocks[lba as usize]
-                .shows(value, begun.0, now, horizon)
+                .shows(value, begun.0, now, horizon, self.keeps)
                 .map_err(|what| Wrong { lba, what })?;
         }
         Ok(())
@@ -313,14 +311,22 @@ impl Checker {
         if begun.0 < self.epoch {
             return Ok(());
         }
-        for (block, lba) in self.blocks.iter_mut().zip(0..) {
+        for (block, lba) in self.blocks.iter_mut().zip(0..).filter(|(block, _)| !block.settled) {
+            block.settled = true;
             for entry in &mut block.writes {
                 if entry.effective.is_none_or(|at| at >= begun.0) {
+                    block.settled &= entry.effective.is_none();
                     continue;
                 }
                 if !entry.doomed {
                     entry.lasts = true;
-                } else if entry.writer == writer && !entry.told {
+                    continue;
+                }
+                let (restart, looks_closer) = self.restarted;
+                entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
+                    || entry.begun < restart && !looks_closer(entry.writer);
+                block.settled &= entry.told;
+                if entry.writer == writer && !entry.told {
                     let what = format!(
                         "write {} was lost, and its writer's flush is answered as if it were not",
                         entry.id.0
@@ -334,8 +340,8 @@ impl Checker {
 
     /// A flush that `writer` had asked for has failed, and so it knows.
     pub(crate) fn flush_failed(&mut self, writer: Writer) {
-        let own = self.blocks.iter_mut().flat_map(|block| &mut block.writes);
-        own.filter(|entry| entry.writer == writer).for_each(|entry| entry.told = true);
+        let now = self.tick();
+        self.told.insert(writer, now);
     }
 
     /// `writer` will not flush what it wrote so far.
@@ -345,9 +351,8 @@ impl Checker {
 
     /// The server has started again. Writers that look at nothing but unit attentions have to reckon with the loss of what they
     /// did not flush; `looks_closer` is to hear of it by the generation of the cache.
-    pub(crate) fn has_restarted(&mut self, looks_closer: impl Fn(Writer) -> bool) {
-        let entries = self.blocks.iter_mut().flat_map(|block| &mut block.writes);
-        entries.filter(|entry| !looks_closer(entry.writer)).for_each(|entry| entry.told = true);
+    pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
+        self.restarted = (self.tick(), looks_closer);
     }
 
     /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
@@ -374,9 +379,13 @@ impl Checker {
     /// The power is off: no command is under way any more, and what lasts is there.
     pub(crate) fn cut_power(&mut self) {
         self.all_are_over();
-        self.epoch = self.tick();
+        let now = self.tick();
+        self.epoch = now;
         for block in &mut self.blocks {
-            block.cut_power();
+            match self.keeps {
+                true => block.cut_power(),
+                false => block.forget_all(Entry { copied_from: Some(self.number), ..Entry::zeros(now) }),
+            }
         }
     }
 }
@@ -417,6 +426,25 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
 }
 
 impl Entry {
+    /// Nothing but zeros was there at that moment.
+    fn zeros(now: Moment) -> Entry {
+        Entry {
+            id: WriteId(0),
+            value: 0,
+            begun: 0,
+            ended: Some(now),
+            effective: Some(now),
+            lasts: true,
+            writer: 0,
+            repeats: false,
+            copied_from: None,
+            doomed: false,
+            told: false,
+            cut: false,
+            superseded: None,
+        }
+    }
+
     fn may_show(&self, value: u64) -> bool {
         match self.copied_from {
             // Copies go to volumes with higher numbers only, so the source has nothing from here.
@@ -445,7 +473,14 @@ impl Entry {
 }
 
 impl BlockHistory {
-    fn shows(&mut self, value: u64, begun: Moment, now: Moment, horizon: Moment) -> Result<(), String> {
+    fn shows(
+        &mut self,
+        value: u64,
+        begun: Moment,
+        now: Moment,
+        horizon: Moment,
+        keeps: bool,
+    ) -> Result<(), String> {
         let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
         let possible: Vec<usize> = (0..self.writes.len())
             .filter(|place| {
@@ -461,13 +496,14 @@ impl BlockHistory {
             let entry = &mut self.writes[only];
             (entry.value, entry.copied_from) = (value, None);
             entry.effective = Some(entry.effective.map_or(now, |at| at.min(now)));
+            self.settled &= entry.lasts;
             for other in self.writes.iter_mut().filter(|other| other.id != id) {
                 if other.latest().is_some_and(|latest| latest < begun) {
                     other.superseded.get_or_insert(now);
                 }
             }
         }
-        self.forget(horizon);
+        self.forget(horizon, keeps);
         Ok(())
     }
 
@@ -493,14 +529,22 @@ impl BlockHistory {
         format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
     }
 
-    /// Takes those off the books that no read can show any more, not even after a power cut.
-    fn forget(&mut self, horizon: Moment) {
+    /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows whatever it likes.
+    fn forget(&mut self, horizon: Moment, keeps: bool) {
         if self.writes.len() < self.tidy_at.max(8) {
             return;
         }
-        let newest = self.newest(|entry| entry.lasts && entry.effective.is_some_and(|at| at < horizon));
+        let counts = |entry: &Entry| entry.lasts || !keeps;
+        let newest = self.newest(|entry| counts(entry) && entry.effective.is_some_and(|at| at < horizon));
         self.writes.retain(|entry| !entry.is_before(newest));
         self.tidy_at = 2 * self.writes.len();
+    }
+
+    /// Nothing is known any more but what is there now, and what is sent again.
+    fn forget_all(&mut self, now: Entry) {
+        self.writes.retain(|entry| entry.repeats && entry.ended.is_none());
+        self.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
+        self.writes.push(now);
     }
 
     fn cut_power(&mut self) {
@@ -533,7 +577,7 @@ mod tests {
     }
 
     fn checker() -> Checker {
-        Checker::new(0, 512, 1, false)
+        Checker::new(0, 512, 1, false, true)
     }
 
     #[test]

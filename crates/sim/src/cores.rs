@@ -8,13 +8,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use generator::{Generator, Gn};
 use reactor::{Park, Suspended, Unpark};
 
 use crate::network;
-use crate::universe::{self, with};
+use crate::universe::{self, Universe, with};
 use crate::world::SimWorld;
 
 /// A computer, or a process on it that can be killed: what ends together.
@@ -46,8 +45,10 @@ struct CoreState {
     main: Option<Box<dyn FnOnce()>>,
     body: Option<Body>,
     state: State,
-    /// Counts its sleeps, so that a timer for an earlier one wakes nobody.
-    sleeps: u64,
+    /// It is to be woken then, if it sleeps at all.
+    wakes_at: u64,
+    /// When an event looks whether it is to be woken. There is one at most that is not later than that.
+    looked_at: u64,
 }
 
 struct Body {
@@ -70,6 +71,7 @@ enum State {
 
 /// Bytes of stack for a core.
 const STACK_BYTES: usize = 1 << 20;
+const NEVER: u64 = u64::MAX;
 /// What a core takes from one stop to the next, in nanoseconds.
 const STEP: (u64, u64) = (200, 2_000);
 /// A core that comes to a lock lets others go first once in so many times.
@@ -106,7 +108,14 @@ impl Machine {
         with(|universe| {
             let body = Some(Body { coroutine, executor: Suspended::default() });
             let (main, state) = (Some(main as Box<dyn FnOnce()>), State::Ready);
-            universe.cores.all.push(CoreState { machine: self, main, body, state, sleeps: 0 });
+            universe.cores.all.push(CoreState {
+                machine: self,
+                main,
+                body,
+                state,
+                wakes_at: NEVER,
+                looked_at: NEVER,
+            });
             universe.cores.ready.push(core);
         });
     }
@@ -148,13 +157,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Runs the simulation for so long, or until something is found to be wrong.
-pub(crate) fn run_for(duration: Duration) {
-    let end = universe::nanoseconds().saturating_add(duration.as_nanos() as u64);
-    run_until(|| universe::nanoseconds() >= end, end);
-}
-
-/// Runs it until `done`, but not beyond `end`.
+/// Runs the simulation until `done`, or until something is found to be wrong, but not beyond `end`.
 pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
     enum Next {
         Core(Core),
@@ -258,21 +261,18 @@ pub(crate) fn stop(core: Core, park: Park) {
     if UNWINDING.get() {
         return;
     }
-    let sleep = with(|universe| {
+    with(|universe| {
+        let now = universe.time();
         let place = &mut universe.cores.all[core.0];
-        place.sleeps += 1;
         if park != Park::No {
             place.state = State::Asleep;
         }
-        place.sleeps
+        place.wakes_at = match park {
+            Park::For(wait) => now.saturating_add(wait.as_nanos() as u64),
+            Park::No | Park::Forever => NEVER,
+        };
+        look_at_alarm(universe, core);
     });
-    if let Park::For(wait) = park {
-        universe::after(wait.as_nanos() as u64, move || {
-            if with(|universe| universe.cores.all[core.0].sleeps == sleep) {
-                make_ready(core);
-            }
-        });
-    }
     #[expect(
         deprecated,
         reason = "a scope cannot be had where a reactor looks for events, deep in its own calls"
@@ -290,6 +290,38 @@ pub(crate) fn come_to_a_lock() {
     });
     if let Some(core) = drawn.flatten() {
         stop(core, Park::No);
+    }
+}
+
+/// Sees to it that a sleeping core is woken in time. Most sleeps end before that, so an event that comes too early is
+/// cheaper than one for each.
+fn look_at_alarm(universe: &mut Universe, core: Core) {
+    let now = universe.time();
+    let place = &mut universe.cores.all[core.0];
+    if place.wakes_at < place.looked_at {
+        place.looked_at = place.wakes_at;
+        let at = place.wakes_at;
+        universe.after(at.saturating_sub(now), Box::new(move || alarm(core, at)));
+    }
+}
+
+fn alarm(core: Core, at: u64) {
+    let is_due = with(|universe| {
+        let now = universe.time();
+        let place = &mut universe.cores.all[core.0];
+        if place.looked_at != at {
+            return false; // an earlier one has come in between, and a later one will
+        }
+        place.looked_at = NEVER;
+        let sleeps = place.state == State::Asleep;
+        let is_due = sleeps && place.wakes_at <= now;
+        if sleeps && !is_due {
+            look_at_alarm(universe, core);
+        }
+        is_due
+    });
+    if is_due {
+        make_ready(core);
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Habits {
     pub(crate) sync_fails_once_in: u64,
     /// Once in so many, there is no space for a write.
     pub(crate) full_once_in: u64,
+    /// Syncs do nothing, and say that all is well.
+    pub(crate) lies: bool,
 }
 
 /// So seldom that it never happens.
@@ -54,6 +56,7 @@ impl Default for Habits {
             fails_once_in: NEVER,
             sync_fails_once_in: NEVER,
             full_once_in: NEVER,
+            lies: false,
         }
     }
 }
@@ -74,6 +77,8 @@ struct Platter {
     /// By block: takes space.
     mapped: Vec<bool>,
     habits: Habits,
+    /// Syncs that did nothing may have been answered.
+    has_lied: bool,
     requests: BTreeMap<u64, Request>,
     next: u64,
     quiesced: Vec<Waker>,
@@ -124,6 +129,7 @@ impl Disk {
             dirty: vec![false; blocks as usize],
             mapped: vec![false; blocks as usize],
             habits: Habits::default(),
+            has_lied: false,
             requests: BTreeMap::new(),
             next: 0,
             quiesced: Vec::new(),
@@ -135,7 +141,9 @@ impl Disk {
 
     /// What it is like from now on.
     pub(crate) fn set_habits(&self, habits: Habits) {
-        self.platter().habits = habits;
+        let mut platter = self.platter();
+        platter.has_lied |= habits.lies;
+        platter.habits = habits;
     }
 
     /// The process that uses it is killed: what the kernel has begun ends, or was never begun.
@@ -163,6 +171,11 @@ impl Disk {
                 false => cache[bytes.clone()].copy_from_slice(&stable[bytes]),
             }
         }
+    }
+
+    /// Whether nothing of what it says to have synced is.
+    pub(crate) fn lies(&self) -> bool {
+        self.platter().has_lied
     }
 
     /// After each of them, what was in the cache is gone.
@@ -278,6 +291,9 @@ impl Disk {
         };
         self.pass().await?;
         let mut platter = self.platter();
+        if platter.habits.lies {
+            return Ok(());
+        }
         if fails && !meant.is_empty() {
             platter.losses += 1;
             // What another sync has made durable meanwhile is not lost.

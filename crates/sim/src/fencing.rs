@@ -4,9 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::cores::Machine;
-use crate::scenario::{Stage, TARGET, Volume, portal};
+use crate::scenario::{Stage, TARGET, portal};
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{draw, note};
+use crate::volume::Volume;
 use crate::writing::{self, register};
 
 /// Who it is.
@@ -29,6 +30,7 @@ async fn live(stage: Rc<Stage>) {
         initial_r2t: true,
         immediate_data: true,
         slow: Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
+        is_calm: stage.is_calm,
     };
     while !stage.is_over.get() {
         let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(1), &terms));

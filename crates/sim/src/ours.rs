@@ -9,8 +9,10 @@ use initiator::{RemoteLun, Settings, Url};
 
 use crate::checker::{Kind, Writer};
 use crate::cores::Machine;
-use crate::scenario::{BLOCK, Part, Stage, TARGET, Volume, portal};
+use crate::redirector;
+use crate::scenario::{BLOCK, Part, Stage, TARGET, portal};
 use crate::universe::{self, draw, note};
+use crate::volume::Volume;
 
 /// Writers with higher numbers are these.
 const FIRST_WRITER: Writer = 1_000;
@@ -37,7 +39,7 @@ async fn live(stage: Rc<Stage>, number: u64) {
     let writer = FIRST_WRITER + number;
     while !stage.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
-        let Some(lun) = open(&volume, number).await else {
+        let Some(lun) = open(&stage, &volume, number).await else {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -57,8 +59,9 @@ async fn live(stage: Rc<Stage>, number: u64) {
     }
 }
 
-async fn open(volume: &Volume, number: u64) -> Option<RemoteLun> {
-    let url = format!("iscsi://{}/{TARGET}/{}", portal(1), volume.lun);
+async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> {
+    let portal = portal(redirector::any_group(stage));
+    let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
     url.settings = draw(|random| Settings {
         initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
@@ -67,8 +70,8 @@ async fn open(volume: &Volume, number: u64) -> Option<RemoteLun> {
         data_digest: random.once_in(4),
         immediate_data: random.once_in(2),
         initial_r2t: random.once_in(2),
-        command_tries: *random.pick(&[None, Some(3)]),
-        reconnect_time: Duration::from_secs(random.between(0, 120)),
+        command_tries: if stage.is_calm { None } else { *random.pick(&[None, Some(3)]) },
+        reconnect_time: Duration::from_secs(if stage.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()
     });
     match initiator::open(&url, universe::fill_random).await {
@@ -104,6 +107,11 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
             | Err(DeviceError::Unreadable(_) | DeviceError::Unwritable(_) | DeviceError::WritesLost) => {}
             Err(error) => {
                 note(&[41, writer], || format!("writer {writer}: {error}"));
+                if stage.is_calm {
+                    universe::fault(format!(
+                        "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
+                    ));
+                }
                 return;
             }
         }
@@ -170,11 +178,7 @@ async fn flush(volume: &Volume, lun: &RemoteLun, writer: u64) -> Result<(), Devi
     let outcome = lun.flush().await;
     note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
     match outcome {
-        Ok(()) => {
-            if let Err(wrong) = volume.check(|checker| checker.flushed(writer, begun)) {
-                universe::fault(format!("LUN {}: {wrong}", volume.lun));
-            }
-        }
+        Ok(()) => volume.check_flush(writer, begun),
         Err(_) => volume.check(|checker| checker.flush_failed(writer)),
     }
     outcome

@@ -2,71 +2,40 @@
 //! they have a bad day. Everything is drawn from the seed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use block::{BlockDevice, BlockSize};
-use host::{RamDevice, RamOptions};
-use iscsi::negotiate::Offers;
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
-use target::{Access, Export, Limits, Portal, ServerConfig, Target};
+use target::Limits;
 
-use crate::checker::{Checker, Writer};
 use crate::cores::{self, Machine};
-use crate::disk::{Disk, Habits, Lost, NEVER};
-use crate::keep::SimKeep;
-use crate::network::{self, Trouble, Weather};
+use crate::director::direct;
+use crate::disk::{Disk, Habits};
+use crate::network::{self, Weather};
+use crate::server::Running;
 use crate::universe::{self, draw, note};
-use crate::{fencing, ours, writing};
+use crate::volume::Volume;
+use crate::{adversary, fencing, ours, redirector, writing};
 
 /// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
-
-/// A LUN, and what is known of it.
-pub(crate) struct Volume {
-    pub(crate) lun: u16,
-    pub(crate) blocks: u64,
-    medium: Medium,
-    keep: SimKeep,
-    checker: RefCell<Checker>,
-    /// Writers must have registered, and are preempted.
-    pub(crate) is_fenced: bool,
-    pub(crate) registering: RefCell<BTreeMap<Writer, Registering>>,
-}
-
-/// How often a nexus has sent its registration, and how many are without an answer. Of one that was under way beside a preemption
-/// nobody knows which was first, and what is sent behind it may be carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Registering {
-    pub(crate) sent: u64,
-    pub(crate) under_way: u64,
-}
-
-enum Medium {
-    /// Gone with the server.
-    Ram,
-    Disk(Disk),
-}
 
 /// What everybody in a simulation shares.
 pub(crate) struct Stage {
     pub(crate) volumes: Vec<Rc<Volume>>,
     pub(crate) is_over: Cell<bool>,
     pub(crate) commands: Cell<u64>,
-    server: RefCell<Option<Running>>,
-    servers: Cell<u64>,
+    pub(crate) server: RefCell<Option<Running>>,
+    pub(crate) servers: Cell<u64>,
     pub(crate) crashes: Cell<u64>,
-    core_count: usize,
-    limits: Limits,
+    pub(crate) ends: Cell<u64>,
+    pub(crate) core_count: usize,
+    pub(crate) limits: Limits,
+    /// Nothing befalls anybody but servers that end as they are asked to, and others in their place.
+    pub(crate) is_calm: bool,
+    /// There is a portal that sends who logs in elsewhere.
+    pub(crate) redirects: bool,
     without: Vec<Part>,
-}
-
-struct Running {
-    machine: Machine,
-    handle: Arc<target::Server>,
 }
 
 /// Bytes of a block.
@@ -89,6 +58,8 @@ pub struct Outcome {
     pub commands: u64,
     /// Servers that were killed.
     pub crashes: u64,
+    /// Servers that ended as they were asked to, while others were at work.
+    pub ends: u64,
     /// Blocks that were checked.
     pub checks: u64,
     /// What was wrong, if anything.
@@ -105,6 +76,8 @@ pub(crate) fn portal(group: u16) -> SocketAddr {
 pub enum Part {
     /// Servers that are killed, and power cuts.
     Crashes,
+    /// Servers that end as they are asked to, and others in their place.
+    Ends,
     /// Connections that are cut, stalled or half-open.
     NetworkTrouble,
     /// Disks that hang or fail.
@@ -113,6 +86,10 @@ pub enum Part {
     Ours,
     /// Preemption.
     Fencing,
+    /// An initiator that breaks rules.
+    Adversary,
+    /// Logins that are sent to another portal group.
+    Redirections,
     /// Resets of logical units.
     Resets,
     /// Peers that are slow to send or to read.
@@ -135,18 +112,23 @@ pub enum Part {
     Depth,
     /// Volumes in memory.
     Memory,
+    /// Volumes with a cache in the server's memory.
+    Layers,
     /// Little memory for commands, and narrow windows.
     Want,
 }
 
 impl Part {
     /// All of them, those that matter most for who reads a trace first.
-    pub const ALL: [Part; 17] = [
+    pub const ALL: [Part; 21] = [
         Part::Crashes,
+        Part::Ends,
         Part::NetworkTrouble,
         Part::DiskTrouble,
         Part::Ours,
         Part::Fencing,
+        Part::Adversary,
+        Part::Redirections,
         Part::Resets,
         Part::Copies,
         Part::Volumes,
@@ -157,6 +139,7 @@ impl Part {
         Part::Zeros,
         Part::Flushes,
         Part::Memory,
+        Part::Layers,
         Part::Want,
         Part::Depth,
     ];
@@ -193,24 +176,29 @@ fn play(run: &Run) -> Outcome {
     let busy = draw(|random| random.between(5, 60));
     note(&[10, busy], || {
         format!(
-            "seed {seed}: {busy} s, {} cores, volumes: {:?}",
+            "seed {seed}: {busy} s, {} cores, volumes: {:?}{}",
             stage.core_count,
-            stage.volumes.iter().map(|v| matches!(v.medium, Medium::Ram)).collect::<Vec<_>>()
+            stage.volumes.iter().map(|volume| volume.kind()).collect::<Vec<_>>(),
+            if stage.is_calm { "; a calm day" } else { "" }
         )
     });
     stage.start_server();
+    if stage.redirects {
+        redirector::begin();
+    }
     let actors = begin_actors(&stage);
     let director = Machine::new("director");
     director.run({
         let stage = Rc::clone(&stage);
         move || direct(stage)
     });
-    cores::run_for(Duration::from_secs(busy));
+    let end = universe::nanoseconds() + busy * 1_000_000_000;
+    cores::run_until(|| universe::nanoseconds() >= end || stage.commands.get() >= COMMANDS_MAX, end);
     stage.is_over.set(true);
     director.kill();
     finish(&stage, &actors);
-    let (commands, crashes) = (stage.commands.get(), stage.crashes.get());
-    let checks = stage.volumes.iter().map(|volume| volume.checker.borrow().checks).sum();
+    let (commands, crashes, ends) = (stage.commands.get(), stage.crashes.get(), stage.ends.get());
+    let checks = stage.volumes.iter().map(|volume| volume.checks()).sum();
     let ended = universe::end();
     Outcome {
         seed,
@@ -219,6 +207,7 @@ fn play(run: &Run) -> Outcome {
         passed: ended.passed,
         commands,
         crashes,
+        ends,
         checks,
         fault: ended.fault,
     }
@@ -236,6 +225,9 @@ fn begin_actors(stage: &Rc<Stage>) -> Vec<Machine> {
     }
     if stage.volumes.iter().any(|volume| volume.is_fenced) {
         actors.push(fencing::begin(stage));
+    }
+    if stage.has(Part::Adversary) && draw(|random| random.once_in(3)) {
+        actors.push(adversary::begin(stage));
     }
     actors
 }
@@ -276,14 +268,19 @@ fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
     stage.stop_server();
 }
 
+/// With quick disks and a quick network a world ends after so many commands: another one shows more.
+const COMMANDS_MAX: u64 = 300_000;
+
 /// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Stage {
     fn set(without: Vec<Part>) -> Rc<Stage> {
         let has = |part: Part| !without.contains(&part);
+        let is_calm = has(Part::Ends) && draw(|random| random.once_in(6));
+        let redirects = has(Part::Redirections) && draw(|random| random.once_in(3));
         let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
-        let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without))).collect();
+        let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
         let core_count = if has(Part::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
         let limits = draw(|random| Limits {
             staging_bytes: *random.pick(&[256 << 10, 4 << 20, 1 << 30]),
@@ -306,17 +303,17 @@ impl Stage {
             server: RefCell::new(None),
             servers: Cell::new(0),
             crashes: Cell::new(0),
+            ends: Cell::new(0),
             core_count,
             limits: if has(Part::Want) { limits } else { Limits::default() },
+            is_calm,
+            redirects,
             without,
         })
     }
 
     fn disks(&self) -> impl Iterator<Item = &Disk> {
-        self.volumes.iter().filter_map(|volume| match &volume.medium {
-            Medium::Disk(disk) => Some(disk),
-            Medium::Ram => None,
-        })
+        self.volumes.iter().filter_map(|volume| volume.disk())
     }
 
     /// Whether it is not without that.
@@ -331,215 +328,5 @@ impl Stage {
 
     pub(crate) fn count_command(&self) {
         self.commands.set(self.commands.get() + 1);
-    }
-
-    fn start_server(&self) {
-        let number = self.servers.get() + 1;
-        self.servers.set(number);
-        let machine = Machine::new(format!("server {number}"));
-        let exports = self.volumes.iter().map(|volume| volume.export()).collect();
-        let portals = (1..=GROUPS)
-            .map(|tag| Portal { listen: portal(tag), tag, advertise: None, stream: Default::default() })
-            .collect();
-        let config = ServerConfig {
-            portals,
-            targets: vec![Target {
-                name: TARGET.to_owned(),
-                alias: None,
-                exports,
-                access: Access::default(),
-                authentication: None,
-                offers: Offers::of_target(),
-                portal_groups: None,
-                redirect: None,
-            }],
-            discovery_authentication: None,
-            limits: self.limits.clone(),
-            cores: self.core_count,
-            random: universe::fill_random,
-        };
-        let (handle, cores) = target::Server::new(config);
-        handle.open();
-        let (bound, _) = mpsc::channel();
-        for core in cores {
-            let bound = bound.clone();
-            machine.run(move || async move {
-                core.run(bound).await;
-            });
-        }
-        note(&[12, number], || format!("{machine} starts"));
-        *self.server.borrow_mut() = Some(Running { machine, handle });
-    }
-
-    /// The server's process is killed, and with it what was in its memory; or its machine loses its power, and with that what
-    /// no disk has.
-    fn crash_server(&self, power: bool) {
-        let Some(running) = self.server.borrow_mut().take() else { return };
-        self.crashes.set(self.crashes.get() + 1);
-        note(&[13, u64::from(power)], || if power { "power cut".to_owned() } else { "kill".to_owned() });
-        running.machine.kill();
-        drop(running.handle);
-        for volume in &self.volumes {
-            let mut checker = volume.checker.borrow_mut();
-            match &volume.medium {
-                Medium::Ram => checker.erase(),
-                Medium::Disk(disk) if power => {
-                    disk.cut_power();
-                    checker.cut_power();
-                }
-                Medium::Disk(disk) => {
-                    disk.kill();
-                    checker.all_are_over();
-                    checker.has_restarted(ours::is_ours);
-                }
-            }
-        }
-    }
-
-    /// The server ends as it is asked to.
-    fn stop_server(&self) {
-        let Some(running) = self.server.borrow_mut().take() else { return };
-        if universe::is_faulty() {
-            return;
-        }
-        running.handle.shutdown(Duration::from_secs(5));
-        let end = universe::nanoseconds() + 60_000_000_000;
-        cores::run_until(|| !running.machine.is_busy(), end);
-        if running.machine.is_busy() && !universe::is_faulty() {
-            universe::fault("the server has not ended a minute after it was asked to".to_owned());
-        }
-    }
-}
-
-impl Volume {
-    fn drawn(lun: u16, without: &[Part]) -> Volume {
-        let has = |part: Part| !without.contains(&part);
-        let blocks = draw(|random| random.between(32, 512));
-        let medium = match has(Part::Memory) && draw(|random| random.once_in(3)) {
-            true => Medium::Ram,
-            false => {
-                let disk = Disk::new(format!("disk {lun}"), BlockSize::B512, blocks);
-                let habits = draw(|random| Habits {
-                    least_time: random.delay(1_000, 1_000_000),
-                    most_time: random.delay(1_000_000, 100_000_000),
-                    hangs_once_in: *random.pick(&[NEVER, NEVER, 1_000, 10_000]),
-                    fails_once_in: *random.pick(&[NEVER, NEVER, 200, 5_000]),
-                    sync_fails_once_in: *random.pick(&[NEVER, NEVER, 4, 50]),
-                    ..Habits::default()
-                });
-                if has(Part::DiskTrouble) {
-                    disk.set_habits(habits);
-                }
-                Medium::Disk(disk)
-            }
-        };
-        let checker =
-            RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, matches!(medium, Medium::Ram)));
-        let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
-        let (keep, registering) = (SimKeep::default(), RefCell::default());
-        Volume { lun, blocks, medium, keep, checker, is_fenced, registering }
-    }
-
-    fn device(&self) -> Arc<dyn BlockDevice> {
-        match &self.medium {
-            Medium::Ram => {
-                let mut options = RamOptions::new(self.blocks * BLOCK as u64);
-                options.huge_pages = false; // a thread of its own makes them
-                Arc::new(RamDevice::new(options).expect("memory for a small volume"))
-            }
-            Medium::Disk(disk) => Arc::new(disk.clone()),
-        }
-    }
-
-    fn identity(&self) -> Identity {
-        let mut uuid = *b"simulated volume";
-        uuid[15] = self.lun as u8;
-        let cache_generation = match &self.medium {
-            Medium::Ram => None,
-            Medium::Disk(disk) => {
-                Some((disk.power_cuts() << 64 | u128::from(self.keep.losses())).to_be_bytes())
-            }
-        };
-        Identity { cache_generation, ..Identity::new(uuid) }
-    }
-
-    /// Its name in copy commands.
-    pub(crate) fn naa(&self) -> [u8; 8] {
-        self.identity().naa()
-    }
-
-    fn export(&self) -> Export {
-        let options =
-            LogicalUnitOptions { identity: self.identity(), read_only: false, removable: false, thin: None };
-        let keep: Arc<dyn scsi::Keep> = Arc::new(self.keep.clone());
-        let unit = match LogicalUnit::new(self.device(), options, Some(keep)) {
-            Ok(unit) => unit,
-            Err(error) => {
-                universe::fault(format!("LUN {}: {error}", self.lun));
-                LogicalUnit::new(self.device(), options, None).expect("a unit that keeps nothing")
-            }
-        };
-        Export {
-            lun: self.lun,
-            volume: format!("volume{}", self.lun),
-            unit,
-            initiators: None,
-            deadline: Duration::from_secs(30),
-        }
-    }
-
-    /// Asks the checker, or tells it.
-    pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
-        let mut checker = self.checker.borrow_mut();
-        if let Medium::Disk(disk) = &self.medium {
-            for Lost { lba, lost, kept } in disk.take_lost() {
-                checker.sync_failed(lba, &lost, &kept);
-            }
-        }
-        ask(&mut checker)
-    }
-
-    /// Whether data that were read are such as may be there.
-    pub(crate) fn check_read(&self, by: Writer, begun: crate::checker::Now, lba: u64, data: &[u8]) {
-        if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {
-            universe::fault(format!("LUN {}, read by {by}: {wrong}", self.lun));
-        }
-    }
-}
-
-/// Sees to it that things go wrong.
-async fn direct(stage: Rc<Stage>) {
-    let often = draw(|random| random.between(50_000_000, 10_000_000_000));
-    // Servers die in some simulations only: others are to go on for long.
-    let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));
-    let network = stage.has(Part::NetworkTrouble);
-    loop {
-        let wait = draw(|random| random.between(1, often));
-        reactor::sleep(Duration::from_nanos(wait)).await;
-        let kind = draw(|random| random.below(10));
-        let time = draw(|random| random.delay(1_000_000, 40_000_000_000));
-        let later = Rc::clone(&stage);
-        match kind {
-            0..8 if !network => {}
-            0..3 => universe::after(0, || network::trouble(Trouble::Cut)),
-            3..6 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
-            6 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
-            7 => universe::after(0, move || {
-                let machine = later.server.borrow().as_ref().map(|running| running.machine);
-                if let Some(machine) = machine {
-                    network::trouble(Trouble::Isolate(machine, time));
-                }
-            }),
-            _ if crashes => universe::after(0, move || {
-                later.crash_server(draw(|random| random.once_in(2)));
-                let pause = draw(|random| random.delay(1_000_000, 20_000_000_000));
-                universe::after(pause, move || {
-                    if !later.is_over.get() && later.server.borrow().is_none() {
-                        later.start_server();
-                    }
-                });
-            }),
-            _ => {}
-        }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) immediate_data: bool,
     /// Before each read from the socket it may wait so long, once in a while.
     pub(crate) slow: Slowness,
+    /// Nothing befalls anybody that could keep an answer away.
+    pub(crate) is_calm: bool,
 }
 
 /// How slow a peer is, once in so many times and for so many nanoseconds at most.
@@ -43,6 +45,7 @@ struct Inner {
     stream: Box<dyn Stream>,
     state: RefCell<State>,
     slow: Slowness,
+    is_calm: bool,
     immediate_bytes: usize,
     /// Why it is over.
     lost: Cell<bool>,
@@ -137,6 +140,7 @@ impl Simple {
             stream,
             state: RefCell::new(State { next_itt: 1, cmd_sn: 1, segment_bytes: 8192, ..State::default() }),
             slow: terms.slow,
+            is_calm: terms.is_calm,
             immediate_bytes: if terms.immediate_data { 8192 } else { 0 },
             lost: Cell::new(false),
         }));
@@ -180,6 +184,12 @@ impl Simple {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),
             Err(_) => {
+                if self.0.is_calm {
+                    let seconds = SILENCE_MAX.as_secs();
+                    universe::fault(format!(
+                        "a command is not answered for {seconds} s, and nothing is in its way"
+                    ));
+                }
                 self.leave();
                 None
             }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::checker::Kind;
 use crate::cores::Machine;
-use crate::scenario::{BLOCK, GROUPS, Part, Registering, Stage, TARGET, Volume, portal};
+use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, portal};
 use crate::simple::{Answer, CHECK_CONDITION, Command, Function, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{self, draw, note};
+use crate::volume::{Registering, Volume};
 
 /// RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
@@ -25,7 +26,9 @@ pub(crate) fn writer(number: u64, group: u16) -> u64 {
     number * 16 + u64::from(group)
 }
 
-fn terms(number: u64) -> Terms {
+fn terms(stage: &Stage, number: u64) -> Terms {
+    // Who is slow for so long at every step waits longest for himself.
+    let longest = if stage.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     draw(|random| Terms {
         initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
         target: TARGET.to_owned(),
@@ -35,13 +38,14 @@ fn terms(number: u64) -> Terms {
         slow: Slowness {
             reads_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
             sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
-            longest: random.delay(10_000_000, 90_000_000_000),
+            longest: random.delay(10_000_000, longest),
         },
+        is_calm: stage.is_calm,
     })
 }
 
 async fn live(stage: Rc<Stage>, number: u64) {
-    let mut terms = terms(number);
+    let mut terms = terms(&stage, number);
     if !stage.has(Part::SlowPeers) {
         terms.slow = Slowness {
             reads_once_in: crate::disk::NEVER,
@@ -306,11 +310,7 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     let answer = session.execute(command).await?;
     note(&[25, writer], || format!("nexus {writer} flushes LUN {}: {:#x}", volume.lun, answer.status));
     match answer.status {
-        GOOD => {
-            if let Err(wrong) = volume.check(|checker| checker.flushed(writer, begun)) {
-                universe::fault(format!("LUN {}: {wrong}", volume.lun));
-            }
-        }
+        GOOD => volume.check_flush(writer, begun),
         _ => volume.check(|checker| checker.flush_failed(writer)),
     }
     Ok(())
@@ -371,7 +371,7 @@ fn expect_plain(answer: &Answer) {
 pub(crate) async fn read_everything(stage: Rc<Stage>) {
     let slow =
         Slowness { reads_once_in: crate::disk::NEVER, sends_once_in: crate::disk::NEVER, longest: 1_000_000 };
-    let terms = Terms { slow, ..terms(15) };
+    let terms = Terms { slow, ..terms(&stage, 15) };
     'again: loop {
         let Some(session) = log_in(&stage, &terms, 1, writer(15, 1)).await else { continue };
         for volume in &stage.volumes {

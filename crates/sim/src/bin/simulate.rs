@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! simulate show SEED [PART...]         one, step by step
-//! simulate many FIRST SECONDS [PART...]  one after the other, until the time is over
+//! simulate many FIRST SECONDS [PART...]  one after the other, until so much CPU time was used
 //! simulate find FIRST SECONDS [PART...]  the same, until one has a fault
 //! simulate minimize SEED               the smallest with the same kind of fault
 //! ```
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use host::cputime;
 use sim::{Outcome, Part, Run, run};
 
 fn main() -> ExitCode {
@@ -58,10 +59,11 @@ fn named(parts: &[&str]) -> Vec<Part> {
 }
 
 fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> bool {
-    let begun = Instant::now();
+    let begun = cputime::process();
     let mut all: Vec<Outcome> = Vec::new();
     let is_over = |all: &[Outcome]| until_a_fault && all.last().is_some_and(|last| last.fault.is_some());
-    while begun.elapsed() < limit && !is_over(&all) {
+    let used = || cputime::process().saturating_sub(begun);
+    while used() < limit && !is_over(&all) {
         let seed = first + all.len() as u64;
         let outcome = run(&Run { seed, shown: false, without: without.to_vec() });
         if let Some(fault) = &outcome.fault {
@@ -73,13 +75,14 @@ fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> b
     let passed: Duration = all.iter().map(|outcome| outcome.passed).sum();
     let faults = sum(|outcome| u64::from(outcome.fault.is_some()));
     println!(
-        "{} simulations, {} commands, {} crashes, {} blocks checked, {} s simulated in {} s: {faults} faults",
+        "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in {} s of CPU time: {faults} faults",
         all.len(),
         sum(|outcome| outcome.commands),
         sum(|outcome| outcome.crashes),
+        sum(|outcome| outcome.ends),
         sum(|outcome| outcome.checks),
         passed.as_secs(),
-        begun.elapsed().as_secs(),
+        used().as_secs(),
     );
     faults == 0
 }

@@ -1,0 +1,274 @@
+//! An initiator that breaks rules. It writes to a volume of its own alone, so that nobody's data are in question: what it is to
+//! show is that the server goes on, and that others do not notice.
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reactor::{InSlice, OutSlice, Stream};
+use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
+use target::Export;
+
+use crate::cores::Machine;
+use crate::scenario::{BLOCK, GROUPS, Stage, TARGET, portal};
+use crate::universe::{draw, note};
+use crate::volume::ram;
+
+/// The LUN that it may write to.
+pub(crate) const LUN: u16 = 15;
+
+/// Its volume, which nobody else looks at.
+pub(crate) fn export() -> Export {
+    let identity = Identity::new(*b"simulated victim");
+    let options = LogicalUnitOptions { identity, read_only: false, removable: false, thin: None };
+    let unit = LogicalUnit::new(ram(512 * BLOCK as u64), options, None).expect("a unit that keeps nothing");
+    let deadline = Duration::from_secs(30);
+    Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
+}
+
+/// Begins one that is at it until the stage is over.
+pub(crate) fn begin(stage: &Rc<Stage>) -> Machine {
+    let machine = Machine::new("adversary");
+    let stage = Rc::clone(stage);
+    machine.run(move || live(stage));
+    machine
+}
+
+async fn live(stage: Rc<Stage>) {
+    while !stage.is_over.get() {
+        let wait = draw(|random| random.delay(100_000, 5_000_000_000));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
+        let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
+        let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
+        // Whatever it does, it does it for so long at most.
+        let time = draw(|random| random.delay(100_000_000, 60_000_000_000));
+        let _ = reactor::timeout(Duration::from_nanos(time), attack.go_on(&stage)).await;
+    }
+}
+
+struct Attack {
+    stream: Box<dyn Stream>,
+    cmd_sn: u32,
+    exp_stat_sn: u32,
+}
+
+/// The server has closed the connection.
+struct Closed;
+
+/// Bytes of a header.
+type Header = [u8; 48];
+
+impl Attack {
+    async fn go_on(mut self, stage: &Stage) -> Result<(), Closed> {
+        let kind = draw(|random| random.below(6));
+        note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
+        match kind {
+            0 => return self.babble().await,
+            1 => return self.stay_silent().await,
+            _ => self.log_in().await?,
+        }
+        // Answers are read now and then, or never: what the server has to say stays with it.
+        let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
+        loop {
+            if stage.is_over.get() {
+                return Ok(());
+            }
+            for _ in 0..draw(|random| random.delay(1, 64)) {
+                let (header, data) = self.anything(stage);
+                self.send(&header, &data).await?;
+            }
+            if draw(|random| random.once_in(reads_once_in)) {
+                self.read_what_is_there().await?;
+            }
+            let wait = draw(|random| random.delay(1_000, 3_000_000_000));
+            reactor::sleep(Duration::from_nanos(wait)).await;
+        }
+    }
+
+    /// Bytes that mean nothing.
+    async fn babble(&mut self) -> Result<(), Closed> {
+        loop {
+            let mut bytes = vec![0; draw(|random| random.delay(1, 4096)) as usize];
+            draw(|random| random.fill(&mut bytes));
+            self.write(&bytes).await?;
+        }
+    }
+
+    /// A connection that never logs in, or stops in the middle of a header.
+    async fn stay_silent(&mut self) -> Result<(), Closed> {
+        let some = draw(|random| random.below(48)) as usize;
+        self.write(&[0x43; 48][..some]).await?;
+        std::future::pending().await
+    }
+
+    async fn log_in(&mut self) -> Result<(), Closed> {
+        let number = draw(|random| random.below(4));
+        let text = format!(
+            "InitiatorName=iqn.2026-01.io.linerate:adversary{number}\0TargetName={TARGET}\0SessionType=Normal\0\
+             HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0"
+        );
+        let mut header = [0; 48];
+        header[0] = 0x43;
+        header[1] = 0x87;
+        header[8..14].copy_from_slice(&[0x40, 0, 0, 0, 9, number as u8]);
+        put(&mut header, 24, 1);
+        self.send(&header, text.as_bytes()).await?;
+        let answer = self.read_header().await?;
+        self.exp_stat_sn = get(&answer, 24).wrapping_add(1);
+        Ok(())
+    }
+
+    /// A PDU that is right, nearly right, or wrong.
+    fn anything(&mut self, stage: &Stage) -> (Header, Vec<u8>) {
+        let mut header = [0; 48];
+        let mut data = Vec::new();
+        let lun = draw(|random| {
+            let own = [LUN, LUN, LUN, LUN + 1, 0x4000];
+            if random.once_in(2) {
+                *random.pick(&own)
+            } else {
+                random.below(stage.volumes.len() as u64) as u16
+            }
+        });
+        let task = draw(|random| random.below(16)) as u32;
+        header[8..10].copy_from_slice(&lun.to_be_bytes());
+        put(&mut header, 16, task);
+        put(&mut header, 28, self.exp_stat_sn);
+        match draw(|random| random.below(10)) {
+            0..3 => {
+                header[0] = 0x01;
+                header[1] = 0xc1; // final, reads, simple
+                let blocks = draw(|random| random.delay(1, 512)) as u32;
+                put(&mut header, 20, blocks * 512);
+                let cdb = draw(|random| *random.pick(&READS));
+                header[32..48].copy_from_slice(&cdb);
+                header[42..46].copy_from_slice(&blocks.to_be_bytes());
+                self.number(&mut header);
+            }
+            3..6 => {
+                // A write, to its own volume alone, of which it sends a part at once and the rest never, twice or late.
+                header[8..10].copy_from_slice(&LUN.to_be_bytes());
+                header[0] = 0x01;
+                header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));
+                let blocks = draw(|random| random.delay(1, 512)) as u32;
+                put(&mut header, 20, blocks * 512);
+                header[32] = 0x8a;
+                header[42..46].copy_from_slice(&blocks.to_be_bytes());
+                data = vec![0xad; draw(|random| random.below(8193)) as usize];
+                self.number(&mut header);
+            }
+            6 | 7 => {
+                // Data for something that may not be there.
+                header[8..10].copy_from_slice(&LUN.to_be_bytes());
+                header[0] = 0x05;
+                header[1] = draw(|random| *random.pick(&[0x80, 0]));
+                put(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 0, 1, 2, 3])));
+                put(&mut header, 36, draw(|random| random.below(4)) as u32);
+                put(&mut header, 40, draw(|random| random.below(64)) as u32 * 512);
+                data = vec![0xda; draw(|random| random.below(8193)) as usize];
+            }
+            8 => {
+                // Functions on its own tasks, and on its own volume.
+                header[8..10].copy_from_slice(&LUN.to_be_bytes());
+                header[0] = 0x42;
+                header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 11]));
+                put(&mut header, 20, draw(|random| random.below(16)) as u32);
+                put(&mut header, 24, self.cmd_sn);
+            }
+            _ => {
+                header[0] = draw(|random| *random.pick(&[0x00, 0x40, 0x04, 0x44, 0x06, 0x10, 0x3f, 0x1c]));
+                header[1] = 0x80;
+                put(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 7])));
+                data = vec![b'A'; draw(|random| random.below(600)) as usize];
+                self.number(&mut header);
+            }
+        }
+        if draw(|random| random.once_in(40)) {
+            let place = draw(|random| random.below(48)) as usize;
+            // Not what it is, the LUN, a length or the CDB: it is to write nowhere else.
+            if matches!(place, 1..4 | 16..32) {
+                header[place] = draw(|random| random.bits()) as u8;
+            }
+        }
+        (header, data)
+    }
+
+    /// The CommandSN: the next, and now and then one from before, from far ahead, or the next but one.
+    fn number(&mut self, header: &mut Header) {
+        let ahead = draw(|random| *random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1000, u32::MAX]));
+        put(header, 24, self.cmd_sn.wrapping_add(ahead));
+        if ahead == 0 {
+            self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        }
+    }
+
+    async fn send(&mut self, header: &Header, data: &[u8]) -> Result<(), Closed> {
+        let mut bytes = header.to_vec();
+        bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        self.write(&bytes).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.stream.try_write(&[OutSlice::Bytes(rest)]) {
+                Ok(taken) => rest = &rest[taken..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.stream.poll_writable(cx)).await.map_err(|_| Closed)?;
+                }
+                Err(_) => return Err(Closed),
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_header(&mut self) -> Result<Header, Closed> {
+        let mut header = [0; 48];
+        let mut done = 0;
+        while done < header.len() {
+            match self.stream.try_read(&mut [InSlice::Bytes(&mut header[done..])]) {
+                Ok(0) => return Err(Closed),
+                Ok(taken) => done += taken,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(|_| Closed)?;
+                }
+                Err(_) => return Err(Closed),
+            }
+        }
+        Ok(header)
+    }
+
+    async fn read_what_is_there(&mut self) -> Result<(), Closed> {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.try_read(&mut [InSlice::Bytes(&mut bytes)]) {
+                Ok(0) => return Err(Closed),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(_) => return Err(Closed),
+            }
+        }
+    }
+}
+
+/// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and one that nobody knows.
+const READS: [[u8; 16]; 6] = [
+    [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0x12, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+    [0xee, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+];
+
+fn put(header: &mut Header, at: usize, value: u32) {
+    header[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+fn get(header: &Header, at: usize) -> u32 {
+    header[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}

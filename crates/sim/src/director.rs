@@ -1,0 +1,49 @@
+//! Sees to it that everybody has a bad day: the network, the server, and what is below it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::network::{self, Trouble};
+use crate::scenario::{Part, Stage};
+use crate::universe::{self, draw};
+
+/// Has one thing after the other go wrong.
+pub(crate) async fn direct(stage: Rc<Stage>) {
+    let often = draw(|random| random.between(50_000_000, 10_000_000_000));
+    // Servers die in some simulations only: others are to go on for long.
+    let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));
+    let ends = stage.has(Part::Ends) && (stage.is_calm || draw(|random| random.once_in(2)));
+    let network = stage.has(Part::NetworkTrouble);
+    loop {
+        let wait = draw(|random| random.between(1, often));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        let kind = draw(|random| random.below(11));
+        let time = draw(|random| random.delay(1_000_000, 40_000_000_000));
+        let later = Rc::clone(&stage);
+        match kind {
+            10 if ends => universe::after(0, move || later.replace_server()),
+            10 => {}
+            _ if stage.is_calm => {}
+            0..8 if !network => {}
+            0..3 => universe::after(0, || network::trouble(Trouble::Cut)),
+            3..6 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
+            6 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
+            7 => universe::after(0, move || {
+                let machine = later.server.borrow().as_ref().map(|running| running.machine);
+                if let Some(machine) = machine {
+                    network::trouble(Trouble::Isolate(machine, time));
+                }
+            }),
+            _ if crashes => universe::after(0, move || {
+                later.crash_server(draw(|random| random.once_in(2)));
+                let pause = draw(|random| random.delay(1_000_000, 20_000_000_000));
+                universe::after(pause, move || {
+                    if !later.is_over.get() && later.server.borrow().is_none() {
+                        later.start_server();
+                    }
+                });
+            }),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The server of a simulation: how it starts, ends and dies.
+
+use std::rc::Rc;
+use std::sync::{Arc, Weak, mpsc};
+use std::time::Duration;
+
+use iscsi::negotiate::Offers;
+use scsi::LogicalUnit;
+use target::{Access, Portal, ServerConfig, Target};
+
+use crate::adversary;
+use crate::cores::{self, Machine};
+use crate::scenario::{GROUPS, Stage, TARGET, portal};
+use crate::universe::{self, draw, note};
+
+/// A server that runs, or is about to end.
+pub(crate) struct Running {
+    pub(crate) machine: Machine,
+    handle: Arc<target::Server>,
+    /// What must be gone when it is.
+    units: Vec<Weak<LogicalUnit>>,
+    ends: bool,
+}
+
+/// Who asked it to end has this long until it has, beyond the time that commands under way are given.
+const END_MAX: Duration = Duration::from_secs(120);
+
+impl Stage {
+    pub(crate) fn start_server(&self) {
+        let number = self.servers.get() + 1;
+        self.servers.set(number);
+        let machine = Machine::new(format!("server {number}"));
+        let own = self.volumes.iter().map(|volume| volume.export(number));
+        let exports: Vec<_> = own.chain([adversary::export()]).collect();
+        let units = exports.iter().map(|export| Arc::downgrade(&export.unit)).collect();
+        let portals = (1..=GROUPS)
+            .map(|tag| Portal { listen: portal(tag), tag, advertise: None, stream: Default::default() })
+            .collect();
+        let config = ServerConfig {
+            portals,
+            targets: vec![Target {
+                name: TARGET.to_owned(),
+                alias: None,
+                exports,
+                access: Access::default(),
+                authentication: None,
+                offers: Offers::of_target(),
+                portal_groups: None,
+                redirect: None,
+            }],
+            discovery_authentication: None,
+            limits: self.limits.clone(),
+            cores: self.core_count,
+            random: universe::fill_random,
+        };
+        let (handle, cores) = target::Server::new(config);
+        handle.open();
+        let (bound, _) = mpsc::channel();
+        for core in cores {
+            let bound = bound.clone();
+            machine.run(move || async move {
+                core.run(bound).await;
+            });
+        }
+        note(&[12, number], || format!("{machine} starts"));
+        *self.server.borrow_mut() = Some(Running { machine, handle, units, ends: false });
+    }
+
+    /// The server's process is killed, and with it what was in its memory; or its machine loses its power, and with that what
+    /// no disk has.
+    pub(crate) fn crash_server(&self, power: bool) {
+        let Some(running) = self.server.borrow_mut().take() else { return };
+        self.crashes.set(self.crashes.get() + 1);
+        note(&[13, u64::from(power)], || if power { "power cut".to_owned() } else { "kill".to_owned() });
+        running.machine.kill();
+        running.is_gone();
+        self.volumes.iter().for_each(|volume| volume.server_died(power));
+    }
+
+    /// Asks the server to end, as SIGTERM does, and has another take its place when it has.
+    pub(crate) fn replace_server(self: Rc<Stage>) {
+        let machine = match self.server.borrow_mut().as_mut() {
+            Some(running) if !running.ends => {
+                running.ends = true;
+                running.machine
+            }
+            _ => return,
+        };
+        let grace = draw(|random| random.delay(10_000_000, 20_000_000_000));
+        note(&[14, grace], || format!("{machine} is asked to end"));
+        if let Some(running) = &*self.server.borrow() {
+            running.handle.shutdown(Duration::from_nanos(grace));
+        }
+        let until = universe::nanoseconds() + grace + END_MAX.as_nanos() as u64;
+        universe::after(1_000_000, move || self.await_end(machine, until));
+    }
+
+    fn await_end(self: Rc<Stage>, machine: Machine, until: u64) {
+        if !machine.is_alive() {
+            return; // it was killed meanwhile, and who did that has another start
+        }
+        if !machine.is_busy() {
+            self.server_has_ended();
+            self.ends.set(self.ends.get() + 1);
+            return self.start_server();
+        }
+        match universe::nanoseconds() < until {
+            true => universe::after(5_000_000, move || self.await_end(machine, until)),
+            false => universe::fault(format!("{machine} has not ended in the time that it was given")),
+        }
+    }
+
+    fn server_has_ended(&self) {
+        let Some(running) = self.server.borrow_mut().take() else { return };
+        note(&[15], || format!("{} has ended", running.machine));
+        running.is_gone();
+        self.volumes.iter().for_each(|volume| volume.server_ended());
+    }
+
+    /// The server ends as it is asked to, and for good.
+    pub(crate) fn stop_server(&self) {
+        let machine = match &*self.server.borrow() {
+            Some(running) if !universe::is_faulty() => {
+                running.handle.shutdown(Duration::from_secs(5));
+                running.machine
+            }
+            _ => return,
+        };
+        let end = universe::nanoseconds() + END_MAX.as_nanos() as u64;
+        cores::run_until(|| !machine.is_busy(), end);
+        if machine.is_busy() && !universe::is_faulty() {
+            universe::fault("the server has not ended in two minutes".to_owned());
+        }
+        self.server_has_ended();
+    }
+}
+
+impl Running {
+    /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way there.
+    fn is_gone(self) {
+        let Running { handle, units, .. } = self;
+        drop(handle);
+        let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
+        if left > 0 && !universe::is_faulty() {
+            universe::fault(format!("{left} logical units are left of a server that has ended"));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A LUN: what stores it, what keeps its reservations, and what is known of its blocks.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{BlockDevice, BlockSize, Buffered, Spawner, Window};
+use host::{RamDevice, RamOptions};
+use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
+use target::Export;
+
+use crate::checker::{Checker, Now, Writer, Wrong};
+use crate::disk::{Disk, Habits, Lost, NEVER};
+use crate::keep::SimKeep;
+use crate::ours;
+use crate::scenario::{BLOCK, Part};
+use crate::universe::{self, draw};
+
+/// A LUN, and what is known of it.
+pub(crate) struct Volume {
+    pub(crate) lun: u16,
+    pub(crate) blocks: u64,
+    medium: Medium,
+    keep: SimKeep,
+    checker: RefCell<Checker>,
+    /// Writers must have registered, and are preempted.
+    pub(crate) is_fenced: bool,
+    pub(crate) registering: RefCell<BTreeMap<Writer, Registering>>,
+}
+
+/// How often a nexus has sent its registration, and how many are without an answer. Of one that was under way beside a preemption
+/// nobody knows which was first, and what is sent behind it may be carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registering {
+    pub(crate) sent: u64,
+    pub(crate) under_way: u64,
+}
+
+enum Medium {
+    /// Gone with the server.
+    Ram,
+    Disk(Disk),
+    /// A disk behind a cache in the server's memory, which is gone with it.
+    Buffered(Disk),
+}
+
+/// A window of a few requests, so that what is written behind meets what is read ahead.
+const WINDOW: Window = Window { bytes: 32 << 10, request_bytes: 8 << 10 };
+
+/// Runs what a cache does of its own accord on the core that made it do so.
+struct SameCore;
+
+impl Spawner for SameCore {
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
+        drop(reactor::spawn(task));
+    }
+}
+
+/// A new device in memory.
+pub(crate) fn ram(bytes: u64) -> Arc<dyn BlockDevice> {
+    let mut options = RamOptions::new(bytes);
+    options.huge_pages = false; // a thread of its own makes them
+    Arc::new(RamDevice::new(options).expect("memory for a small volume"))
+}
+
+impl Volume {
+    pub(crate) fn drawn(lun: u16, without: &[Part], is_calm: bool) -> Volume {
+        let has = |part: Part| !without.contains(&part);
+        let blocks = draw(|random| random.between(32, 512));
+        let medium = match has(Part::Memory) && draw(|random| random.once_in(3)) {
+            true => Medium::Ram,
+            false => {
+                let disk = Disk::new(format!("disk {lun}"), BlockSize::B512, blocks);
+                let is_buffered = has(Part::Layers) && draw(|random| random.once_in(3));
+                let habits = draw(|random| Habits {
+                    least_time: random.delay(1_000, 1_000_000),
+                    most_time: random.delay(1_000_000, 100_000_000),
+                    hangs_once_in: *random.pick(&[NEVER, NEVER, 1_000, 10_000]),
+                    fails_once_in: *random.pick(&[NEVER, NEVER, 200, 5_000]),
+                    sync_fails_once_in: *random.pick(&[NEVER, NEVER, 4, 50]),
+                    full_once_in: *random.pick(&[NEVER, NEVER, NEVER, 300]),
+                    lies: random.once_in(8),
+                    ..Habits::default()
+                });
+                // What a cache cannot write back is lost, and the disk, which tells the checker of losses, knows nothing of it.
+                let habits = match is_buffered {
+                    true => Habits { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
+                    false => habits,
+                };
+                if has(Part::DiskTrouble) && !is_calm {
+                    disk.set_habits(habits);
+                }
+                if is_buffered { Medium::Buffered(disk) } else { Medium::Disk(disk) }
+            }
+        };
+        let (tears, keeps) = match &medium {
+            Medium::Ram => (true, false),
+            Medium::Disk(disk) | Medium::Buffered(disk) => (false, !disk.lies()),
+        };
+        let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
+        let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
+        let (keep, registering) = (SimKeep::default(), RefCell::default());
+        Volume { lun, blocks, medium, keep, checker, is_fenced, registering }
+    }
+
+    fn device(&self) -> Arc<dyn BlockDevice> {
+        match &self.medium {
+            Medium::Ram => ram(self.blocks * BLOCK as u64),
+            Medium::Disk(disk) => Arc::new(disk.clone()),
+            Medium::Buffered(disk) => Arc::new(Buffered::new(disk.clone(), WINDOW, Arc::new(SameCore))),
+        }
+    }
+
+    fn identity(&self, server: u64) -> Identity {
+        let mut uuid = *b"simulated volume";
+        uuid[15] = self.lun as u8;
+        let cache_generation = match &self.medium {
+            Medium::Ram => None,
+            Medium::Disk(disk) => {
+                Some((disk.power_cuts() << 64 | u128::from(self.keep.losses())).to_be_bytes())
+            }
+            Medium::Buffered(_) => Some(u128::from(server).to_be_bytes()),
+        };
+        Identity { cache_generation, ..Identity::new(uuid) }
+    }
+
+    /// Its name in copy commands.
+    pub(crate) fn naa(&self) -> [u8; 8] {
+        self.identity(0).naa()
+    }
+
+    /// As the server of this number has it.
+    pub(crate) fn export(&self, server: u64) -> Export {
+        let options = LogicalUnitOptions {
+            identity: self.identity(server),
+            read_only: false,
+            removable: false,
+            thin: None,
+        };
+        let keep: Arc<dyn scsi::Keep> = Arc::new(self.keep.clone());
+        let unit = match LogicalUnit::new(self.device(), options, Some(keep)) {
+            Ok(unit) => unit,
+            Err(error) => {
+                universe::fault(format!("LUN {}: {error}", self.lun));
+                LogicalUnit::new(self.device(), options, None).expect("a unit that keeps nothing")
+            }
+        };
+        Export {
+            lun: self.lun,
+            volume: format!("volume{}", self.lun),
+            unit,
+            initiators: None,
+            deadline: Duration::from_secs(30),
+        }
+    }
+
+    /// Asks the checker, or tells it.
+    pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
+        let mut checker = self.checker.borrow_mut();
+        if let Some(disk) = self.disk() {
+            for Lost { lba, lost, kept } in disk.take_lost() {
+                checker.sync_failed(lba, &lost, &kept);
+            }
+        }
+        ask(&mut checker)
+    }
+
+    /// Whether data that were read are such as may be there.
+    pub(crate) fn check_read(&self, by: Writer, begun: Now, lba: u64, data: &[u8]) {
+        if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {
+            universe::fault(format!("LUN {}, read by {by}: {wrong}", self.lun));
+        }
+    }
+
+    /// A flush that `by` had asked for then was answered.
+    pub(crate) fn check_flush(&self, by: Writer, begun: Now) {
+        if self.disk().is_some_and(Disk::lies) {
+            return; // nothing lasts, whatever it says
+        }
+        if let Err(Wrong { lba, what }) = self.check(|checker| checker.flushed(by, begun)) {
+            universe::fault(format!("LUN {}: block {lba}: {what}", self.lun));
+        }
+    }
+
+    pub(crate) fn disk(&self) -> Option<&Disk> {
+        match &self.medium {
+            Medium::Disk(disk) | Medium::Buffered(disk) => Some(disk),
+            Medium::Ram => None,
+        }
+    }
+
+    /// For who reads a trace.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.medium {
+            Medium::Ram => "memory",
+            Medium::Disk(_) => "disk",
+            Medium::Buffered(_) => "cached disk",
+        }
+    }
+
+    /// The server was killed, or its machine lost its power.
+    pub(crate) fn server_died(&self, power: bool) {
+        let mut checker = self.checker.borrow_mut();
+        match &self.medium {
+            Medium::Ram => checker.erase(),
+            Medium::Disk(disk) | Medium::Buffered(disk) if power => {
+                disk.cut_power();
+                checker.cut_power();
+            }
+            Medium::Disk(disk) => {
+                disk.kill();
+                checker.all_are_over();
+                checker.has_restarted(ours::is_ours);
+            }
+            Medium::Buffered(disk) => {
+                disk.kill();
+                checker.cut_power();
+            }
+        }
+    }
+
+    /// The server has ended as it was asked to. What it had in memory is flushed if that went well, which nobody tells here.
+    pub(crate) fn server_ended(&self) {
+        self.server_died(false);
+    }
+
+    pub(crate) fn checks(&self) -> u64 {
+        self.checker.borrow().checks
+    }
+}
