@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cores::Machine;
 use crate::scenario::{Stage, TARGET, portal};
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
-use crate::universe::{draw, note};
+use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 use crate::writing::{self, register};
 
@@ -38,6 +38,11 @@ async fn live(stage: Rc<Stage>) {
             reactor::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        for volume in &stage.volumes {
+            let mut registrations = volume.registrations.borrow_mut();
+            registrations.begins_anew(writing::writer(NUMBER, 1));
+            registrations.preemptor_begins_anew();
+        }
         if fence_all(&stage, &session).await == Err(Lost) {
             continue;
         }
@@ -68,13 +73,19 @@ async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
 
 async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
     let cdb = vec![0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0]; // READ KEYS
+    let begun = volume.registrations.borrow().now();
     let answer = session.execute(Command { lun: volume.lun, cdb, out: Vec::new(), in_bytes: 256 }).await?;
     if answer.status != GOOD {
         return Ok(Vec::new());
     }
     let bytes = u32::from_be_bytes(answer.data[4..8].try_into().unwrap_or_default()) as usize;
     let keys = answer.data[8..].chunks_exact(8).take(bytes / 8);
-    Ok(keys.map(|key| u64::from_be_bytes(key.try_into().unwrap_or_default())).collect())
+    let keys: Vec<u64> = keys.map(|key| u64::from_be_bytes(key.try_into().unwrap_or_default())).collect();
+    note(&[32], || format!("LUN {} has the keys {keys:?}", volume.lun));
+    if let Err(wrong) = volume.registrations.borrow_mut().are_told(begun, &keys) {
+        universe::fault(format!("LUN {}: {wrong}", volume.lun));
+    }
+    Ok(keys)
 }
 
 fn out(action: u8, own: u64, other: u64) -> (Vec<u8>, Vec<u8>) {
@@ -97,13 +108,17 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     // Without a reservation the victim could go on writing.
     reserve(session, volume, own).await?;
     let begun = volume.check(|checker| checker.now());
-    let registering = || volume.registering.borrow().get(&victim).copied().unwrap_or_default();
-    let before = registering();
+    let known = || volume.registrations.borrow().of(victim);
+    let before = known();
     let (cdb, out) = out(5, own, victim);
+    volume.registrations.borrow_mut().is_preempted(victim);
     note(&[30, victim], || format!("nexus {victim} is to be preempted at LUN {}", volume.lun));
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
     note(&[31, victim], || format!("nexus {victim} is preempted at LUN {}: {answer:?}", volume.lun));
-    if answer.status == GOOD && before.under_way == 0 && registering() == before {
+    let is_alone = before.under_way == 0 && known().sent == before.sent;
+    let done = answer.status == GOOD;
+    volume.registrations.borrow_mut().preemption_ended(victim, done);
+    if done && is_alone {
         volume.check(|checker| checker.are_over(victim, begun));
     }
     Ok(())

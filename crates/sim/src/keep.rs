@@ -1,7 +1,8 @@
 //! Where a logical unit keeps its reservations, a small file that is replaced as a whole, and how often writes were lost.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Pending;
 use scsi::Keep;
@@ -13,12 +14,55 @@ use crate::universe;
 pub(crate) struct SimKeep {
     file: Arc<Mutex<Option<Vec<u8>>>>,
     losses: Arc<AtomicU64>,
+    /// What is to be stored, and by whom.
+    coming: Arc<Mutex<BTreeMap<u64, Coming>>>,
+    next: Arc<AtomicU64>,
 }
 
 impl SimKeep {
     /// How many losses of writes were noted.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
+    }
+}
+
+/// What is to be stored.
+#[derive(Clone, Debug)]
+enum Coming {
+    File(Vec<u8>),
+    Loss,
+}
+
+impl SimKeep {
+    /// Has it stored after so long, if the process that wants it lives until then.
+    fn store_after(&self, time: u64, what: Coming) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.coming().insert(number, what);
+        let keep = self.clone();
+        universe::after(time, move || {
+            let what = keep.coming().remove(&number);
+            what.into_iter().for_each(|what| keep.store(what));
+        });
+    }
+
+    fn store(&self, what: Coming) {
+        match what {
+            Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
+            Coming::Loss => drop(self.losses.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// The process is dead: what it was about to store is stored now, or never.
+    pub(crate) fn kill(&self) {
+        for what in std::mem::take(&mut *self.coming()).into_values() {
+            if universe::draw(|random| random.once_in(2)) {
+                self.store(what);
+            }
+        }
+    }
+
+    fn coming(&self) -> MutexGuard<'_, BTreeMap<u64, Coming>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -32,9 +76,7 @@ impl Keep for SimKeep {
         Box::pin(async move {
             // It is replaced at some moment between the beginning and the end, whether anybody waits for that or not.
             let times = times();
-            let place = Arc::clone(&self.file);
-            let replace = move || *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
-            universe::after(times[0], replace);
+            self.store_after(times[0], Coming::File(bytes));
             reactor::sleep(std::time::Duration::from_nanos(times[0] + times[1])).await;
             Ok(())
         })
@@ -47,10 +89,7 @@ impl Keep for SimKeep {
     fn note_loss(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let times = times();
-            let losses = Arc::clone(&self.losses);
-            universe::after(times[0], move || {
-                losses.fetch_add(1, Ordering::Relaxed);
-            });
+            self.store_after(times[0], Coming::Loss);
             reactor::sleep(std::time::Duration::from_nanos(times[0] + times[1])).await;
             Ok(())
         })

@@ -17,6 +17,7 @@ mod network;
 mod ours;
 mod random;
 mod redirector;
+mod registrations;
 mod scenario;
 mod server;
 mod simple;

@@ -1,7 +1,6 @@
 //! A LUN: what stores it, what keeps its reservations, and what is known of its blocks.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::checker::{Checker, Now, Writer, Wrong};
 use crate::disk::{Disk, Habits, Lost, NEVER};
 use crate::keep::SimKeep;
 use crate::ours;
+use crate::registrations::Registrations;
 use crate::scenario::{BLOCK, Part};
 use crate::universe::{self, draw};
 
@@ -27,15 +27,7 @@ pub(crate) struct Volume {
     checker: RefCell<Checker>,
     /// Writers must have registered, and are preempted.
     pub(crate) is_fenced: bool,
-    pub(crate) registering: RefCell<BTreeMap<Writer, Registering>>,
-}
-
-/// How often a nexus has sent its registration, and how many are without an answer. Of one that was under way beside a preemption
-/// nobody knows which was first, and what is sent behind it may be carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Registering {
-    pub(crate) sent: u64,
-    pub(crate) under_way: u64,
+    pub(crate) registrations: RefCell<Registrations>,
 }
 
 enum Medium {
@@ -101,8 +93,8 @@ impl Volume {
         };
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
         let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
-        let (keep, registering) = (SimKeep::default(), RefCell::default());
-        Volume { lun, blocks, medium, keep, checker, is_fenced, registering }
+        let (keep, registrations) = (SimKeep::default(), RefCell::default());
+        Volume { lun, blocks, medium, keep, checker, is_fenced, registrations }
     }
 
     fn device(&self) -> Arc<dyn BlockDevice> {
@@ -202,6 +194,7 @@ impl Volume {
 
     /// The server was killed, or its machine lost its power.
     pub(crate) fn server_died(&self, power: bool) {
+        self.keep.kill();
         let mut checker = self.checker.borrow_mut();
         match &self.medium {
             Medium::Ram => checker.erase(),
@@ -217,6 +210,7 @@ impl Volume {
             Medium::Buffered(disk) => {
                 disk.kill();
                 checker.cut_power();
+                checker.has_restarted(|_| false);
             }
         }
     }

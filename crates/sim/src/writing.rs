@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::checker::Kind;
 use crate::cores::Machine;
 use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, portal};
-use crate::simple::{Answer, CHECK_CONDITION, Command, Function, GOOD, Lost, Simple, Slowness, Terms};
+use crate::simple::{Answer, CHECK_CONDITION, Command, ENDED, Function, GOOD, Lost, Simple, Slowness, Terms};
 use crate::universe::{self, draw, note};
-use crate::volume::{Registering, Volume};
+use crate::volume::Volume;
 
 /// RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
@@ -87,7 +87,7 @@ async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option
             let now = checker.now();
             checker.are_over(writer, now);
         });
-        volume.registering.borrow_mut().remove(&writer);
+        volume.registrations.borrow_mut().begins_anew(writer);
     }
     Some(session)
 }
@@ -346,17 +346,18 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
 pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let mut out = vec![0; 24];
     out[8..16].copy_from_slice(&writer.to_be_bytes());
+    out[20] = 1; // APTPL
     let mut cdb = vec![0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0]; // REGISTER AND IGNORE EXISTING KEY
     cdb[2] = 0;
-    let change =
-        |change: fn(&mut Registering)| change(volume.registering.borrow_mut().entry(writer).or_default());
-    change(|registering| {
-        registering.sent += 1;
-        registering.under_way += 1;
-    });
+    session.window().await;
+    volume.registrations.borrow_mut().asks(writer);
     // One without an answer is under way until the nexus logs in again.
-    session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
-    change(|registering| registering.under_way = registering.under_way.saturating_sub(1));
+    let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
+    note(&[29, writer], || format!("nexus {writer} registers at LUN {}: {:#x}", volume.lun, answer.status));
+    // One that a reset has ended may be as good as done: what it saves is saved to the end.
+    if answer.status != ENDED {
+        volume.registrations.borrow_mut().is_answered(writer, answer.status == GOOD);
+    }
     Ok(())
 }
 

@@ -1,0 +1,192 @@
+//! What is known of the registrations of one volume (SPC-4 5.13), from what was asked and answered. All of them are asked to
+//! survive a restart (APTPL), so no restart changes what is known.
+
+use std::collections::BTreeMap;
+
+use crate::checker::Writer;
+
+/// What is known, by nexus. A nexus' key is its number.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations {
+    all: BTreeMap<Writer, Known>,
+    /// Counts what was asked and answered.
+    moment: u64,
+}
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// How often it has sent its registration.
+    pub(crate) sent: u64,
+    /// How many of these are without an answer. One that was under way beside a preemption may have been carried out before it
+    /// or behind it, and what is sent behind it may be carried out.
+    pub(crate) under_way: u64,
+    /// Preemptions of it without an answer.
+    preempted: u64,
+    /// A registration and a preemption were under way at once: nobody knows which was first.
+    is_open: bool,
+    /// Whether it is registered, if that is known.
+    is_registered: Option<bool>,
+}
+
+impl Registrations {
+    pub(crate) fn of(&self, writer: Writer) -> Known {
+        self.all.get(&writer).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, writer: Writer, change: impl FnOnce(&mut Known)) {
+        self.moment += 1;
+        change(self.all.entry(writer).or_default());
+    }
+
+    /// A nexus is about to register itself.
+    pub(crate) fn asks(&mut self, writer: Writer) {
+        self.change(writer, |known| {
+            known.sent += 1;
+            known.under_way += 1;
+            known.is_open |= known.preempted > 0;
+            known.is_registered = None;
+        });
+    }
+
+    /// It has its answer.
+    pub(crate) fn is_answered(&mut self, writer: Writer, done: bool) {
+        self.change(writer, |known| {
+            known.under_way = known.under_way.saturating_sub(1);
+            known.is_registered = (done && known.under_way == 0 && !known.is_open).then_some(true);
+            known.settle();
+        });
+    }
+
+    /// Somebody is about to preempt a nexus.
+    pub(crate) fn is_preempted(&mut self, victim: Writer) {
+        self.change(victim, |known| {
+            known.preempted += 1;
+            known.is_open |= known.under_way > 0;
+            known.is_registered = None;
+        });
+    }
+
+    /// That has its answer.
+    pub(crate) fn preemption_ended(&mut self, victim: Writer, done: bool) {
+        self.change(victim, |known| {
+            known.preempted = known.preempted.saturating_sub(1);
+            known.is_registered = (done && known.preempted == 0 && !known.is_open).then_some(false);
+            known.settle();
+        });
+    }
+
+    /// The nexus of `writer` begins anew: what it had asked for as a preemptor of `victims` or for itself is over.
+    pub(crate) fn begins_anew(&mut self, writer: Writer) {
+        self.change(writer, |known| {
+            known.under_way = 0;
+            known.settle();
+        });
+    }
+
+    /// The only one that preempts begins anew.
+    pub(crate) fn preemptor_begins_anew(&mut self) {
+        self.moment += 1;
+        for known in self.all.values_mut() {
+            known.preempted = 0;
+            known.settle();
+        }
+    }
+
+    /// This moment.
+    pub(crate) fn now(&self) -> u64 {
+        self.moment
+    }
+
+    /// The unit was asked for its keys at `begun`, and has told these. What is not as it is known to be is wrong.
+    pub(crate) fn are_told(&mut self, begun: u64, keys: &[u64]) -> Result<(), String> {
+        if begun != self.moment {
+            return Ok(()); // something has begun or ended meanwhile
+        }
+        if let Some(stranger) = keys.iter().find(|key| !self.all.contains_key(key)) {
+            return Err(format!("key {stranger} is registered, which nobody has ever asked for"));
+        }
+        for (writer, known) in &mut self.all {
+            let is_there = keys.contains(writer);
+            match known.is_registered {
+                Some(true) if !is_there => {
+                    return Err(format!(
+                        "nexus {writer} is not registered any more, and nobody has preempted it"
+                    ));
+                }
+                Some(false) if is_there => {
+                    return Err(format!(
+                        "nexus {writer} is registered, and has not asked for that since it was not"
+                    ));
+                }
+                // Nothing that is under way can change it.
+                None if known.under_way == 0 && known.preempted == 0 => known.is_registered = Some(is_there),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    /// What is asked from now on has nothing beside it.
+    fn settle(&mut self) {
+        self.is_open &= self.under_way > 0 || self.preempted > 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(book: &mut Registrations, keys: &[u64]) -> bool {
+        let begun = book.now();
+        book.are_told(begun, keys).is_ok()
+    }
+
+    #[test]
+    fn what_was_answered_is_there() {
+        let mut book = Registrations::default();
+        book.asks(1);
+        assert!(told(&mut book, &[]) && told(&mut book, &[1]), "it is under way");
+        book.is_answered(1, true);
+        assert!(told(&mut book, &[1]) && !told(&mut book, &[]));
+    }
+
+    #[test]
+    fn who_was_preempted_is_not_there_unless_it_asks_again() {
+        let mut book = Registrations::default();
+        book.asks(1);
+        book.is_answered(1, true);
+        book.is_preempted(1);
+        book.preemption_ended(1, true);
+        assert!(told(&mut book, &[]) && !told(&mut book, &[1]));
+        book.asks(1);
+        assert!(told(&mut book, &[1]));
+    }
+
+    #[test]
+    fn what_was_seen_stays_as_long_as_nobody_asks_for_anything() {
+        let mut book = Registrations::default();
+        book.asks(1);
+        book.is_answered(1, false);
+        assert!(told(&mut book, &[]), "perhaps it was not carried out");
+        assert!(!told(&mut book, &[1]), "then it is not carried out later");
+    }
+
+    #[test]
+    fn of_a_registration_beside_a_preemption_nobody_knows_which_was_first() {
+        let mut book = Registrations::default();
+        book.asks(1);
+        book.is_preempted(1);
+        book.preemption_ended(1, true);
+        book.is_answered(1, true);
+        assert!(told(&mut book, &[]), "it was preempted last");
+        assert!(!told(&mut book, &[1]), "and that is known now");
+    }
+
+    #[test]
+    fn nobody_is_registered_who_has_not_asked() {
+        assert!(!told(&mut Registrations::default(), &[7]));
+    }
+}
