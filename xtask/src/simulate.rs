@@ -1,15 +1,18 @@
 //! Simulated worlds: `crates/sim` runs them, here it is built and told what to do.
 
+use std::fs;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::process;
-use crate::tally::Verdict;
+use crate::tally::{Tally, Verdict};
+use crate::workspace;
 
 mod mutations;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// The one world of this seed, step by step
     #[arg(long, conflicts_with_all = ["hours", "minimize"])]
@@ -49,10 +52,61 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         }
     };
     words.extend(options.without.iter().cloned());
-    let build = ["run", "--profile", "simulation", "--package", "linerate-sim", "--bin", "simulate", "--"];
-    let mut command = process::cargo(&build);
+    let mut command = simulate(Build::Fast);
     command.args(words);
-    Ok(if process::succeed(command).is_ok() { Verdict::Holds } else { Verdict::Fails })
+    Ok(verdict(process::succeed(command).is_ok()))
+}
+
+/// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and some twice.
+pub(crate) fn measure() -> Result<Tally> {
+    let mut tally = Tally::default();
+    let new = Options { hours: Some(NEW_SECONDS / 3600.0), ..Options::default() };
+    tally += Tally::of(run(&new)?);
+    let seeds = seeds()?;
+    let mut command = simulate(Build::Fast);
+    command.arg("each").args(&seeds);
+    tally += Tally::of(verdict(process::succeed(command).is_ok()));
+    tally += Tally::of(verdict(printed(Build::Fast, &seeds)? == printed(Build::Debug, &seeds)?));
+    Ok(tally)
+}
+
+fn verdict(holds: bool) -> Verdict {
+    if holds { Verdict::Holds } else { Verdict::Fails }
+}
+
+/// CPU time for worlds that nobody has seen yet.
+const NEW_SECONDS: f64 = 60.0;
+
+/// The seeds that have found something.
+fn seeds() -> Result<Vec<String>> {
+    let path = workspace::root().join("crates/sim/seeds.txt");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(lines.filter(|seed| !seed.is_empty()).map(str::to_owned).collect())
+}
+
+/// Two builds that have nothing in common but the source.
+#[derive(Clone, Copy)]
+enum Build {
+    Fast,
+    Debug,
+}
+
+fn simulate(build: Build) -> Command {
+    let profile = match build {
+        Build::Fast => "simulation",
+        Build::Debug => "dev",
+    };
+    process::cargo(&["run", "--profile", profile, "--package", "linerate-sim", "--bin", "simulate", "--"])
+}
+
+/// What the beginnings of these worlds come to.
+fn printed(build: Build, seeds: &[String]) -> Result<String> {
+    let mut command = simulate(build);
+    command.args(["print", "2000"]).args(seeds);
+    let text = process::capture(command)?;
+    println!("{}{text}", if matches!(build, Build::Debug) { "a debug build: \n" } else { "" });
+    Ok(text)
 }
 
 /// The worlds of a mutation are those from seed 1 on, so that its time can be measured again.

@@ -14,6 +14,7 @@ use crate::fuzz;
 use crate::instructions;
 use crate::packages;
 use crate::process;
+use crate::simulate;
 use crate::tally::{Tally, Verdict};
 use crate::tidy;
 
@@ -31,12 +32,13 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let failed = RefCell::default();
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 8] = [
+    let steps: [(&str, &dyn Fn() -> Result<Tally>); 9] = [
         ("format", &|| checked(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("licences and advisories", &licences),
         ("tests", &|| cargo_test(&mut failed.borrow_mut())),
+        ("simulation", &simulate::measure),
         ("conformance", &|| conformance(options.full)),
         ("instructions", &instructions::measure),
         ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds))),

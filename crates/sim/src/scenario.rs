@@ -154,6 +154,8 @@ pub struct Run {
     pub shown: bool,
     /// What it is to be without.
     pub without: Vec<Part>,
+    /// Its busy part ends after so many commands, if not before.
+    pub commands: Option<u64>,
 }
 
 /// Runs a simulation, on a thread of its own: what threads keep for later, such as buffers, is none of its business.
@@ -193,7 +195,8 @@ fn play(run: &Run) -> Outcome {
         move || direct(stage)
     });
     let end = universe::nanoseconds() + busy * 1_000_000_000;
-    cores::run_until(|| universe::nanoseconds() >= end || stage.commands.get() >= COMMANDS_MAX, end);
+    let enough = run.commands.unwrap_or(COMMANDS_MAX);
+    cores::run_until(|| universe::nanoseconds() >= end || stage.commands.get() >= enough, end);
     stage.is_over.set(true);
     director.kill();
     finish(&stage, &actors);

@@ -5,6 +5,8 @@
 //! simulate many FIRST SECONDS [PART...]  one after the other, until so much CPU time was used
 //! simulate find FIRST SECONDS [PART...]  the same, until one has a fault
 //! simulate minimize SEED               the smallest with the same kind of fault
+//! simulate each SEED...                these
+//! simulate print COMMANDS SEED...      what these have come to, each ended after so many commands
 //! ```
 
 use std::process::ExitCode;
@@ -30,6 +32,11 @@ fn main() -> ExitCode {
                 _ => return usage(),
             }
         }
+        ["each", ref seeds @ ..] => each(seeds.iter().filter_map(|seed| number(seed))),
+        ["print", commands, ref seeds @ ..] => match number(commands) {
+            Some(commands) => print(commands, seeds.iter().filter_map(|seed| number(seed))),
+            None => return usage(),
+        },
         ["minimize", seed] => match number(seed) {
             Some(seed) => minimize(seed),
             None => return usage(),
@@ -41,7 +48,8 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: simulate show SEED [PART...] | many FIRST SECONDS [PART...] | find FIRST SECONDS [PART...] | minimize SEED"
+        "usage: simulate show SEED [PART...] | many FIRST SECONDS [PART...] | find FIRST SECONDS [PART...] | minimize SEED \
+         | each SEED... | print COMMANDS SEED..."
     );
     ExitCode::from(2)
 }
@@ -49,7 +57,7 @@ fn usage() -> ExitCode {
 fn show(seed: u64, parts: &[&str]) -> bool {
     let without =
         Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect();
-    let outcome = run(&Run { seed, shown: true, without });
+    let outcome = run(&Run { seed, shown: true, without, ..Run::default() });
     println!("{outcome:#?}");
     outcome.fault.is_none()
 }
@@ -65,12 +73,37 @@ fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> b
     let used = || cputime::process().saturating_sub(begun);
     while used() < limit && !is_over(&all) {
         let seed = first + all.len() as u64;
-        let outcome = run(&Run { seed, shown: false, without: without.to_vec() });
-        if let Some(fault) = &outcome.fault {
-            println!("seed {seed}: {fault}");
-        }
-        all.push(outcome);
+        all.push(told(&Run { seed, without: without.to_vec(), ..Run::default() }));
     }
+    summary(&all, used())
+}
+
+fn each(seeds: impl Iterator<Item = u64>) -> bool {
+    let begun = cputime::process();
+    let all: Vec<Outcome> = seeds.map(|seed| told(&Run { seed, ..Run::default() })).collect();
+    summary(&all, cputime::process().saturating_sub(begun))
+}
+
+/// The same numbers come from every build and every machine.
+fn print(commands: u64, seeds: impl Iterator<Item = u64>) -> bool {
+    for seed in seeds {
+        let Outcome { fingerprint, steps, commands, .. } =
+            told(&Run { seed, commands: Some(commands), ..Run::default() });
+        println!("{seed}: {fingerprint:016x} {steps} {commands}");
+    }
+    true
+}
+
+/// Plays one, and says so if it has a fault.
+fn told(run_of_it: &Run) -> Outcome {
+    let outcome = run(run_of_it);
+    if let Some(fault) = &outcome.fault {
+        println!("seed {}: {fault}", outcome.seed);
+    }
+    outcome
+}
+
+fn summary(all: &[Outcome], used: Duration) -> bool {
     let sum = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
     let passed: Duration = all.iter().map(|outcome| outcome.passed).sum();
     let faults = sum(|outcome| u64::from(outcome.fault.is_some()));
@@ -82,7 +115,7 @@ fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> b
         sum(|outcome| outcome.ends),
         sum(|outcome| outcome.checks),
         passed.as_secs(),
-        used().as_secs(),
+        used.as_secs(),
     );
     faults == 0
 }
@@ -101,8 +134,8 @@ fn minimize(seed: u64) -> bool {
         without.push(part);
         let tried = (0..TRIES).map(|turn| Run {
             seed: seed.wrapping_add(turn * 1_000_003),
-            shown: false,
             without: without.clone(),
+            ..Run::default()
         });
         let found = tried
             .map(|tried| (run(&tried), tried))
