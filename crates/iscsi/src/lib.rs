@@ -17,6 +17,7 @@ pub mod keys;
 pub mod login;
 pub mod name;
 pub mod negotiate;
+pub mod observed;
 pub mod pdu;
 pub mod serial;
 mod slab;

@@ -13,6 +13,7 @@ use crate::redirector;
 use crate::scenario::{BLOCK, Part, Stage, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
+use crate::writing;
 
 /// Writers with higher numbers are these.
 const FIRST_WRITER: Writer = 1_000;
@@ -95,7 +96,7 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
         });
         let extent = Extent::new(lba, blocks);
         let outcome = match draw(|random| random.below(10)) {
-            0..4 => write(&volume, &lun, writer, extent).await,
+            0..4 => write(&stage, &volume, &lun, writer, extent).await,
             4 if !stage.has(Part::Zeros) => continue,
             5 if !stage.has(Part::Flushes) => continue,
             4 => zero(&volume, &lun, writer, extent).await,
@@ -118,14 +119,33 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
     }
 }
 
-async fn write(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
+async fn write(
+    stage: &Stage,
+    volume: &Volume,
+    lun: &RemoteLun,
+    writer: u64,
+    extent: Extent,
+) -> Result<(), DeviceError> {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let id = volume
         .check(|checker| checker.begin_write(writer, lba, blocks, Kind { repeats: true, ..Kind::default() }));
     let mut buffer = Buffer::zeroed(blocks as usize * BLOCK);
     volume.check(|checker| checker.fill(id, lba, &mut buffer));
     note(&[42, writer, lba, blocks], || format!("writer {writer}: {id:?} LUN {} {extent}", volume.lun));
-    let outcome = lun.write(extent, buffer.share(), Durability::Cached).await;
+    let request = lun.write(extent, buffer.share(), Durability::Cached);
+    let outcome = match writing::patience(stage) {
+        None => request.await,
+        Some(patience) => match reactor::timeout(patience, request).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                note(&[49, writer, lba], || format!("writer {writer}: {id:?} is given up"));
+                if lun.quiesced().await.is_ok() {
+                    volume.check(|checker| checker.is_over(id));
+                }
+                return Ok(());
+            }
+        },
+    };
     note(&[43, writer, lba], || format!("writer {writer}: {id:?} ends: {outcome:?}"));
     settle(volume, lun, id, outcome).await
 }

@@ -2,10 +2,12 @@
 //! they have a bad day. Everything is drawn from the seed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use iscsi::observed::Met;
 use target::Limits;
 
 use crate::cores::{self, Machine};
@@ -62,6 +64,8 @@ pub struct Outcome {
     pub ends: u64,
     /// Blocks that were checked.
     pub checks: u64,
+    /// How often the machines of target and initiator have met which event in which state.
+    pub met: BTreeMap<Met, u64>,
     /// What was wrong, if anything.
     pub fault: Option<String>,
 }
@@ -92,6 +96,8 @@ pub enum Part {
     Redirections,
     /// Resets of logical units.
     Resets,
+    /// Commands that are aborted, or that nobody waits for any more.
+    Aborts,
     /// Peers that are slow to send or to read.
     SlowPeers,
     /// Copies between volumes.
@@ -120,7 +126,7 @@ pub enum Part {
 
 impl Part {
     /// All of them, those that matter most for who reads a trace first.
-    pub const ALL: [Part; 21] = [
+    pub const ALL: [Part; 22] = [
         Part::Crashes,
         Part::Ends,
         Part::NetworkTrouble,
@@ -130,6 +136,7 @@ impl Part {
         Part::Adversary,
         Part::Redirections,
         Part::Resets,
+        Part::Aborts,
         Part::Copies,
         Part::Volumes,
         Part::Cores,
@@ -212,6 +219,7 @@ fn play(run: &Run) -> Outcome {
         crashes,
         ends,
         checks,
+        met: ended.met,
         fault: ended.fault,
     }
 }

@@ -73,7 +73,7 @@ impl Stage {
         self.crashes.set(self.crashes.get() + 1);
         note(&[13, u64::from(power)], || if power { "power cut".to_owned() } else { "kill".to_owned() });
         running.machine.kill();
-        running.is_gone();
+        running.check_gone();
         self.volumes.iter().for_each(|volume| volume.server_died(power));
     }
 
@@ -113,7 +113,7 @@ impl Stage {
     fn server_has_ended(&self) {
         let Some(running) = self.server.borrow_mut().take() else { return };
         note(&[15], || format!("{} has ended", running.machine));
-        running.is_gone();
+        running.check_gone();
         self.volumes.iter().for_each(|volume| volume.server_ended());
     }
 
@@ -137,7 +137,7 @@ impl Stage {
 
 impl Running {
     /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way there.
-    fn is_gone(self) {
+    fn check_gone(self) {
         let Running { handle, units, .. } = self;
         drop(handle);
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();

@@ -68,6 +68,7 @@ struct State {
 
 struct Task {
     lun: u16,
+    cmd_sn: u32,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
     answer: Option<Answer>,
@@ -100,6 +101,7 @@ pub(crate) struct Command {
 /// Functions of RFC 7143 section 11.5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
+    AbortTask = 1,
     LunReset = 5,
 }
 
@@ -198,7 +200,17 @@ impl Simple {
 
     /// Sends a command and waits for its end.
     pub(crate) async fn execute(&self, command: Command) -> Result<Answer, Lost> {
+        self.execute_for(command, None).await
+    }
+
+    /// The same, but asks the target to abort it if it takes longer than `patience`.
+    pub(crate) async fn execute_for(
+        &self,
+        command: Command,
+        patience: Option<Duration>,
+    ) -> Result<Answer, Lost> {
         self.window().await;
+        let lun = command.lun;
         let itt = {
             let mut state = self.0.state.borrow_mut();
             let Command { lun, cdb, out, in_bytes } = command;
@@ -208,31 +220,48 @@ impl Simple {
                 0x80 | if in_bytes > 0 { 0x40 } else { 0 } | if out.is_empty() { 0 } else { 0x20 } | 0x01;
             bhs[8..10].copy_from_slice(&lun.to_be_bytes());
             set_32(&mut bhs, 20, if out.is_empty() { in_bytes } else { out.len() as u32 });
-            set_32(&mut bhs, 24, state.cmd_sn);
-            state.cmd_sn = state.cmd_sn.wrapping_add(1);
+            let cmd_sn = state.cmd_sn;
+            set_32(&mut bhs, 24, cmd_sn);
+            state.cmd_sn = cmd_sn.wrapping_add(1);
             let length = cdb.len().min(16);
             bhs[32..32 + length].copy_from_slice(&cdb[..length]);
             let immediate = out.len().min(self.0.immediate_bytes);
-            let task =
-                Task { lun, data_out: out, data_in: vec![0; in_bytes as usize], answer: None, waker: None };
+            let task = Task {
+                lun,
+                cmd_sn,
+                data_out: out,
+                data_in: vec![0; in_bytes as usize],
+                answer: None,
+                waker: None,
+            };
             state.send(bhs, immediate, task)
         };
+        let _waiting = Waiting(self, itt);
+        if let Some(patience) = patience {
+            if let Ok(answer) = reactor::timeout(patience, self.answer(itt)).await {
+                return answer;
+            }
+            self.manage(Function::AbortTask, lun, itt).await?;
+        }
         self.answer(itt).await
     }
 
-    /// Asks for a task management function of the logical unit.
-    pub(crate) async fn manage(&self, function: Function, lun: u16) -> Result<u8, Lost> {
+    /// Asks for a task management function of the logical unit, or of the task with this tag.
+    pub(crate) async fn manage(&self, function: Function, lun: u16, task: u32) -> Result<u8, Lost> {
         let itt = {
             let mut state = self.0.state.borrow_mut();
             let mut bhs = [0u8; 48];
             bhs[0] = 0x42;
             bhs[1] = 0x80 | function as u8;
             bhs[8..10].copy_from_slice(&lun.to_be_bytes());
-            set_32(&mut bhs, 20, u32::MAX);
+            set_32(&mut bhs, 20, task);
             set_32(&mut bhs, 24, state.cmd_sn);
-            let task = Task { lun, data_out: Vec::new(), data_in: Vec::new(), answer: None, waker: None };
+            set_32(&mut bhs, 32, state.tasks.get(&task).map_or(0, |task| task.cmd_sn));
+            let task =
+                Task { lun, cmd_sn: 0, data_out: Vec::new(), data_in: Vec::new(), answer: None, waker: None };
             state.send(bhs, 0, task)
         };
+        let _waiting = Waiting(self, itt);
         let response = self.answer(itt).await?.status;
         if response == 0 {
             // What it has ended gets no answer (RFC 7143 section 4.2.3.3): whoever waits is told here.
@@ -240,6 +269,7 @@ impl Simple {
             let ended: Vec<u32> = state
                 .tasks
                 .range(..itt)
+                .filter(|(tag, _)| function == Function::LunReset || **tag == task)
                 .filter(|(_, task)| task.lun == lun && task.answer.is_none())
                 .map(|(itt, _)| *itt)
                 .collect();
@@ -264,7 +294,6 @@ impl Simple {
     }
 
     async fn answer(&self, itt: u32) -> Result<Answer, Lost> {
-        let waiting = Waiting(self, itt);
         let answer = poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
             let lost = self.0.lost.get();
@@ -278,9 +307,7 @@ impl Simple {
                 }
             }
         });
-        let answer = self.or_leave(answer).await.unwrap_or(Err(Lost));
-        drop(waiting);
-        answer
+        self.or_leave(answer).await.unwrap_or(Err(Lost))
     }
 
     fn lose(&self) {

@@ -5,8 +5,10 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
+
+use iscsi::observed::Met;
 
 use crate::cores::Cores;
 use crate::network::Network;
@@ -27,6 +29,8 @@ pub(crate) struct Universe {
     pub(crate) cores: Cores,
     pub(crate) network: Network,
     trace: Trace,
+    /// How often the machines have met what.
+    met: BTreeMap<Met, u64>,
     /// What was found to be wrong first.
     fault: Option<String>,
 }
@@ -85,6 +89,7 @@ pub(crate) fn begin(seed: u64, shown: bool) {
         cores: Cores::default(),
         network: Network::default(),
         trace: Trace { fingerprint: 0xcbf2_9ce4_8422_2325, steps: 0, shown },
+        met: BTreeMap::new(),
         fault: None,
     };
     UNIVERSE.with_borrow_mut(|place| {
@@ -92,6 +97,9 @@ pub(crate) fn begin(seed: u64, shown: bool) {
         *place = Some(universe);
     });
     block::set_interleaving(Some(crate::cores::come_to_a_lock));
+    iscsi::observed::observe(|met| {
+        try_with(|universe| *universe.met.entry(met).or_default() += 1);
+    });
 }
 
 /// Ends the simulation of this thread, and everything in it.
@@ -103,6 +111,7 @@ pub(crate) fn end() -> Ended {
         fingerprint: universe.trace.fingerprint,
         steps: universe.trace.steps,
         passed: Duration::from_nanos(universe.now),
+        met: universe.met,
         fault: universe.fault,
     }
 }
@@ -114,6 +123,7 @@ pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) passed: Duration,
     pub(crate) fault: Option<String>,
+    pub(crate) met: BTreeMap<Met, u64>,
 }
 
 const OUTSIDE: &str = "called on a thread that runs a simulation";

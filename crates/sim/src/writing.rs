@@ -210,7 +210,7 @@ async fn write(
     });
     let lun =
         source.as_ref().map_or(volume.lun, |source| draw(|random| *random.pick(&[source.lun, volume.lun])));
-    let answer = session.execute(Command { lun, cdb, out, in_bytes: 0 }).await;
+    let answer = session.execute_for(Command { lun, cdb, out, in_bytes: 0 }, patience(stage)).await;
     note(&[23, writer, lba], || format!("nexus {writer}: {id:?} ends: {answer:?}"));
     if let (Some(expected), Ok(Answer { status: GOOD, .. })) = (&expected, &answer) {
         volume.check_read(writer, begun, lba, expected);
@@ -229,6 +229,12 @@ async fn write(
         expect_plain(&answer);
     }
     Ok(())
+}
+
+/// How long a command is waited for, if it is to be aborted after that.
+pub(crate) fn patience(stage: &Stage) -> Option<Duration> {
+    let aborts = stage.has(Part::Aborts) && draw(|random| random.once_in(30));
+    aborts.then(|| Duration::from_nanos(draw(|random| random.delay(10_000, 100_000_000))))
 }
 
 fn unmap(lba: u64, blocks: u64) -> (Vec<u8>, Vec<u8>) {
@@ -321,7 +327,7 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
 async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
     note(&[26, writer], || format!("nexus {writer} resets LUN {}", volume.lun));
-    let response = session.manage(Function::LunReset, volume.lun).await?;
+    let response = session.manage(Function::LunReset, volume.lun, u32::MAX).await?;
     note(&[27, writer, u64::from(response)], || {
         format!("nexus {writer}: LUN {} is reset: {response}", volume.lun)
     });

@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
+use super::Session;
 use super::event::{ConnectionId, Leaving};
 use super::times::Clock;
 use super::transfer::{Inbound, Outbound};
+use crate::observed::met;
 use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
 use crate::serial::Sn;
+use crate::slab::Key;
 use crate::text::Assembly;
 
 /// Something that awaits an answer.
@@ -42,6 +45,39 @@ pub(super) struct Task {
     pub(super) outbound: Outbound,
     pub(super) inbound: Inbound,
     pub(super) clock: Clock,
+}
+
+/// What a command can be like when something happens to it ([`crate::observed`]): as [`super::times::Phase`].
+pub const TASK_STATES: [&str; 7] = [
+    "not there",
+    "queued",
+    "sends data",
+    "awaits an R2T",
+    "awaits an answer",
+    "takes data",
+    "awaits its status",
+];
+
+/// What can happen to it.
+pub const TASK_EVENTS: [&str; 8] = [
+    "Data-In",
+    "R2T",
+    "SCSI Response",
+    "Reject",
+    "ABORT TASK is asked for",
+    "its connection is lost",
+    "it was aborted",
+    "the target cannot carry it out",
+];
+
+impl Session {
+    /// A command is about to meet something.
+    pub(super) fn met(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
+        met("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
+            Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
+            _ => TASK_STATES[0],
+        });
+    }
 }
 
 /// A task management function.

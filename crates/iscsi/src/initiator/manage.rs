@@ -17,6 +17,7 @@ impl Session {
     /// Has a command aborted. One that was not sent fails at once, and `None` is returned, as for one that is
     /// gone; else the target is asked, and the command fails when it agrees, unless its status comes first.
     pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
+        self.met("ABORT TASK is asked for", |_| Some(task.0));
         let entry = self.task_mut(task.0)?;
         let (connection, lun) = (entry.connection, entry.lun);
         let Some(ref_cmd_sn) = entry.cmd_sn else {
@@ -104,6 +105,13 @@ impl Session {
 
     /// The same, with the connection that is to plug the gap, if there is one.
     fn fail_by(&mut self, connection: ConnectionId, key: Key, why: Failure) {
+        let event = match why {
+            Failure::ConnectionLost => "its connection is lost",
+            Failure::Aborted => "it was aborted",
+            Failure::Rejected(_) => "Reject",
+            Failure::TargetFailure => "the target cannot carry it out",
+        };
+        self.met(event, |_| Some(key));
         let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
         if let Some(cmd_sn) = cmd_sn {

@@ -36,6 +36,7 @@ pub use crate::keepalive::NopPolicy;
 pub use config::{ConnectionStart, SessionConfig};
 pub use counters::{Counters, RoundTrips};
 pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, PingId, TaskId, TmfId};
+pub use exchange::{TASK_EVENTS, TASK_STATES};
 pub use fatal::Fatal;
 pub use receive::{Place, Segment};
 pub use submit::{Command, SubmitError};

@@ -161,9 +161,18 @@ impl Session {
 
     fn dispatch(&mut self, now: Instant, id: ConnectionId, bhs: &Bhs) -> Result<(Incoming, Place), Fatal> {
         match bhs.opcode().ok_or(Malformed::UnknownOpcode)? {
-            Opcode::DataIn => self.take_data_in(now, id, &DataIn::parse(bhs)?),
-            Opcode::ScsiResponse => self.take_response(id, &ScsiResponse::parse(bhs)?),
-            Opcode::R2t => self.take_r2t(now, id, &R2t::parse(bhs)?),
+            Opcode::DataIn => {
+                self.met_tag("Data-In", bhs);
+                self.take_data_in(now, id, &DataIn::parse(bhs)?)
+            }
+            Opcode::ScsiResponse => {
+                self.met_tag("SCSI Response", bhs);
+                self.take_response(id, &ScsiResponse::parse(bhs)?)
+            }
+            Opcode::R2t => {
+                self.met_tag("R2T", bhs);
+                self.take_r2t(now, id, &R2t::parse(bhs)?)
+            }
             Opcode::NopIn => self.take_nop_in(id, &NopIn::parse(bhs)?),
             Opcode::TaskManagementResponse => self.take_management(id, &TaskManagementResponse::parse(bhs)?),
             Opcode::TextResponse => {
@@ -193,6 +202,10 @@ impl Session {
             | Opcode::LogoutRequest
             | Opcode::SnackRequest => Err(Fatal::Malformed(Malformed::WrongOpcode)),
         }
+    }
+
+    fn met_tag(&self, event: &'static str, bhs: &Bhs) {
+        self.met(event, |session| Itt::new(bhs.itt_raw()).and_then(|itt| session.find(itt)));
     }
 
     // --- commands

@@ -71,6 +71,10 @@ impl Clock {
         Clock { phase: Phase::Queued, since: now, times: Times::default() }
     }
 
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
     #[inline]
     pub(super) fn enter(&mut self, now: Instant, phase: Phase) {
         if phase != self.phase {

@@ -17,6 +17,7 @@ impl Session {
         let pdu = ScsiCommand::parse(bhs)?;
         let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
         let turn = if pdu.immediate { Turn::Now } else { self.window.turn(pdu.cmd_sn) };
+        self.met("SCSI Command of its tag", |session| session.tags.find(pdu.itt));
         if turn == Turn::Never {
             self.counters.commands_ignored += 1;
         } else if !pdu.immediate && self.is_overtaken(pdu.cmd_sn, pdu.lun) {

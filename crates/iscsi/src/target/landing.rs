@@ -17,6 +17,7 @@ impl Session {
     }
 
     pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
+        self.met("Data-Out", |session| session.tags.find(pdu.itt));
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
             // After an ABORT or a reset an initiator may go on answering R2Ts, or may not (FastAbort in
@@ -119,6 +120,7 @@ impl Session {
         is_final: bool,
         inline: &[u8],
     ) {
+        self.met("its data are there", |_| Some(key));
         self.stage(key, offset, length, inline);
         if let Some(task) = self.tasks.get_mut(key) {
             task.inbound.landed(length, is_final);

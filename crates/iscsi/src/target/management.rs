@@ -218,6 +218,7 @@ impl Session {
 
     fn abort_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
+        self.met("ABORT TASK", |_| found);
         let result = match found.and_then(|key| Some((key, self.tasks.get(key)?))) {
             Some((_, task)) if task.lun != pdu.lun => TaskManagementResult::TaskDoesNotExist,
             Some((key, task)) if task.is_held() => {
@@ -256,6 +257,7 @@ impl Session {
     /// RFC 7144 section 4: "Function Succeeded" says that the task is there.
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
+        self.met("QUERY TASK", |_| found);
         let is_there = |task: &super::Task| task.lun == pdu.lun && task.answer.is_none();
         let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
             true => TaskManagementResult::FunctionSucceeded,

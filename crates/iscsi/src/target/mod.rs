@@ -54,6 +54,7 @@ pub use fatal::Fatal;
 pub use notice::Notice;
 pub use receive::{Place, Segment};
 pub use respond::Response;
+pub use task::{TASK_EVENTS, TASK_STATES};
 pub use transmit::{Payload, Transmit};
 
 pub use crate::keepalive::NopPolicy;
@@ -277,6 +278,7 @@ impl Session {
     }
 
     fn drop_task(&mut self, key: Key) {
+        self.met("its connection is lost", |_| Some(key));
         let Some(task) = self.remove_task(key) else { return };
         if task.is_held() {
             self.window.forget(key);

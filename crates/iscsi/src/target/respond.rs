@@ -30,6 +30,7 @@ impl Session {
     /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
     /// [`super::Event::DataComplete`] says so. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
+        self.met("the driver takes data", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
         if entry.answer.is_none() {
             entry.inbound.expect(wanted.min(entry.lengths.write));
@@ -41,6 +42,7 @@ impl Session {
     ///
     /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
+        self.met("the driver answers", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
         if entry.answer.is_none() {
             let Response { status, sense, data_in, expected, receipt } = response;
@@ -58,6 +60,7 @@ impl Session {
     /// The driver gives a command up, and has fenced it: nothing is answered, and data that still come for it are
     /// dropped.
     pub fn abort(&mut self, task: TaskId) {
+        self.met("the driver gives it up", |_| Some(task.key));
         if self.remove_task(task.key).is_some() {
             self.tell_of_room(task.connection);
         }

@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
+use super::Session;
 use super::answer::Answer;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
 use super::landing::staged_cost;
+use crate::observed::met;
 use crate::pdu::{Itt, Lun};
+use crate::slab::Key;
 
 /// A task.
 #[derive(Debug)]
@@ -51,6 +54,36 @@ pub(super) struct Waiting {
 pub(super) struct Staged {
     pub(super) offset: u32,
     pub(super) bytes: Vec<u8>,
+}
+
+/// What a task can be like when something happens to it ([`crate::observed`]).
+pub const TASK_STATES: [&str; 5] =
+    ["not there", "waits for its turn", "takes data", "with the driver", "answered"];
+
+/// What can happen to it.
+pub const TASK_EVENTS: [&str; 9] = [
+    "SCSI Command of its tag",
+    "Data-Out",
+    "its data are there",
+    "ABORT TASK",
+    "QUERY TASK",
+    "the driver takes data",
+    "the driver answers",
+    "the driver gives it up",
+    "its connection is lost",
+];
+
+impl Session {
+    /// A task is about to meet something.
+    pub(super) fn met(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
+        met("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
+            None => "not there",
+            Some(task) if task.answer.is_some() => "answered",
+            Some(task) if task.is_held() => "waits for its turn",
+            Some(task) if task.inbound.is_wanted() => "takes data",
+            Some(_) => "with the driver",
+        });
+    }
 }
 
 impl Task {

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use host::cputime;
+use iscsi::observed::Met;
+use iscsi::{initiator, target};
 use sim::{Outcome, Part, Run, run};
 
 fn main() -> ExitCode {
@@ -117,7 +119,25 @@ fn summary(all: &[Outcome], used: Duration) -> bool {
         passed.as_secs(),
         used.as_secs(),
     );
+    tell_met(all);
     faults == 0
+}
+
+/// What the machines have never met, of all that they could.
+fn tell_met(all: &[Outcome]) {
+    for (side, states, events) in [
+        ("target", &target::TASK_STATES[..], &target::TASK_EVENTS[..]),
+        ("initiator", &initiator::TASK_STATES[..], &initiator::TASK_EVENTS[..]),
+    ] {
+        let pairs =
+            states.iter().flat_map(|state| events.iter().map(move |event| Met { side, state, event }));
+        let never = |met: &Met| !all.iter().any(|outcome| outcome.met.contains_key(met));
+        let (count, never) = (states.len() * events.len(), pairs.filter(never).collect::<Vec<_>>());
+        println!("{side}: {} of {count} pairs of a task's state and an event; never:", count - never.len());
+        for Met { state, event, .. } in never {
+            println!("  {state}: {event}");
+        }
+    }
 }
 
 /// Takes away part after part, as long as some simulation without it has a fault of the same kind.
