@@ -221,7 +221,14 @@ impl Checker {
 
     /// All writes of a writer that were asked for before `moment` and have not been answered are over.
     pub(crate) fn are_over(&mut self, writer: Writer, moment: Now) {
-        let meant = |(_, open): &(&WriteId, &OpenWrite)| open.writer == writer && open.begun < moment.0;
+        self.are_over_but(writer, moment, &[]);
+    }
+
+    /// The same, but for some.
+    pub(crate) fn are_over_but(&mut self, writer: Writer, moment: Now, spared: &[WriteId]) {
+        let meant = |(id, open): &(&WriteId, &OpenWrite)| {
+            open.writer == writer && open.begun < moment.0 && !spared.contains(id)
+        };
         let own: Vec<WriteId> = self.open.iter().filter(meant).map(|(id, _)| *id).collect();
         own.into_iter().for_each(|id| self.is_over(id));
     }

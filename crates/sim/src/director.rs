@@ -9,7 +9,9 @@ use crate::universe::{self, draw};
 
 /// Has one thing after the other go wrong.
 pub(crate) async fn direct(stage: Rc<Stage>) {
-    let often = draw(|random| random.between(50_000_000, 10_000_000_000));
+    let often = draw(|random| {
+        random.between(50_000_000, if stage.is_long { 60_000_000_000 } else { 10_000_000_000 })
+    });
     // Servers die in some simulations only: others are to go on for long.
     let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));
     let ends = stage.has(Part::Ends) && (stage.is_calm || draw(|random| random.once_in(2)));
@@ -18,7 +20,11 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
         let wait = draw(|random| random.between(1, often));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let kind = draw(|random| random.below(11));
-        let time = draw(|random| random.delay(1_000_000, 40_000_000_000));
+        let longest = if stage.is_long { 200_000_000_000 } else { 40_000_000_000 };
+        let time = match draw(|random| random.once_in(2)) {
+            true => draw(|random| random.delay(1_000_000, longest)),
+            false => draw(|random| random.between(1_000_000, longest)),
+        };
         let later = Rc::clone(&stage);
         match kind {
             10 if ends => universe::after(0, move || later.replace_server()),

@@ -89,6 +89,7 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
         if stage.is_over.get() {
             return;
         }
+        stage.pause().await;
         stage.count_command();
         let (lba, blocks) = draw(|random| {
             let blocks = random.delay(1, volume.blocks.min(64));

@@ -35,6 +35,8 @@ pub(crate) struct Stage {
     pub(crate) limits: Limits,
     /// Nothing befalls anybody but servers that end as they are asked to, and others in their place.
     pub(crate) is_calm: bool,
+    /// Everybody takes his time, so that what takes minutes has them: silence that is noticed, deadlines, long stalls.
+    pub(crate) is_long: bool,
     /// There is a portal that sends who logs in elsewhere.
     pub(crate) redirects: bool,
     without: Vec<Part>,
@@ -182,7 +184,10 @@ fn play(run: &Run) -> Outcome {
     let seed = run.seed;
     universe::begin(seed, run.shown);
     let stage = Stage::set(run.without.clone());
-    let busy = draw(|random| random.between(5, 60));
+    let busy = match stage.is_long {
+        true => draw(|random| random.between(100, 600)),
+        false => draw(|random| random.between(5, 60)),
+    };
     note(&[10, busy], || {
         format!(
             "seed {seed}: {busy} s, {} cores, volumes: {:?}{}",
@@ -289,6 +294,7 @@ impl Stage {
     fn set(without: Vec<Part>) -> Rc<Stage> {
         let has = |part: Part| !without.contains(&part);
         let is_calm = has(Part::Ends) && draw(|random| random.once_in(6));
+        let is_long = draw(|random| random.once_in(3));
         let redirects = has(Part::Redirections) && draw(|random| random.once_in(3));
         let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
         let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
@@ -318,6 +324,7 @@ impl Stage {
             core_count,
             limits: if has(Part::Want) { limits } else { Limits::default() },
             is_calm,
+            is_long,
             redirects,
             without,
         })
@@ -330,6 +337,19 @@ impl Stage {
     /// Whether it is not without that.
     pub(crate) fn has(&self, part: Part) -> bool {
         !self.without.contains(&part)
+    }
+
+    /// No command waits for memory.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
+    }
+
+    /// Between two commands of one hand.
+    pub(crate) async fn pause(&self) {
+        if self.is_long {
+            let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
+            reactor::sleep(Duration::from_nanos(wait)).await;
+        }
     }
 
     /// A volume by lot.

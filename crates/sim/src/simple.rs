@@ -62,6 +62,8 @@ struct State {
     writer: Option<Waker>,
     window: Vec<Waker>,
     segment_bytes: usize,
+    /// Of the commands that were answered, the youngest.
+    answered: u32,
     /// The target has asked for the end.
     asked_to_leave: bool,
 }
@@ -276,6 +278,17 @@ impl Simple {
             ended.into_iter().for_each(|itt| state.end(itt, ENDED, None));
         }
         Ok(response)
+    }
+
+    /// The CmdSN of the command that is sent next.
+    pub(crate) fn next_cmd_sn(&self) -> u32 {
+        self.0.state.borrow().cmd_sn
+    }
+
+    /// Whether the target was at work on a command of this number, all of which came at once, for certain: it has answered a
+    /// younger one.
+    pub(crate) fn has_begun(&self, cmd_sn: u32) -> bool {
+        self.0.immediate_bytes > 0 && self.0.state.borrow().answered > cmd_sn
     }
 
     /// Closes the connection without a word.
@@ -538,6 +551,9 @@ impl State {
     fn end(&mut self, itt: u32, status: u8, sense: Option<(u8, u8, u8)>) {
         if let Some(task) = self.tasks.get_mut(&itt) {
             let data = std::mem::take(&mut task.data_in);
+            if status != ENDED {
+                self.answered = self.answered.max(task.cmd_sn);
+            }
             task.answer = Some(Answer { status, sense, data });
             if let Some(waker) = task.waker.take() {
                 waker.wake();

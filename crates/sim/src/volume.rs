@@ -10,7 +10,7 @@ use host::{RamDevice, RamOptions};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::Export;
 
-use crate::checker::{Checker, Now, Writer, Wrong};
+use crate::checker::{Checker, Now, WriteId, Writer, Wrong};
 use crate::disk::{Disk, Habits, Lost, NEVER};
 use crate::keep::SimKeep;
 use crate::ours;
@@ -28,6 +28,8 @@ pub(crate) struct Volume {
     /// Writers must have registered, and are preempted.
     pub(crate) is_fenced: bool,
     pub(crate) registrations: RefCell<Registrations>,
+    /// Copies to it under way that another LUN has received, and the numbers of these commands.
+    pub(crate) copies: RefCell<Vec<(WriteId, u32)>>,
 }
 
 enum Medium {
@@ -93,8 +95,8 @@ impl Volume {
         };
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
         let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
-        let (keep, registrations) = (SimKeep::default(), RefCell::default());
-        Volume { lun, blocks, medium, keep, checker, is_fenced, registrations }
+        let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
+        Volume { lun, blocks, medium, keep, checker, is_fenced, registrations, copies }
     }
 
     fn device(&self) -> Arc<dyn BlockDevice> {

@@ -98,6 +98,7 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
         if stage.is_over.get() || session.is_lost() || session.is_asked_to_leave() {
             return;
         }
+        stage.pause().await;
         stage.count_command();
         let volume = stage.any_volume();
         let lot = draw(|random| random.below(100));
@@ -111,7 +112,9 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, place(&volume)).await,
             42..45 => write(&stage, &session, &volume, writer, Way::Unmap, place(&volume)).await,
             45..47 => write(&stage, &session, &volume, writer, Way::Exchange, place(&volume)).await,
-            47..50 => write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await,
+            47..49 => write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await,
+            49 if !stage.has(Part::Resets) => continue,
+            49 => copy_into_a_reset(&stage, &session, &volume, writer).await,
             50..90 => read(&session, &volume, writer).await,
             90..96 => flush(&session, &volume, writer).await,
             96..97 => reset(&stage, &session, &volume, writer).await,
@@ -210,8 +213,12 @@ async fn write(
     });
     let lun =
         source.as_ref().map_or(volume.lun, |source| draw(|random| *random.pick(&[source.lun, volume.lun])));
+    if lun != volume.lun {
+        volume.copies.borrow_mut().push((id, session.next_cmd_sn()));
+    }
     let answer = session.execute_for(Command { lun, cdb, out, in_bytes: 0 }, patience(stage)).await;
     note(&[23, writer, lba], || format!("nexus {writer}: {id:?} ends: {answer:?}"));
+    volume.copies.borrow_mut().retain(|(copy, _)| *copy != id);
     if let (Some(expected), Ok(Answer { status: GOOD, .. })) = (&expected, &answer) {
         volume.check_read(writer, begun, lba, expected);
     }
@@ -326,6 +333,12 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
 /// may return to the blocks of what is over: if something of that lands all the same, it meets something newer.
 async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
+    // A copy that another LUN receives ends with this if it is at work here, and goes on if it has not begun.
+    let not_begun: Vec<_> = {
+        let begins = |cmd_sn: u32| stage.is_roomy() && session.has_begun(cmd_sn);
+        let copies = volume.copies.borrow();
+        copies.iter().filter(|(_, cmd_sn)| !begins(*cmd_sn)).map(|(copy, _)| *copy).collect()
+    };
     note(&[26, writer], || format!("nexus {writer} resets LUN {}", volume.lun));
     let response = session.manage(Function::LunReset, volume.lun, u32::MAX).await?;
     note(&[27, writer, u64::from(response)], || {
@@ -334,9 +347,10 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
     if response != 0 {
         return Ok(());
     }
-    volume.check(|checker| checker.are_over(writer, begun));
+    volume.check(|checker| checker.are_over_but(writer, begun, &not_begun));
     let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
-    for (lba, blocks) in given_up.into_iter().take(returns) {
+    // The youngest first: the others may have ended otherwise.
+    for (lba, blocks) in given_up.into_iter().rev().take(returns) {
         read_at(session, volume, writer, lba, blocks).await?;
         if draw(|random| random.once_in(2)) {
             write(stage, session, volume, writer, Way::Write, (lba, blocks)).await?;
@@ -346,6 +360,24 @@ async fn reset(stage: &Stage, session: &Simple, volume: &Volume, writer: u64) ->
         read_at(session, volume, writer, lba, blocks).await?;
     }
     Ok(())
+}
+
+/// A copy, and a reset of its destination on its heels.
+async fn copy_into_a_reset(
+    stage: &Rc<Stage>,
+    session: &Simple,
+    volume: &Rc<Volume>,
+    writer: u64,
+) -> Result<(), Lost> {
+    let copy = {
+        let (stage, session, volume) = (Rc::clone(stage), session.clone(), Rc::clone(volume));
+        async move { write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await }
+    };
+    let copying = reactor::spawn(copy);
+    let wait = draw(|random| random.delay(1_000, 1_000_000));
+    reactor::sleep(Duration::from_nanos(wait)).await;
+    reset(stage, session, volume, writer).await?;
+    copying.await
 }
 
 /// Registers this nexus' key, so that it may write although somebody has reserved the volume.
