@@ -71,6 +71,13 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
         data_digest: random.once_in(4),
         immediate_data: random.once_in(2),
         initial_r2t: random.once_in(2),
+        first_burst_bytes: *random.pick(&[512, 4 << 10, 256 << 10]),
+        max_burst_bytes: *random.pick(&[4 << 10, 16_776_192]),
+        max_segment_bytes: *random.pick(&[512, 4 << 10, 256 << 10]),
+        max_outstanding_r2t: *random.pick(&[1, 8]),
+        gather: random.once_in(2),
+        command_time: Duration::from_secs(if stage.is_calm { 60 } else { random.between(5, 60) }),
+        nop_interval: Duration::from_secs(random.between(1, 20)),
         command_tries: if stage.is_calm { None } else { *random.pick(&[None, Some(3)]) },
         reconnect_time: Duration::from_secs(if stage.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()

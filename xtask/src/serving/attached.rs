@@ -10,10 +10,11 @@ use super::Placement;
 use crate::process;
 use crate::workspace;
 
-/// A loop device over an attached volume; both are gone when this is dropped.
+/// A loop device over an attached volume, or over a file; both are gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    binary: PathBuf,
+    /// What has attached it.
+    binary: Option<PathBuf>,
     file: PathBuf,
     /// `/dev/loop0`.
     device: Option<String>,
@@ -32,14 +33,28 @@ impl Attached {
     pub(crate) fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
         ensure!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing");
         let file = temporary("attached")?.join("disk");
-        let mut attached = Attached { binary: binary.to_owned(), file, device: None };
+        let mut attached = Attached { binary: Some(binary.to_owned()), file, device: None };
         let mut command = placement.command(binary);
         command.args(["attach", volume]).arg(&attached.file);
         process::capture(command).context("attaching")?;
-        let mut command = Placement::default().command("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).arg(&attached.file);
-        attached.device = Some(process::capture(command).context("a loop device")?.trim().to_owned());
+        attached.add_loop_device()?;
         Ok(attached)
+    }
+
+    /// A new file of this machine instead, to compare with.
+    pub(crate) fn file(bytes: u64) -> Result<Attached> {
+        let file = temporary("file")?.join("disk");
+        fs::File::create(&file)?.set_len(bytes)?;
+        let mut attached = Attached { binary: None, file, device: None };
+        attached.add_loop_device()?;
+        Ok(attached)
+    }
+
+    fn add_loop_device(&mut self) -> Result<()> {
+        let mut command = Placement::default().command("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]).arg(&self.file);
+        self.device = Some(process::capture(command).context("a loop device")?.trim().to_owned());
+        Ok(())
     }
 
     /// The process behind the file, which has detached itself from who started it.
@@ -64,8 +79,10 @@ impl Drop for Attached {
         if let Some(device) = &self.device {
             let _ = process::capture(command("losetup", &["--detach", device])); // what is left is seen by `losetup`
         }
-        let detach = ["detach", "--force", &self.file.display().to_string()];
-        let _ = process::capture(command(&self.binary, &detach)); // nothing is attached if that is what failed
+        if let Some(binary) = &self.binary {
+            let detach = ["detach", "--force", &self.file.display().to_string()];
+            let _ = process::capture(command(binary, &detach)); // nothing is attached if that is what failed
+        }
         let _ = self.file.parent().map(fs::remove_dir_all);
     }
 }

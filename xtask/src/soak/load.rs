@@ -14,6 +14,10 @@ use crate::lot::Lot;
 use crate::process::{self, Ended};
 use crate::serving::attached::{Attached, Mounted};
 
+/// What is compared with what.
+pub(super) const FILES: &str = "fio in ext4 on linerate attach";
+pub(super) const RAW_FILES: &str = "fio in ext4 on a file of this machine";
+
 /// Somebody who writes, and checks what he reads.
 pub(super) trait Load: Send {
     fn name(&self) -> &'static str;
@@ -39,6 +43,7 @@ pub(super) fn all(world: &World, seed: u64) -> Result<Vec<Box<dyn Load + '_>>> {
         Box::new(Bench::new(world, SMALL, seed)),
         Box::new(Qemu::new(world, seed)),
         Box::new(Files::new(world)?),
+        Box::new(Files::alone()?),
     ])
 }
 
@@ -224,17 +229,23 @@ impl Load for Qemu<'_> {
     }
 }
 
-/// fio in an ext4 on `linerate attach`, which bears everything that befalls its server.
+/// fio in an ext4 on `linerate attach`, which bears everything that befalls its server; or on a file, for what the machine
+/// itself can do meanwhile.
 struct Files {
     mounted: Mounted,
-    pid: u32,
+    /// That of `linerate attach`.
+    pid: Option<u32>,
 }
 
 impl Files {
     fn new(world: &World) -> Result<Files> {
         let attached = Attached::to(&world.url("attached"), &world.binary, &world.client())?;
-        let pid = attached.pid()?;
+        let pid = Some(attached.pid()?);
         Ok(Files { mounted: Mounted::on(attached)?, pid })
+    }
+
+    fn alone() -> Result<Files> {
+        Ok(Files { mounted: Mounted::on(Attached::file(512 << 20)?)?, pid: None })
     }
 
     fn play(&self) -> Result<Outcome> {
@@ -262,15 +273,22 @@ impl Files {
 
 impl Load for Files {
     fn name(&self) -> &'static str {
-        "fio in ext4 on linerate attach"
+        match self.pid {
+            Some(_) => FILES,
+            None => RAW_FILES,
+        }
     }
 
     fn resident(&self) -> Option<(&'static str, u32)> {
-        Some(("linerate attach", self.pid))
+        Some(("linerate attach", self.pid?))
     }
 
     fn round(&mut self) -> Outcome {
-        self.play().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")))
+        let outcome = self.play().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
+        if self.pid.is_none() {
+            std::thread::sleep(Duration::from_secs(20)); // it is to be compared with, and not to be a load
+        }
+        outcome
     }
 
     fn end(self: Box<Self>) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::load::{FILES, RAW_FILES};
 use super::trouble::Kind;
 use super::world::Usage;
 use crate::measuring::document::{self, Page};
@@ -100,12 +101,14 @@ impl Record {
             });
             let right: Vec<_> = right.collect();
             let rate: Vec<_> = right.iter().map(|(at, rate, _)| (*at, *rate)).collect();
-            rows.push(Row::of(format!("{load}, MB/s"), &rate, |ends| ends[1] >= ends[0] * SLOWER));
+            let row = Row::of(format!("{load}, MB/s"), &rate, |ends| ends[1] >= ends[0] * SLOWER);
+            rows.push(if load == RAW_FILES { Row { holds: |_| true, ..row } } else { row });
             let latency: Vec<_> = right.iter().filter_map(|(at, _, p50)| Some((*at, (*p50)?))).collect();
             if !latency.is_empty() {
                 rows.push(Row::of(format!("{load}, p50 in µs"), &latency, as_much));
             }
         }
+        relate(&mut rows);
         for (process, usage) in &self.usage {
             let of = |figure: fn(&Usage) -> f64| {
                 usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
@@ -154,6 +157,17 @@ impl Record {
         let heading = format!("{}, {:.1} hours", today.trim(), time.as_secs_f64() / 3600.0);
         document::write_section(Page::Soak, &heading, &self.text(time, seed))
     }
+}
+
+/// A disk is also others': what it gives to a file system on a volume counts as a share of what it gives to one without us.
+fn relate(rows: &mut Vec<Row>) {
+    let ends = |name: &str| rows.iter().find(|row| row.name == format!("{name}, MB/s")).map(|row| row.ends);
+    let (Some(files), Some(raw)) = (ends(FILES), ends(RAW_FILES)) else { return };
+    let share = |at: usize| Some(100.0 * files[at]? / raw[at]?);
+    rows.retain(|row| !row.name.starts_with(FILES));
+    let holds = |ends: [f64; 2]| ends[1] >= ends[0] * SLOWER;
+    let name = format!("{FILES}, % of that on a file");
+    rows.push(Row { name, rounds: 1, ends: [share(0), share(1)], holds });
 }
 
 /// A figure at the beginning and at the end.
@@ -223,6 +237,21 @@ mod tests {
                 record.note(Round { load: "other", at: Duration::from_secs(number), outcome });
             }
             assert_eq!(record.verdict(), verdict, "{longer}");
+        }
+    }
+
+    #[test]
+    fn a_slower_disk_is_not_ours() {
+        for (raw_at_the_end, verdict) in [(20.0, Verdict::Holds), (40.0, Verdict::Fails)] {
+            let mut record = record(&[10.0; 20]);
+            for number in 0..20 {
+                let rate = |first: f64, last: f64| if number < 10 { first } else { last };
+                for (load, mb_per_s) in [(FILES, rate(20.0, 10.0)), (RAW_FILES, rate(40.0, raw_at_the_end))] {
+                    let outcome = Outcome::Right { mb_per_s, p50_us: None };
+                    record.note(Round { load, at: Duration::from_secs(number), outcome });
+                }
+            }
+            assert_eq!(record.verdict(), verdict, "{raw_at_the_end}");
         }
     }
 
