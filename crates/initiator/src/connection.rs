@@ -87,9 +87,8 @@ impl Connection {
         let answers = under_way.saturating_sub(parts.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
-        if self.sender.is_idle()
-            && let Some(ending) = parts.ending_of(self.id)
-        {
+        // What found no room is not waited for: a target that takes nothing any more would keep the session for ever.
+        if let Some(ending) = parts.ending_of(self.id) {
             return Ok(Poll::Ready(ending));
         }
         if more {

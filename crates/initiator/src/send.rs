@@ -58,11 +58,6 @@ impl Sender {
         }
     }
 
-    /// Whether everything the machine has said so far is with the kernel.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
     /// Sends everything the machine has to say on this connection. Whether all of it found room.
     pub(crate) fn send(
         &mut self,

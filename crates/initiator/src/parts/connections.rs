@@ -19,7 +19,7 @@ pub(super) struct Wire {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
     pub(super) under_way: usize,
-    /// Why its task is to end it, once everything is sent.
+    /// Why its task is to end it.
     pub(super) ending: Option<Ending>,
     pub(super) task: Option<Waker>,
     /// For its addresses and its path.

@@ -11,14 +11,35 @@ pub(crate) fn portal(tags: &'static [u16]) -> u16 {
     thread::spawn(move || {
         for (stream, tag) in listener.incoming().zip(tags) {
             let stream = stream.expect("a connection");
-            thread::spawn(move || let_in(stream, *tag));
+            thread::spawn(move || let_in(stream, *tag, Then::Hears));
         }
     });
     port
 }
 
-/// Answers a login that asks for no authentication, and then hears whatever comes until it ends.
-fn let_in(mut stream: TcpStream, tag: u16) {
+/// A portal that lets one connection in, and from then on neither reads nor says anything.
+pub(crate) fn deaf_portal() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        drop(listener);
+        let_in(stream, 1, Then::IsDeaf);
+    });
+    port
+}
+
+/// What a target does behind the login.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Hears whatever comes until it ends.
+    Hears,
+    /// Leaves everything in the socket, which stays open.
+    IsDeaf,
+}
+
+/// Answers a login that asks for no authentication.
+fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
     let mut stat_sn = 1_u32;
     while let Some((request, text)) = next(&mut stream) {
         if request[0] & 0x3f != 0x03 {
@@ -51,6 +72,9 @@ fn let_in(mut stream: TcpStream, tag: u16) {
         stat_sn += 1;
         if stream.write_all(&[&answer[..], &said].concat()).is_err() {
             return;
+        }
+        while answer[1] & 0x83 == 0x83 && then == Then::IsDeaf {
+            thread::park();
         }
     }
 }

@@ -172,6 +172,30 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
     });
 }
 
+/// Found with a server that was stopped (SIGSTOP) under a load of writes: the session ended when it went on.
+#[test]
+fn a_target_that_takes_nothing_any_more_ends_every_request() {
+    run(async {
+        let port = crate::fake::deaf_portal();
+        let url = format!("iscsi://127.0.0.1:{port}/{NAME}/0?nop-interval=1&reconnect-time=0");
+        let url = Url::parse(&url).expect("a URL");
+        let target = open_target(&url.portal, &url.target, &url.settings, counted).await.expect("a session");
+        let target = Arc::new(target);
+        // More than its socket and ours have room for.
+        let writes: Vec<_> = (0..60)
+            .map(|_| {
+                let (unit, data) = (target.unit(0), Buffer::zeroed(256 << 10).share());
+                reactor::spawn(async move {
+                    unit.command(cdb::write_16(0, 512, false), Transfer::Out(data)).await.map(drop)
+                })
+            })
+            .collect();
+        for write in writes {
+            assert_eq!(write.await, Err(CommandError::ConnectionLost));
+        }
+    });
+}
+
 /// A session spans portals of one portal group (RFC 7143 section 4.4.1).
 #[test]
 fn a_connection_to_another_portal_group_does_not_join_the_session() {
