@@ -118,6 +118,10 @@ impl Parts {
             tracing::warn!("the target does not let go of a lost connection: the session is begun again");
             self.end_all(|| Ending::Undead);
         }
+        if self.logout_due.take_if(|due| *due <= now).is_some() {
+            tracing::warn!("the target does not answer the logout that it asked for: the session is begun again");
+            self.end_all(|| Ending::Undead);
+        }
         if self.standing.give_up_after(self.patience.reconnect, now) {
             tracing::warn!("the session has been lost for too long: requests fail from now on");
             self.waiting.drain(..).for_each(Waker::wake);

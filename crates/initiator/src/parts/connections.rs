@@ -158,6 +158,7 @@ impl Parts {
     /// The session was begun again, with this machine.
     pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine, how: Return) -> Stall {
         self.now = now;
+        self.logout_due = None;
         let before = std::mem::replace(&mut self.machine, machine);
         // A target that has agreed to a logout has let go of everything.
         let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
@@ -211,6 +212,8 @@ impl Parts {
     /// The target wants the session ended, and does not mind if we come back.
     pub(super) fn log_out_for_now(&mut self, by: ConnectionId) {
         self.machine.log_out(self.now, by, LogoutReason::CloseSession);
+        // One that asks again does not get more time.
+        self.logout_due.get_or_insert(self.now + self.patience.reset);
         self.wake_wires();
     }
 

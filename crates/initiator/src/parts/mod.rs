@@ -44,6 +44,8 @@ pub(crate) struct Parts {
     waiting: VecDeque<Waker>,
     /// We are logging out, for good.
     is_leaving: bool,
+    /// When the target is to have answered the logout that it asked for.
+    logout_due: Option<Instant>,
     /// The target has agreed: nothing that was sent is under way.
     is_logged_out: bool,
     /// Commands that were on lost connections since the session began, or began again.
@@ -79,6 +81,7 @@ impl Parts {
             wires: Vec::new(),
             waiting: VecDeque::new(),
             is_leaving: false,
+            logout_due: None,
             is_logged_out: false,
             lost_commands: 0,
             unsettled: 0,

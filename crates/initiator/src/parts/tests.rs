@@ -231,6 +231,17 @@ fn a_request_waits_while_the_session_is_logged_out_at_the_targets_wish() {
     assert!(matches!(scene.parts.submit(&mut order(), Waker::noop()), Submitted::As(_)));
 }
 
+#[test]
+fn a_target_that_does_not_answer_the_logout_it_asks_for_loses_the_session() {
+    let mut scene = scene(1);
+    scene.parts.log_out_for_now(scene.connections[0]);
+    scene.said_at(19);
+    scene.parts.log_out_for_now(scene.connections[0]);
+    assert!(scene.parts.ending_of(scene.connections[0]).is_none());
+    scene.said_at(20);
+    assert!(matches!(scene.parts.ending_of(scene.connections[0]), Some(Ending::Undead)));
+}
+
 /// A target that is drained asks for a logout, and sends who comes back elsewhere.
 #[test]
 fn a_logout_settles_everything_wherever_the_session_goes() {
