@@ -378,7 +378,7 @@ impl Checker {
         });
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
-            let has_landed = entry.effective.is_some() || Some(entry.value) == lost;
+            let has_landed = entry.effective.is_some() || lost.is_some_and(|lost| entry.may_show(lost));
             entry.doomed |= has_landed && !entry.lasts && is_newer;
         }
     }
@@ -670,6 +670,25 @@ mod tests {
         checker.flushed(1, flush).expect("nothing was lost");
         checker.cut_power();
         assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    /// Seed 194 of 79f0cb1.
+    #[test]
+    fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
+        let mut checker = Checker::new(1, 512, 8, false, true);
+        let older = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(older);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("nothing was lost");
+        let copy = checker.begin_write(1, 0, 1, Kind { copied_from: Some(0), ..Kind::default() });
+        let (older, copied) = (data(&checker, older), data(&checker, WriteId(7)));
+        checker.sync_failed(0, &copied, &older);
+        checker.flush_failed(1);
+        checker.wrote(copy);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("its writer knows");
+        checker.cut_power();
+        assert!(reads(&mut checker, &older));
     }
 
     #[test]
