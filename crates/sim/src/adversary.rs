@@ -1,16 +1,16 @@
 //! An initiator that breaks rules. It writes to a volume of its own alone, so that nobody's data are in question: what it is to
 //! show is that the server goes on, and that others do not notice.
 
-use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{InSlice, OutSlice, Stream};
+use reactor::{InSlice, Stream};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::Export;
 
 use crate::cores::Machine;
+use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::scenario::{BLOCK, GROUPS, Stage, TARGET, portal};
 use crate::universe::{draw, note};
 use crate::volume::ram;
@@ -56,9 +56,6 @@ struct Attack {
 
 /// The server has closed the connection.
 struct Closed;
-
-/// Bytes of a header.
-type Header = [u8; 48];
 
 impl Attack {
     async fn go_on(mut self, stage: &Stage) -> Result<(), Closed> {
@@ -113,10 +110,10 @@ impl Attack {
         header[0] = 0x43;
         header[1] = 0x87;
         header[8..14].copy_from_slice(&[0x40, 0, 0, 0, 9, number as u8]);
-        put(&mut header, 24, 1);
+        set_32(&mut header, 24, 1);
         self.send(&header, text.as_bytes()).await?;
-        let answer = self.read_header().await?;
-        self.exp_stat_sn = get(&answer, 24).wrapping_add(1);
+        let (answer, _) = pdu::read_pdu(&*self.stream).await.map_err(|_| Closed)?;
+        self.exp_stat_sn = get_32(&answer, 24).wrapping_add(1);
         Ok(())
     }
 
@@ -134,14 +131,14 @@ impl Attack {
         });
         let task = draw(|random| random.below(16)) as u32;
         header[8..10].copy_from_slice(&lun.to_be_bytes());
-        put(&mut header, 16, task);
-        put(&mut header, 28, self.exp_stat_sn);
+        set_32(&mut header, 16, task);
+        set_32(&mut header, 28, self.exp_stat_sn);
         match draw(|random| random.below(10)) {
             0..3 => {
                 header[0] = 0x01;
                 header[1] = 0xc1; // final, reads, simple
                 let blocks = draw(|random| random.delay(1, 512)) as u32;
-                put(&mut header, 20, blocks * 512);
+                set_32(&mut header, 20, blocks * 512);
                 let cdb = draw(|random| *random.pick(&READS));
                 header[32..48].copy_from_slice(&cdb);
                 header[42..46].copy_from_slice(&blocks.to_be_bytes());
@@ -153,7 +150,7 @@ impl Attack {
                 header[0] = 0x01;
                 header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));
                 let blocks = draw(|random| random.delay(1, 512)) as u32;
-                put(&mut header, 20, blocks * 512);
+                set_32(&mut header, 20, blocks * 512);
                 header[32] = 0x8a;
                 header[42..46].copy_from_slice(&blocks.to_be_bytes());
                 data = vec![0xad; draw(|random| random.below(8193)) as usize];
@@ -164,9 +161,9 @@ impl Attack {
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x05;
                 header[1] = draw(|random| *random.pick(&[0x80, 0]));
-                put(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 0, 1, 2, 3])));
-                put(&mut header, 36, draw(|random| random.below(4)) as u32);
-                put(&mut header, 40, draw(|random| random.below(64)) as u32 * 512);
+                set_32(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 0, 1, 2, 3])));
+                set_32(&mut header, 36, draw(|random| random.below(4)) as u32);
+                set_32(&mut header, 40, draw(|random| random.below(64)) as u32 * 512);
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
@@ -174,13 +171,13 @@ impl Attack {
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
                 header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 11]));
-                put(&mut header, 20, draw(|random| random.below(16)) as u32);
-                put(&mut header, 24, self.cmd_sn);
+                set_32(&mut header, 20, draw(|random| random.below(16)) as u32);
+                set_32(&mut header, 24, self.cmd_sn);
             }
             _ => {
                 header[0] = draw(|random| *random.pick(&[0x00, 0x40, 0x04, 0x44, 0x06, 0x10, 0x3f, 0x1c]));
                 header[1] = 0x80;
-                put(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 7])));
+                set_32(&mut header, 20, draw(|random| *random.pick(&[u32::MAX, 7])));
                 data = vec![b'A'; draw(|random| random.below(600)) as usize];
                 self.number(&mut header);
             }
@@ -195,51 +192,21 @@ impl Attack {
         (header, data)
     }
 
-    /// The CommandSN: the next, and now and then one from before, from far ahead, or the next but one.
+    /// Sets CmdSN: the next one, and now and then one from before, from far ahead, or the next but one.
     fn number(&mut self, header: &mut Header) {
         let ahead = draw(|random| *random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1000, u32::MAX]));
-        put(header, 24, self.cmd_sn.wrapping_add(ahead));
+        set_32(header, 24, self.cmd_sn.wrapping_add(ahead));
         if ahead == 0 {
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
         }
     }
 
     async fn send(&mut self, header: &Header, data: &[u8]) -> Result<(), Closed> {
-        let mut bytes = header.to_vec();
-        bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
-        bytes.extend(data);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        self.write(&bytes).await
+        self.write(&pdu(*header, data)).await
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Closed> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match self.stream.try_write(&[OutSlice::Bytes(rest)]) {
-                Ok(taken) => rest = &rest[taken..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_writable(cx)).await.map_err(|_| Closed)?;
-                }
-                Err(_) => return Err(Closed),
-            }
-        }
-        Ok(())
-    }
-
-    async fn read_header(&mut self) -> Result<Header, Closed> {
-        let mut header = [0; 48];
-        let mut done = 0;
-        while done < header.len() {
-            match self.stream.try_read(&mut [InSlice::Bytes(&mut header[done..])]) {
-                Ok(0) => return Err(Closed),
-                Ok(taken) => done += taken,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.stream.poll_readable(cx)).await.map_err(|_| Closed)?;
-                }
-                Err(_) => return Err(Closed),
-            }
-        }
-        Ok(header)
+        pdu::write(&*self.stream, bytes).await.map_err(|_| Closed)
     }
 
     async fn read_what_is_there(&mut self) -> Result<(), Closed> {
@@ -264,11 +231,3 @@ const READS: [[u8; 16]; 6] = [
     [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
     [0xee, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
-
-fn put(header: &mut Header, at: usize, value: u32) {
-    header[at..at + 4].copy_from_slice(&value.to_be_bytes());
-}
-
-fn get(header: &Header, at: usize) -> u32 {
-    header[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
-}

@@ -32,6 +32,7 @@ pub(crate) struct Checker {
     tears: bool,
     /// What is flushed survives a power cut.
     keeps: bool,
+    /// The volume's.
     number: u64,
     blocks: Vec<BlockHistory>,
     /// Those that have not ended.

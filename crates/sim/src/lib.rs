@@ -15,6 +15,7 @@ mod fencing;
 mod keep;
 mod network;
 mod ours;
+mod pdu;
 mod random;
 mod redirector;
 mod registrations;

@@ -3,11 +3,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
 
-use reactor::{InSlice, OutSlice, Stream};
+use reactor::Stream;
 
 use crate::cores::Machine;
+use crate::pdu::{self, pdu};
 use crate::scenario::{GROUPS, Stage, portal};
 use crate::universe::{draw, note};
 
@@ -31,56 +31,26 @@ async fn live() {
     let Ok(listener) = reactor::world().listen(portal(GROUP), &Default::default()) else { return };
     loop {
         match listener.try_accept() {
-            Ok(stream) => drop(reactor::spawn(async move { drop(answer(Rc::from(stream)).await) })),
+            Ok(stream) => drop(reactor::spawn(async move { drop(answer(stream).await) })),
             Err(_) if poll_fn(|cx| listener.poll_acceptable(cx)).await.is_err() => return,
             Err(_) => {}
         }
     }
 }
 
-async fn answer(stream: Rc<dyn Stream>) -> io::Result<()> {
-    let request = read(&stream, 48).await?;
-    let length = u32::from_be_bytes([0, request[5], request[6], request[7]]) as usize;
-    read(&stream, length.next_multiple_of(4)).await?;
+async fn answer(stream: Box<dyn Stream>) -> io::Result<()> {
+    let (request, _) = pdu::read_pdu(&*stream).await?;
     let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
     note(&[70, u64::from(group)], || format!("redirected to portal group {group}"));
-    let mut text = format!("TargetAddress={},{group}\0", portal(group)).into_bytes();
-    let mut response = vec![0; 48];
+    let text = format!("TargetAddress={},{group}\0", portal(group));
+    let mut response = [0; 48];
     response[0] = 0x23;
-    response[5..8].copy_from_slice(&(text.len() as u32).to_be_bytes()[1..]);
     response[8..14].copy_from_slice(&request[8..14]); // ISID
     response[16..20].copy_from_slice(&request[16..20]); // ITT
     response[28..32].copy_from_slice(&request[24..28]); // ExpCmdSN
     response[32..36].copy_from_slice(&request[24..28]); // MaxCmdSN
     (response[36], response[37]) = (1, 1); // the target has moved for now
-    text.resize(text.len().next_multiple_of(4), 0);
-    response.extend(text);
-    let mut rest = &response[..];
-    while !rest.is_empty() {
-        match stream.try_write(&[OutSlice::Bytes(rest)]) {
-            Ok(taken) => rest = &rest[taken..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_writable(cx)).await?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    pdu::write(&*stream, &pdu(response, text.as_bytes())).await?;
     // It is for the initiator to close; what it sends now is nothing that anybody waits for.
-    read(&stream, 1).await.map(drop)
-}
-
-async fn read(stream: &Rc<dyn Stream>, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut data = vec![0; bytes];
-    let mut done = 0;
-    while done < bytes {
-        match stream.try_read(&mut [InSlice::Bytes(&mut data[done..])]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(taken) => done += taken,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll_fn(|cx| stream.poll_readable(cx)).await?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(data)
+    pdu::read(&*stream, &mut [0]).await
 }

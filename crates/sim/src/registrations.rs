@@ -76,7 +76,7 @@ impl Registrations {
         });
     }
 
-    /// The nexus of `writer` begins anew: what it had asked for as a preemptor of `victims` or for itself is over.
+    /// The nexus of `writer` begins anew: what it had asked for itself is over.
     pub(crate) fn begins_anew(&mut self, writer: Writer) {
         self.change(writer, |known| {
             known.under_way = 0;

@@ -114,7 +114,7 @@ impl Stage {
         let Some(running) = self.server.borrow_mut().take() else { return };
         note(&[15], || format!("{} has ended", running.machine));
         running.check_gone();
-        self.volumes.iter().for_each(|volume| volume.server_ended());
+        self.volumes.iter().for_each(|volume| volume.server_died(false));
     }
 
     /// The server ends as it is asked to, and for good.

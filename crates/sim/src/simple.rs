@@ -5,14 +5,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use reactor::{InSlice, OutSlice, Stream};
+use reactor::Stream;
 
+use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::universe;
 
 /// What a login asks for.
@@ -137,7 +137,6 @@ impl Simple {
         let mut bhs = [0u8; 48];
         bhs[0] = 0x43; // login request, immediate
         bhs[1] = 0x87; // transit from operational negotiation to full feature phase
-        set_24(&mut bhs, 5, text.len());
         bhs[8..14].copy_from_slice(&terms.isid);
         set_32(&mut bhs, 24, 1); // CmdSN
         let simple = Simple(Rc::new(Inner {
@@ -148,8 +147,8 @@ impl Simple {
             immediate_bytes: if terms.immediate_data { 8192 } else { 0 },
             lost: Cell::new(false),
         }));
-        simple.write_all(&pdu(bhs, &text)).await.map_err(|_| 0u16)?;
-        let (answer, data) = simple.read_pdu().await.map_err(|_| 0u16)?;
+        pdu::write(&*simple.0.stream, &pdu(bhs, &text)).await.map_err(|_| 0u16)?;
+        let (answer, data) = pdu::read_pdu(&*simple.0.stream).await.map_err(|_| 0u16)?;
         let status = u16::from_be_bytes([answer[36], answer[37]]);
         if answer[0] & 0x3f != 0x23 || status != 0 || answer[1] & 0x83 != 0x83 {
             return Err(status.max(1));
@@ -335,45 +334,6 @@ impl Simple {
         };
         wakers.into_iter().for_each(Waker::wake);
     }
-
-    async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match self.0.stream.try_write(&[OutSlice::Bytes(rest)]) {
-                Ok(taken) => rest = &rest[taken..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.0.stream.poll_writable(cx)).await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.0.stream.try_read(&mut [InSlice::Bytes(&mut bytes[done..])]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(taken) => done += taken,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.0.stream.poll_readable(cx)).await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    async fn read_pdu(&self) -> io::Result<([u8; 48], Vec<u8>)> {
-        let mut bhs = [0u8; 48];
-        self.read_exact(&mut bhs).await?;
-        let length = get_24(&bhs, 5);
-        let mut data = vec![0; length.next_multiple_of(4) + usize::from(bhs[4]) * 4];
-        self.read_exact(&mut data).await?;
-        data.truncate(length);
-        Ok((bhs, data))
-    }
 }
 
 /// Longer than a disk hangs, and than the target waits for one.
@@ -389,10 +349,9 @@ impl Drop for Waiting<'_> {
 }
 
 impl State {
-    fn send(&mut self, mut bhs: [u8; 48], immediate: usize, task: Task) -> u32 {
+    fn send(&mut self, mut bhs: Header, immediate: usize, task: Task) -> u32 {
         let itt = self.next_itt;
         self.next_itt += 1;
-        set_24(&mut bhs, 5, immediate);
         set_32(&mut bhs, 16, itt);
         set_32(&mut bhs, 28, self.exp_stat_sn);
         let bytes = pdu(bhs, &task.data_out[..immediate]);
@@ -425,7 +384,7 @@ async fn write(simple: Simple) {
         .await;
         let Some(bytes) = bytes else { return };
         let bytes: Vec<u8> = bytes.into();
-        if simple.write_all(&bytes).await.is_err() {
+        if pdu::write(&*simple.0.stream, &bytes).await.is_err() {
             return simple.lose();
         }
     }
@@ -434,7 +393,7 @@ async fn write(simple: Simple) {
 async fn read(simple: Simple) {
     loop {
         dawdle(simple.0.slow.reads_once_in, simple.0.slow.longest).await;
-        let Ok((bhs, data)) = simple.read_pdu().await else { return simple.lose() };
+        let Ok((bhs, data)) = pdu::read_pdu(&*simple.0.stream).await else { return simple.lose() };
         simple.take(&bhs, &data);
         if simple.is_lost() {
             return;
@@ -450,7 +409,7 @@ async fn dawdle(once_in: u64, longest: u64) {
 }
 
 impl Simple {
-    fn take(&self, bhs: &[u8; 48], data: &[u8]) {
+    fn take(&self, bhs: &Header, data: &[u8]) {
         let opcode = bhs[0] & 0x3f;
         let itt = get_32(bhs, 16);
         let mut state = self.0.state.borrow_mut();
@@ -533,7 +492,6 @@ impl Simple {
             let mut bhs = [0u8; 48];
             bhs[0] = 0x05;
             bhs[1] = if at + count == length { 0x80 } else { 0 };
-            set_24(&mut bhs, 5, count);
             bhs[8..10].copy_from_slice(&lun.to_be_bytes());
             set_32(&mut bhs, 16, itt);
             bhs[20..24].copy_from_slice(&ttt);
@@ -560,27 +518,4 @@ impl State {
             }
         }
     }
-}
-
-fn pdu(bhs: [u8; 48], data: &[u8]) -> Vec<u8> {
-    let mut bytes = bhs.to_vec();
-    bytes.extend(data);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-fn set_24(bhs: &mut [u8; 48], at: usize, value: usize) {
-    bhs[at..at + 3].copy_from_slice(&(value as u32).to_be_bytes()[1..]);
-}
-
-fn set_32(bhs: &mut [u8; 48], at: usize, value: u32) {
-    bhs[at..at + 4].copy_from_slice(&value.to_be_bytes());
-}
-
-fn get_24(bhs: &[u8; 48], at: usize) -> usize {
-    bhs[at..at + 3].iter().fold(0, |value, byte| value << 8 | usize::from(*byte))
-}
-
-fn get_32(bhs: &[u8; 48], at: usize) -> u32 {
-    bhs[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
 }

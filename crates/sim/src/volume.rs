@@ -194,7 +194,8 @@ impl Volume {
         }
     }
 
-    /// The server was killed, or its machine lost its power.
+    /// The server is gone: it was killed, its machine lost its `power`, or it has ended as it was asked to. (That it has flushed
+    /// what it had in memory, if that went well, is told to nobody here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
         let mut checker = self.checker.borrow_mut();
@@ -215,11 +216,6 @@ impl Volume {
                 checker.has_restarted(|_| false);
             }
         }
-    }
-
-    /// The server has ended as it was asked to. What it had in memory is flushed if that went well, which nobody tells here.
-    pub(crate) fn server_ended(&self) {
-        self.server_died(false);
     }
 
     pub(crate) fn checks(&self) -> u64 {

@@ -72,8 +72,8 @@ pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     }));
 }
 
-/// Returns the units whose devices have to let go of what the function ends before it is answered, those of copies too; and
-/// the copies that another LUN has received, of which the initiator does not know that it has ended them.
+/// Ends the commands that the function is about. Returns two lists: the units whose devices must let go of these commands
+/// before the function is answered, and the copies that another LUN received, whose end the initiator is yet to be told.
 fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
     let unit = session.unit(request.lun);
     match (request.function, unit) {

@@ -91,24 +91,20 @@ impl Record {
 
     fn rows(&self) -> Vec<Row> {
         let as_much = |ends: [f64; 2]| ends[1] <= ends[0] * MORE;
+        let share = self.share();
         let mut rows = Vec::new();
         for load in self.loads() {
-            let right = self.rounds.iter().filter(|round| round.load == load).filter_map(|round| match round
-                .outcome
-            {
-                Outcome::Right { mb_per_s, p50_us } => Some((round.at, mb_per_s, p50_us)),
-                Outcome::Disturbed(_) | Outcome::Wrong(_) => None,
-            });
-            let right: Vec<_> = right.collect();
+            let right = self.right(load);
             let rate: Vec<_> = right.iter().map(|(at, rate, _)| (*at, *rate)).collect();
-            let row = Row::of(format!("{load}, MB/s"), &rate, |ends| ends[1] >= ends[0] * SLOWER);
-            rows.push(if load == RAW_FILES { Row { holds: |_| true, ..row } } else { row });
+            let is_told_by_share = share.is_some() && [FILES, RAW_FILES].contains(&load);
+            let holds = if is_told_by_share { |_| true } else { is_as_fast };
+            rows.push(Row::of(format!("{load}, MB/s"), &rate, holds));
             let latency: Vec<_> = right.iter().filter_map(|(at, _, p50)| Some((*at, (*p50)?))).collect();
             if !latency.is_empty() {
                 rows.push(Row::of(format!("{load}, p50 in µs"), &latency, as_much));
             }
         }
-        relate(&mut rows);
+        rows.extend(share);
         for (process, usage) in &self.usage {
             let of = |figure: fn(&Usage) -> f64| {
                 usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
@@ -119,6 +115,28 @@ impl Record {
             rows.push(Row::of(format!("{process}, descriptors"), &descriptors, as_much));
         }
         rows
+    }
+
+    /// The rounds of a load in which nothing failed: when, MB/s, and p50 in µs.
+    fn right(&self, load: &str) -> Vec<(Duration, f64, Option<f64>)> {
+        let rounds = self.rounds.iter().filter(|round| round.load == load);
+        let right = rounds.filter_map(|round| match round.outcome {
+            Outcome::Right { mb_per_s, p50_us } => Some((round.at, mb_per_s, p50_us)),
+            Outcome::Disturbed(_) | Outcome::Wrong(_) => None,
+        });
+        right.collect()
+    }
+
+    /// Others use the same disk: what it gives to a file system on a volume is judged as a share of what it gives to one without
+    /// us.
+    fn share(&self) -> Option<Row> {
+        let [files, raw] = [FILES, RAW_FILES].map(|load| {
+            let rates: Vec<_> = self.right(load).iter().map(|(at, rate, _)| (*at, *rate)).collect();
+            Row::of(format!("{load}, % of that on a file"), &rates, is_as_fast)
+        });
+        let percent = |at: usize| Some(100.0 * files.ends[at]? / raw.ends[at]?);
+        let (rounds, ends) = (files.rounds.min(raw.rounds), [percent(0), percent(1)]);
+        (rounds > 0).then(|| Row { rounds, ends, ..files })
     }
 
     pub(super) fn text(&self, time: Duration, seed: u64) -> String {
@@ -159,15 +177,8 @@ impl Record {
     }
 }
 
-/// A disk is also others': what it gives to a file system on a volume counts as a share of what it gives to one without us.
-fn relate(rows: &mut Vec<Row>) {
-    let ends = |name: &str| rows.iter().find(|row| row.name == format!("{name}, MB/s")).map(|row| row.ends);
-    let (Some(files), Some(raw)) = (ends(FILES), ends(RAW_FILES)) else { return };
-    let share = |at: usize| Some(100.0 * files[at]? / raw[at]?);
-    rows.retain(|row| !row.name.starts_with(FILES));
-    let holds = |ends: [f64; 2]| ends[1] >= ends[0] * SLOWER;
-    let name = format!("{FILES}, % of that on a file");
-    rows.push(Row { name, rounds: 1, ends: [share(0), share(1)], holds });
+fn is_as_fast([first, last]: [f64; 2]) -> bool {
+    last >= first * SLOWER
 }
 
 /// A figure at the beginning and at the end.

@@ -1,6 +1,7 @@
 //! What befalls the server, one thing after the other, by lot.
 
 use std::fmt;
+use std::iter;
 use std::thread;
 use std::time::Duration;
 
@@ -31,28 +32,17 @@ pub(super) enum Kind {
     Full,
 }
 
-/// Killing is the most frequent.
-const LOT: [Kind; 20] = [
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Killed,
-    Kind::Ended,
-    Kind::Stopped,
-    Kind::Cut,
-    Kind::Cut,
-    Kind::Disk("hang"),
-    Kind::Disk("fail"),
-    Kind::Disk("lose"),
-    Kind::Disk("slow=20ms"),
-    Kind::Full,
+/// How often each comes, of twenty times.
+const LOT: [(Kind, usize); 9] = [
+    (Kind::Killed, 11),
+    (Kind::Ended, 1),
+    (Kind::Stopped, 1),
+    (Kind::Cut, 2),
+    (Kind::Disk("hang"), 1),
+    (Kind::Disk("fail"), 1),
+    (Kind::Disk("lose"), 1),
+    (Kind::Disk("slow=20ms"), 1),
+    (Kind::Full, 1),
 ];
 
 impl fmt::Display for Kind {
@@ -79,7 +69,8 @@ impl Trouble<'_> {
     /// Waits a while, and makes the next one; ends when all is whole again.
     pub(super) fn next(&mut self, told: impl FnOnce(Kind)) -> Result<()> {
         self.sleep(1.0, 11.0);
-        let (world, kind) = (self.world, self.lot.one_of(&LOT));
+        let all: Vec<Kind> = LOT.iter().flat_map(|(kind, times)| iter::repeat_n(*kind, *times)).collect();
+        let (world, kind) = (self.world, self.lot.one_of(&all));
         told(kind);
         match kind {
             Kind::Killed => {

@@ -50,7 +50,7 @@ impl World {
         let id = std::process::id();
         let folder = workspace::target_directory().join(format!("xtask/soak-{id}"));
         fs::create_dir_all(folder.join("small")).with_context(|| folder.display().to_string())?;
-        // Of its own: whoever builds meanwhile would replace it under the run.
+        // A copy: a build during the run replaces the program in the target directory.
         let own = folder.join("linerate");
         fs::copy(binary, &own).with_context(|| own.display().to_string())?;
         let world = World {

@@ -55,8 +55,8 @@ impl Session {
         self.forget(id)
     }
 
-    /// Gives up every command that uses `unit`, but `except`. Returns all units that they used, and the commands that another
-    /// LUN has received (copies): whoever asked for the end of those at `unit` waits for their answer, and it is
+    /// Gives up every command that uses `unit`, but `except`. Returns two lists: all units that these commands used, and the
+    /// commands that another LUN received (copies). Their initiator still waits for the latter: answer them with
     /// [`Session::tell_aborted`] once the devices have let go of them.
     #[must_use]
     pub(crate) fn abort_unit(
