@@ -19,6 +19,7 @@ use crate::caches::CachedWrites;
 use crate::cdb::{self, Cdb};
 use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
+use crate::patience::Patience;
 use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::sense::status::GOOD;
@@ -133,7 +134,8 @@ impl RemoteLun {
         mut epoch: u64,
         mut ended: Ended,
     ) -> Result<Done, DeviceError> {
-        let mut retries = Retries::new(self.target.patience().tries);
+        let &Patience { tries, command: time, .. } = self.target.patience();
+        let mut retries = Retries::new(tries);
         loop {
             let Ended { outcome, transfer, was_sent } = ended;
             match outcome {
@@ -141,8 +143,8 @@ impl RemoteLun {
                     let sense = Sense::parse(&status.sense);
                     match verdict(status.status, sense, what.extent, what.writing) {
                         Verdict::Done => return Ok(Done { status, transfer }),
-                        Verdict::Again => retries.once_more()?,
-                        Verdict::AgainLater => retries.pause(self.target.patience().command).await?,
+                        Verdict::Again => retries.once_more(time).await?,
+                        Verdict::AgainLater => retries.pause(time).await?,
                         Verdict::Failed(error) => return Err(error),
                     }
                     if sense.is_some_and(Sense::tells_of_change) {
@@ -154,7 +156,7 @@ impl RemoteLun {
                 }
                 Err(CommandError::Reinstated) => self.look_again().await?,
                 Err(CommandError::ConnectionLost) => {
-                    let settled = match retries.once_more() {
+                    let settled = match retries.once_more(time).await {
                         Ok(()) => self.until_it_may_be_sent_again(&cdb, epoch).await,
                         gives_up => gives_up,
                     };
@@ -166,7 +168,7 @@ impl RemoteLun {
                 }
                 Err(CommandError::Aborted) => {
                     retries.in_time = retries.in_time.saturating_sub(1);
-                    retries.once_more()?;
+                    retries.once_more(time).await?;
                     self.target.replayed();
                 }
                 Err(error) => {
@@ -619,9 +621,15 @@ impl Retries {
         Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
     }
 
-    fn once_more(&mut self) -> Result<(), DeviceError> {
-        self.left = self.left.checked_sub(1).ok_or(DeviceError::NotReady)?;
-        Ok(())
+    /// At once for some times, and then after pauses: resets by other initiators may follow each other closely.
+    async fn once_more(&mut self, time: Duration) -> Result<(), DeviceError> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => self.pause(time).await,
+        }
     }
 
     async fn pause(&mut self, time: Duration) -> Result<(), DeviceError> {
