@@ -104,7 +104,7 @@ impl Attack {
         let number = draw(|random| random.below(4));
         let text = format!(
             "InitiatorName=iqn.2026-01.io.linerate:adversary{number}\0TargetName={TARGET}\0SessionType=Normal\0\
-             HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0"
+             HeaderDigest=None\0DataDigest=None\0InitialR2T=No\0ImmediateData=Yes\0iSCSIProtocolLevel=2\0"
         );
         let mut header = [0; 48];
         header[0] = 0x43;
@@ -170,7 +170,7 @@ impl Attack {
                 // Functions on its own tasks, and on its own volume.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
-                header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 11]));
+                header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 9, 10, 11]));
                 set_32(&mut header, 20, draw(|random| random.below(16)) as u32);
                 set_32(&mut header, 24, self.cmd_sn);
             }
