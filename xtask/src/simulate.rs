@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::process;
 use crate::tally::{Tally, Verdict};
@@ -82,7 +82,9 @@ fn seeds() -> Result<Vec<String>> {
     let path = workspace::root().join("crates/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(lines.filter(|seed| !seed.is_empty()).map(str::to_owned).collect())
+    let seeds: Vec<String> = lines.filter(|seed| !seed.is_empty()).map(str::to_owned).collect();
+    ensure!(!seeds.is_empty(), "{}: no seed", path.display());
+    Ok(seeds)
 }
 
 /// Two builds that have nothing in common but the source.

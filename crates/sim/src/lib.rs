@@ -9,6 +9,7 @@
 mod adversary;
 mod checker;
 mod cores;
+mod coverage;
 mod director;
 mod disk;
 mod fencing;
@@ -27,4 +28,5 @@ mod volume;
 mod world;
 mod writing;
 
+pub use coverage::Coverage;
 pub use scenario::{Outcome, Part, Run, run};

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::str::FromStr;
 use std::time::Duration;
 
 use iscsi::observed::Met;
@@ -152,6 +153,17 @@ impl Part {
         Part::Want,
         Part::Depth,
     ];
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Part, String> {
+        let all = || Part::ALL.into_iter().map(|part| (format!("{part:?}"), part));
+        let known = || all().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+        let found = all().find(|(known, _)| known == name);
+        found.map(|(_, part)| part).ok_or_else(|| format!("there are {}", known()))
+    }
 }
 
 /// Which simulation, and how it is shown.

@@ -119,7 +119,9 @@ impl Parts {
             self.end_all(|| Ending::Undead);
         }
         if self.logout_due.take_if(|due| *due <= now).is_some() {
-            tracing::warn!("the target does not answer the logout that it asked for: the session is begun again");
+            tracing::warn!(
+                "the target does not answer the logout that it asked for: the session is begun again"
+            );
             self.end_all(|| Ending::Undead);
         }
         if self.standing.give_up_after(self.patience.reconnect, now) {

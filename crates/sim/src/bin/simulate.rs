@@ -1,142 +1,159 @@
 //! Runs simulations, for `cargo xtask simulate`.
-//!
-//! ```text
-//! simulate show SEED [PART...]         one, step by step
-//! simulate many FIRST SECONDS [PART...]  one after the other, until so much CPU time was used
-//! simulate find FIRST SECONDS [PART...]  the same, until one has a fault
-//! simulate minimize SEED               the smallest with the same kind of fault
-//! simulate each SEED...                these
-//! simulate print COMMANDS SEED...      what these have come to, each ended after so many commands
-//! ```
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
 use host::cputime;
-use iscsi::observed::Met;
-use iscsi::{initiator, target};
-use sim::{Outcome, Part, Run, run};
+use sim::{Coverage, Outcome, Part, Run, run};
+
+/// Runs simulations; exits with 1 if one has a fault
+#[derive(Parser)]
+enum Task {
+    /// One, step by step
+    Show {
+        seed: u64,
+        /// What it is to be without
+        without: Vec<Part>,
+    },
+    /// One after the other, until so much CPU time was used
+    Many {
+        first: u64,
+        seconds: u64,
+        /// What they are to be without
+        without: Vec<Part>,
+    },
+    /// The same, but no further than the first with a fault
+    Find { first: u64, seconds: u64, without: Vec<Part> },
+    /// These
+    Each {
+        #[arg(required = true)]
+        seeds: Vec<u64>,
+    },
+    /// What the first so many commands of these come to: the same in every build and on every machine
+    Print {
+        commands: u64,
+        #[arg(required = true)]
+        seeds: Vec<u64>,
+    },
+    /// The smallest with the same kind of fault
+    Minimize { seed: u64 },
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let number = |word: &str| word.parse::<u64>().ok();
-    let sound = match words[..] {
-        ["show", seed, ref parts @ ..] => match number(seed) {
-            Some(seed) => show(seed, parts),
-            None => return usage(),
-        },
-        [word @ ("many" | "find"), first, seconds, ref parts @ ..] => {
-            match (number(first), number(seconds)) {
-                (Some(first), Some(seconds)) => {
-                    many(first, Duration::from_secs(seconds), &named(parts), word == "find")
-                }
-                _ => return usage(),
-            }
-        }
-        ["each", ref seeds @ ..] => each(seeds.iter().filter_map(|seed| number(seed))),
-        ["print", commands, ref seeds @ ..] => match number(commands) {
-            Some(commands) => print(commands, seeds.iter().filter_map(|seed| number(seed))),
-            None => return usage(),
-        },
-        ["minimize", seed] => match number(seed) {
-            Some(seed) => minimize(seed),
-            None => return usage(),
-        },
-        _ => return usage(),
+    let sound = match Task::parse() {
+        Task::Show { seed, without } => show(seed, without),
+        Task::Many { first, seconds, without } => many(first, seconds, &without),
+        Task::Find { first, seconds, without } => find(first, seconds, &without),
+        Task::Each { seeds } => each(&seeds),
+        Task::Print { commands, seeds } => print(commands, &seeds),
+        Task::Minimize { seed } => minimize(seed),
     };
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn usage() -> ExitCode {
-    eprintln!(
-        "usage: simulate show SEED [PART...] | many FIRST SECONDS [PART...] | find FIRST SECONDS [PART...] | minimize SEED \
-         | each SEED... | print COMMANDS SEED..."
-    );
-    ExitCode::from(2)
-}
-
-fn show(seed: u64, parts: &[&str]) -> bool {
-    let without =
-        Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect();
+fn show(seed: u64, without: Vec<Part>) -> bool {
     let outcome = run(&Run { seed, shown: true, without, ..Run::default() });
     println!("{outcome:#?}");
     outcome.fault.is_none()
 }
 
-fn named(parts: &[&str]) -> Vec<Part> {
-    Part::ALL.into_iter().filter(|part| parts.contains(&format!("{part:?}").as_str())).collect()
-}
-
-fn many(first: u64, limit: Duration, without: &[Part], until_a_fault: bool) -> bool {
-    let begun = cputime::process();
-    let mut all: Vec<Outcome> = Vec::new();
-    let is_over = |all: &[Outcome]| until_a_fault && all.last().is_some_and(|last| last.fault.is_some());
-    let used = || cputime::process().saturating_sub(begun);
-    while used() < limit && !is_over(&all) {
-        let seed = first + all.len() as u64;
-        all.push(told(&Run { seed, without: without.to_vec(), ..Run::default() }));
+fn many(first: u64, seconds: u64, without: &[Part]) -> bool {
+    let mut sum = Sum::new();
+    let mut coverage = Coverage::default();
+    let limit = Duration::from_secs(seconds);
+    let mut seeds = first..;
+    while sum.used() < limit
+        && let Some(seed) = seeds.next()
+    {
+        let outcome = run(&Run { seed, without: without.to_vec(), ..Run::default() });
+        coverage.add(&outcome);
+        sum.add(&outcome);
     }
-    summary(&all, used())
+    print!("{coverage}");
+    sum.tell() && coverage.is_sound()
 }
 
-fn each(seeds: impl Iterator<Item = u64>) -> bool {
-    let begun = cputime::process();
-    let all: Vec<Outcome> = seeds.map(|seed| told(&Run { seed, ..Run::default() })).collect();
-    summary(&all, cputime::process().saturating_sub(begun))
-}
-
-/// The same numbers come from every build and every machine.
-fn print(commands: u64, seeds: impl Iterator<Item = u64>) -> bool {
-    for seed in seeds {
-        let Outcome { fingerprint, steps, commands, .. } =
-            told(&Run { seed, commands: Some(commands), ..Run::default() });
-        println!("{seed}: {fingerprint:016x} {steps} {commands}");
+fn find(first: u64, seconds: u64, without: &[Part]) -> bool {
+    let mut sum = Sum::new();
+    let limit = Duration::from_secs(seconds);
+    let mut seeds = first..;
+    while sum.used() < limit
+        && sum.faults == 0
+        && let Some(seed) = seeds.next()
+    {
+        sum.add(&run(&Run { seed, without: without.to_vec(), ..Run::default() }));
     }
-    true
+    sum.tell()
 }
 
-/// Plays one, and says so if it has a fault.
-fn told(run_of_it: &Run) -> Outcome {
-    let outcome = run(run_of_it);
-    if let Some(fault) = &outcome.fault {
-        println!("seed {}: {fault}", outcome.seed);
+fn each(seeds: &[u64]) -> bool {
+    let mut sum = Sum::new();
+    seeds.iter().for_each(|&seed| sum.add(&run(&Run { seed, ..Run::default() })));
+    sum.tell()
+}
+
+fn print(commands: u64, seeds: &[u64]) -> bool {
+    let mut is_sound = true;
+    for &seed in seeds {
+        let outcome = run(&Run { seed, commands: Some(commands), ..Run::default() });
+        let Outcome { fingerprint, steps, commands, fault, .. } = outcome;
+        println!("{seed}: {fingerprint:016x} {steps} {commands} {}", fault.as_deref().unwrap_or("sound"));
+        is_sound &= fault.is_none();
     }
-    outcome
+    is_sound
 }
 
-fn summary(all: &[Outcome], used: Duration) -> bool {
-    let sum = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
-    let passed: Duration = all.iter().map(|outcome| outcome.passed).sum();
-    let faults = sum(|outcome| u64::from(outcome.fault.is_some()));
-    println!(
-        "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in {} s of CPU time: {faults} faults",
-        all.len(),
-        sum(|outcome| outcome.commands),
-        sum(|outcome| outcome.crashes),
-        sum(|outcome| outcome.ends),
-        sum(|outcome| outcome.checks),
-        passed.as_secs(),
-        used.as_secs(),
-    );
-    tell_met(all);
-    faults == 0
+/// What several have come to, each of which is told of if it has a fault.
+struct Sum {
+    begun: Duration,
+    worlds: u64,
+    commands: u64,
+    crashes: u64,
+    ends: u64,
+    checks: u64,
+    passed: Duration,
+    faults: u64,
 }
 
-/// What the machines have never met, of all that they could.
-fn tell_met(all: &[Outcome]) {
-    for (side, states, events) in [
-        ("target", &target::TASK_STATES[..], &target::TASK_EVENTS[..]),
-        ("initiator", &initiator::TASK_STATES[..], &initiator::TASK_EVENTS[..]),
-    ] {
-        let pairs =
-            states.iter().flat_map(|state| events.iter().map(move |event| Met { side, state, event }));
-        let never = |met: &Met| !all.iter().any(|outcome| outcome.met.contains_key(met));
-        let (count, never) = (states.len() * events.len(), pairs.filter(never).collect::<Vec<_>>());
-        println!("{side}: {} of {count} pairs of a task's state and an event; never:", count - never.len());
-        for Met { state, event, .. } in never {
-            println!("  {state}: {event}");
+impl Sum {
+    fn new() -> Sum {
+        let (begun, passed) = (cputime::process(), Duration::ZERO);
+        Sum { begun, worlds: 0, commands: 0, crashes: 0, ends: 0, checks: 0, passed, faults: 0 }
+    }
+
+    /// CPU time.
+    fn used(&self) -> Duration {
+        cputime::process().saturating_sub(self.begun)
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        self.worlds += 1;
+        self.commands += outcome.commands;
+        self.crashes += outcome.crashes;
+        self.ends += outcome.ends;
+        self.checks += outcome.checks;
+        self.passed += outcome.passed;
+        if let Some(fault) = &outcome.fault {
+            self.faults += 1;
+            println!("seed {}: {fault}", outcome.seed);
         }
+    }
+
+    /// Whether none has a fault.
+    fn tell(&self) -> bool {
+        println!(
+            "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in {} s of CPU time: {} faults",
+            self.worlds,
+            self.commands,
+            self.crashes,
+            self.ends,
+            self.checks,
+            self.passed.as_secs(),
+            self.used().as_secs(),
+            self.faults,
+        );
+        self.faults == 0
     }
 }
 
