@@ -57,8 +57,9 @@ impl WholeBlocks {
     /// Stores the next bytes; `at` is where the bytes before them ended. Only whole blocks reach the memory: the beginning of a
     /// block is kept until the rest of it comes. Bytes beyond the last block are dropped.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
-        let bytes = &bytes[..bytes.len().min(self.len().saturating_sub(at))];
-        self.end = (at + bytes.len()).min(self.len());
+        let at = at.min(self.len());
+        let bytes = &bytes[..bytes.len().min(self.len() - at)];
+        self.end = at + bytes.len();
         if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {
             return self.region.store(at, bytes); // as nearly always
         }
@@ -261,6 +262,7 @@ mod tests {
         blocks.put(0, &longer[..LENGTH - 10]);
         blocks.put(LENGTH - 10, &longer[LENGTH - 10..]);
         blocks.put(LENGTH + 5, &[9; 600]);
+        blocks.put(LENGTH + BLOCK, &[9; 600]);
         expect_landed(&medium, LENGTH);
         let received = blocks.receive(LENGTH, 100, |_, _| unreachable!("there is no place"));
         assert_eq!((received, blocks.incomplete.len()), (0, 0));
