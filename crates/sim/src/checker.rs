@@ -87,14 +87,23 @@ struct Entry {
     repeats: bool,
     /// Until it is seen, it may show any write of that volume, and of those before it.
     copied_from: Option<u64>,
-    /// A sync that was to make it last has failed: no later one does.
-    doomed: bool,
+    /// What a failed sync has done to it.
+    doom: Doom,
     /// Its writer was found to know of that.
     told: bool,
     /// It had ended when the power was cut.
     cut: bool,
     /// A read that was answered then has shown another that must be later.
     superseded: Option<Moment>,
+}
+
+/// Whether a sync that was to make a write last has failed: no later one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Doom {
+    None,
+    /// It was under way then, and nobody knows whether it had landed.
+    Perhaps,
+    Certain,
 }
 
 /// What a write is like.
@@ -190,7 +199,7 @@ impl Checker {
             writer,
             repeats,
             copied_from,
-            doomed: false,
+            doom: Doom::None,
             told: false,
             cut: false,
             superseded: None,
@@ -326,9 +335,13 @@ impl Checker {
                     block.settled &= entry.effective.is_none();
                     continue;
                 }
-                if !entry.doomed {
-                    entry.lasts = true;
-                    continue;
+                match entry.doom {
+                    Doom::None => {
+                        entry.lasts = true;
+                        continue;
+                    }
+                    Doom::Perhaps => continue,
+                    Doom::Certain => {}
                 }
                 let (restart, looks_closer) = self.restarted;
                 entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
@@ -380,7 +393,10 @@ impl Checker {
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
             let has_landed = entry.effective.is_some() || lost.is_some_and(|lost| entry.may_show(lost));
-            entry.doomed |= has_landed && !entry.lasts && is_newer;
+            let doom = if has_landed { Doom::Certain } else { Doom::Perhaps };
+            if !entry.lasts && is_newer {
+                entry.doom = entry.doom.max(doom);
+            }
         }
     }
 
@@ -446,7 +462,7 @@ impl Entry {
             writer: 0,
             repeats: false,
             copied_from: None,
-            doomed: false,
+            doom: Doom::None,
             told: false,
             cut: false,
             superseded: None,
@@ -671,6 +687,23 @@ mod tests {
         checker.flushed(1, flush).expect("nothing was lost");
         checker.cut_power();
         assert!(!reads(&mut checker, &[0; 512]));
+    }
+
+    #[test]
+    fn what_is_under_way_when_a_sync_fails_may_have_been_lost_with_it() {
+        let mut checker = checker();
+        let kept = [0; 512];
+        let one = checker.begin_write(1, 0, 1, Kind::default());
+        let other = checker.begin_write(1, 0, 1, Kind::default());
+        let lost = data(&checker, other);
+        checker.sync_failed(0, &lost, &kept);
+        checker.wrote(one);
+        checker.wrote(other);
+        checker.flush_failed(1);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("its writer knows");
+        checker.cut_power();
+        assert!(reads(&mut checker, &kept));
     }
 
     /// Seed 194 of 79f0cb1.

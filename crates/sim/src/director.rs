@@ -9,8 +9,9 @@ use crate::universe::{self, draw};
 
 /// Has one thing after the other go wrong.
 pub(crate) async fn direct(stage: Rc<Stage>) {
+    // In some simulations there is hardly time to log in, in others hardly anything goes wrong.
     let often = draw(|random| {
-        random.between(50_000_000, if stage.is_long { 60_000_000_000 } else { 10_000_000_000 })
+        random.of_any_size(5_000_000, if stage.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
     // Servers die in some simulations only: others are to go on for long.
     let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));

@@ -77,7 +77,7 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
         max_outstanding_r2t: *random.pick(&[1, 8]),
         gather: random.once_in(2),
         command_time: Duration::from_secs(if stage.is_calm { 60 } else { random.between(5, 60) }),
-        nop_interval: Duration::from_secs(random.between(1, 20)),
+        nop_interval: Duration::from_nanos(random.of_any_size(100_000_000, 20_000_000_000)),
         command_tries: if stage.is_calm { None } else { *random.pick(&[None, Some(3)]) },
         reconnect_time: Duration::from_secs(if stage.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()

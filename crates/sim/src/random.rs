@@ -50,6 +50,13 @@ impl Random {
         self.between(least.min(top), top.max(least))
     }
 
+    /// Between the two, and of each size (a power of two times the least) as often as of any other.
+    pub(crate) fn of_any_size(&mut self, least: u64, most: u64) -> u64 {
+        let least = least.max(1);
+        let size = self.between(0, u64::from((most / least).max(1).ilog2()));
+        self.between(least << size, (least << size).saturating_mul(2).min(most))
+    }
+
     /// Fills `bytes`.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
