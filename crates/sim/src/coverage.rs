@@ -24,7 +24,87 @@ struct Never {
     why: &'static str,
 }
 
-const NEVER: [Never; 0] = [];
+const NEVER: [Never; 14] = [
+    Never {
+        side: "target",
+        states: &["not there"],
+        events: &[
+            "the driver takes data",
+            "the driver answers",
+            "the driver gives it up",
+            "its connection is lost",
+        ],
+        why: "the driver forgets a task when the machine does, and only tasks that are there lose their connection",
+    },
+    Never {
+        side: "target",
+        states: &["waits for its turn"],
+        events: &["the driver takes data", "the driver answers", "the driver gives it up"],
+        why: "the driver does not know of it yet",
+    },
+    Never {
+        side: "target",
+        states: &["takes data", "answered"],
+        events: &["the driver takes data"],
+        why: "the driver says once, before its answer, how much it takes",
+    },
+    Never { side: "target", states: &["answered"], events: &["the driver answers"], why: "it answers once" },
+    Never {
+        side: "target",
+        states: &["with the driver"],
+        events: &["its data are there"],
+        why: "data that nobody wants are dropped when their header comes",
+    },
+    Never {
+        side: "target",
+        states: &[],
+        events: &["QUERY TASK"],
+        why: "our target offers iSCSIProtocolLevel 1; QUERY TASK needs 2 (RFC 7144 section 4)",
+    },
+    Never {
+        side: "initiator",
+        states: &[],
+        events: &["Reject", "the target cannot carry it out"],
+        why: "our target does neither to what our initiator sends; the fuzz target initiator_whole does",
+    },
+    Never {
+        side: "initiator",
+        states: &["not there"],
+        events: &["Data-In", "R2T", "SCSI Response"],
+        why: "our target says nothing of a task that it has ended, and the initiator keeps it until then",
+    },
+    Never {
+        side: "initiator",
+        states: &["not there"],
+        events: &["ABORT TASK is asked for", "its connection is lost", "it was aborted"],
+        why: "only tasks that are there are aborted, or lose their connection",
+    },
+    Never {
+        side: "initiator",
+        states: &["queued"],
+        events: &["Data-In", "R2T", "SCSI Response"],
+        why: "the target does not know of it yet",
+    },
+    Never {
+        side: "initiator",
+        states: &["sends data", "awaits an R2T"],
+        events: &["Data-In"],
+        why: "our initiator sends no bidirectional commands",
+    },
+    Never {
+        side: "initiator",
+        states: &["awaits an answer", "takes data"],
+        events: &["R2T"],
+        why: "our target asks for no data twice, nor for those of a read",
+    },
+    Never {
+        side: "initiator",
+        states: &["takes data"],
+        events: &["SCSI Response"],
+        why: "our target sends data only of reads that succeed, and the status with the last of them",
+    },
+    Never { side: "initiator", states: &["awaits its status"], events: &[], why: "the same" },
+];
 
 impl Never {
     fn is_it(&self, met: &Met) -> bool {
