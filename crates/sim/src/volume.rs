@@ -69,7 +69,7 @@ impl Volume {
                 let disk = Disk::new(format!("disk {lun}"), BlockSize::B512, blocks);
                 let is_buffered = has(Part::Layers) && draw(|random| random.once_in(3));
                 let habits = draw(|random| Habits {
-                    least_time: random.delay(1_000, 1_000_000),
+                    least_time: random.of_any_size(1_000, 1_000_000),
                     most_time: random.delay(1_000_000, 100_000_000),
                     hangs_once_in: *random.pick(&[NEVER, NEVER, 1_000, 10_000]),
                     fails_once_in: *random.pick(&[NEVER, NEVER, 200, 5_000]),

@@ -374,8 +374,13 @@ async fn copy_into_a_reset(
         async move { write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await }
     };
     let copying = reactor::spawn(copy);
-    let wait = draw(|random| random.delay(1_000, 1_000_000));
+    let wait = draw(|random| random.of_any_size(1_000, 100_000_000));
     reactor::sleep(Duration::from_nanos(wait)).await;
+    if draw(|random| random.once_in(2)) {
+        // What is younger is answered: the copy has begun.
+        let ready = Command { lun: volume.lun, cdb: vec![0; 6], out: Vec::new(), in_bytes: 0 };
+        session.execute(ready).await?;
+    }
     reset(stage, session, volume, writer).await?;
     copying.await
 }
