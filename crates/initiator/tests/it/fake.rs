@@ -73,8 +73,10 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
         if stream.write_all(&[&answer[..], &said].concat()).is_err() {
             return;
         }
-        while answer[1] & 0x83 == 0x83 && then == Then::IsDeaf {
-            thread::park();
+        if answer[1] & 0x83 == 0x83 && then == Then::IsDeaf {
+            loop {
+                thread::park();
+            }
         }
     }
 }
