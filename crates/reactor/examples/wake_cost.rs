@@ -1,47 +1,14 @@
 //! What the executor costs: nanoseconds per wake and poll of a task, and per timer set and cancelled.
 
 use std::future::pending;
-use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reactor::{
-    Detached, ListenOptions, Listener, Park, Stream, StreamOptions, Unpark, World, block_on, spawn, timeout,
-    yield_now,
-};
-
-/// A world in which nothing happens and a turn costs nothing.
-struct Still;
-
-impl Unpark for Still {
-    fn unpark(&self) {}
-}
-
-impl World for Still {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn turn(&self, _: Park) {}
-    fn unpark(&self) -> Arc<dyn Unpark> {
-        Arc::new(Still)
-    }
-}
+use reactor::{Alone, block_on, spawn, timeout, yield_now};
 
 const ROUNDS: u32 = 2_000_000;
 
 fn main() {
-    block_on(Rc::new(Still), async {
+    block_on(Alone::real_time(), async {
         for tasks in [1u32, 32, 1024] {
             let start = Instant::now();
             let running: Vec<_> = (0..tasks)

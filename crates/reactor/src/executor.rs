@@ -351,19 +351,18 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeWorld;
-    use crate::{mailbox, sleep};
+    use crate::{Alone, mailbox, sleep};
     use std::cell::Cell;
     use std::time::Duration;
 
     #[test]
     fn the_output_of_the_future_is_returned() {
-        assert_eq!(block_on(FakeWorld::shared(), async { 42 }), 42);
+        assert_eq!(block_on(Alone::virtual_time(), async { 42 }), 42);
     }
 
     #[test]
     fn a_spawned_task_gives_its_output_to_who_awaits_it() {
-        let sum = block_on(FakeWorld::shared(), async {
+        let sum = block_on(Alone::virtual_time(), async {
             let tasks: Vec<_> = (0..10).map(|n| spawn(async move { n })).collect();
             let mut sum = 0;
             for task in tasks {
@@ -377,7 +376,7 @@ mod tests {
     #[test]
     fn a_detached_task_runs_on() {
         let (sender, mut receiver) = mailbox();
-        let heard = block_on(FakeWorld::shared(), async move {
+        let heard = block_on(Alone::virtual_time(), async move {
             drop(spawn(async move {
                 yield_now().await;
                 sender.send("done").ok();
@@ -398,7 +397,7 @@ mod tests {
     fn an_aborted_task_is_dropped_at_once_and_only_once() {
         let dropped = Rc::new(Cell::new(0));
         let mark = Mark(Rc::clone(&dropped));
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             let task = spawn(async move {
                 let _mark = mark;
                 std::future::pending::<()>().await
@@ -412,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_task_may_abort_itself() {
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             let slot: Rc<RefCell<Option<JoinHandle<()>>>> = Rc::default();
             let own = Rc::clone(&slot);
             *slot.borrow_mut() = Some(spawn(async move {
@@ -428,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_late_wake_of_an_ended_task_does_not_reach_its_successor() {
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             let waker = spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone()))).await;
             let polls = Rc::new(Cell::new(0));
             let counter = Rc::clone(&polls);
@@ -454,7 +453,7 @@ mod tests {
         }
         let dropped = Rc::new(Cell::new(0));
         let spawner = Spawner(Rc::clone(&dropped));
-        block_on(FakeWorld::shared(), async move {
+        block_on(Alone::virtual_time(), async move {
             spawn(async move {
                 let _spawner = spawner;
                 std::future::pending::<()>().await
@@ -466,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_task_that_never_rests_leaves_the_world_its_turns() {
-        let world = FakeWorld::shared();
+        let world = Alone::virtual_time();
         block_on(world.clone(), async {
             spawn(async {
                 loop {
@@ -485,7 +484,7 @@ mod tests {
                 sender.send(n).expect("the receiver lives");
             }
         });
-        let sum = block_on(FakeWorld::shared(), async move {
+        let sum = block_on(Alone::virtual_time(), async move {
             let mut sum = 0;
             while let Some(n) = receiver.recv().await {
                 sum += n;
@@ -498,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_wake_after_the_end_is_harmless() {
-        let waker = block_on(FakeWorld::shared(), poll_fn(|cx| Poll::Ready(cx.waker().clone())));
+        let waker = block_on(Alone::virtual_time(), poll_fn(|cx| Poll::Ready(cx.waker().clone())));
         waker.wake_by_ref();
         std::thread::spawn(move || waker.wake()).join().expect("a late waker ends");
     }
@@ -506,13 +505,13 @@ mod tests {
     #[test]
     fn one_executor_may_follow_another() {
         for _ in 0..2 {
-            block_on(FakeWorld::shared(), async { sleep(Duration::from_secs(1)).await });
+            block_on(Alone::virtual_time(), async { sleep(Duration::from_secs(1)).await });
         }
     }
 
     #[test]
     #[should_panic(expected = "one executor at a time")]
     fn one_executor_inside_another_is_refused() {
-        block_on(FakeWorld::shared(), async { block_on(FakeWorld::shared(), async {}) });
+        block_on(Alone::virtual_time(), async { block_on(Alone::virtual_time(), async {}) });
     }
 }

@@ -174,8 +174,7 @@ impl<T> fmt::Debug for Refused<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_on;
-    use crate::fake::FakeWorld;
+    use crate::{Alone, block_on};
 
     #[test]
     fn values_sent_before_the_last_sender_left_are_still_received() {
@@ -183,7 +182,7 @@ mod tests {
         sender.send(1).expect("open");
         sender.clone().send(2).expect("open");
         drop(sender);
-        let heard = block_on(FakeWorld::shared(), async {
+        let heard = block_on(Alone::virtual_time(), async {
             (receiver.recv().await, receiver.recv().await, receiver.recv().await)
         });
         assert_eq!(heard, (Some(1), Some(2), None));

@@ -97,14 +97,13 @@ pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Outp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeWorld;
-    use crate::{block_on, now, spawn};
+    use crate::{Alone, block_on, now, spawn};
     use std::cell::RefCell;
 
     #[test]
     fn sleeps_end_in_the_order_of_their_deadlines() {
         let order = Rc::new(RefCell::new(Vec::new()));
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             let tasks: Vec<_> = [30u64, 10, 20]
                 .map(|ms| {
                     let order = Rc::clone(&order);
@@ -122,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn half_a_minute_takes_no_time_in_a_fake_world() {
-        block_on(FakeWorld::shared(), async {
+    fn half_a_minute_takes_no_time_where_time_is_virtual() {
+        block_on(Alone::virtual_time(), async {
             let start = now();
             sleep(Duration::from_secs(30)).await;
             assert_eq!(now() - start, Duration::from_secs(30));
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_timeout_drops_what_it_waited_for() {
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             let held = Rc::new(());
             let inside = Rc::clone(&held);
             let hung = async move {
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_timeout_that_is_not_needed_leaves_no_timer() {
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7));
             assert_eq!(timeout(Duration::from_secs(9), sleep(Duration::from_secs(1))).await, Ok(()));
             assert!(executor::current().timers.borrow().next().is_none());
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_longest_sleep_does_not_overflow() {
-        block_on(FakeWorld::shared(), async {
+        block_on(Alone::virtual_time(), async {
             assert_eq!(timeout(Duration::from_secs(1), sleep(Duration::MAX)).await, Err(Elapsed));
         });
     }

@@ -1,0 +1,127 @@
+//! A world without a network, for unit tests and for measurements of what code above it costs.
+//!
+//! It has one of two clocks. *Virtual time* passes only in turns: straight to the next timer, without waiting for it, so
+//! that half an hour takes no time and a test does not depend on how fast the machine is. *Real time* is the system's: the
+//! thread sleeps until the next timer, and a turn does nothing while a task is ready. With either, a thread without a
+//! timer sleeps until another thread unparks it. Streams and listeners are `host`'s and `sim`'s.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use crate::{Detached, ListenOptions, Listener, Park, SharedWorld, Stream, StreamOptions, Unpark, World};
+
+/// A [`World`] without a network, for the thread that made it.
+pub struct Alone {
+    clock: Clock,
+}
+
+enum Clock {
+    Virtual {
+        now: Cell<Instant>,
+        /// What a turn takes that does not wait for a timer.
+        turn: Duration,
+    },
+    Real,
+}
+
+impl Alone {
+    /// With virtual time. A turn that does not wait takes a microsecond, so that tasks that never wait reach their
+    /// deadlines too.
+    pub fn virtual_time() -> SharedWorld {
+        Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
+    }
+
+    /// With virtual time that stands still unless all tasks wait: what they measure is exactly what timers take. Tasks
+    /// that never wait do not reach a deadline.
+    pub fn exact_virtual_time() -> SharedWorld {
+        Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
+    }
+
+    /// With the system's time.
+    pub fn real_time() -> SharedWorld {
+        Alone::with(Clock::Real)
+    }
+
+    fn with(clock: Clock) -> SharedWorld {
+        Rc::new(Alone { clock })
+    }
+}
+
+impl World for Alone {
+    fn now(&self) -> Instant {
+        match &self.clock {
+            Clock::Virtual { now, .. } => now.get(),
+            Clock::Real => Instant::now(),
+        }
+    }
+
+    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn turn(&self, park: Park) {
+        match (&self.clock, park) {
+            (Clock::Virtual { now, turn }, Park::No) => now.set(now.get() + *turn),
+            (Clock::Virtual { now, .. }, Park::For(wait)) => now.set(now.get() + wait),
+            (Clock::Real, Park::No) => {}
+            (Clock::Real, Park::For(wait)) => thread::park_timeout(wait),
+            (_, Park::Forever) => thread::park(),
+        }
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::new(Sleeper(thread::current()))
+    }
+}
+
+/// The thread whose world it is.
+struct Sleeper(Thread);
+
+impl Unpark for Sleeper {
+    fn unpark(&self) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{block_on, now, sleep, yield_now};
+
+    #[test]
+    fn in_exact_virtual_time_only_timers_take_time() {
+        block_on(Alone::exact_virtual_time(), async {
+            let start = now();
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            assert_eq!(now(), start);
+            sleep(Duration::from_secs(1800)).await;
+            assert_eq!(now() - start, Duration::from_secs(1800));
+        });
+    }
+
+    #[test]
+    fn another_thread_ends_a_turn_in_real_time() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let world = Alone::real_time();
+        let (start, unpark) = (world.now(), world.unpark());
+        let other = thread::spawn(move || unpark.unpark());
+        world.turn(Park::For(HOUR));
+        assert!(world.now() - start < HOUR);
+        other.join().expect("it has unparked");
+    }
+}
