@@ -3,46 +3,13 @@
 //! `cargo run --release -p linerate-bench --example own_cost`, with nothing beside it. Rates are given for a second of
 //! the thread's own CPU time too, which a busy machine does not change.
 
-use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bench::plan::{Data, Distribution, Pace, Percent, Workload};
 use bench::{Go, Orders};
 use block::{BlockDevice, BlockSize, Blocks, Geometry, Null};
-use reactor::{Detached, ListenOptions, Listener, Park, Stream, StreamOptions, Unpark, World, block_on};
-
-/// A world in which nothing happens but time.
-struct Still;
-
-impl Unpark for Still {
-    fn unpark(&self) {}
-}
-
-impl World for Still {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn turn(&self, park: Park) {
-        if let Park::For(time) = park {
-            std::thread::sleep(time);
-        }
-    }
-    fn unpark(&self) -> Arc<dyn Unpark> {
-        Arc::new(Still)
-    }
-}
+use reactor::{Alone, block_on};
 
 fn main() {
     let reads = Workload::simple(4096, 32, Percent::ALL, Percent::ALL);
@@ -71,7 +38,7 @@ fn show(name: &str, workload: &Workload) {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Null::new(geometry))];
     let orders = Orders::for_time(Duration::from_secs(2));
     let before = cpu_s();
-    let run = block_on(Rc::new(Still), bench::run(&devices, workload, &orders, &mut |_| Go::On));
+    let run = block_on(Alone::real_time(), bench::run(&devices, workload, &orders, &mut |_| Go::On));
     let run = run.expect("the workload fits");
     let spent = cpu_s() - before;
     println!(

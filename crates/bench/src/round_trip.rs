@@ -95,14 +95,14 @@ async fn read(device: &dyn BlockDevice, piece: Extent, generation: u64) -> Resul
 #[cfg(test)]
 mod tests {
     use block::{DeviceError, Lba};
-    use reactor::block_on;
+    use reactor::{Alone, block_on};
 
     use super::*;
-    use crate::test_disk::{Disk, Fault, Virtual};
+    use crate::test_disk::{Disk, Fault};
 
     fn trip(disk: Disk, trip: RoundTrip) -> Result<(), Failure> {
         let device: Arc<dyn BlockDevice> = Arc::new(disk);
-        block_on(Virtual::world(), async move { round_trip(&device, trip).await })
+        block_on(Alone::virtual_time(), async move { round_trip(&device, trip).await })
     }
 
     const ALL: RoundTrip = RoundTrip {

@@ -1,20 +1,15 @@
 //! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and what can be
 //! wrong with it.
 
-use std::cell::Cell;
-use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use block::{
     Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
     Profile, Run, Slice,
 };
-use reactor::{Detached, ListenOptions, Listener, Park, SharedWorld, Stream, StreamOptions, Unpark, World};
 
 pub(crate) struct Disk {
     bytes: Mutex<Vec<u8>>,
@@ -176,59 +171,5 @@ impl BlockDevice for Disk {
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
-    }
-}
-
-/// A world where only time passes: a little with every turn, or straight to the next timer.
-pub(crate) struct Virtual {
-    now: Cell<Instant>,
-    turn: Duration,
-}
-
-impl Virtual {
-    /// A turn takes a microsecond, so that even a device that never waits comes to an end.
-    pub(crate) fn world() -> SharedWorld {
-        Rc::new(Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
-    }
-
-    /// A turn takes no time: what is measured is the device, to the nanosecond. It has to take some itself.
-    pub(crate) fn exact() -> SharedWorld {
-        Rc::new(Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
-    }
-}
-
-struct NeverAsleep;
-
-impl Unpark for NeverAsleep {
-    fn unpark(&self) {}
-}
-
-impl World for Virtual {
-    fn now(&self) -> Instant {
-        self.now.get()
-    }
-
-    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn connect(&self, _: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn turn(&self, park: Park) {
-        let time = match park {
-            Park::For(time) => time,
-            Park::No | Park::Forever => self.turn,
-        };
-        self.now.set(self.now.get() + time);
-    }
-
-    fn unpark(&self) -> Arc<dyn Unpark> {
-        Arc::new(NeverAsleep)
     }
 }

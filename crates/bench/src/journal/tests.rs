@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use block::BlockSize;
 use proptest::prelude::*;
-use reactor::block_on;
+use reactor::{Alone, block_on};
 
 use super::*;
 use crate::plan::{Data, Percent, Workload};
-use crate::test_disk::{Disk, Fault, Virtual};
+use crate::test_disk::{Disk, Fault};
 use crate::{Failure, Go, Orders, run_with_journal};
 
 const EPOCH: u32 = 77;
@@ -33,7 +33,7 @@ impl Scene {
     fn load_for(&self, ms: u64) {
         let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&self.disk) as Arc<dyn BlockDevice>];
         let orders = Orders::for_time(Duration::from_secs(60));
-        block_on(Virtual::world(), async {
+        block_on(Alone::virtual_time(), async {
             let mut each = |_: &_| Go::On;
             let load = load();
             let run = run_with_journal(&devices, &load, &orders, &self.journal, &mut each);
@@ -45,7 +45,7 @@ impl Scene {
     fn check(&self, crash: Crash) -> Checked {
         let journal = Journal::open(Rc::clone(&self.words)).expect("it is a journal");
         let device: Arc<dyn BlockDevice> = Arc::clone(&self.disk) as Arc<dyn BlockDevice>;
-        block_on(Virtual::world(), Rc::new(journal).check(&device, crash)).expect("the disk can be read")
+        block_on(Alone::virtual_time(), Rc::new(journal).check(&device, crash)).expect("the disk can be read")
     }
 }
 
@@ -104,7 +104,7 @@ fn a_flush_speaks_for_the_writes_of_its_own_session() {
     };
     write(0, &one);
     (0..WRITES_PER_FLUSH).for_each(|_| write(1, &other));
-    let flushed = block_on(Virtual::world(), journal.flush_if_due(&*scene.disk, &other));
+    let flushed = block_on(Alone::virtual_time(), journal.flush_if_due(&*scene.disk, &other));
     assert_eq!(flushed, Ok(()));
     assert_eq!(
         (journal.word(0, Word::Durable), journal.word(1, Word::Durable)),
@@ -179,7 +179,10 @@ fn a_journal_of_another_device_or_another_load_is_refused() {
     let orders = Orders::for_time(Duration::from_secs(1));
     let refused = |workload: &Workload| {
         let mut each = |_: &_| Go::On;
-        block_on(Virtual::world(), run_with_journal(&devices, workload, &orders, &scene.journal, &mut each))
+        block_on(
+            Alone::virtual_time(),
+            run_with_journal(&devices, workload, &orders, &scene.journal, &mut each),
+        )
     };
     assert_eq!(refused(&other), Err(WorkloadError::AnotherJournal));
     assert_eq!(refused(&Workload { data: Data::Random, ..load() }), Err(WorkloadError::NothingToNote));
@@ -235,6 +238,6 @@ fn a_device_that_is_too_small_is_another() {
     let geometry =
         block::Geometry { block_size: BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
     let small: Arc<dyn BlockDevice> = Arc::new(block::Null::new(geometry));
-    let refused = block_on(Virtual::world(), scene.journal.check(&small, Crash::OfClient));
+    let refused = block_on(Alone::virtual_time(), scene.journal.check(&small, Crash::OfClient));
     assert!(matches!(refused, Err(CheckError::Journal(JournalError::AnotherDevice { .. }))));
 }

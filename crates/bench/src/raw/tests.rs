@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use reactor::{Detached, InSlice, OutSlice, Stream, block_on};
+use reactor::{Alone, Detached, InSlice, OutSlice, Stream, block_on};
 
 use super::*;
-use crate::test_disk::Virtual;
 
 /// One direction of a stream.
 #[derive(Default)]
@@ -151,7 +150,7 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
     write.resize(HEADER_BYTES + 4096, 0x5a);
     for at_once in [47, 500, 997] {
         let wire = write.repeat(WRITES);
-        let answers = block_on(Virtual::world(), async move {
+        let answers = block_on(Alone::virtual_time(), async move {
             let (client, server) = pair(at_once);
             let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
             let (mut sent, mut answers) = (0, 0);
@@ -190,7 +189,7 @@ async fn heard(end: &End, sends: bool) {
 
 #[test]
 fn whoever_sends_something_else_is_told_so() {
-    let refused = block_on(Virtual::world(), async {
+    let refused = block_on(Alone::virtual_time(), async {
         let (client, server) = pair(1000);
         client.try_write(&[OutSlice::Bytes(&[7; HEADER_BYTES])]).expect("there is room");
         serve(&server, &mut [0; 64]).await
@@ -200,7 +199,7 @@ fn whoever_sends_something_else_is_told_so() {
 
 #[test]
 fn a_server_that_goes_away_ends_the_question() {
-    let ended = block_on(Virtual::world(), async {
+    let ended = block_on(Alone::virtual_time(), async {
         let (client, server) = pair(1000);
         server.shutdown();
         ask(&client, QUESTION, 4096, Duration::from_secs(1)).await
@@ -212,13 +211,16 @@ fn a_server_that_goes_away_ends_the_question() {
 fn a_server_that_says_nothing_is_not_waited_for() {
     let (client, _silent) = pair(1000);
     let answered =
-        block_on(Virtual::world(), async move { ask(&client, QUESTION, 4096, Duration::from_secs(1)).await });
+        block_on(
+            Alone::virtual_time(),
+            async move { ask(&client, QUESTION, 4096, Duration::from_secs(1)).await },
+        );
     assert_eq!(answered.expect("nothing failed").requests, 0);
 }
 
 #[test]
 fn a_client_that_says_nothing_is_not_kept() {
-    let (ended, took) = block_on(Virtual::world(), async {
+    let (ended, took) = block_on(Alone::virtual_time(), async {
         let (_client, server) = pair(1000);
         let begun = reactor::now();
         let ended = serve(&server, &mut [0; 64]).await;
@@ -230,7 +232,7 @@ fn a_client_that_says_nothing_is_not_kept() {
 
 #[test]
 fn a_client_that_always_has_something_to_ask_lets_others_have_their_turn() {
-    let left = block_on(Virtual::world(), async {
+    let left = block_on(Alone::virtual_time(), async {
         let (client, server) = pair(1);
         server.incoming.borrow_mut().bytes.extend(header(Direction::Write, 1 << 20));
         server.incoming.borrow_mut().bytes.extend([0; 5000]);
@@ -246,7 +248,7 @@ fn a_client_that_always_has_something_to_ask_lets_others_have_their_turn() {
 const QUESTION: Question = Question { direction: Direction::Read, block_bytes: 512, depth: 1 };
 
 fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
-    block_on(Virtual::world(), async move {
+    block_on(Alone::virtual_time(), async move {
         let (client, server) = pair(at_once);
         let serving = reactor::spawn(async move { serve(&server, &mut [0; 10_000]).await });
         let answered = ask(&client, question, 4096, Duration::from_micros(20)).await;

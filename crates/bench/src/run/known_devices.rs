@@ -6,14 +6,13 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 
 use block::{BlockSize, Blocks, Delay, Geometry, Limit, Null, Rate, ServiceTime, Sleeper, Stalls, Tail};
-use reactor::block_on;
+use reactor::{Alone, block_on};
 
 use super::*;
 use crate::plan::{Order, Pace, Percent};
 use crate::record::Histogram;
 use crate::schedule::{Schedule, Work};
 use crate::statistics::{ALPHA, known_well_enough, series_mean};
-use crate::test_disk::Virtual;
 use crate::test_record;
 
 const MS: Duration = Duration::from_millis(1);
@@ -176,7 +175,7 @@ fn reads(block_bytes: u32, depth: u32) -> Workload {
 
 fn measure_for(seconds: u64, device: Arc<dyn BlockDevice>, workload: &Workload) -> Run {
     let orders = Orders::for_time(Duration::from_secs(seconds));
-    let run = block_on(Virtual::exact(), run(&[device], workload, &orders, &mut |_| Go::On));
+    let run = block_on(Alone::exact_virtual_time(), run(&[device], workload, &orders, &mut |_| Go::On));
     let run = run.expect("the workload fits");
     assert_eq!((run.errors, run.mismatches), (0, 0), "{:?}", run.first_failure);
     run
@@ -189,7 +188,7 @@ fn measure_until_known(device: Arc<dyn BlockDevice>, workload: &Workload, percen
         if known_well_enough(&rates, percent) { Go::Stop } else { Go::On }
     };
     let orders = Orders::for_time(Duration::from_secs(60));
-    let run = block_on(Virtual::exact(), run(&[device], workload, &orders, &mut each));
+    let run = block_on(Alone::exact_virtual_time(), run(&[device], workload, &orders, &mut each));
     run.expect("the workload fits")
 }
 

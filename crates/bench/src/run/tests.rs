@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use block::DeviceError;
-use reactor::block_on;
+use reactor::{Alone, block_on};
 
 use super::*;
 use crate::Failure;
 use crate::plan::{Access, Align, Data, Pace, Percent};
-use crate::test_disk::{Disk, Fault, Virtual};
+use crate::test_disk::{Disk, Fault};
 
 #[test]
 fn a_hung_device_ends_the_run_and_its_requests_count_as_errors() {
@@ -45,7 +45,7 @@ fn a_sound_device_is_found_sound() {
 fn a_read_only_device_takes_no_writes() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::read_only())];
     let orders = Orders::for_time(Duration::from_secs(1));
-    let refused = block_on(Virtual::world(), run(&devices, &verified(99), &orders, &mut |_| Go::On));
+    let refused = block_on(Alone::virtual_time(), run(&devices, &verified(99), &orders, &mut |_| Go::On));
     assert_eq!(refused, Err(WorkloadError::ReadOnly));
 }
 
@@ -64,7 +64,7 @@ fn two_ways_to_the_same_data_are_measured_together_and_verified_together() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Disk::new());
     let devices = [Arc::clone(&disk), disk];
     let orders = Orders::for_time(Duration::from_secs(1));
-    let run = block_on(Virtual::world(), run(&devices, &verified(30), &orders, &mut |_| Go::On));
+    let run = block_on(Alone::virtual_time(), run(&devices, &verified(30), &orders, &mut |_| Go::On));
     let run = run.expect("the workload fits");
     assert!((7_000..=8_000).contains(&run.ios()), "{}", run.ios());
     assert_eq!(run.mismatches, 0);
@@ -162,7 +162,7 @@ fn the_rate_of_an_open_loop_is_that_of_all_sessions_together() {
     let workload = Workload { pace: Pace::Constant { per_second: 500.0 }, ..reads_of_4k() };
     let orders = Orders::for_time(Duration::from_secs(1));
     let run =
-        block_on(Virtual::world(), run(&devices, &workload, &orders, &mut |_| Go::On)).expect("it fits");
+        block_on(Alone::virtual_time(), run(&devices, &workload, &orders, &mut |_| Go::On)).expect("it fits");
     assert!((498..=500).contains(&run.ios()), "{}", run.ios());
 }
 
@@ -171,7 +171,7 @@ fn samples_come_on_time_from_a_device_that_hangs() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::that(Fault::Hangs))];
     let orders = Orders::for_time(Duration::from_secs(1));
     let mut came = Vec::new();
-    let ended = block_on(Virtual::world(), async {
+    let ended = block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
         let mut each = |sample: &Sample| {
             came.push(((reactor::now() - begun).as_secs_f64() - sample.at_s, sample.iops()));
@@ -212,7 +212,8 @@ fn whoever_watches_may_end_the_run() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::new())];
     let orders = Orders::for_time(Duration::from_secs(60));
     let mut each = |sample: &Sample| if sample.at_s < 0.3 { Go::On } else { Go::Stop };
-    let run = block_on(Virtual::world(), run(&devices, &reads_of_4k(), &orders, &mut each)).expect("it fits");
+    let run =
+        block_on(Alone::virtual_time(), run(&devices, &reads_of_4k(), &orders, &mut each)).expect("it fits");
     assert_eq!((run.seconds, run.samples.len()), (0.3, 3));
     assert!((1_150..=1_200).contains(&run.ios()), "{}", run.ios());
 }
@@ -220,7 +221,7 @@ fn whoever_watches_may_end_the_run() {
 #[test]
 fn several_begin_together_at_a_time_that_was_agreed_on() {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Disk::new())];
-    let took = block_on(Virtual::world(), async {
+    let took = block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
         let start = Some(begun + Duration::from_secs(5));
         let orders = Orders { start, ..Orders::for_time(Duration::from_secs(1)) };
@@ -236,7 +237,7 @@ fn a_run_that_nobody_waits_for_any_more_asks_nothing() {
     let disk = Arc::new(Disk::new());
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&disk) as Arc<dyn BlockDevice>];
     let (workload, orders) = (verified(0), Orders::for_time(Duration::from_secs(60)));
-    block_on(Virtual::world(), async {
+    block_on(Alone::virtual_time(), async {
         let mut each = |_: &Sample| Go::On;
         let run = run(&devices, &workload, &orders, &mut each);
         reactor::timeout(Duration::from_millis(100), run).await.expect_err("it is dropped");
@@ -292,7 +293,7 @@ fn measure_to(orders: &Orders, disk: Disk, workload: &Workload) -> Run {
 /// A run, and how long it took until its end.
 fn timed(orders: &Orders, disk: Disk, workload: &Workload) -> (Run, Duration) {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(disk)];
-    block_on(Virtual::world(), async {
+    block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
         let run = run(&devices, workload, orders, &mut |_| Go::On).await.expect("the workload fits");
         (run, reactor::now() - begun)

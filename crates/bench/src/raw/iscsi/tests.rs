@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use block::{Medium, Region};
-use reactor::{Stream, block_on};
+use reactor::{Alone, Stream, block_on};
 
 use super::client::{receive_pdu, send_all};
 use super::pdu::{self, FINAL, Header, field};
 use super::*;
 use crate::raw::Direction;
 use crate::raw::tests::{End, pair};
-use crate::test_disk::Virtual;
 
 struct Bytes(Vec<AtomicU8>);
 
@@ -45,7 +44,7 @@ fn disk() -> Disk {
 
 /// What the client says of a load against the server, by so many bytes at once.
 fn asked(load: Load, sessions: usize, at_once: usize) -> io::Result<Asked> {
-    block_on(Virtual::world(), async move {
+    block_on(Alone::virtual_time(), async move {
         let disk = disk();
         let mut ends: Vec<Box<dyn Stream>> = Vec::new();
         for _ in 0..sessions {
@@ -121,7 +120,7 @@ fn command(cdb: &[u8], expected: u32) -> Header {
 
 #[test]
 fn what_an_initiator_insists_on_is_agreed_to() {
-    let answer = block_on(Virtual::world(), async {
+    let answer = block_on(Alone::virtual_time(), async {
         logged_in("TargetName=x\0InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0HeaderDigest=CRC32C,None\0X-y=1\0")
             .await
             .1
@@ -133,13 +132,13 @@ fn what_an_initiator_insists_on_is_agreed_to() {
 
 #[test]
 fn only_what_was_offered_is_answered() {
-    let answer = block_on(Virtual::world(), async { logged_in("InitiatorName=a\0").await.1 });
+    let answer = block_on(Alone::virtual_time(), async { logged_in("InitiatorName=a\0").await.1 });
     assert_eq!(answer, "");
 }
 
 #[test]
 fn a_read_is_cut_at_segments_and_bursts_and_its_last_piece_is_its_status() {
-    let pieces = block_on(Virtual::world(), async {
+    let pieces = block_on(Alone::virtual_time(), async {
         let (client, _) = logged_in("MaxRecvDataSegmentLength=1024\0MaxBurstLength=1536\0").await;
         send(&client, command(&[0x28], 4096), &[]).await;
         let mut pieces = Vec::new();
@@ -156,7 +155,7 @@ fn a_read_is_cut_at_segments_and_bursts_and_its_last_piece_is_its_status() {
 
 #[test]
 fn a_write_without_its_data_is_asked_for_them() {
-    block_on(Virtual::world(), async {
+    block_on(Alone::virtual_time(), async {
         let (client, _) = logged_in("InitialR2T=Yes\0MaxBurstLength=1024\0").await;
         send(&client, command(&[0x2a], 1536), &[]).await;
         for (offset, length) in [(0, 1024), (1024, 512)] {
@@ -174,7 +173,7 @@ fn a_write_without_its_data_is_asked_for_them() {
 
 #[test]
 fn an_unknown_command_is_refused_and_the_next_one_answered() {
-    block_on(Virtual::world(), async {
+    block_on(Alone::virtual_time(), async {
         let (client, _) = logged_in("InitiatorName=a\0").await;
         let (refused, sense) = exchange(&client, command(&[0x93], 0), &[]).await;
         assert_eq!((refused[3], sense[4] & 0xf, sense[14]), (2, 5, 0x20));
@@ -195,7 +194,7 @@ fn ping() -> Header {
 
 /// How the server ends that is told this after a login, or instead of one.
 fn told(says_login: bool, wire: Vec<u8>) -> io::Result<()> {
-    block_on(Virtual::world(), async move {
+    block_on(Alone::virtual_time(), async move {
         let (client, server) = pair(1000);
         let disk = disk();
         let serving = reactor::spawn(async move { serve(&server, &disk).await });
