@@ -1,5 +1,5 @@
 //! A world of plain sockets: nothing tells when one is ready, so every turn everybody is told to look. Slow, simple,
-//! and free of everything that the real worlds are made of; this crate may not know those.
+//! and free of everything that the real worlds are made of; this crate may not know those. All but sockets is [`Alone`]'s.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -7,35 +7,34 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use reactor::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions, Unpark,
-    World,
+    Alone, Detached, InSlice, ListenOptions, Listener, OutSlice, Park, SharedWorld, Stream, StreamOptions,
+    Unpark, World,
 };
 
 /// How long nobody looks when nobody has anything else to do.
 const NAP: Duration = Duration::from_micros(200);
 
-#[derive(Default)]
 pub(crate) struct Polled {
+    alone: SharedWorld,
     waiting: Rc<RefCell<Vec<Waker>>>,
 }
 
 impl Polled {
     pub(crate) fn world() -> SharedWorld {
-        Rc::new(Polled::default())
+        Rc::new(Polled { alone: Alone::real_time(), waiting: Rc::default() })
     }
 }
 
 impl World for Polled {
     fn now(&self) -> Instant {
-        Instant::now()
+        self.alone.now()
     }
 
-    fn listen(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        self.alone.listen(at, options)
     }
 
     fn connect(&self, to: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
@@ -45,29 +44,21 @@ impl World for Polled {
         Ok(Box::new(Socket { socket, full: Cell::new(false), waiting: Rc::clone(&self.waiting) }))
     }
 
-    fn adopt(&self, _: Detached) -> io::Result<Box<dyn Stream>> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
+        self.alone.adopt(stream)
     }
 
     fn turn(&self, park: Park) {
-        match park {
-            Park::No => {}
-            Park::For(time) => thread::park_timeout(time.min(NAP)),
-            Park::Forever => thread::park_timeout(NAP),
-        }
+        self.alone.turn(match park {
+            Park::No => Park::No,
+            Park::For(time) => Park::For(time.min(NAP)),
+            Park::Forever => Park::For(NAP),
+        });
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     fn unpark(&self) -> Arc<dyn Unpark> {
-        Arc::new(ThisThread(thread::current()))
-    }
-}
-
-struct ThisThread(Thread);
-
-impl Unpark for ThisThread {
-    fn unpark(&self) {
-        self.0.unpark();
+        self.alone.unpark()
     }
 }
 
