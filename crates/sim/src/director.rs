@@ -22,10 +22,7 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
         reactor::sleep(Duration::from_nanos(wait)).await;
         let kind = draw(|random| random.below(11));
         let longest = if stage.is_long { 200_000_000_000 } else { 40_000_000_000 };
-        let time = match draw(|random| random.once_in(2)) {
-            true => draw(|random| random.delay(1_000_000, longest)),
-            false => draw(|random| random.between(1_000_000, longest)),
-        };
+        let time = draw(|random| random.of_any_size(1_000_000, longest));
         let later = Rc::clone(&stage);
         match kind {
             10 if ends => universe::after(0, move || later.replace_server()),
@@ -33,9 +30,9 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
             _ if stage.is_calm => {}
             0..8 if !network => {}
             0..3 => universe::after(0, || network::trouble(Trouble::Cut)),
-            3..6 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
-            6 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
-            7 => universe::after(0, move || {
+            3..5 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
+            5 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
+            6..8 => universe::after(0, move || {
                 let machine = later.server.borrow().as_ref().map(|running| running.machine);
                 if let Some(machine) = machine {
                     network::trouble(Trouble::Isolate(machine, time));

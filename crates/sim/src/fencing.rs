@@ -29,6 +29,7 @@ async fn live(stage: Rc<Stage>) {
         isid: [0x40, 0, 0, 0, 0, NUMBER as u8],
         initial_r2t: true,
         immediate_data: true,
+        segment_bytes: 8 << 10,
         slow: Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
         is_calm: stage.is_calm,
     };

@@ -98,10 +98,7 @@ async fn work(stage: Rc<Stage>, volume: Rc<Volume>, lun: Arc<RemoteLun>, writer:
         }
         stage.pause().await;
         stage.count_command();
-        let (lba, blocks) = draw(|random| {
-            let blocks = random.delay(1, volume.blocks.min(64));
-            (random.below(volume.blocks - blocks + 1), blocks)
-        });
+        let (lba, blocks) = volume.place();
         let extent = Extent::new(lba, blocks);
         let outcome = match draw(|random| random.below(10)) {
             0..4 => write(&stage, &volume, &lun, writer, extent).await,

@@ -24,7 +24,7 @@ pub(crate) fn begin() -> Machine {
 /// Where an initiator asks: at a portal group of the server, or at the redirector.
 pub(crate) fn any_group(stage: &Stage) -> u16 {
     let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
-    if stage.redirects && draw(|random| random.once_in(2)) { GROUP } else { direct() }
+    if stage.redirects && !draw(|random| random.once_in(4)) { GROUP } else { direct() }
 }
 
 async fn live() {

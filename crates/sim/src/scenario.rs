@@ -247,7 +247,8 @@ fn begin_actors(stage: &Rc<Stage>) -> Vec<Machine> {
     for number in 0..writers {
         actors.push(writing::begin(stage, number + 1));
     }
-    let ours = if stage.has(Part::Ours) { draw(|random| random.between(0, 2)) } else { 0 };
+    let least = u64::from(stage.redirects); // nobody else follows a redirection
+    let ours = if stage.has(Part::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
         actors.push(ours::begin(stage, number + 1));
     }
@@ -307,7 +308,7 @@ impl Stage {
         let has = |part: Part| !without.contains(&part);
         let is_calm = has(Part::Ends) && draw(|random| random.once_in(6));
         let is_long = draw(|random| random.once_in(3));
-        let redirects = has(Part::Redirections) && draw(|random| random.once_in(3));
+        let redirects = has(Part::Redirections) && draw(|random| random.once_in(2));
         let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
         let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
         let core_count = if has(Part::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };

@@ -23,6 +23,8 @@ pub(crate) struct Terms {
     pub(crate) isid: [u8; 6],
     pub(crate) initial_r2t: bool,
     pub(crate) immediate_data: bool,
+    /// What it sends in a PDU at most, if the target takes that.
+    pub(crate) segment_bytes: usize,
     /// Before each read from the socket it may wait so long, once in a while.
     pub(crate) slow: Slowness,
     /// Nothing befalls anybody that could keep an answer away.
@@ -160,7 +162,7 @@ impl Simple {
             for pair in data.split(|byte| *byte == 0) {
                 if let Some(value) = pair.strip_prefix(b"MaxRecvDataSegmentLength=") {
                     let value: usize = String::from_utf8_lossy(value).parse().unwrap_or(8192);
-                    state.segment_bytes = value.min(16 << 10);
+                    state.segment_bytes = value.min(terms.segment_bytes);
                 }
             }
         }

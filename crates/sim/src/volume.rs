@@ -161,6 +161,17 @@ impl Volume {
         ask(&mut checker)
     }
 
+    /// Some blocks, mostly few: where they begin, and how many.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        draw(|random| {
+            let blocks = match random.once_in(8) {
+                true => random.of_any_size(1, self.blocks),
+                false => random.delay(1, self.blocks.min(64)),
+            };
+            (random.below(self.blocks - blocks + 1), blocks)
+        })
+    }
+
     /// Whether data that were read are such as may be there.
     pub(crate) fn check_read(&self, by: Writer, begun: Now, lba: u64, data: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {

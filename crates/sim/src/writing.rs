@@ -35,6 +35,7 @@ fn terms(stage: &Stage, number: u64) -> Terms {
         isid: [0x40, 0, 0, 0, 0, number as u8],
         initial_r2t: random.once_in(2),
         immediate_data: random.once_in(2),
+        segment_bytes: *random.pick(&[8 << 10, 16 << 10, 256 << 10]),
         slow: Slowness {
             reads_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
             sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
@@ -108,11 +109,11 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             47..50 if !stage.has(Part::Copies) => continue,
             90..96 if !stage.has(Part::Flushes) => continue,
             96 if !stage.has(Part::Resets) => continue,
-            0..38 => write(&stage, &session, &volume, writer, Way::Write, place(&volume)).await,
-            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, place(&volume)).await,
-            42..45 => write(&stage, &session, &volume, writer, Way::Unmap, place(&volume)).await,
-            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, place(&volume)).await,
-            47..49 => write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await,
+            0..38 => write(&stage, &session, &volume, writer, Way::Write, volume.place()).await,
+            38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, volume.place()).await,
+            42..45 => write(&stage, &session, &volume, writer, Way::Unmap, volume.place()).await,
+            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, volume.place()).await,
+            47..49 => write(&stage, &session, &volume, writer, Way::Copy, volume.place()).await,
             49 if !stage.has(Part::Resets) => continue,
             49 => copy_into_a_reset(&stage, &session, &volume, writer).await,
             50..90 => read(&session, &volume, writer).await,
@@ -128,14 +129,6 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             return;
         }
     }
-}
-
-fn place(volume: &Volume) -> (u64, u64) {
-    draw(|random| {
-        let most = volume.blocks.min(64);
-        let blocks = random.delay(1, most);
-        (random.below(volume.blocks - blocks + 1), blocks)
-    })
 }
 
 fn sixteen(opcode: u8, lba: u64, blocks: u64) -> Vec<u8> {
@@ -280,7 +273,7 @@ fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -
 }
 
 async fn read(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
-    let (lba, blocks) = place(volume);
+    let (lba, blocks) = volume.place();
     read_at(session, volume, writer, lba, blocks).await.map(drop)
 }
 
@@ -371,7 +364,7 @@ async fn copy_into_a_reset(
 ) -> Result<(), Lost> {
     let copy = {
         let (stage, session, volume) = (Rc::clone(stage), session.clone(), Rc::clone(volume));
-        async move { write(&stage, &session, &volume, writer, Way::Copy, place(&volume)).await }
+        async move { write(&stage, &session, &volume, writer, Way::Copy, volume.place()).await }
     };
     let copying = reactor::spawn(copy);
     let wait = draw(|random| random.of_any_size(1_000, 100_000_000));

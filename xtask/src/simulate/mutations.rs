@@ -116,10 +116,10 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "unmap-beside-write",
-        what: "blocks of a volume in memory that a write takes in pieces count as unused, and UNMAP passes them over",
+        what: "blocks of a volume in memory into which data are received count as unused, and UNMAP passes them over",
         file: "crates/host/src/ram/memory.rs",
         from: "if received > 0 {",
-        to: "if received == piece.len() {",
+        to: "if received > piece.len() {",
     },
     Mutation {
         name: "reservation-save",
