@@ -12,6 +12,7 @@ use target::Export;
 use crate::cores::Machine;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::scenario::{BLOCK, GROUPS, Stage, TARGET, portal};
+use crate::simple::SILENCE_MAX;
 use crate::universe::{draw, note};
 use crate::volume::ram;
 
@@ -42,11 +43,21 @@ async fn live(stage: Rc<Stage>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
+        let kind = draw(|random| random.below(7));
+        note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
         // Whatever it does, it does it for so long at most.
-        let time = draw(|random| random.delay(100_000_000, 60_000_000_000));
-        let _ = reactor::timeout(Duration::from_nanos(time), attack.go_on(&stage)).await;
+        let time = match kind {
+            HOLDS => HOLD,
+            _ => Duration::from_nanos(draw(|random| random.delay(100_000_000, 60_000_000_000))),
+        };
+        let _ = reactor::timeout(time, attack.go_on(&stage, kind)).await;
     }
 }
+
+/// The way of one that takes no data.
+const HOLDS: u64 = 2;
+/// It does so for longer than anybody waits for an answer on a calm day.
+const HOLD: Duration = SILENCE_MAX.saturating_add(Duration::from_secs(100));
 
 struct Attack {
     stream: Box<dyn Stream>,
@@ -58,13 +69,14 @@ struct Attack {
 struct Closed;
 
 impl Attack {
-    async fn go_on(mut self, stage: &Stage) -> Result<(), Closed> {
-        let kind = draw(|random| random.below(6));
-        note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
+    async fn go_on(mut self, stage: &Stage, kind: u64) -> Result<(), Closed> {
         match kind {
             0 => return self.babble().await,
             1 => return self.stay_silent().await,
             _ => self.log_in().await?,
+        }
+        if kind == HOLDS {
+            return self.hold(stage).await;
         }
         // Answers are read now and then, or never: what the server has to say stays with it.
         let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
@@ -98,6 +110,33 @@ impl Attack {
         let some = draw(|random| random.below(48)) as usize;
         self.write(&[0x43; 48][..some]).await?;
         std::future::pending().await
+    }
+
+    /// Asks for all of all volumes, and takes nothing of it. It says something now and then, so that nobody thinks it gone.
+    async fn hold(&mut self, stage: &Stage) -> Result<(), Closed> {
+        for volume in stage.volumes.iter().cycle().take(READS_HELD) {
+            let mut header = [0; 48];
+            header[0] = 0x01;
+            header[1] = 0xc1; // final, reads, simple
+            header[8..10].copy_from_slice(&volume.lun.to_be_bytes());
+            set_32(&mut header, 16, self.cmd_sn);
+            set_32(&mut header, 20, volume.blocks as u32 * BLOCK as u32);
+            set_32(&mut header, 24, self.cmd_sn);
+            set_32(&mut header, 28, self.exp_stat_sn);
+            header[32] = 0x88;
+            header[42..46].copy_from_slice(&(volume.blocks as u32).to_be_bytes());
+            self.cmd_sn = self.cmd_sn.wrapping_add(1);
+            self.send(&header, &[]).await?;
+        }
+        loop {
+            let mut ping = [0; 48];
+            (ping[0], ping[1]) = (0x40, 0x80);
+            ping[16..24].fill(0xff); // to which no answer is wanted
+            set_32(&mut ping, 24, self.cmd_sn);
+            set_32(&mut ping, 28, self.exp_stat_sn);
+            self.send(&ping, &[]).await?;
+            reactor::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     async fn log_in(&mut self) -> Result<(), Closed> {
@@ -222,6 +261,8 @@ impl Attack {
     }
 }
 
+/// Enough to fill any buffer, and within the narrowest window.
+const READS_HELD: usize = 4;
 /// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and one that nobody knows.
 const READS: [[u8; 16]; 6] = [
     [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -255,7 +255,8 @@ fn begin_actors(stage: &Rc<Stage>) -> Vec<Machine> {
     if stage.volumes.iter().any(|volume| volume.is_fenced) {
         actors.push(fencing::begin(stage));
     }
-    if stage.has(Part::Adversary) && draw(|random| random.once_in(3)) {
+    // On a calm day nobody may notice it.
+    if stage.has(Part::Adversary) && (stage.is_calm || draw(|random| random.once_in(3))) {
         actors.push(adversary::begin(stage));
     }
     actors

@@ -339,7 +339,7 @@ impl Simple {
 }
 
 /// Longer than a disk hangs, and than the target waits for one.
-const SILENCE_MAX: Duration = Duration::from_secs(200);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(200);
 
 /// Takes a task off the books when nobody waits for it any more.
 struct Waiting<'a>(&'a Simple, u32);
