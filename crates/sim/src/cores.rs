@@ -229,13 +229,14 @@ fn take_body(core: Core) -> Option<Body> {
 
 /// Ends a core where it stands: its stack is unwound, and what its tasks hold is dropped.
 fn drop_core(core: Core) {
-    let body = with(|universe| {
+    let (body, main) = with(|universe| {
         let place = &mut universe.cores.all[core.0];
         place.state = State::Ended;
-        let body = place.body.take();
+        let taken = (place.body.take(), place.main.take());
         universe.cores.ready.retain(|ready| *ready != core);
-        body
+        taken
     });
+    drop(main); // of one that has not begun
     if let Some(Body { coroutine, executor }) = body {
         executor.resume(); // destructors of tasks may ask for it
         UNWINDING.set(true);
