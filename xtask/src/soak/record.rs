@@ -136,7 +136,7 @@ impl Record {
         });
         let percent = |at: usize| Some(100.0 * files.ends[at]? / raw.ends[at]?);
         let (rounds, ends) = (files.rounds.min(raw.rounds), [percent(0), percent(1)]);
-        (rounds > 0).then(|| Row { rounds, ends, ..files })
+        (rounds > 0).then_some(Row { rounds, ends, ..files })
     }
 
     pub(super) fn text(&self, time: Duration, seed: u64) -> String {
