@@ -17,6 +17,14 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
     let crashes = stage.has(Part::Crashes) && draw(|random| random.once_in(2));
     let ends = stage.has(Part::Ends) && (stage.is_calm || draw(|random| random.once_in(2)));
     let network = stage.has(Part::NetworkTrouble);
+    // No server ends that has only just begun: others are to see something of it.
+    let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
+    while stage.is_moving {
+        let wait = draw(|random| random.between(100_000_000, 3_000_000_000));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        let time = draw(|random| random.of_any_size(200_000_000, 30_000_000_000));
+        isolate_server(&stage, time);
+    }
     loop {
         let wait = draw(|random| random.between(1, often));
         reactor::sleep(Duration::from_nanos(wait)).await;
@@ -24,7 +32,9 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
         let longest = if stage.is_long { 200_000_000_000 } else { 40_000_000_000 };
         let time = draw(|random| random.of_any_size(1_000_000, longest));
         let later = Rc::clone(&stage);
+        let is_young = universe::nanoseconds() < stage.started.get() + life;
         match kind {
+            8.. if is_young => {}
             10 if ends => universe::after(0, move || later.replace_server()),
             10 => {}
             _ if stage.is_calm => {}
@@ -32,12 +42,7 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
             0..3 => universe::after(0, || network::trouble(Trouble::Cut)),
             3..5 => universe::after(0, move || network::trouble(Trouble::Stall(time))),
             5 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
-            6..8 => universe::after(0, move || {
-                let machine = later.server.borrow().as_ref().map(|running| running.machine);
-                if let Some(machine) = machine {
-                    network::trouble(Trouble::Isolate(machine, time));
-                }
-            }),
+            6..8 => isolate_server(&stage, time),
             _ if crashes => universe::after(0, move || {
                 later.crash_server(draw(|random| random.once_in(2)));
                 let pause = draw(|random| random.delay(1_000_000, 20_000_000_000));
@@ -49,5 +54,12 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
             }),
             _ => {}
         }
+    }
+}
+
+/// Nothing goes to the server or from it for so many nanoseconds.
+fn isolate_server(stage: &Stage, time: u64) {
+    if let Some(machine) = stage.server.borrow().as_ref().map(|running| running.machine) {
+        universe::after(0, move || network::trouble(Trouble::Isolate(machine, time)));
     }
 }

@@ -66,7 +66,7 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
     let mut url = Url::parse(&url).ok()?;
     url.settings = draw(|random| Settings {
         initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
-        connections: random.between(1, 4) as u16,
+        connections: if stage.is_moving { 1 } else { random.between(1, 4) as u16 },
         header_digest: random.once_in(4),
         data_digest: random.once_in(4),
         immediate_data: random.once_in(2),
@@ -77,7 +77,9 @@ async fn open(stage: &Stage, volume: &Volume, number: u64) -> Option<RemoteLun> 
         max_outstanding_r2t: *random.pick(&[1, 8]),
         gather: random.once_in(2),
         command_time: Duration::from_secs(if stage.is_calm { 60 } else { random.between(5, 60) }),
-        nop_interval: Duration::from_nanos(random.of_any_size(100_000_000, 20_000_000_000)),
+        nop_interval: Duration::from_nanos(
+            random.of_any_size(100_000_000, if stage.is_moving { 1_000_000_000 } else { 20_000_000_000 }),
+        ),
         command_tries: if stage.is_calm { None } else { *random.pick(&[None, Some(3)]) },
         reconnect_time: Duration::from_secs(if stage.is_calm { 300 } else { random.between(0, 120) }),
         ..Settings::default()

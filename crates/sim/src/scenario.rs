@@ -30,6 +30,8 @@ pub(crate) struct Stage {
     pub(crate) commands: Cell<u64>,
     pub(crate) server: RefCell<Option<Running>>,
     pub(crate) servers: Cell<u64>,
+    /// When the last one did, in nanoseconds.
+    pub(crate) started: Cell<u64>,
     pub(crate) crashes: Cell<u64>,
     pub(crate) ends: Cell<u64>,
     pub(crate) core_count: usize,
@@ -40,6 +42,9 @@ pub(crate) struct Stage {
     pub(crate) is_long: bool,
     /// There is a portal that sends who logs in elsewhere.
     pub(crate) redirects: bool,
+    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else befalls anybody: what
+    /// was on its way arrives when the session has long been begun again, perhaps in another portal group.
+    pub(crate) is_moving: bool,
     without: Vec<Part>,
 }
 
@@ -310,6 +315,8 @@ impl Stage {
         let is_calm = has(Part::Ends) && draw(|random| random.once_in(6));
         let is_long = draw(|random| random.once_in(3));
         let redirects = has(Part::Redirections) && draw(|random| random.once_in(2));
+        let is_moving =
+            redirects && !is_calm && has(Part::NetworkTrouble) && draw(|random| random.once_in(3));
         let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
         let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
         let core_count = if has(Part::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
@@ -333,6 +340,7 @@ impl Stage {
             commands: Cell::new(0),
             server: RefCell::new(None),
             servers: Cell::new(0),
+            started: Cell::new(0),
             crashes: Cell::new(0),
             ends: Cell::new(0),
             core_count,
@@ -340,6 +348,7 @@ impl Stage {
             is_calm,
             is_long,
             redirects,
+            is_moving,
             without,
         })
     }

@@ -29,6 +29,7 @@ impl Stage {
     pub(crate) fn start_server(&self) {
         let number = self.servers.get() + 1;
         self.servers.set(number);
+        self.started.set(universe::nanoseconds());
         let machine = Machine::new(format!("server {number}"));
         let own = self.volumes.iter().map(|volume| volume.export(number));
         let exports: Vec<_> = own.chain([adversary::export()]).collect();
