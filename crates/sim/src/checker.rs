@@ -101,7 +101,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Doom {
     None,
-    /// It was under way then, and nobody knows whether it had landed.
+    /// It was under way then, and nobody knows whether it had landed, or does so again.
     Perhaps,
     Certain,
 }
@@ -393,7 +393,9 @@ impl Checker {
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
             let has_landed = entry.effective.is_some() || lost.is_some_and(|lost| entry.may_show(lost));
-            let doom = if has_landed { Doom::Certain } else { Doom::Perhaps };
+            // What is sent again may land again.
+            let lands_again = entry.repeats && entry.ended.is_none();
+            let doom = if has_landed && !lands_again { Doom::Certain } else { Doom::Perhaps };
             if !entry.lasts && is_newer {
                 entry.doom = entry.doom.max(doom);
             }
@@ -704,6 +706,19 @@ mod tests {
         checker.flushed(1, flush).expect("its writer knows");
         checker.cut_power();
         assert!(reads(&mut checker, &kept));
+    }
+
+    /// Seed 200121 of 0ed2524: a server that ended could not sync; the write had no answer, and was sent to the next.
+    #[test]
+    fn what_is_sent_again_is_not_lost_with_the_first_try() {
+        let mut checker = checker();
+        let write = checker.begin_write(1, 0, 1, Kind { repeats: true, ..Kind::default() });
+        let lost = data(&checker, write);
+        checker.sync_failed(0, &lost, &[0; 512]);
+        checker.wrote(write);
+        let flush = checker.now();
+        checker.flushed(1, flush).expect("it has landed again");
+        assert!(reads(&mut checker, &lost));
     }
 
     /// Seed 194 of 79f0cb1.
