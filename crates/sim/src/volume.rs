@@ -25,6 +25,8 @@ pub(crate) struct Volume {
     medium: Medium,
     keep: SimKeep,
     checker: RefCell<Checker>,
+    /// Once in so many, what is done is done to many blocks.
+    long_once_in: u64,
     /// Writers must have registered, and are preempted.
     pub(crate) is_fenced: bool,
     pub(crate) registrations: RefCell<Registrations>,
@@ -63,7 +65,7 @@ impl Volume {
     pub(crate) fn drawn(lun: u16, without: &[Part], is_calm: bool) -> Volume {
         let has = |part: Part| !without.contains(&part);
         let blocks = draw(|random| random.between(32, 512));
-        let medium = match has(Part::Memory) && draw(|random| random.once_in(3)) {
+        let medium = match has(Part::Memory) && draw(|random| random.once_in(2)) {
             true => Medium::Ram,
             false => {
                 let disk = Disk::new(format!("disk {lun}"), BlockSize::B512, blocks);
@@ -96,7 +98,8 @@ impl Volume {
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
         let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
         let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
-        Volume { lun, blocks, medium, keep, checker, is_fenced, registrations, copies }
+        let long_once_in = *draw(|random| random.pick(&[1, 8, 64]));
+        Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies }
     }
 
     fn device(&self) -> Arc<dyn BlockDevice> {
@@ -164,7 +167,7 @@ impl Volume {
     /// Some blocks, mostly few: where they begin, and how many.
     pub(crate) fn place(&self) -> (u64, u64) {
         draw(|random| {
-            let blocks = match random.once_in(8) {
+            let blocks = match random.once_in(self.long_once_in) {
                 true => random.of_any_size(1, self.blocks),
                 false => random.delay(1, self.blocks.min(64)),
             };

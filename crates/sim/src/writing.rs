@@ -35,7 +35,7 @@ fn terms(stage: &Stage, number: u64) -> Terms {
         isid: [0x40, 0, 0, 0, 0, number as u8],
         initial_r2t: random.once_in(2),
         immediate_data: random.once_in(2),
-        segment_bytes: *random.pick(&[8 << 10, 16 << 10, 256 << 10]),
+        segment_bytes: *random.pick(&[8 << 10, 256 << 10]),
         slow: Slowness {
             reads_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
             sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
