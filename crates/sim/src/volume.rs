@@ -98,7 +98,7 @@ impl Volume {
         let checker = RefCell::new(Checker::new(u64::from(lun), BLOCK, blocks, tears, keeps));
         let is_fenced = has(Part::Fencing) && draw(|random| random.once_in(3));
         let (keep, registrations, copies) = (SimKeep::default(), RefCell::default(), RefCell::default());
-        let long_once_in = *draw(|random| random.pick(&[1, 8, 64]));
+        let long_once_in = *draw(|random| random.pick(&[2, 16, 64, 64]));
         Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies }
     }
 
