@@ -1,0 +1,294 @@
+//! Peers that send without end, take nothing, or stay: what they cost others.
+
+use std::thread;
+use std::time::Duration;
+
+use iscsi::login::{Attached, InitiatorEvent, LoginFailure};
+use iscsi::pdu::{
+    Bhs, Itt, LoginRequest, LoginResponse, LoginStatus, Lun, NopOut, Opcode, RejectReason, ScsiCommand,
+    Stage, TextRequest,
+};
+use iscsi::serial::Sn;
+
+use super::{
+    INTRODUCTION, LONG_ENOUGH, Rogue, Siege, ends_earlier, login, ping, solicited_only, with_and_without,
+};
+use crate::peer::{BLOCK, Moves, Peer, initiator};
+use crate::program::until;
+use crate::server::Server;
+use crate::sessions::sessions;
+use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
+
+/// Sends the same without listening until the server takes no more, or has had enough of it.
+fn flood(rogue: &mut Rogue, pdu: impl Fn(u32) -> Vec<u8>) {
+    for round in 0..2000 {
+        if rogue.wire.send_bytes(&pdu(round)).is_err() {
+            println!("closed after {round} rounds");
+            return;
+        }
+    }
+    println!("took all of it");
+}
+
+#[test]
+fn pings_whose_answers_nobody_takes_cost_little() {
+    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let pdu = NopOut { data_segment_length: 4096, ..ping(Itt::new(1)) }.emit();
+    let bytes = rogue.wire.framed(&pdu, &[], &[7; 4096]).repeat(16);
+    flood(&mut rogue, |_| bytes.clone());
+    siege.holds();
+}
+
+#[test]
+fn texts_whose_answers_nobody_takes_cost_little() {
+    let Some(siege) = Siege::begin("send-stall = \"2s\"") else { return };
+    let mut rogue = siege.peer(|_| {});
+    let text = b"SendTargets=All\0X-com.example.nonsense=1\0";
+    let request = TextRequest {
+        immediate: true,
+        is_final: true,
+        continues: false,
+        lun: Lun(0),
+        itt: Itt::new(1).expect("a tag"),
+        ttt: None,
+        cmd_sn: Sn(0),
+        exp_stat_sn: Sn(0),
+        data_segment_length: text.len() as u32,
+    };
+    let bytes = rogue.wire.framed(&request.emit(), &[], text).repeat(64);
+    flood(&mut rogue, |_| bytes.clone());
+    siege.holds();
+}
+
+#[test]
+fn data_that_nobody_takes_cost_little() {
+    let Some(mut sieges) = with_and_without("send-stall = \"2s\"") else { return };
+    let deaf = |siege: &Siege| {
+        let mut rogue = siege.peer(|_| {});
+        for _ in 0..200 {
+            let read = rogue.read(2048);
+            rogue.say(&read.emit(), &[]);
+        }
+        rogue
+    };
+    let mut rogue = deaf(&sieges[0]);
+    for _ in 0..20 {
+        assert_eq!(sieges[0].witness.read(0, 64), [0x5a; 64 * BLOCK]);
+    }
+    until("an end of its session", || sessions(&sieges[0].server).len() == 1);
+    // The Data-In that were sent before the peer was given up are still there to be heard; then comes the end.
+    rogue.wire.hear_the_end();
+    ends_earlier(&sieges, deaf, |siege, _| sessions(&siege.server).len() == 1);
+    sieges.into_iter().for_each(Siege::holds);
+}
+
+#[test]
+fn immediate_commands_beyond_what_is_bearable_are_rejected() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut rogue = siege.peer(solicited_only);
+    for _ in 0..200 {
+        let write = ScsiCommand { immediate: true, ..rogue.write(BLOCK) };
+        rogue.cmd_sn = write.cmd_sn;
+        rogue.say(&write.emit(), &[]);
+    }
+    rogue.expect_reject(RejectReason::ImmediateCommandReject);
+    rogue.expect_alive();
+    siege.holds();
+}
+
+/// Alive in TCP, silent in iSCSI: what it has reserved is free again after eight intervals.
+#[test]
+fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
+    let text = "[limits]\nnop-interval = \"250ms\"\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
+                name = \"iqn.2026-01.io.linerate:disk\"\nlun = [{ lun = 0, volume = \"disk\" }]\n";
+    let Some(server) = Server::configured(text) else { return };
+    let mut silent = Peer::attach(&server, "disk", 1);
+    silent.run(&[0x16, 0, 0, 0, 0, 0], Moves::Nothing).expect_good();
+    let mut wire = silent.abandon();
+    let mut nop_ins = 0;
+    loop {
+        match wire.hear(LONG_ENOUGH) {
+            Heard::Pdu(bhs, _) => nop_ins += usize::from(bhs.opcode() == Some(Opcode::NopIn)),
+            Heard::Closed => break,
+            Heard::Nothing => panic!("it is kept for as long as it likes"),
+        }
+    }
+    assert_eq!(nop_ins, 1);
+    Peer::attach(&server, "disk", 2); // and is ready: nothing is reserved any more
+}
+
+#[test]
+fn a_discovery_session_has_no_commands() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut wire = siege.wire();
+    let attached = wire.log_in(initiator(None, 3)).expect("a session");
+    let mut rogue = Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 0 };
+    let read = rogue.read(1);
+    rogue.say(&read.emit(), &[]);
+    rogue.expect_reject(RejectReason::CommandNotSupported);
+    siege.holds();
+}
+
+/// Pings that come before their turn, as long as they may be: the first of the window never comes.
+fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
+    let length = attached.parameters.peer_max_recv_data_segment_length;
+    let (first, last) = (attached.exp_cmd_sn.next(), attached.max_cmd_sn);
+    (0..first.distance(last)).map(move |ahead| {
+        let ping = NopOut {
+            immediate: false,
+            cmd_sn: first.plus(ahead),
+            data_segment_length: length,
+            ..ping(Itt::new(ahead))
+        };
+        (ping.emit(), vec![7; length as usize])
+    })
+}
+
+/// 20 of them once took 300 MiB, before anybody had proved anything.
+#[test]
+fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
+    let Some(siege) = Siege::begin("") else { return };
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut wire = siege.wire();
+        let attached = wire.log_in(initiator(None, 3)).expect("a discovery session");
+        for (bhs, data) in early_pings(&attached) {
+            if wire.send(&bhs, &data).is_err() {
+                break; // closed, which is as good
+            }
+        }
+        open.push(wire);
+    }
+    siege.holds();
+}
+
+#[test]
+fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
+    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
+    let open: Vec<Rogue> = (10..30)
+        .map(|number| {
+            let mut rogue = siege.peer(|config| config.isid.0[5] = number);
+            let first = rogue.write(64 * BLOCK); // which does not come
+            for _ in 0..250 {
+                let write = ScsiCommand { data_segment_length: 64 * BLOCK as u32, ..rogue.write(64 * BLOCK) };
+                rogue.say(&write.emit(), &[1; 64 * BLOCK]);
+            }
+            rogue.cmd_sn = first.cmd_sn;
+            rogue
+        })
+        .collect();
+    siege.holds();
+    drop(open);
+}
+
+/// Each connection took its longest PDU besides all memory that is counted.
+#[test]
+fn pings_that_never_end_count_as_memory_of_their_session() {
+    let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
+    let open: Vec<Rogue> = (1000..1500_u32)
+        .map(|number| {
+            let mut rogue = siege.peer(|config| {
+                config.isid.0[3..].copy_from_slice(&number.to_be_bytes()[1..]);
+            });
+            let length = 262_144;
+            let ping = NopOut { data_segment_length: length, ..ping(Itt::new(1)) };
+            let mut bytes = rogue.wire.framed(&ping.emit(), &[], &vec![7; length as usize]);
+            bytes.pop();
+            rogue.wire.send_bytes(&bytes).expect("a connection that is open");
+            rogue
+        })
+        .collect();
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn pings_of_a_discovery_session_whose_answers_nobody_takes_cost_little() {
+    const FLOODERS: usize = 8;
+    let Some(siege) = Siege::begin("") else { return };
+    let flood = || {
+        let mut wire = siege.wire();
+        let attached = wire.log_in(initiator(None, 3)).expect("a discovery session");
+        let length = attached.parameters.peer_max_recv_data_segment_length.min(4096);
+        let pdu = NopOut { data_segment_length: length, ..ping(Itt::new(1)) }.emit();
+        let bytes = wire.framed(&pdu, &[], &vec![7; length as usize]).repeat(16);
+        wire.set_patience(Duration::from_millis(50));
+        while wire.send_bytes(&bytes).is_ok() {}
+        wire
+    };
+    let open: Vec<Wire> = thread::scope(|scope| {
+        let flooders: Vec<_> =
+            (0..FLOODERS).map(|_| scope.spawn(|| (0..15).map(|_| flood()).collect::<Vec<_>>())).collect();
+        flooders.into_iter().flat_map(|flooder| flooder.join().expect("a flooder")).collect()
+    });
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn discovery_sessions_take_no_place_of_others() {
+    let Some(siege) = Siege::begin("sessions = 2") else { return };
+    let log_in = || {
+        let mut wire = siege.wire();
+        wire.log_in(initiator(None, 3)).map(|_| wire)
+    };
+    let open: Vec<Wire> = (0..200).map(|_| log_in().expect("a discovery session")).collect();
+    let left = sessions(&siege.server).iter().filter(|session| session["target"].is_null()).count();
+    assert!(left <= 64, "{left} discovery sessions");
+    drop(open);
+    siege.holds();
+}
+
+/// Each unknown key is answered "NotUnderstood": the answer to the last request takes two pieces, and the second is never
+/// asked for. Such logins once held all places for discovery sessions until their time was up.
+#[test]
+fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
+    let Some(siege) = Siege::begin("login-time = \"60s\"") else { return };
+    let text = [INTRODUCTION, &b"a=1\0".repeat(900)].concat();
+    let request = LoginRequest::parse(&login(1, false, text.len())).expect("a request");
+    let last = LoginRequest { transit_to: Some(Stage::FullFeature), ..request }.emit();
+    let begin = || {
+        let mut wire = siege.wire();
+        wire.send(&last, &text).expect("a connection that is open");
+        let Heard::Pdu(bhs, _) = wire.hear(PATIENCE) else { panic!("closed without a status") };
+        assert!(LoginResponse::parse(&bhs).expect("a login response").continues);
+        wire
+    };
+    let open: Vec<Wire> = (0..64).map(|_| begin()).collect();
+    Peer::log_in(&siege.server, initiator(None, 3)).expect("a discovery session");
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn a_discovery_session_that_does_not_end_is_ended() {
+    let Some(sieges) = with_and_without("discovery-time = \"1s\"") else { return };
+    let discovery = |siege: &Siege| {
+        let mut wire = siege.wire();
+        wire.log_in(initiator(None, 3)).expect("a discovery session");
+        wire
+    };
+    ends_earlier(&sieges, discovery, |_, wire| wire.is_closed());
+    sieges.into_iter().for_each(Siege::holds);
+}
+
+#[test]
+fn a_crowd_that_says_nothing_does_not_keep_out_those_who_do() {
+    let Some(mut siege) = Siege::begin("connections-per-address = 50") else { return };
+    let open: Vec<Wire> = (0..200).map(|_| siege.wire()).collect();
+    siege.witness.join(&siege.server, 1).expect("a further connection of a session");
+    Peer::attach(&siege.server, "disk", 202);
+    Peer::log_in(&siege.server, initiator(None, 3)).expect("a discovery session");
+    siege.holds();
+    drop(open);
+}
+
+#[test]
+fn who_proves_nothing_and_asks_for_what_is_not_there_is_told_so() {
+    let Some(siege) = Siege::begin("") else { return };
+    let refused = siege.wire().log_in(initiator(Some("iqn.2026-01.io.linerate:nothing"), 1));
+    let Err(NoLogin::Told(event)) = refused else { panic!("{refused:?}") };
+    assert_eq!(*event, InitiatorEvent::Failed(LoginFailure::Refused(LoginStatus::NotFound)));
+    siege.holds();
+}
