@@ -123,6 +123,8 @@ impl Parts {
             self.standing.lose(cid, self.now + self.patience.reset);
             return self.settle_losses();
         }
+        // Nobody is left who could answer, or be asked to.
+        self.logout_due = None;
         match self.will_come_back() {
             true => self.standing.lose_all(self.now),
             false => self.end(self.is_logged_out),
@@ -158,7 +160,6 @@ impl Parts {
     /// The session was begun again, with this machine.
     pub(crate) fn begin_again(&mut self, now: Instant, machine: Machine, how: Return) -> Stall {
         self.now = now;
-        self.logout_due = None;
         let before = std::mem::replace(&mut self.machine, machine);
         // A target that has agreed to a logout has let go of everything.
         let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };

@@ -242,6 +242,20 @@ fn a_target_that_does_not_answer_the_logout_it_asks_for_loses_the_session() {
     assert!(matches!(scene.parts.ending_of(scene.connections[0]), Some(Ending::Undead)));
 }
 
+/// One that closes the connection, and is away for a while, has not failed to answer.
+#[test]
+fn a_logout_is_due_no_more_when_the_session_has_ended() {
+    let mut scene = scene(1);
+    scene.parts.log_out_for_now(scene.connections[0]);
+    scene.parts.is_logged_out = true;
+    scene.parts.remove_connection(scene.connections[0]);
+    assert!(scene.parts.logout_due.is_none());
+    scene.parts.begin_again(scene.begun + SECOND * 19, machine(), Return::Reinstated);
+    let connection = scene.parts.add_connection(scene.begun + SECOND * 19, Cid(0), START);
+    scene.said_at(40);
+    assert!(scene.parts.ending_of(connection).is_none());
+}
+
 /// A target that is drained asks for a logout, and sends who comes back elsewhere.
 #[test]
 fn a_logout_settles_everything_wherever_the_session_goes() {
