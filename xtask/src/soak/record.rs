@@ -94,12 +94,11 @@ impl Record {
         let share = self.share();
         let mut rows = Vec::new();
         for load in self.loads() {
-            let right = self.right(load);
-            let rate: Vec<_> = right.iter().map(|(at, rate, _)| (*at, *rate)).collect();
             let is_told_by_share = share.is_some() && [FILES, RAW_FILES].contains(&load);
             let holds = if is_told_by_share { |_| true } else { is_as_fast };
-            rows.push(Row::of(format!("{load}, MB/s"), &rate, holds));
-            let latency: Vec<_> = right.iter().filter_map(|(at, _, p50)| Some((*at, (*p50)?))).collect();
+            rows.push(Row::of(format!("{load}, MB/s"), &self.rates(load), holds));
+            let right = self.right(load).into_iter();
+            let latency: Vec<_> = right.filter_map(|(at, _, p50)| Some((at, p50?))).collect();
             if !latency.is_empty() {
                 rows.push(Row::of(format!("{load}, p50 in µs"), &latency, as_much));
             }
@@ -127,13 +126,16 @@ impl Record {
         right.collect()
     }
 
+    /// When, and MB/s, of the same rounds.
+    fn rates(&self, load: &str) -> Vec<(Duration, f64)> {
+        self.right(load).into_iter().map(|(at, rate, _)| (at, rate)).collect()
+    }
+
     /// Others use the same disk: what it gives to a file system on a volume is judged as a share of what it gives to one without
     /// us.
     fn share(&self) -> Option<Row> {
-        let [files, raw] = [FILES, RAW_FILES].map(|load| {
-            let rates: Vec<_> = self.right(load).iter().map(|(at, rate, _)| (*at, *rate)).collect();
-            Row::of(format!("{load}, % of that on a file"), &rates, is_as_fast)
-        });
+        let [files, raw] = [FILES, RAW_FILES]
+            .map(|load| Row::of(format!("{load}, % of that on a file"), &self.rates(load), is_as_fast));
         let percent = |at: usize| Some(100.0 * files.ends[at]? / raw.ends[at]?);
         let (rounds, ends) = (files.rounds.min(raw.rounds), [percent(0), percent(1)]);
         (rounds > 0).then_some(Row { rounds, ends, ..files })
