@@ -265,6 +265,7 @@ impl Attack {
 
 /// What finds no room in the command window is ignored.
 const READS_HELD: usize = 64;
+
 /// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and one that nobody knows.
 const READS: [[u8; 16]; 6] = [
     [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -42,8 +42,8 @@ pub(crate) struct Stage {
     pub(crate) is_long: bool,
     /// There is a portal that sends who logs in elsewhere.
     pub(crate) redirects: bool,
-    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else befalls anybody: what
-    /// was on its way arrives when the session has long been begun again, perhaps in another portal group.
+    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else befalls it but what its
+    /// disks do: what was on its way arrives when the session has long been begun again, perhaps in another portal group.
     pub(crate) is_moving: bool,
     without: Vec<Part>,
 }

@@ -113,6 +113,8 @@ pub(crate) const GOOD: u8 = 0;
 /// Not a status: the command was ended by a task management function of its own session.
 pub(crate) const ENDED: u8 = 0xff;
 pub(crate) const CHECK_CONDITION: u8 = 2;
+/// What waited too long for others, or for memory that they have.
+const BUSY: u8 = 8;
 
 impl Simple {
     /// Logs in, or tells why not: the status that the target gave, or 0 for a connection that failed.
@@ -428,6 +430,9 @@ impl Simple {
             0x21 | 0x22 => {
                 let sense = data.get(2..16).map(|sense| (sense[2] & 15, sense[12], sense[13]));
                 let status = if opcode == 0x21 { bhs[3] } else { bhs[2] };
+                if opcode == 0x21 && status == BUSY && self.0.is_calm {
+                    universe::fault("a command waited in vain, and nothing is in its way: BUSY".to_owned());
+                }
                 state.end(itt, status, sense);
             }
             0x25 => {

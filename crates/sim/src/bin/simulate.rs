@@ -1,5 +1,6 @@
 //! Runs simulations, for `cargo xtask simulate`.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -59,32 +60,43 @@ fn show(seed: u64, without: Vec<Part>) -> bool {
 }
 
 fn many(first: u64, seconds: u64, without: &[Part]) -> bool {
-    let mut sum = Sum::new();
     let mut coverage = Coverage::default();
-    let limit = Duration::from_secs(seconds);
-    let mut seeds = first..;
-    while sum.used() < limit
-        && let Some(seed) = seeds.next()
-    {
-        let outcome = run(&Run { seed, without: without.to_vec(), ..Run::default() });
-        coverage.add(&outcome);
-        sum.add(&outcome);
-    }
+    let sum = play(first, seconds, without, |outcome| {
+        coverage.add(outcome);
+        ControlFlow::Continue(())
+    });
     print!("{coverage}");
     sum.tell() && coverage.is_sound()
 }
 
 fn find(first: u64, seconds: u64, without: &[Part]) -> bool {
+    let until_fault = |outcome: &Outcome| match outcome.fault {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    };
+    play(first, seconds, without, until_fault).tell()
+}
+
+/// Runs one after the other, until so much CPU time was used or `look` has seen enough.
+fn play(
+    first: u64,
+    seconds: u64,
+    without: &[Part],
+    mut look: impl FnMut(&Outcome) -> ControlFlow<()>,
+) -> Sum {
     let mut sum = Sum::new();
     let limit = Duration::from_secs(seconds);
-    let mut seeds = first..;
-    while sum.used() < limit
-        && sum.faults == 0
-        && let Some(seed) = seeds.next()
-    {
-        sum.add(&run(&Run { seed, without: without.to_vec(), ..Run::default() }));
+    for seed in first.. {
+        if sum.used() >= limit {
+            break;
+        }
+        let outcome = run(&Run { seed, without: without.to_vec(), ..Run::default() });
+        sum.add(&outcome);
+        if look(&outcome).is_break() {
+            break;
+        }
     }
-    sum.tell()
+    sum
 }
 
 fn each(seeds: &[u64]) -> bool {
