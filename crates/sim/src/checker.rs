@@ -390,9 +390,14 @@ impl Checker {
         let kept = kept.and_then(|kept| {
             latest(&|entry| entry.value == kept).or_else(|| latest(&|entry| entry.copied_from.is_some()))
         });
+        let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
             let is_newer = kept.is_none_or(|kept| entry.begun > kept);
-            let has_landed = entry.effective.is_some() || lost.is_some_and(|lost| entry.may_show(lost));
+            // What is younger than what the disk had may be in a cache above it, and reach it yet.
+            let has_landed = match lost {
+                Some(lost) if entry.may_show(lost) => true,
+                _ => entry.effective.is_some() && lost_at.is_none_or(|at| entry.begun < at),
+            };
             // What is sent again may land again.
             let lands_again = entry.repeats && entry.ended.is_none();
             let doom = if has_landed && !lands_again { Doom::Certain } else { Doom::Perhaps };
@@ -706,6 +711,22 @@ mod tests {
         checker.flushed(1, flush).expect("its writer knows");
         checker.cut_power();
         assert!(reads(&mut checker, &kept));
+    }
+
+    /// Seed 500010 of ea5884c.
+    #[test]
+    fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
+        let mut checker = checker();
+        let [older, _] = [1, 2].map(|writer| {
+            let write = checker.begin_write(writer, 0, 1, Kind::default());
+            checker.wrote(write);
+            write
+        });
+        let lost = data(&checker, older);
+        checker.sync_failed(0, &lost, &[0; 512]);
+        let flush = checker.now();
+        checker.flushed(2, flush).expect("the disk has yet to get it");
+        assert!(checker.flushed(1, flush).is_err());
     }
 
     /// Seed 200121 of 0ed2524: a server that ended could not sync; the write had no answer, and was sent to the next.
