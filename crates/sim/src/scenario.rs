@@ -306,6 +306,10 @@ fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
 /// With quick disks and a quick network a world ends after so many commands: another one shows more.
 const COMMANDS_MAX: u64 = 300_000;
 
+const CALM_STAGING: usize = 1 << 20;
+/// Longer than a command waits for memory.
+const CALM_STALL: Duration = Duration::from_secs(90);
+
 /// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -328,6 +332,16 @@ impl Stage {
             send_stall: Duration::from_secs(random.between(5, 60)),
             ..Limits::default()
         });
+        // On a calm day nobody has too little memory for long, although there is little, and whoever takes nothing may do so for
+        // long if he is in nobody's way.
+        let limits = match is_calm {
+            true => Limits {
+                staging_bytes: limits.staging_bytes.min(CALM_STAGING),
+                send_stall: CALM_STALL,
+                ..limits
+            },
+            false => limits,
+        };
         network::set_weather(draw(|random| Weather {
             least_delay: random.delay(5_000, 5_000_000),
             most_delay: random.delay(5_000_000, 200_000_000),
