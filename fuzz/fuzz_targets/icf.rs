@@ -5,7 +5,7 @@ use bench::icf;
 use libfuzzer_sys::fuzz_target;
 use script::{Script, assert_in_text, edited};
 
-const GOOD: &str = include_str!("../../crates/bench/tests/data/vmware4.icf");
+const GOOD: &str = include_str!("../../crates/measure/bench/tests/data/vmware4.icf");
 
 const WORDS: &[&str] = &[
     "0",

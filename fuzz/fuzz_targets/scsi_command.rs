@@ -4,7 +4,7 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../crates/scsi/tests/it/support/mod.rs"]
+#[path = "../../crates/wire/scsi/tests/it/support/mod.rs"]
 mod support;
 
 use std::future::Future;

@@ -3,13 +3,13 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../crates/iscsi/tests/it/disk.rs"]
+#[path = "../../crates/wire/iscsi/tests/it/disk.rs"]
 mod disk;
 #[allow(dead_code)]
-#[path = "../../crates/iscsi/tests/it/pair.rs"]
+#[path = "../../crates/wire/iscsi/tests/it/pair.rs"]
 mod pair;
 #[allow(dead_code)]
-#[path = "../../crates/iscsi/tests/it/wire.rs"]
+#[path = "../../crates/wire/iscsi/tests/it/wire.rs"]
 mod wire;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use script::{Script, assert_in_text, edited};
 
 const GOOD: &str = concat!(
-    include_str!("../../crates/bench/suites/iometer-sweep.toml"),
+    include_str!("../../crates/measure/bench/suites/iometer-sweep.toml"),
     "[[step]]\nfill = { block = \"128KiB\", depth = 32, passes = 2 }\n",
     "[[step]]\nstop = { requests = 10, most = \"1min\" }\nsteady = \"all\"\nrounds = 25\n",
     "[[step.cell]]\nname = \"all\"\nmix = [{ share = 70, block = \"4KiB\" }, { share = 30, block = \"64KiB\" }]\n",

@@ -1,4 +1,4 @@
-//! Simulated worlds: `crates/sim` runs them, here it is built and told what to do.
+//! Simulated worlds: `crates/runtime/sim` runs them, here it is built and told what to do.
 
 use std::fs;
 use std::process::Command;
@@ -79,7 +79,7 @@ const NEW_SECONDS: f64 = 60.0;
 
 /// The seeds that have found something.
 fn seeds() -> Result<Vec<String>> {
-    let path = workspace::root().join("crates/sim/seeds.txt");
+    let path = workspace::root().join("crates/runtime/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let seeds: Vec<String> = lines.filter(|seed| !seed.is_empty()).map(str::to_owned).collect();

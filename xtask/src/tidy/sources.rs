@@ -72,7 +72,7 @@ const IMPURE: &[&str] = &[
 ];
 
 /// The crates whose code turns values into values.
-const PURE: &[&str] = &["crates/block/src/", "crates/scsi/src/", "crates/iscsi/src/"];
+const PURE: &[&str] = &["crates/storage/block/src/", "crates/wire/scsi/src/", "crates/wire/iscsi/src/"];
 
 /// Names that say nothing (STYLE).
 const EMPTY_NAMES: &[&str] = &["common.rs", "utils.rs", "util.rs", "helpers.rs", "misc.rs"];
@@ -120,8 +120,8 @@ fn of_code(path: &str, code: &str, is_test: bool) -> Vec<String> {
         return Vec::new(); // these files name what they forbid
     }
     let mut found = Vec::new();
-    if !path.starts_with("crates/host/") && allows_unsafe(code) {
-        found.push("unsafe code has its home in crates/host".to_owned());
+    if !path.starts_with("crates/runtime/host/") && allows_unsafe(code) {
+        found.push("unsafe code has its home in crates/runtime/host".to_owned());
     }
     for unfinished in ["todo!(", "unimplemented!(", "dbg!("] {
         if code.contains(unfinished) {
@@ -154,27 +154,27 @@ mod tests {
     fn unsafe_has_one_home() {
         let text = "//! A file.\nfn f() {\n    unsafe { g() }\n}\n";
         assert_eq!(
-            faults_of("crates/iscsi/src/f.rs", text),
-            ["crates/iscsi/src/f.rs:3: unsafe code has its home in crates/host"]
+            faults_of("crates/wire/iscsi/src/f.rs", text),
+            ["crates/wire/iscsi/src/f.rs:3: unsafe code has its home in crates/runtime/host"]
         );
-        assert!(faults_of("crates/host/src/f.rs", text).is_empty());
+        assert!(faults_of("crates/runtime/host/src/f.rs", text).is_empty());
     }
 
     #[test]
     fn pure_code_never_asks_the_time_but_its_tests_may() {
         let text = "//! A file.\nfn f() { Instant::now(); }\n#[cfg(test)]\nmod tests { fn g() { Instant::now(); } }\n";
-        assert_eq!(faults_of("crates/scsi/src/f.rs", text).len(), 1);
-        assert!(faults_of("crates/host/src/f.rs", text).is_empty());
+        assert_eq!(faults_of("crates/wire/scsi/src/f.rs", text).len(), 1);
+        assert!(faults_of("crates/runtime/host/src/f.rs", text).is_empty());
     }
 
     #[test]
     fn a_comment_may_name_anything() {
-        assert!(faults_of("crates/scsi/src/f.rs", "//! Not std::net.\n// never todo!()\n").is_empty());
+        assert!(faults_of("crates/wire/scsi/src/f.rs", "//! Not std::net.\n// never todo!()\n").is_empty());
     }
 
     #[test]
     fn a_file_says_what_it_is_for() {
-        assert_eq!(faults_of("crates/scsi/src/f.rs", "fn f() {}\n").len(), 1);
-        assert_eq!(faults_of("crates/scsi/src/utils.rs", "//! Things.\n").len(), 1);
+        assert_eq!(faults_of("crates/wire/scsi/src/f.rs", "fn f() {}\n").len(), 1);
+        assert_eq!(faults_of("crates/wire/scsi/src/utils.rs", "//! Things.\n").len(), 1);
     }
 }

@@ -106,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("The Four (2009).ICF");
         let name = path.to_str().expect("text");
-        let good = include_str!("../../../bench/tests/data/vmware4.icf");
+        let good = include_str!("../../../measure/bench/tests/data/vmware4.icf");
         std::fs::write(&path, good).expect("a file");
         let suite = suite(name).expect("a suite");
         assert_eq!((suite.name.as_str(), suite.cells().count()), ("the-four--2009", 4));

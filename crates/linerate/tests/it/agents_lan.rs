@@ -227,7 +227,7 @@ fn three_agents_saw_what_the_target_saw() {
 }
 
 /// `clients`, in shorter runs than its own.
-const CLIENTS: &str = include_str!("../../../bench/suites/clients.toml");
+const CLIENTS: &str = include_str!("../../../measure/bench/suites/clients.toml");
 
 #[test]
 fn the_clients_suite_runs_on_as_many_agents_as_there_are_and_on_threads() {

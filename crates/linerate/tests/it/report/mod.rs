@@ -5,10 +5,10 @@
 //! chart has changed: a script does not see what is ugly.
 
 mod command;
-#[path = "../../../../bench/tests/report/diagnoses.rs"]
+#[path = "../../../../measure/bench/tests/report/diagnoses.rs"]
 #[allow(dead_code, reason = "the tests of bench use all of it")]
 mod diagnoses;
-#[path = "../../../../bench/tests/report/records.rs"]
+#[path = "../../../../measure/bench/tests/report/records.rs"]
 mod records;
 
 use std::ffi::OsString;

@@ -200,7 +200,7 @@ fn every_document_with_storage_tests_has_its_suites() {
 
 #[test]
 fn every_example_in_the_document_is_a_suite() {
-    let page = include_str!("../../../../docs/suites.md");
+    let page = include_str!("../../../../../docs/suites.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
     assert_eq!(examples.len(), 2);
@@ -222,8 +222,8 @@ fn every_example_in_the_document_is_a_suite() {
 /// docs/suites.md is made of the presets; `LINERATE_WRITE_DOCS=1 cargo test -p linerate-bench suite` makes it again.
 #[test]
 fn the_document_lists_what_the_presets_are() {
-    const BEGIN: &str = "<!-- presets: made by a test of crates/bench/src/suite -->\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/suites.md");
+    const BEGIN: &str = "<!-- presets: made by a test of crates/measure/bench/src/suite -->\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/suites.md");
     let page = std::fs::read_to_string(path).expect("docs/suites.md");
     let (before, found) = page.split_once(BEGIN).expect("where the presets begin");
     let wanted: String = presets().iter().map(described).collect();

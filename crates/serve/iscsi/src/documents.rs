@@ -11,7 +11,7 @@ use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 use crate::session::{PATIENCE, SLOW};
 use crate::{backoff, log_limit};
 
-const SECURITY: &str = include_str!("../../../docs/security.md");
+const SECURITY: &str = include_str!("../../../../docs/security.md");
 
 fn kib(bytes: usize) -> String {
     match bytes >> 10 {

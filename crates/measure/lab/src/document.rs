@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn the_plans_of_the_documentation_are_sound() {
-        let page = include_str!("../../../docs/lab.md");
+        let page = include_str!("../../../../docs/lab.md");
         let plans: Vec<_> =
             page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
         assert!(plans.len() >= 4);
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_condition() {
-        let page = include_str!("../../../docs/lab.md");
+        let page = include_str!("../../../../docs/lab.md");
         let missing = CONDITIONS.iter().find(|key| !page.contains(&format!("| `{key}` |")));
         assert_eq!(missing, None);
     }

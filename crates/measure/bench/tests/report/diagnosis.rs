@@ -56,7 +56,7 @@ fn every_cause_has_a_name_of_its_own_in_every_form() {
 
 #[test]
 fn the_documentation_has_every_cause_by_both_its_names() {
-    let page = include_str!("../../../../docs/diagnose.md");
+    let page = include_str!("../../../../../docs/diagnose.md");
     for cause in diagnoses::CAUSES {
         let name = serde_json::to_string(&cause).expect("a name").replace('"', "`");
         let verdict = bench::report::verdict(&diagnoses::with(cause));
