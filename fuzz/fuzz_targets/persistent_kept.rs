@@ -115,7 +115,7 @@ fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
 
 fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
     let disk = Arc::new(Disk::new(DiskOptions { blocks: 1, ..DiskOptions::default() }));
-    LogicalUnit::new(disk, unit_options(), Some(Arc::clone(paper) as _)).ok()
+    LogicalUnit::new(volume::Volume::new(disk, Some(Arc::clone(paper) as _)), unit_options()).ok()
 }
 
 /// Who is registered, and who holds the reservation, as PERSISTENT RESERVE IN, READ FULL STATUS tells. PRGENERATION

@@ -19,10 +19,11 @@ use block::{
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 use scsi::{
-    Background, CommandIn, Data, DataIn, Fence, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions,
-    Neighbours, Nexus, Plan, Reply, Status, Step, Watch,
+    Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
+    Nexus, Plan, Reply, Status, Step, Watch,
 };
 use support::{Disk, DiskOptions, Paper, attach, poll, sized, unmap};
+use volume::Fence;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
@@ -190,7 +191,7 @@ impl Bench {
         }
         for Unit { unit, .. } in &self.units {
             let unit = Arc::clone(unit);
-            self.background.push(Box::pin(async move { unit.quiesced().await }));
+            self.background.push(Box::pin(async move { unit.volume().quiesced().await }));
         }
     }
 
@@ -411,7 +412,7 @@ impl Unit {
     }
 
     fn power_on(device: &Arc<Guarded>, options: LogicalUnitOptions, paper: &Arc<Paper>) -> Arc<LogicalUnit> {
-        LogicalUnit::new(Arc::clone(device) as _, options, Some(Arc::clone(paper) as _))
+        LogicalUnit::new(volume::Volume::new(Arc::clone(device) as _, Some(Arc::clone(paper) as _)), options)
             .expect("what was saved is whole")
     }
 
@@ -423,7 +424,7 @@ impl Unit {
     fn toggle_fence(&mut self) {
         self.fence = match self.fence.take() {
             Some(_) => None,
-            None => Some(self.unit.fence()),
+            None => Some(self.unit.volume().fence()),
         };
     }
 }

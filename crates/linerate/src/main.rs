@@ -1,5 +1,5 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
-//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`volume`] and
+//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`devices`] and
 //! [`state`] (what there is), [`serve`], the commands that ask a running server; [`remote`] and the commands that
 //! use a target, [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
@@ -14,6 +14,7 @@ mod config;
 mod contents;
 mod control;
 mod copy;
+mod devices;
 mod diagnose;
 mod discover;
 #[cfg(test)]
@@ -54,7 +55,6 @@ mod spec;
 mod state;
 mod table;
 mod verify_log;
-mod volume;
 mod wan;
 mod write;
 

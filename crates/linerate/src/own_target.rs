@@ -11,6 +11,7 @@ use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Export, Limits, Portal, ServerConfig, Target};
+use volume::Volume;
 
 use crate::failure::Failure;
 use crate::remote::random;
@@ -102,7 +103,7 @@ pub(crate) fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
         removable: false,
         thin: None,
     };
-    LogicalUnit::new(Arc::new(device), options, None).map_err(Failure::failed)
+    LogicalUnit::new(Volume::new(Arc::new(device), None), options).map_err(Failure::failed)
 }
 
 /// The volume lives for a measurement and meets no initiator but ours: any identity will do.

@@ -11,10 +11,10 @@ use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 
+use crate::devices;
 use crate::failure::Failure;
 use crate::remote;
 use crate::spec::{Layer, Spec};
-use crate::volume;
 
 /// A place, named but not yet opened.
 pub(crate) enum Place {
@@ -91,7 +91,7 @@ impl Place {
             Place::Lun(url) => lun(url).await,
             Place::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = volume::open(&spec).map_err(Failure::refused)?;
+                let device = devices::open(&spec).map_err(Failure::refused)?;
                 Ok(Opened { device, lun: None, identity: volume_identity(&spec) })
             }
             Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),

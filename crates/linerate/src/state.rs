@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use block::{DeviceError, Pending};
 use host::Keep;
+use volume::PersistentState;
 
 use crate::config::{Uuid, Volume, VolumeName};
 use crate::failure::Failure;
@@ -165,7 +166,7 @@ impl Folder {
     }
 }
 
-impl scsi::Keep for UnitState {
+impl PersistentState for UnitState {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(self.replace(UNIT, bytes, "reservations cannot be kept"))
     }
@@ -174,7 +175,7 @@ impl scsi::Keep for UnitState {
         self.at_start.clone()
     }
 
-    fn note_loss(&self) -> Pending<'_, ()> {
+    fn record_loss(&self) -> Pending<'_, ()> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).expect("the system has random numbers once it has started");
         Box::pin(self.replace(LOST, random.to_vec(), "a loss of writes cannot be kept for the next start"))
@@ -268,7 +269,6 @@ mod tests {
 
     #[test]
     fn what_a_logical_unit_saves_is_there_after_a_restart() {
-        use scsi::Keep;
         let (_directory, state) = state();
         let unit = || state.folder(&volume("vm1")).and_then(Folder::unit).expect("a folder");
         let first = unit();

@@ -8,10 +8,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-block", &[]),
     ("linerate-iscsi", &[]), // a CDB is opaque bytes to a transport
     ("linerate-reactor", &["linerate-block"]),
-    ("linerate-scsi", &["linerate-block"]),
+    ("linerate-volume", &["linerate-block"]),
+    // Its logical unit is the SCSI face of a volume.
+    ("linerate-scsi", &["linerate-block", "linerate-volume"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
-    ("linerate-target", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
+    (
+        "linerate-target",
+        &["linerate-block", "linerate-volume", "linerate-scsi", "linerate-iscsi", "linerate-reactor"],
+    ),
     ("linerate-initiator", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
@@ -19,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linerate",
         &[
             "linerate-block",
+            "linerate-volume",
             "linerate-scsi",
             "linerate-iscsi",
             "linerate-reactor",
@@ -34,6 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linerate-sim",
         &[
             "linerate-block",
+            "linerate-volume",
             "linerate-scsi",
             "linerate-iscsi",
             "linerate-reactor",

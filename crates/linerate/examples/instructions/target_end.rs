@@ -63,7 +63,7 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
         removable: false,
         thin: None,
     };
-    Ok(LogicalUnit::new(device, options, None)?)
+    Ok(LogicalUnit::new(volume::Volume::new(device, None), options)?)
 }
 
 fn config(unit: Arc<LogicalUnit>) -> ServerConfig {

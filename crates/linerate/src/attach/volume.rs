@@ -47,7 +47,7 @@ impl Volume {
         match self {
             Volume::Local(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = crate::volume::open(&spec).map_err(Failure::refused)?;
+                let device = crate::devices::open(&spec).map_err(Failure::refused)?;
                 Ok(Opened { device, remote: None })
             }
             Volume::Remote(url) => {

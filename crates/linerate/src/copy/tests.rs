@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bytewise;
+use crate::devices;
 use crate::place::Opened;
-use crate::volume;
 
 #[derive(clap::Parser)]
 struct Line {
@@ -77,7 +77,7 @@ impl Scene {
 }
 
 fn memory() -> Arc<dyn BlockDevice> {
-    volume::open(&"ram:8MiB".parse().expect("a volume")).expect("memory")
+    devices::open(&"ram:8MiB".parse().expect("a volume")).expect("memory")
 }
 
 /// A device that forgets: at a crash, all that was written since the last flush is what it was before.

@@ -39,7 +39,7 @@ pub(super) fn text(config: &Config, volumes: &Volumes, bound: &[SocketAddr]) -> 
 
 fn volume(volumes: &Volumes, lun: &Lun) -> String {
     let Some(opened) = volumes.get(&lun.volume) else { return lun.volume.to_string() };
-    let geometry = opened.unit.device().geometry();
+    let geometry = opened.unit.volume().device().geometry();
     let (bytes, block) = (Bytes(geometry.bytes()), Bytes(geometry.block_size.bytes().into()));
     format!("{}, {}, {bytes} in blocks of {block}", lun.volume, opened.spec)
 }

@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
+use crate::devices;
 use crate::failure::Failure;
 use crate::spec::Spec;
 use crate::state::State;
-use crate::volume;
 
 /// The volumes that are served, by name.
 pub(super) struct Volumes(HashMap<VolumeName, Opened>);
@@ -113,7 +113,7 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     let lost = folder.lost().map_err(Failure::refused)?;
     let generation = cache_generation(&uuid, &volume.spec, lost.as_deref());
     let control = FaultControl::default();
-    let device = volume::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
+    let device = devices::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
     let options = LogicalUnitOptions {
         identity: Identity::new(uuid.0).with_cache_generation(generation),
         read_only: volume.spec.is_readonly(),
@@ -122,9 +122,13 @@ fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
     };
     let path = folder.unit_path();
     let keep = folder.unit().map_err(Failure::refused)?;
-    let unit = LogicalUnit::new(device, options, Some(Arc::new(keep))).map_err(|damaged| {
-        refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
-    })?;
+    let unit =
+        LogicalUnit::new(volume::Volume::new(device, Some(Arc::new(keep))), options).map_err(|damaged| {
+            refused(&format_args!(
+                "{damaged}: restore {}, or remove it to begin without them",
+                path.display()
+            ))
+        })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
     Ok(Opened { unit, deadline: volume.deadline, spec: volume.spec.to_string(), faults })
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reactor::{InSlice, Stream};
 use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::Export;
+use volume::Volume;
 
 use crate::cores::Machine;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
@@ -23,7 +24,8 @@ pub(crate) const LUN: u16 = 15;
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
     let options = LogicalUnitOptions { identity, read_only: false, removable: false, thin: None };
-    let unit = LogicalUnit::new(ram(512 * BLOCK as u64), options, None).expect("a unit that keeps nothing");
+    let unit = LogicalUnit::new(Volume::new(ram(512 * BLOCK as u64), None), options)
+        .expect("a unit that keeps nothing");
     let deadline = Duration::from_secs(30);
     Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Pending;
-use scsi::Keep;
+use volume::PersistentState;
 
 use crate::universe;
 
@@ -71,7 +71,7 @@ fn times() -> [u64; 2] {
     universe::draw(|random| [random.delay(10_000, 50_000_000), random.delay(10_000, 50_000_000)])
 }
 
-impl Keep for SimKeep {
+impl PersistentState for SimKeep {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
             // It is replaced at some moment between the beginning and the end, whether anybody waits for that or not.
@@ -86,7 +86,7 @@ impl Keep for SimKeep {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note_loss(&self) -> Pending<'_, ()> {
+    fn record_loss(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let times = times();
             self.store_after(times[0], Coming::Loss);

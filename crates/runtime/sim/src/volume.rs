@@ -136,12 +136,13 @@ impl Volume {
             removable: false,
             thin: None,
         };
-        let keep: Arc<dyn scsi::Keep> = Arc::new(self.keep.clone());
-        let unit = match LogicalUnit::new(self.device(), options, Some(keep)) {
+        let keep: Arc<dyn volume::PersistentState> = Arc::new(self.keep.clone());
+        let unit = match LogicalUnit::new(volume::Volume::new(self.device(), Some(keep)), options) {
             Ok(unit) => unit,
             Err(error) => {
                 universe::fault(format!("LUN {}: {error}", self.lun));
-                LogicalUnit::new(self.device(), options, None).expect("a unit that keeps nothing")
+                LogicalUnit::new(volume::Volume::new(self.device(), None), options)
+                    .expect("a unit that keeps nothing")
             }
         };
         Export {

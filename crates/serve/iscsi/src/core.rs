@@ -312,7 +312,7 @@ async fn tell_aborted(
 }
 
 async fn flush(unit: Arc<LogicalUnit>) -> Result<(), block::DeviceError> {
-    unit.flush().await
+    unit.volume().flush().await
 }
 
 /// A connection's life in full feature phase.

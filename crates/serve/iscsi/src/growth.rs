@@ -19,14 +19,14 @@ pub(crate) fn watch(units: Vec<(String, Arc<LogicalUnit>)>) {
 }
 
 async fn watch_one(volume: String, unit: Arc<LogicalUnit>) {
-    let mut known = unit.device().geometry().blocks;
+    let mut known = unit.volume().device().geometry().blocks;
     loop {
         reactor::sleep(LOOK).await;
-        if let Err(error) = unit.device().refresh().await {
+        if let Err(error) = unit.volume().device().refresh().await {
             // What uses the volume will fail, and say so; its size stays what it was.
             tracing::debug!(volume, %error, "cannot look at the size");
         }
-        let blocks = unit.device().geometry().blocks;
+        let blocks = unit.volume().device().geometry().blocks;
         if blocks > known {
             tracing::info!(volume, blocks = blocks.0, "the volume has grown");
             unit.capacity_changed();

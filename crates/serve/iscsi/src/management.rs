@@ -207,7 +207,7 @@ pub(crate) async fn let_go(server: &Server, units: Vec<Arc<LogicalUnit>>) {
 }
 
 async fn let_go_of(unit: Arc<LogicalUnit>, limit: Duration) {
-    if reactor::timeout(limit, unit.quiesced()).await.is_err() {
+    if reactor::timeout(limit, unit.volume().quiesced()).await.is_err() {
         fence(&unit, limit);
     }
 }
@@ -215,13 +215,13 @@ async fn let_go_of(unit: Arc<LogicalUnit>, limit: Duration) {
 /// Takes `unit` out of service until its device, which has not answered for so long, has let go of everything that was
 /// aborted up to now. `storage` tells of it.
 pub(crate) fn fence(unit: &Arc<LogicalUnit>, silent: Duration) {
-    let fence = unit.fence();
+    let fence = unit.volume().fence();
     let unit = Arc::clone(unit);
-    unit.health().falls_silent(silent);
+    unit.volume().health().falls_silent(silent);
     drop(reactor::spawn(async move {
-        unit.quiesced().await;
+        unit.volume().quiesced().await;
         drop(fence);
-        unit.health().answers();
+        unit.volume().health().answers();
     }));
 }
 

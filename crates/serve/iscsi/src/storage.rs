@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scsi::{LogicalUnit, StorageCondition, StorageError};
+use scsi::LogicalUnit;
+use volume::{StorageCondition, StorageError};
 
 /// How often volumes are looked at: what requests meet is noted by `scsi`, whoever makes them.
 const LOOK: Duration = Duration::from_secs(1);
@@ -24,7 +25,7 @@ pub(crate) async fn watch(units: Vec<(String, Arc<LogicalUnit>)>) {
         reactor::sleep(LOOK).await;
         let now = reactor::now();
         for (name, unit, volume) in &mut volumes {
-            match volume.look(now, &unit.health().condition()) {
+            match volume.look(now, &unit.volume().health().condition()) {
                 None => {}
                 Some(Line::Fails { cause }) => tracing::error!(volume = *name, cause, "storage fails"),
                 Some(Line::Works { cause, failed, time }) => {

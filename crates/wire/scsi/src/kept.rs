@@ -1,4 +1,4 @@
-//! What a logical unit keeps through a restart, as bytes for [`crate::Keep`]: persistent reservations with APTPL
+//! What a logical unit keeps through a restart, as bytes for [`volume::PersistentState`]: persistent reservations with APTPL
 //! and saved mode pages.
 //!
 //! ```text
@@ -14,13 +14,13 @@
 
 use std::fmt;
 
-use block::{Exclusive, Extent};
+use volume::{SaveLock, Volume};
 
 use crate::failure::Failure;
 use crate::mode::Pages;
 use crate::persistent::Registrations;
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{Keep, LogicalUnit};
+use crate::unit::LogicalUnit;
 
 /// The two parts that are kept, each in its own form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,9 +71,9 @@ impl Kept {
     }
 }
 
-/// Brings back what `keep` has, if anything: mode pages into `modes`, registrations as they were.
-pub(crate) fn restore(keep: Option<&dyn Keep>, modes: &mut Pages) -> Result<Registrations, Damaged> {
-    let Some(bytes) = keep.and_then(Keep::load) else {
+/// Brings back what `volume` has saved, if anything: mode pages into `modes`, registrations as they were.
+pub(crate) fn restore(volume: &Volume, modes: &mut Pages) -> Result<Registrations, Damaged> {
+    let Some(bytes) = volume.saved() else {
         return Ok(Registrations::default());
     };
     let kept = Kept::from_bytes(&bytes)?;
@@ -81,37 +81,31 @@ pub(crate) fn restore(keep: Option<&dyn Keep>, modes: &mut Pages) -> Result<Regi
     Registrations::from_bytes(&kept.reservations)
 }
 
-/// The right to change what is kept. Saving takes time, and saves must not overtake each other.
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] Exclusive);
-
 impl LogicalUnit {
-    pub(crate) async fn turn_to_keep(&self) -> Turn {
-        Turn(self.keeping().exclude(Extent::new(0, 1)).await)
-    }
-
     /// Saves `next` in place of the registrations, unless a restart would see no difference.
-    pub(crate) async fn save_registrations(&self, next: &Registrations, _turn: &Turn) -> Result<(), Failure> {
+    pub(crate) async fn save_registrations(
+        &self,
+        next: &Registrations,
+        lock: &SaveLock,
+    ) -> Result<(), Failure> {
         let (before, mode_pages) =
             self.look(|state| (state.registrations.to_bytes(), state.modes.to_bytes()));
         let reservations = next.to_bytes();
         if reservations == before {
             return Ok(());
         }
-        self.save(Kept { reservations, mode_pages }).await
+        self.save(Kept { reservations, mode_pages }, lock).await
     }
 
     /// Saves `next` in place of the mode pages.
-    pub(crate) async fn save_modes(&self, next: &Pages, _turn: &Turn) -> Result<(), Failure> {
+    pub(crate) async fn save_modes(&self, next: &Pages, lock: &SaveLock) -> Result<(), Failure> {
         let reservations = self.look(|state| state.registrations.to_bytes());
-        self.save(Kept { reservations, mode_pages: next.to_bytes() }).await
+        self.save(Kept { reservations, mode_pages: next.to_bytes() }, lock).await
     }
 
-    async fn save(&self, kept: Kept) -> Result<(), Failure> {
+    async fn save(&self, kept: Kept, lock: &SaveLock) -> Result<(), Failure> {
         let failed = Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE);
-        match self.keep() {
-            Some(keep) => keep.save(kept.to_bytes()).await.map_err(|_| failed.into()),
-            None => Err(failed.into()),
-        }
+        self.volume().save(kept.to_bytes(), lock).await.map_err(|_| failed.into())
     }
 }
 

@@ -38,6 +38,5 @@ pub use plan::{
 pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
 pub use status::Status;
 pub use unit::{
-    AT_ONCE_BYTES_MAX, DeviceRequest, Fence, Health, Keep, LogicalUnit, LogicalUnitOptions, Misdeclared,
-    StorageCondition, StorageError, TransferFault, Watch,
+    AT_ONCE_BYTES_MAX, DeviceRequest, LogicalUnit, LogicalUnitOptions, Misdeclared, TransferFault, Watch,
 };

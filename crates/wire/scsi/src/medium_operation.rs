@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::{DeviceError, Durability, Extent, Slice};
+use volume::RequestKind;
 
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Background, Ending, Outcome};
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, RequestKind, Reserved, State, give_way};
+use crate::unit::{LogicalUnit, Reserved, State, give_way};
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +251,8 @@ impl Operation {
                 self.unit.note(|state| state.operations.proceed(done, total));
                 give_way().await;
             }
-            let flushed = self.unit.flush().await;
-            self.unit.note_end(RequestKind::Flush, &flushed);
+            let flushed = self.unit.volume().flush().await;
+            self.unit.volume().record_end(RequestKind::Flush, &flushed);
             flushed?;
         }
         Ok(())
@@ -284,7 +285,7 @@ impl Operation {
                 device.write(piece, data, Durability::Cached).await
             }
         };
-        self.unit.note_end(RequestKind::Change, &passed);
+        self.unit.volume().record_end(RequestKind::Change, &passed);
         passed
     }
 }

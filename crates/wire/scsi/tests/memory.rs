@@ -166,7 +166,8 @@ impl Neighbours for Many {
 
 fn unit() -> Arc<LogicalUnit> {
     let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 24), physical_exponent: 0 };
-    LogicalUnit::new(Arc::new(Null::new(geometry)), unit_options(), None).expect("nothing was kept")
+    LogicalUnit::new(volume::Volume::new(Arc::new(Null::new(geometry)), None), unit_options())
+        .expect("nothing was kept")
 }
 
 /// All commands of the unit: operation code, and service action if it has one.

@@ -113,7 +113,7 @@ impl Session {
             match stage {
                 Stage::Device(request) => {
                     let Some(unit) = self.fail_late(id, index, Some(request)) else { continue };
-                    unit.health().timed_out();
+                    unit.volume().health().timed_out();
                     if !hung.iter().any(|(known, _)| Arc::ptr_eq(known, &unit)) {
                         hung.push((unit, time));
                     }

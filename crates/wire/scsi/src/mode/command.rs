@@ -22,7 +22,7 @@ pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// MODE SELECT(6) and (10).
 pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let (select, length) = Select::parse(&call.cdb.full(), call.unit.can_keep())?;
+    let (select, length) = Select::parse(&call.cdb.full(), call.unit.volume().can_save())?;
     let id = call.nexus.id;
     call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
 }
@@ -38,13 +38,13 @@ async fn select_pages(
     if list.len() < length {
         return Err(Condition::parameter_list_length().into());
     }
-    let turn = unit.turn_to_keep().await;
+    let lock = unit.volume().lock_to_save().await;
     let (mut next, medium) = unit.look(|state| (state.modes.clone(), unit.mode_medium(state)));
     let before = next.clone();
     let changed = select.apply(&mut next, &list, medium)?;
     if select.save {
         unit.commit();
-        unit.save_modes(&next, &turn).await?;
+        unit.save_modes(&next, &lock).await?;
     }
     unit.change(|state| state.take_modes(id, next, changed));
     settle_cache(&unit, &before).await?;
@@ -68,7 +68,7 @@ impl LogicalUnit {
             block_bytes: geometry.block_size.bytes(),
             write_protected: state.writable(self.read_only()).is_err(),
             dpo_fua: true,
-            can_save: self.can_keep(),
+            can_save: self.volume().can_save(),
         }
     }
 }

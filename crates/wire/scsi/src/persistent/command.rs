@@ -17,7 +17,7 @@ use crate::unit::{DeviceAccess, State};
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (report, allocation) = Report::parse(&call.cdb.full())?;
-    let can_keep = call.unit.can_keep();
+    let can_keep = call.unit.volume().can_save();
     let data = call.unit.look(|state| {
         not_reserved(state)?;
         Ok::<_, Failure>(state.registrations.report(report, can_keep))
@@ -50,18 +50,18 @@ async fn carry_out(
     request: Request,
     list: Buffer,
 ) -> Result<Outcome, Failure> {
-    let turn = unit.turn_to_keep().await;
+    let lock = unit.volume().lock_to_save().await;
     let (by, attached, mut next) = unit.look(|state| {
         let attached: Vec<NexusName> = state.nexuses.iter().map(|nexus| nexus.name.clone()).collect();
         (state.name(id).cloned(), attached, state.registrations.clone())
     });
     let by = by.ok_or(Failure::ReservationConflict)?;
-    let around = Around { by: &by, attached: &attached, can_persist: unit.can_keep() };
+    let around = Around { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
     let command = request.read(&list, &around)?;
     let abort = matches!(command, Command::Preempt { abort: true, .. });
     let changed = next.carry_out(&by, command)?;
     unit.commit();
-    unit.save_registrations(&next, &turn).await?;
+    unit.save_registrations(&next, &lock).await?;
     let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
     let demand = || Effect::AbortTasks { unit: Arc::clone(&unit), nexuses: preempted, by: id };
     let effects = abort.then(demand).into_iter().collect();

@@ -4,7 +4,7 @@
 //! - the front end sees in the [`Watch`] which device a command is waiting for, and for which request: a deadline counts
 //!   from when the device was asked, not from when the command came;
 //! - a change that is given up keeps its blocks from later commands until the device has let go of it
-//!   ([`LogicalUnit::quiesced`]): the kernel may carry it out after what came later.
+//!   ([`volume::Volume::quiesced`]): the kernel may carry it out after what came later.
 //!
 //! What it leaves out: order and exclusion among commands, which are the range locks'.
 
@@ -16,12 +16,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use block::{Buffer, DeviceError, Durability, Extent, Hold, Lock, Pending, Run, Slice, Space};
+use block::{Buffer, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
+use volume::RequestKind;
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::sense::{Condition, SenseKey, asc};
-use crate::unit::{LogicalUnit, RequestKind, give_way};
+use crate::unit::{LogicalUnit, give_way};
 
 /// How a command that has begun stands, for its front end.
 #[derive(Default)]
@@ -99,7 +100,7 @@ impl<T> Future for Asking<'_, T> {
         };
         if let Poll::Ready(result) = &ended {
             self.changes = None;
-            self.access.unit.note_end(self.kind, result);
+            self.access.unit.volume().record_end(self.kind, result);
         }
         ended.map_err(Failure::from)
     }
@@ -109,7 +110,7 @@ impl<T> Drop for Asking<'_, T> {
     fn drop(&mut self) {
         self.access.watch.asked.set(None);
         if let Some(extent) = self.changes {
-            self.access.unit.hold_until_quiesced(extent);
+            self.access.unit.volume().lock_until_quiesced(extent);
         }
     }
 }
@@ -172,7 +173,7 @@ impl DeviceAccess {
                 Durability::Cached => write,
                 Durability::Stable => Box::pin(async {
                     let written = write.await;
-                    self.unit.note_losses().await;
+                    self.unit.volume().record_lost_writes().await;
                     written.and_then(|()| self.report_losses())
                 }),
             }
@@ -191,12 +192,14 @@ impl DeviceAccess {
 
     /// Brings what was acknowledged to stable storage, and tells the nexus of writes that were lost.
     pub(crate) fn flush(&self) -> Asking<'_, ()> {
-        self.ask(RequestKind::Flush, None, || Box::pin(async { self.flushed(self.unit.flush().await) }))
+        self.ask(RequestKind::Flush, None, || {
+            Box::pin(async { self.flushed(self.unit.volume().flush().await) })
+        })
     }
 
     /// The same without reporting lost writes: the initiator would take the error for one of this command's own.
     pub(crate) fn flush_untold(&self) -> Asking<'_, ()> {
-        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.flush()))
+        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
     /// How a flush ends that the device ended so.
@@ -269,44 +272,6 @@ impl Deref for DeviceAccess {
 
     fn deref(&self) -> &Arc<LogicalUnit> {
         &self.unit
-    }
-}
-
-/// Ranges of requests that were given up, until their device has let go of them.
-#[derive(Default)]
-pub(crate) struct GivenUp {
-    holds: Lock<Numbered>,
-}
-
-#[derive(Default)]
-struct Numbered {
-    next: u64,
-    holds: Vec<(u64, Hold)>,
-}
-
-impl LogicalUnit {
-    /// A request that changes `extent` was given up, and the device may have it still.
-    fn hold_until_quiesced(&self, extent: Extent) {
-        let hold = self.locks().hold(extent);
-        let mut given_up = self.given_up().holds.lock();
-        let number = given_up.next;
-        given_up.next += 1;
-        given_up.holds.push((number, hold));
-    }
-
-    /// Ends when nothing that was given up before this call can touch the medium any more, or change what is kept; commands
-    /// for the same blocks wait until then. Whoever gives commands up must see to it that this is called, and run it to its
-    /// end.
-    pub async fn quiesced(&self) {
-        let before = self.given_up().holds.lock().next;
-        // An error ends the wait as well: a device that can fail a request has answered.
-        let _ = self.device().quiesced().await;
-        drop(self.turn_to_keep().await);
-        let mut given_up = self.given_up().holds.lock();
-        // Dropped when the list is free again: a hold wakes others.
-        let over: Vec<_> = given_up.holds.extract_if(.., |(number, _)| *number < before).collect();
-        drop(given_up);
-        drop(over);
     }
 }
 

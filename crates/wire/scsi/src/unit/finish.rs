@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
+use volume::RequestKind;
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
-use crate::unit::{DeviceAccess, LogicalUnit, RequestKind};
+use crate::unit::{DeviceAccess, LogicalUnit};
 
 /// Longer requests are for tasks, so that others have their turn in between: a copy of 256 KiB takes some 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
@@ -87,7 +88,7 @@ impl LogicalUnit {
                     && self.device().write_at_once(extent, data)
             });
         if is_written {
-            self.note_end(RequestKind::Change, &Ok(()));
+            self.volume().record_end(RequestKind::Change, &Ok(()));
         }
         is_written
     }
@@ -104,7 +105,7 @@ impl LogicalUnit {
         if !self.device().read_at_once(extent, &mut buffer) {
             return None;
         }
-        self.note_end(RequestKind::Read, &Ok(()));
+        self.volume().record_end(RequestKind::Read, &Ok(()));
         buffer.truncate(bytes as usize);
         Some(DataIn::Buffer(buffer).into())
     }

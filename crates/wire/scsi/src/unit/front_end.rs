@@ -1,6 +1,4 @@
-//! What a front end reports of its own accord: transfers that failed, commands it gave up, a device that hangs.
-
-use std::sync::Arc;
+//! Replies to commands that a front end ends of its own accord: their transfer failed, or they were given up.
 
 use block::DeviceError;
 
@@ -30,25 +28,7 @@ pub enum Misdeclared {
     Aca,
 }
 
-/// Keeps the medium out of service for as long as it lives. Several may hold at once.
-pub struct Fence {
-    unit: Arc<LogicalUnit>,
-}
-
-impl Drop for Fence {
-    fn drop(&mut self) {
-        self.unit.change(|state| state.fences -= 1);
-    }
-}
-
 impl LogicalUnit {
-    /// Takes the medium out of service because the device hangs: commands that need it get NOT READY, becoming
-    /// ready, at once instead of hanging with it.
-    pub fn fence(self: &Arc<Self>) -> Fence {
-        self.change(|state| state.fences += 1);
-        Fence { unit: Arc::clone(self) }
-    }
-
     /// The reply to a command whose data did not arrive.
     pub fn transfer_failed(&self, fault: TransferFault) -> Reply {
         let code = match fault {

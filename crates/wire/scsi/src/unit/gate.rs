@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use volume::RequestKind;
+
 use crate::command::{Call, Command, find};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::sense::Condition;
-use crate::unit::{LogicalUnit, RequestKind};
+use crate::unit::LogicalUnit;
 
 impl LogicalUnit {
     /// Finds the command and, if nothing forbids it, plans it.

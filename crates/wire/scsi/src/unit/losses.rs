@@ -1,32 +1,17 @@
-//! Losses of acknowledged writes, and who has been told of them.
+//! Which nexuses have been told of the losses of acknowledged writes that the volume counts.
 //!
 //! Any nexus may have written what could not be brought to stable storage, or read it and relied on it. Each is told: its
 //! flushes and its writes with FUA fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged one of these
 //! answers. An answer can be lost with its connection, or be discarded with a task that is aborted, so building it is not
 //! enough; and of two flushes under way at once both fail. A nexus that comes later is not told; one that comes back is,
 //! since its initiator continues with the writes of the session that it lost.
-//!
-//! Who has been told is known in memory only. An initiator that outlives the server learns by the generation of the cache
-//! that it must reckon with losses (VPD page C0h), so a loss is noted for the next start before anybody is told of it: the
-//! kernel reports a failed write-back once, and not to a server that starts later.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use block::DeviceError;
 
 use crate::nexus::{Nexus, NexusId};
 use crate::persistent::NexusName;
 use crate::unit::{LogicalUnit, State};
-
-/// Flushes that failed and that the device did not count by itself.
-#[derive(Default)]
-pub(super) struct Losses {
-    uncounted: AtomicU64,
-    /// So many are noted for the next start.
-    noted: AtomicU64,
-}
 
 /// What nexuses that are gone had been told.
 #[derive(Default)]
@@ -48,36 +33,9 @@ struct Gone {
 const DEPARTED_MAX: usize = 4096;
 
 impl LogicalUnit {
-    /// Brings what was acknowledged to stable storage. If writes are lost, all nexuses will be told.
-    pub async fn flush(&self) -> Result<(), DeviceError> {
-        let counted = self.device().losses();
-        let flushed = self.device().flush().await;
-        if flushed.is_err_and(DeviceError::is_loss) && self.device().losses() == counted {
-            self.losses.uncounted.fetch_add(1, Ordering::AcqRel);
-        }
-        self.note_losses().await;
-        flushed
-    }
-
-    /// To be called before anybody is told of a loss. If it cannot be noted, they are told all the same.
-    pub(super) async fn note_losses(&self) {
-        let losses = self.losses();
-        if losses > self.losses.noted.load(Ordering::Acquire)
-            && let Some(keep) = self.keep()
-            && keep.note_loss().await.is_ok()
-        {
-            self.losses.noted.fetch_max(losses, Ordering::AcqRel);
-        }
-    }
-
-    /// How often acknowledged writes were lost, or may have been.
-    pub(super) fn losses(&self) -> u64 {
-        self.device().losses() + self.losses.uncounted.load(Ordering::Acquire)
-    }
-
     /// The losses so far, if this nexus has not been told of all of them.
     pub(super) fn untold_losses(&self, nexus: NexusId) -> Option<u64> {
-        let losses = self.losses();
+        let losses = self.volume().lost_writes();
         let is_untold = losses > 0
             && self.look(|state| {
                 let nexus = state.nexuses.iter().find(|attached| attached.id == nexus);

@@ -9,16 +9,15 @@ mod access;
 mod finish;
 mod front_end;
 mod gate;
-mod health;
 mod losses;
 mod pieces;
 mod state;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, DeviceError, Lock, Pending, RangeLocks};
+use block::{BlockDevice, Lock, RangeLocks};
+use volume::Volume;
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
@@ -29,14 +28,11 @@ use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
 
-pub(crate) use access::{DeviceAccess, GivenUp};
+pub(crate) use access::DeviceAccess;
 pub use access::{DeviceRequest, Watch};
 pub use finish::AT_ONCE_BYTES_MAX;
-pub use front_end::{Fence, Misdeclared, TransferFault};
-pub(crate) use health::RequestKind;
-pub use health::{Health, StorageCondition, StorageError};
+pub use front_end::{Misdeclared, TransferFault};
 pub(crate) use losses::Departed;
-use losses::Losses;
 pub(crate) use pieces::{PIECE_BYTES, give_way};
 pub(crate) use state::{Medium, Reserved, State};
 
@@ -53,33 +49,11 @@ pub struct LogicalUnitOptions {
     pub thin: Option<bool>,
 }
 
-/// Where a logical unit keeps what must survive a restart: persistent reservations with APTPL, saved mode pages.
-pub trait Keep: Send + Sync {
-    /// Replaces what is kept; ends when the bytes are on stable storage.
-    fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
-
-    /// What was saved last, if anything.
-    fn load(&self) -> Option<Vec<u8>>;
-
-    /// Writes that were acknowledged are lost although the device's cache was not: the cache's generation
-    /// ([`Identity::cache_generation`]) must be another from the next start on. Ends when that is sure, or cannot be.
-    fn note_loss(&self) -> Pending<'_, ()>;
-}
-
-/// A logical unit. All sessions of all cores and all targets that map it share one.
+/// The SCSI face of a volume. All sessions of all cores and all targets that map it share one.
 pub struct LogicalUnit {
-    device: Arc<dyn BlockDevice>,
+    volume: Arc<Volume>,
     options: LogicalUnitOptions,
-    keep: Option<Arc<dyn Keep>>,
-    locks: Arc<RangeLocks>,
-    /// Counts the changes of `state`; never [`View::NONE`].
-    generation: AtomicU64,
     state: Lock<State>,
-    /// Held by whoever changes what is kept, from reading the state to saving and changing it.
-    keeping: Arc<RangeLocks>,
-    given_up: GivenUp,
-    health: Health,
-    losses: Losses,
 }
 
 impl fmt::Debug for LogicalUnit {
@@ -89,37 +63,24 @@ impl fmt::Debug for LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A logical unit over `device`. What `keep` has from an earlier life is taken over; if that is damaged, the
-    /// volume must not be served as if nobody had reserved it.
-    pub fn new(
-        device: Arc<dyn BlockDevice>,
-        options: LogicalUnitOptions,
-        keep: Option<Arc<dyn Keep>>,
-    ) -> Result<Arc<LogicalUnit>, Damaged> {
-        let mut modes = Pages::new(Facts { volatile_cache: device.profile().volatile_cache });
-        let registrations = kept::restore(keep.as_deref(), &mut modes)?;
-        let state = Lock::new(State::new(modes, registrations));
-        Ok(Arc::new(LogicalUnit {
-            device,
-            options,
-            keep,
-            locks: Arc::default(),
-            generation: AtomicU64::new(0),
-            state,
-            keeping: Arc::default(),
-            given_up: GivenUp::default(),
-            health: Health::default(),
-            losses: Losses::default(),
-        }))
+    /// A logical unit over `volume`. What that has saved in an earlier life is taken over.
+    ///
+    /// # Errors
+    /// What was saved is damaged: the volume must not be served as if nobody had reserved it.
+    pub fn new(volume: Arc<Volume>, options: LogicalUnitOptions) -> Result<Arc<LogicalUnit>, Damaged> {
+        let mut modes = Pages::new(Facts { volatile_cache: volume.device().profile().volatile_cache });
+        let registrations = kept::restore(&volume, &mut modes)?;
+        let state = Lock::new(State::new(Arc::clone(&volume), modes, registrations));
+        Ok(Arc::new(LogicalUnit { volume, options, state }))
     }
 
     /// An initiator port begins to use this logical unit through a target port. The first thing it hears is
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
         let id = NexusId::next();
-        let (counters, losses) = (Arc::<Counters>::default(), self.losses());
+        let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
         self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters), losses));
-        let geometry = self.device.geometry();
+        let geometry = self.device().geometry();
         let view = self.look(|state| state.view(id, geometry, View::NONE, self));
         Nexus { unit: Arc::clone(self), id, view, counters }
     }
@@ -147,7 +108,7 @@ impl LogicalUnit {
     fn look_again(&self, nexus: &mut Nexus) {
         // Read first: a change after this line makes the view stale, never wrong.
         let generation = self.generation();
-        let geometry = self.device.geometry();
+        let geometry = self.device().geometry();
         let id = nexus.id;
         nexus.view = self.look(|state| state.view(id, geometry, generation, self));
     }
@@ -168,24 +129,22 @@ impl LogicalUnit {
         self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
     }
 
-    /// The device behind it.
-    pub fn device(&self) -> &Arc<dyn BlockDevice> {
-        &self.device
+    /// The volume that it presents.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
     }
 
-    /// How that fails and works.
-    pub fn health(&self) -> &Health {
-        &self.health
+    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.volume.device()
     }
 
-    /// A request of the device has ended.
-    pub(crate) fn note_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
-        self.health.ended(kind, result.as_ref().err().copied(), || self.device.take_os_error());
+    pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
+        self.volume.range_locks()
     }
 
     /// The generation of the state that [`LogicalUnit::change`] changes.
     pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.volume.generation()
     }
 
     /// Its names.
@@ -200,39 +159,18 @@ impl LogicalUnit {
 
     /// Whether space can be given back.
     pub(crate) fn thin(&self) -> bool {
-        self.options.thin.unwrap_or_else(|| self.device.profile().thin)
+        self.options.thin.unwrap_or_else(|| self.device().profile().thin)
     }
 
     /// What commands there are.
     pub(crate) fn kind(&self) -> Kind {
         let thin = self.thin();
-        Kind { thin, forgetful: thin && !self.device.profile().durable }
+        Kind { thin, forgetful: thin && !self.device().profile().durable }
     }
 
     /// Whether writes are always refused.
     pub(crate) fn read_only(&self) -> bool {
-        self.options.read_only || self.device.profile().read_only
-    }
-
-    pub(crate) fn locks(&self) -> &Arc<RangeLocks> {
-        &self.locks
-    }
-
-    pub(crate) fn keeping(&self) -> &Arc<RangeLocks> {
-        &self.keeping
-    }
-
-    pub(crate) fn given_up(&self) -> &GivenUp {
-        &self.given_up
-    }
-
-    pub(crate) fn keep(&self) -> Option<&Arc<dyn Keep>> {
-        self.keep.as_ref()
-    }
-
-    /// Whether there is a place to keep anything in.
-    pub(crate) fn can_keep(&self) -> bool {
-        self.keep.is_some()
+        self.options.read_only || self.device().profile().read_only
     }
 
     /// Changes the state, and has every nexus look again before its next command.
@@ -244,8 +182,9 @@ impl LogicalUnit {
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
         let mut state = self.state.lock();
-        let result = change(&mut state, self.generation.load(Ordering::Relaxed));
-        self.generation.fetch_add(1, Ordering::Release);
+        // Another front end may advance the generation as well. Whoever reads one that is later than this waits for the lock.
+        let result = change(&mut state, self.generation());
+        self.volume.advance_generation();
         result
     }
 

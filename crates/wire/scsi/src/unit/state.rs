@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::Geometry;
+use volume::Volume;
 
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
@@ -38,11 +39,10 @@ pub(crate) struct Attached {
 
 /// All of it, behind the unit's lock.
 pub(crate) struct State {
+    volume: Arc<Volume>,
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) departed: Departed,
     pub(crate) medium: Medium,
-    /// How many front ends wait for the device to let go of what they gave up.
-    pub(crate) fences: usize,
     pub(crate) modes: Pages,
     /// Persistent reservations.
     pub(crate) registrations: Registrations,
@@ -57,12 +57,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(modes: Pages, registrations: Registrations) -> State {
+    pub(crate) fn new(volume: Arc<Volume>, modes: Pages, registrations: Registrations) -> State {
         State {
+            volume,
             nexuses: Vec::new(),
             departed: Departed::default(),
             medium: Medium::Loaded,
-            fences: 0,
             modes,
             registrations,
             reserved_by: None,
@@ -171,7 +171,7 @@ impl State {
     /// Whether there is a medium that runs, and a device that answers.
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
-            _ if self.fences > 0 => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
+            _ if self.volume.is_fenced() => Err(Condition::new(SenseKey::NotReady, asc::BECOMING_READY)),
             Medium::Ejected => Err(Condition::new(SenseKey::NotReady, asc::MEDIUM_NOT_PRESENT)),
             Medium::Stopped => Err(Condition::new(SenseKey::NotReady, asc::INITIALIZING_COMMAND_REQUIRED)),
             Medium::Loaded => Ok(()),

@@ -116,7 +116,7 @@ type Change = fn(&mut Bench);
 const OBSTACLES: [(Change, (u8, u16)); 4] = [
     (|bench| drop(bench.command(&start_stop(0)).good()), (2, 0x0402)),
     (protect, (7, 0x2702)),
-    (|bench| std::mem::forget(bench.unit.fence()), (2, 0x0401)),
+    (|bench| std::mem::forget(bench.unit.volume().fence()), (2, 0x0401)),
     (fail_a_format, (3, 0x3100)),
 ];
 

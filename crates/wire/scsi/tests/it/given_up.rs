@@ -12,7 +12,7 @@ fn queueing() -> Bench {
 
 fn quiesced(bench: &Bench) -> Pin<Box<dyn Future<Output = ()>>> {
     let unit = Arc::clone(&bench.unit);
-    Box::pin(async move { unit.quiesced().await })
+    Box::pin(async move { unit.volume().quiesced().await })
 }
 
 /// A write that a reset had ended was still in the kernel when the next one for its block came behind the reset. The

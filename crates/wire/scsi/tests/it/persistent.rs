@@ -210,7 +210,8 @@ fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
     let aborted = bench.start(&reserve_out(IGNORE, 0), &list(0, 7, APTPL));
     let mut rest = give_up(aborted).expect("it must be run to its end");
     let unit = Arc::clone(&bench.unit);
-    let mut quiesced: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move { unit.quiesced().await });
+    let mut quiesced: Pin<Box<dyn Future<Output = ()>>> =
+        Box::pin(async move { unit.volume().quiesced().await });
     assert!(poll(&mut quiesced).is_none(), "what is kept may still change");
     paper.dry();
     assert!(poll(&mut rest).is_some());
@@ -249,7 +250,7 @@ fn damaged_reservations_refuse_the_volume() {
     for damaged in [&text[..text.len() - 1], &text[..3], &[]] {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let paper = Arc::new(Paper::of(damaged.to_vec()));
-        assert!(LogicalUnit::new(disk, unit_options(), Some(paper)).is_err());
+        assert!(LogicalUnit::new(volume::Volume::new(disk, Some(paper)), unit_options()).is_err());
     }
 }
 

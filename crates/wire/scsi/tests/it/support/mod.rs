@@ -22,6 +22,7 @@ use scsi::{
     CommandIn, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
     Nexus, Plan, Reply, Running, Step, TargetPort,
 };
+use volume::Volume;
 
 pub struct Bench {
     pub disk: Arc<Disk>,
@@ -70,14 +71,16 @@ impl Bench {
 
     pub fn with(disk: DiskOptions, options: LogicalUnitOptions) -> Bench {
         let disk = Arc::new(Disk::new(disk));
-        let unit = LogicalUnit::new(Arc::clone(&disk) as _, options, None).expect("nothing was kept");
+        let unit =
+            LogicalUnit::new(Volume::new(Arc::clone(&disk) as _, None), options).expect("nothing was kept");
         Bench::of(disk, unit)
     }
 
     /// A logical unit that keeps what must survive a restart on this piece of paper.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let unit = LogicalUnit::new(Arc::clone(&disk) as _, unit_options(), Some(Arc::clone(paper) as _));
+        let volume = Volume::new(Arc::clone(&disk) as _, Some(Arc::clone(paper) as _));
+        let unit = LogicalUnit::new(volume, unit_options());
         Bench::of(disk, unit.expect("what was kept is whole"))
     }
 

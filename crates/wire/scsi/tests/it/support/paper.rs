@@ -2,7 +2,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use block::{DeviceError, Pending};
-use scsi::Keep;
+use volume::PersistentState;
 
 use super::disk::until;
 
@@ -45,7 +45,7 @@ impl Paper {
     }
 }
 
-impl Keep for Paper {
+impl PersistentState for Paper {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
             if *self.full.lock().expect("no test panics while it writes") {
@@ -60,7 +60,7 @@ impl Keep for Paper {
         self.text()
     }
 
-    fn note_loss(&self) -> Pending<'_, ()> {
+    fn record_loss(&self) -> Pending<'_, ()> {
         Box::pin(async {
             if *self.full.lock().expect("no test panics while it writes") {
                 return Err(DeviceError::NoSpace);

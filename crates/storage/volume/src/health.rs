@@ -1,4 +1,4 @@
-//! How a unit's device fails and works again: noted where its requests end, for a front end, which has a clock and tells it.
+//! How a device fails and recovers: recorded where its requests end, for a front end, which has a clock and logs it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +8,12 @@ use block::{DeviceError, Lock};
 /// What a request asks of a device. One that reads may work while it takes no more writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum RequestKind {
+pub enum RequestKind {
+    /// Reads blocks.
     Read = 1,
+    /// Writes, zeroes or deallocates blocks.
     Change = 2,
+    /// Brings what was acknowledged to stable storage.
     Flush = 4,
     /// What is not of its data; says nothing of its health.
     Inspect = 8,
@@ -45,7 +48,7 @@ pub struct StorageError {
 /// How a device is at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCondition {
-    /// Requests that have failed for a reason that is the storage's, since the unit was made.
+    /// Requests that have failed for a reason that is the storage's, since the volume was opened.
     pub failed: u64,
     /// The latest request of some kind was one of them.
     pub is_failing: bool,

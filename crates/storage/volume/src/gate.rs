@@ -1,0 +1,54 @@
+//! The gate: one generation counter that stands for everything that could forbid a request.
+//!
+//! A front end reads the generation, then looks at all that could forbid its requests (the fence here, reservations, write
+//! protection), and may go by what it found for as long as the generation is the same. Whoever changes any of that changes
+//! it first and then advances the generation: what a front end found before is stale from then on, never wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::Volume;
+
+#[derive(Default)]
+pub(crate) struct Gate {
+    generation: AtomicU64,
+    fences: AtomicUsize,
+}
+
+/// Takes the volume out of service until it is dropped. Several may exist at once.
+pub struct Fence {
+    volume: Arc<Volume>,
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.volume.gate.fences.fetch_sub(1, Ordering::Release);
+        self.volume.advance_generation();
+    }
+}
+
+impl Volume {
+    /// Advances with each change of what could forbid a request; never `u64::MAX`.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.gate.generation.load(Ordering::Acquire)
+    }
+
+    /// To be called after a change of what could forbid a request.
+    pub fn advance_generation(&self) {
+        self.gate.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the volume out of service because its device does not answer: requests fail at once, as not ready, instead of
+    /// waiting with it.
+    pub fn fence(self: &Arc<Self>) -> Fence {
+        self.gate.fences.fetch_add(1, Ordering::Release);
+        self.advance_generation();
+        Fence { volume: Arc::clone(self) }
+    }
+
+    /// Whether there is a [`Fence`].
+    pub fn is_fenced(&self) -> bool {
+        self.gate.fences.load(Ordering::Acquire) > 0
+    }
+}
