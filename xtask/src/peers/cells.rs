@@ -46,8 +46,7 @@ impl Ceiling {
 /// The one that questions of CPU time are asked in.
 pub(super) const DEEP_READ: &str = "4 KiB random read, depth 32";
 
-/// As the issue has them. Against tgt each floor is a little above what SPDK reaches by polling on this kind of machine
-/// (`reference/peers.md`).
+/// As the issue has them. Against tgt each floor is a little above what SPDK reaches by polling on this kind of machine.
 pub(super) const CONTESTS: &[Contest] = &[
     random("4 KiB random read, depth 1", 1, 1, Direction::Read, 3.6, Ceiling::Latency(1.15)),
     random(DEEP_READ, 32, 1, Direction::Read, 6.9, Ceiling::Rate(0.88)),

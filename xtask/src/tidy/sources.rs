@@ -1,5 +1,5 @@
 //! Rules on the text of source files. They are plain searches, and so is their idea of Rust: a comment's text does
-//! not count, and what follows a file's `#[cfg(test)]` is test code, because tests stand last (STYLE).
+//! not count, and what follows a file's `#[cfg(test)]` is test code, because tests stand last.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ const PURE: &[&str] = &[
     "crates/wire/iscsi/src/",
 ];
 
-/// Names that say nothing (STYLE).
+/// Names that say nothing.
 const EMPTY_NAMES: &[&str] = &["common.rs", "utils.rs", "util.rs", "helpers.rs", "misc.rs"];
 
 /// The faults of one file.
@@ -90,6 +90,12 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
         faults
             .push(Fault { place: source.path.clone(), what: "a file's name says what is in it".to_owned() });
     }
+    if !source.path.starts_with("xtask/src/tidy") && names_absent_page(&source.text) {
+        faults.push(Fault {
+            place: source.path.clone(),
+            what: "cites a page that is not in this tree".to_owned(),
+        });
+    }
     if !source.text.starts_with("//!") && !is_test_file(&source.path) {
         faults.push(Fault {
             place: source.path.clone(),
@@ -97,6 +103,12 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
         });
     }
     faults
+}
+
+/// Pages from which the code was written, and which do not ship with it.
+fn names_absent_page(text: &str) -> bool {
+    let is_reference = |word: &str| word.starts_with("reference/") && word.ends_with(".md");
+    text.split(|letter: char| letter.is_whitespace() || "`(),;:".contains(letter)).any(is_reference)
 }
 
 /// Files of nothing but tests, or of what tests of several files need, are introduced where they are declared.
@@ -181,5 +193,6 @@ mod tests {
     fn a_file_says_what_it_is_for() {
         assert_eq!(faults_of("crates/wire/scsi/src/f.rs", "fn f() {}\n").len(), 1);
         assert_eq!(faults_of("crates/wire/scsi/src/utils.rs", "//! Things.\n").len(), 1);
+        assert_eq!(faults_of("crates/wire/scsi/src/f.rs", "//! As `reference/scsi.md`, 1, says.\n").len(), 1);
     }
 }

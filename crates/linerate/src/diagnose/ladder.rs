@@ -1,4 +1,4 @@
-//! The ladder of `reference/bench.md` 4.1: everything that is asked alone, in random order, again and again, so that what
+//! The ladder of probes: everything that is asked alone, in random order, again and again, so that what
 //! changes meanwhile is in all of them alike.
 
 use std::time::{Duration, Instant};

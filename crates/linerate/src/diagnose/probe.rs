@@ -1,5 +1,4 @@
-//! What can be asked alone, and how long one asking takes. Each is a layer deeper than the one before (`reference/bench.md`
-//! 4.1).
+//! What can be asked alone, and how long one asking takes. Each is a layer deeper than the one before.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -101,8 +101,7 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
     OwnTarget::start(options, &Site::Here)
 }
 
-/// cubic, where the kernel has it: bbr, the default on some systems, halves what loopback carries
-/// (`reference/crates.md`, section 1).
+/// cubic, where the kernel has it: bbr, the default on some systems, halves what loopback carries.
 fn usual_congestion() -> Option<String> {
     let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     there.split_whitespace().find(|name| *name == "cubic").map(str::to_owned)

@@ -79,7 +79,7 @@ pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|(name, _)| *name)
 }
 
-/// Kinds of DESIGN's grammar that later versions will have.
+/// Kinds that later versions will have.
 const LATER: &[&str] =
     &["iscsi", "nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
 

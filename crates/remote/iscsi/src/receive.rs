@@ -61,7 +61,7 @@ impl Open {
 
 /// 32 answers of 4 KiB, with room: more at once does not help, and falls out of the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// From here on a read of its own is cheaper than a copy (measured: `reference/crates.md`, section 1).
+/// From here on a read of its own is cheaper than a copy (measured).
 const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// What is read behind a long segment: the next headers, and not the next segment's data, which had better be read
 /// directly too.

@@ -1,7 +1,7 @@
 //! How long to look for events before going to sleep.
 //!
 //! Looking for 50 µs before sleeping is worth a factor of three in round trips where a reactor has a CPU to
-//! itself, and costs up to two thirds where its peer needs that CPU (`reference/crates.md`, section 1). So the
+//! itself, and costs up to two thirds where its peer needs that CPU (measured on a VM with 2 cores). So the
 //! spin is learnt from what waiting turns out to be like:
 //!
 //! - the event came within the limit: looking pays, look longer next time;

@@ -33,8 +33,7 @@ use crate::session::Session;
 
 /// What one read takes at most. Two commands of 128 KiB, or sixty of 4 KiB.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
-/// A rest of this size is received in place. Below, the copy costs less than a short read does; measured
-/// figures: reference/crates.md, section 1, rule 5.
+/// A rest of this size is received in place. Below, the copy costs less than a short read does (measured).
 const DIRECT_BYTES: usize = 32 << 10;
 
 /// Where a data segment's bytes go.

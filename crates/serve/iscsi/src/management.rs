@@ -3,7 +3,7 @@
 //! A function is answered when the commands it ended can no longer touch the medium: they are gone from every
 //! core, and their devices have let go of what was under way. A device that does not let go in time leaves its
 //! logical unit fenced, not ready for anybody, until it does; then the answer is given all the same, because
-//! the fence keeps the promise (DESIGN, decision 5).
+//! the fence keeps the promise.
 
 use std::cell::RefCell;
 use std::rc::Weak;

@@ -1,7 +1,7 @@
 //! The causes that are planted, each with the path that it is planted in and the same path without it.
 //!
 //! Each repeat draws its own distances, rates and sizes, from a range in which the cause is what binds: the
-//! model says so (`reference/bench.md` 4.2), and the numbers are in the comment of each plant.
+//! model says so, and the numbers are in the comment of each plant.
 
 mod cores;
 mod healthy;

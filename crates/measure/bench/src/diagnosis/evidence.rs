@@ -153,7 +153,7 @@ impl Timed {
     }
 }
 
-/// Commands one at a time, each a layer deeper than the one before (`reference/bench.md` 4.1).
+/// Commands one at a time, each a layer deeper than the one before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
     /// L3: a NOP-Out without data.

@@ -1,8 +1,8 @@
 //! A configuration file gives the requests that Iometer's documented rules give: where they go, how many read, and what
 //! happens at the end.
 //!
-//! The rules stand here a second time ([`Rules`]), written from their description (`IOTargetDisk::Seek`, `Grunt::Do_IOs`;
-//! reference/bench.md section 3.1) and not from `crate::access`:
+//! The rules stand here a second time ([`Rules`]), written from their description (`IOTargetDisk::Seek`, `Grunt::Do_IOs`)
+//! and not from `crate::access`:
 //!
 //! 1. a line is drawn by its share of 100;
 //! 2. with the chance "% random" the offset is anything from 0 to the length of the span, otherwise it goes on by what was

@@ -177,8 +177,7 @@ mod tests {
         assert_eq!(mib(Link { ipv6: true, ..gigabit() }), "111.61");
         assert_eq!(mib(Link { mtu: 9000, ..gigabit() }), "118.18");
         assert_eq!(mib(Link { mtu: 9000, ..linux }), "118.02");
-        // reference/bench.md 4.3 has 218.50, with acknowledgements that are padded to 64 bytes. With the option in them they
-        // have 70.
+        // It is 218.50 if acknowledgements are padded to 64 bytes. With the option in them they have 70.
         assert_eq!(format!("{:.2}", linux.payload_per_s_both_ways() / MIB), "218.09");
     }
 
