@@ -52,8 +52,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "flush-that-does-nothing",
         what: "SYNCHRONIZE CACHE ends GOOD, and the device is not asked",
-        file: "crates/wire/scsi/src/unit/losses.rs",
-        from: "let flushed = self.device().flush().await;",
+        file: "crates/storage/volume/src/lost_writes.rs",
+        from: "let flushed = self.device.flush().await;",
         to: "let flushed = Ok(());",
     },
     Mutation {
@@ -131,9 +131,9 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "reservation-not-saved",
         what: "a registration that is to survive a restart is not saved",
-        file: "crates/wire/scsi/src/kept.rs",
-        from: "Some(keep) => keep.save(kept.to_bytes()).await.map_err(|_| failed.into()),",
-        to: "Some(_) => Ok(drop(kept)),",
+        file: "crates/storage/volume/src/persistent_state.rs",
+        from: "Some(state) => state.save(bytes).await,",
+        to: "Some(_) => Ok(drop(bytes)),",
     },
     Mutation {
         name: "logout-that-fails-requests",
