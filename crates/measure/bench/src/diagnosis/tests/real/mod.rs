@@ -20,40 +20,40 @@ fn is_told(evidence: &str, cause: Cause, measured: f64) {
 
 #[test]
 fn a_receive_buffer_of_48_kib_at_16_ms() {
-    is_told(include_str!("real/tcp-window.json"), Cause::TcpWindow, 2.98);
+    is_told(include_str!("tcp-window.json"), Cause::TcpWindow, 2.98);
 }
 
 #[test]
 fn bursts_of_8_kib_at_24_ms() {
-    is_told(include_str!("real/small-bursts.json"), Cause::SmallBursts, 2.80);
+    is_told(include_str!("small-bursts.json"), Cause::SmallBursts, 2.80);
 }
 
 #[test]
 fn a_link_of_10_mbits_that_should_be_one_of_100() {
-    is_told(include_str!("real/link-rate.json"), Cause::LinkRate, 10.29);
+    is_told(include_str!("link-rate.json"), Cause::LinkRate, 10.29);
 }
 
 #[test]
 fn one_connection_at_3_ms_and_one_at_17() {
-    is_told(include_str!("real/slow-path.json"), Cause::SlowPath, 3.79);
+    is_told(include_str!("slow-path.json"), Cause::SlowPath, 3.79);
 }
 
 #[test]
 fn a_forwarder_that_sends_header_and_data_by_themselves() {
-    let first = diagnosis(include_str!("real/delayed-ack.json")).findings.into_iter().next();
+    let first = diagnosis(include_str!("delayed-ack.json")).findings.into_iter().next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::DelayedAck));
 }
 
 #[test]
 fn a_medium_of_8500_kb_a_second() {
     // Before the lab's interfaces told their rate: what more there would be is not known, only that it is much.
-    let first = diagnosis(include_str!("real/medium.json")).findings.into_iter().next();
+    let first = diagnosis(include_str!("medium.json")).findings.into_iter().next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::Medium));
 }
 
 #[test]
 fn loopback_is_as_fast_as_its_cpus_are() {
-    let diagnosis = diagnosis(include_str!("real/healthy-loopback.json"));
+    let diagnosis = diagnosis(include_str!("healthy-loopback.json"));
     assert_eq!(diagnosis.findings, []);
     assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9));
 }
@@ -61,7 +61,7 @@ fn loopback_is_as_fast_as_its_cpus_are() {
 /// Evidence may come from a file, and numbers in it from a target that lies.
 #[test]
 fn numbers_that_nobody_can_have_measured_are_survived() {
-    let evidence: serde_json::Value = serde_json::from_str(include_str!("real/slow-path.json")).unwrap();
+    let evidence: serde_json::Value = serde_json::from_str(include_str!("slow-path.json")).unwrap();
     let mut random = Random::new(11);
     let mut judged = 0;
     for _ in 0..400 {
