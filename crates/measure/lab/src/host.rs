@@ -67,11 +67,6 @@ impl Host {
         &self.addresses
     }
 
-    /// Its address on the link with this name.
-    pub fn address_on(&self, link: &str) -> Option<IpAddr> {
-        self.addresses.iter().find(|(name, _)| name == link).map(|(_, address)| *address)
-    }
-
     /// The kernel's settings that the lab has made here, as they read back.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings

@@ -304,7 +304,7 @@ impl RemoteLun {
     }
 
     async fn read_pieces(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
-        for piece in pieces(extent, self.limits.transfer_blocks) {
+        for piece in extent.chunks(u64::from(self.limits.transfer_blocks)) {
             buffer = self.read_piece(piece, buffer, self.bytes_within(extent, piece))?.await?;
         }
         Ok(buffer)
@@ -346,7 +346,7 @@ impl RemoteLun {
     }
 
     async fn write_pieces(&self, extent: Extent, data: Slice, stable: bool) -> Result<(), DeviceError> {
-        for piece in pieces(extent, self.limits.transfer_blocks) {
+        for piece in extent.chunks(u64::from(self.limits.transfer_blocks)) {
             let data = data.part(self.bytes_within(extent, piece)).ok_or(DeviceError::OutOfRange)?;
             self.write_piece(piece, data, stable)?.await?;
         }
@@ -367,7 +367,7 @@ impl RemoteLun {
 
     async fn write_same(&self, extent: Extent, unmap: bool) -> Result<(), DeviceError> {
         let zero = Buffer::zeroed(self.geometry.block_size.bytes() as usize).share();
-        for piece in pieces(extent, self.limits.write_same_blocks) {
+        for piece in extent.chunks(u64::from(self.limits.write_same_blocks)) {
             let what = What { extent: piece, writing: true };
             let cdb = cdb::write_same_16(piece.lba.0, blocks_of(piece)?, unmap);
             self.carry_out(what, cdb, Transfer::Out(zero.clone())).await?;
@@ -388,7 +388,7 @@ impl RemoteLun {
         let step = self.limits.transfer_blocks.min(ZEROS_BYTES >> self.geometry.block_size.shift()).max(1);
         let longest = Extent { lba: extent.lba, blocks: Blocks(extent.blocks.0.min(u64::from(step))) };
         let zeros = Buffer::zeroed(self.geometry.length(longest) as usize).share();
-        for piece in pieces(extent, step) {
+        for piece in extent.chunks(u64::from(step)) {
             let data = zeros.part(0..self.geometry.length(piece) as usize).ok_or(DeviceError::OutOfRange)?;
             self.write_piece(piece, data, false)?.await?;
         }
@@ -643,29 +643,6 @@ impl Retries {
     }
 }
 
-/// The extent cut into pieces of at most `most` blocks.
-pub(crate) fn pieces(extent: Extent, most: u32) -> Pieces {
-    Pieces { rest: extent, most: Blocks(u64::from(most.max(1))) }
-}
-
-/// What is left of an extent to be cut off piece by piece.
-pub(crate) struct Pieces {
-    rest: Extent,
-    most: Blocks,
-}
-
-impl Iterator for Pieces {
-    type Item = Extent;
-
-    #[inline]
-    fn next(&mut self) -> Option<Extent> {
-        let Extent { lba, blocks } = self.rest;
-        let blocks = blocks.min(self.most);
-        self.rest = Extent::new(lba.0.saturating_add(blocks.0), self.rest.blocks.0 - blocks.0);
-        (blocks.0 > 0).then_some(Extent { lba, blocks })
-    }
-}
-
 /// Whether a command changes anything.
 fn changes(cdb: &Cdb) -> bool {
     Effect::of(cdb, &[]).changes_something()
@@ -680,16 +657,4 @@ fn run(run: LbaRun) -> Run {
     let is_hole = run.status == LbaStatus::Deallocated;
     let allocation = if is_hole { Allocation::Deallocated } else { Allocation::Mapped };
     Run { extent: run.extent, allocation }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_extent_is_cut_into_pieces_without_a_gap() {
-        let cut: Vec<Extent> = pieces(Extent::new(10, 25), 10).collect();
-        assert_eq!(cut, [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]);
-        assert_eq!(pieces(Extent::new(10, 0), 10).count(), 0);
-    }
 }

@@ -69,10 +69,35 @@ impl Extent {
         self.blocks.0 == 0
     }
 
+    /// This extent cut, from its start, into chunks of `blocks_max` blocks, the last of which may be shorter. A `blocks_max` of
+    /// 0 counts as 1.
+    pub fn chunks(self, blocks_max: u64) -> Chunks {
+        Chunks { rest: self, blocks_max: blocks_max.max(1) }
+    }
+
     /// Whether the two share a block.
     pub fn overlaps(self, other: Extent) -> bool {
         let (a, b) = (u128::from(self.lba.0), u128::from(other.lba.0));
         a < b + u128::from(other.blocks.0) && b < a + u128::from(self.blocks.0)
+    }
+}
+
+/// The chunks of an extent ([`Extent::chunks`]).
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    rest: Extent,
+    blocks_max: u64,
+}
+
+impl Iterator for Chunks {
+    type Item = Extent;
+
+    #[inline]
+    fn next(&mut self) -> Option<Extent> {
+        let Extent { lba, blocks } = self.rest;
+        let count = blocks.0.min(self.blocks_max);
+        self.rest = Extent::new(lba.0.saturating_add(count), blocks.0 - count);
+        (count > 0).then_some(Extent { lba, blocks: Blocks(count) })
     }
 }
 
@@ -135,6 +160,15 @@ mod tests {
         assert!(geometry.contains(Extent::new(8, 0)));
         assert!(!geometry.contains(Extent::new(8, 1)));
         assert!(!geometry.contains(Extent::new(u64::MAX, 2)));
+    }
+
+    #[test]
+    fn the_chunks_of_an_extent_leave_no_gap() {
+        let chunks: Vec<Extent> = Extent::new(10, 25).chunks(10).collect();
+        assert_eq!(chunks, [Extent::new(10, 10), Extent::new(20, 10), Extent::new(30, 5)]);
+        assert_eq!(Extent::new(10, 0).chunks(10).count(), 0);
+        assert_eq!(Extent::new(10, 2).chunks(0).count(), 2);
+        assert_eq!(Extent::new(u64::MAX - 1, 2).chunks(1).count(), 2);
     }
 
     #[test]

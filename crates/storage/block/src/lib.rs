@@ -37,7 +37,7 @@ pub use delay::{Delay, ServiceTime, Stalls, Tail};
 pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run, Space};
 pub use emulated::Emulated512;
 pub use error::DeviceError;
-pub use extent::{BlockSize, Blocks, Extent, Geometry, Lba};
+pub use extent::{BlockSize, Blocks, Chunks, Extent, Geometry, Lba};
 pub use fault::{Counts, Fault, FaultControl, Misbehaviour, Requests, Rule};
 pub use flush_ledger::{Flush, FlushLedger, StableWrite};
 pub use limit::{Limit, Rate};

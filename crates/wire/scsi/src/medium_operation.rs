@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use block::{DeviceError, Durability, Extent, Slice};
+use block::{Chunks, DeviceError, Durability, Extent, Slice};
 use volume::RequestKind;
 
 use crate::command::Call;
@@ -259,15 +259,13 @@ impl Operation {
     }
 
     /// The whole medium, in pieces.
-    fn pieces(&self, method: &Method) -> impl Iterator<Item = Extent> + use<> {
+    fn pieces(&self, method: &Method) -> Chunks {
         let geometry = self.unit.device().geometry();
         let bytes = match method {
             Method::Fill(data) => data.len() as u64,
             Method::Erase | Method::Zero => ERASE_BYTES,
         };
-        let (step, blocks) = ((bytes >> geometry.block_size.shift()).max(1), geometry.blocks.0);
-        (0..blocks.div_ceil(step))
-            .map(move |piece| Extent::new(piece * step, step.min(blocks - piece * step)))
+        Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
     }
 
     /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command that was

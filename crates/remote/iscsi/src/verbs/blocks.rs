@@ -7,7 +7,6 @@ use super::fields::{u8_at, u16_at, u32_at, u64_at};
 use super::vpd::BlockLimits;
 use super::{VerbError, parameters};
 use crate::cdb;
-use crate::lun::pieces;
 use crate::sense::{Sense, status};
 use crate::unit::Unit;
 
@@ -195,7 +194,7 @@ impl Unit {
         extent.end().ok_or(VerbError::OutOfRange(name))?;
         let theirs = u32::try_from(self.block_limits().await?.write_same_blocks).unwrap_or(u32::MAX);
         let most = if theirs == 0 { WRITE_SAME_BLOCKS } else { theirs.min(WRITE_SAME_BLOCKS) };
-        for piece in pieces(extent, most) {
+        for piece in extent.chunks(u64::from(most)) {
             let (lba, blocks) = (piece.lba.0, piece.blocks.0 as u32);
             let Some(block) = &what.block else {
                 self.carry_out(name, write_same_cdb(lba, blocks, what)).await?;
@@ -279,7 +278,7 @@ pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u
     let descriptors_most = UNMAP_DESCRIPTORS_MOST.min(most as usize);
     let mut lists = Vec::new();
     let (mut list, mut blocks) = (Vec::new(), 0);
-    for piece in extents.iter().flat_map(|extent| pieces(*extent, blocks_most)) {
+    for piece in extents.iter().flat_map(|extent| extent.chunks(u64::from(blocks_most))) {
         let is_full = list.len() == descriptors_most || blocks + piece.blocks.0 > u64::from(blocks_most);
         if is_full && !list.is_empty() {
             lists.push(unmap_list(&list));

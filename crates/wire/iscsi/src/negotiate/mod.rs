@@ -121,11 +121,6 @@ impl Negotiator {
         first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
     }
 
-    /// Whether offers have not been answered yet.
-    pub fn awaits_answers(&self) -> bool {
-        self.progress.contains(&Progress::Offered)
-    }
-
     /// What both sides now work by. What was offered and never answered keeps its default.
     ///
     /// FirstBurstLength is brought down to MaxBurstLength where two messages, or a default, left it above: a

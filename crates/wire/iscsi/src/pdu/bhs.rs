@@ -50,11 +50,6 @@ impl Bhs {
         self.u24(5)
     }
 
-    /// Bytes that follow the data segment to fill its last word (section 11.2.3).
-    pub fn data_padding(&self) -> usize {
-        pad_bytes(self.data_segment_length() as usize)
-    }
-
     /// The Initiator Task Tag as it stands, reserved value and all: for answers to PDUs that do not parse.
     pub fn itt_raw(&self) -> u32 {
         self.u32(16)

@@ -65,12 +65,8 @@ fn parameter_data(runs: &[Run], room: usize) -> Vec<u8> {
 }
 
 fn split(run: &Run) -> impl Iterator<Item = Run> + use<> {
-    let (run, longest) = (*run, u64::from(u32::MAX));
-    (0..run.extent.blocks.0.div_ceil(longest)).map(move |piece| {
-        let done = piece * longest;
-        let blocks = longest.min(run.extent.blocks.0 - done);
-        Run { extent: Extent::new(run.extent.lba.0 + done, blocks), ..run }
-    })
+    let run = *run;
+    run.extent.chunks(u64::from(u32::MAX)).map(move |extent| Run { extent, ..run })
 }
 
 fn descriptor(run: Run) -> [u8; DESCRIPTOR_BYTES] {

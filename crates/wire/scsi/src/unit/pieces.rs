@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use block::{Buffer, Extent};
+use block::{Buffer, Chunks, Extent};
 
 use crate::unit::LogicalUnit;
 
@@ -12,13 +12,8 @@ pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 impl LogicalUnit {
     /// Cuts `extent` into pieces of 1 MiB at most.
-    pub(crate) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
-        let step = (PIECE_BYTES >> self.device().geometry().block_size.shift()).max(1);
-        let (lba, blocks) = (extent.lba.0, extent.blocks.0);
-        (0..blocks.div_ceil(step)).map(move |piece| {
-            let done = piece * step;
-            Extent::new(lba + done, step.min(blocks - done))
-        })
+    pub(crate) fn pieces(&self, extent: Extent) -> Chunks {
+        extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
 
     /// The memory that a piece of `extent` takes, in bytes.
