@@ -75,15 +75,15 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "late-write-behind-a-reset",
         what: "a reset is answered although the device still has a write that was given up",
-        file: "crates/wire/scsi/src/unit/access.rs",
-        from: "let _ = self.device().quiesced().await;",
+        file: "crates/storage/volume/src/aborted.rs",
+        from: "let _ = self.device.quiesced().await;",
         to: "",
     },
     Mutation {
         name: "write-beside-one-given-up",
         what: "blocks of a write that was given up are free for others while the device still has it",
         file: "crates/wire/scsi/src/unit/access.rs",
-        from: "self.access.unit.hold_until_quiesced(extent);",
+        from: "self.access.unit.volume().lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
     Mutation {
