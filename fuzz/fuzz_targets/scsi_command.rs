@@ -289,7 +289,7 @@ impl Bench {
     // --- what commands say
 
     fn block_bytes(&self, at: usize) -> usize {
-        self.nexuses[at].1.unit().device().geometry().block_size.bytes() as usize
+        self.nexuses[at].1.unit().volume().device().geometry().block_size.bytes() as usize
     }
 
     fn cdb_and_data(&mut self, at: usize, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
