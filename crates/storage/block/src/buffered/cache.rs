@@ -7,7 +7,8 @@
 //!   during a load is never undone.
 //! - A chunk has at most one load and one write under way. Writes that overlap are never with the device together, and
 //!   a chunk with either is not dropped.
-//! - While a range is held by somebody who changes the device directly, nobody touches its chunks.
+//! - While a range is held by somebody who changes the device directly, nobody touches its chunks; nor when that was aborted,
+//!   until the device cannot carry it out any more: a load could find what is about to change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,6 +43,10 @@ pub(super) struct Cache {
     chunks: BTreeMap<u64, Chunk>,
     /// Ranges of chunks that are held by somebody who changes the device directly.
     held: Vec<Range<u64>>,
+    /// Ranges of chunks whose direct change was aborted while the device had it, numbered in that order.
+    aborted: Vec<(u64, Range<u64>)>,
+    /// How many such changes there were.
+    aborts: u64,
     /// Blocks that are dirty or on their way.
     unwritten: usize,
     /// How often data were lost that had been taken.
@@ -79,6 +84,8 @@ pub(super) enum Found {
     All,
     /// It has to be loaded: nobody does yet.
     Missing,
+    /// The device must have completed or cancelled aborted changes first ([`Cache::quiesced`]).
+    Aborted,
 }
 
 /// What became of a write of a piece.
@@ -88,6 +95,8 @@ pub(super) enum Taken {
     Yes { passes_on: bool },
     /// There is no room before this chunk is passed on.
     After(u64),
+    /// The device must have completed or cancelled aborted changes first ([`Cache::quiesced`]).
+    Aborted,
 }
 
 /// Blocks of a chunk on their way to the device.
@@ -107,6 +116,8 @@ impl Cache {
             sizes,
             chunks: BTreeMap::new(),
             held: Vec::new(),
+            aborted: Vec::new(),
+            aborts: 0,
             unwritten: 0,
             losses: 0,
             passes: 0,
@@ -119,6 +130,9 @@ impl Cache {
     pub(super) fn read(&mut self, piece: &Piece, into: &mut [u8]) -> Option<Found> {
         if self.is_held(piece.chunk) {
             return None;
+        }
+        if self.is_aborted(piece.chunk) {
+            return Some(Found::Aborted);
         }
         let (used, block_bytes) = (self.tick(), self.sizes.block_bytes);
         let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return Some(Found::Missing) };
@@ -135,7 +149,11 @@ impl Cache {
     pub(super) fn load(&mut self, piece: &Piece, urgent: bool) -> Option<u64> {
         let known = self.chunks.get(&piece.chunk);
         let needless = known.is_some_and(|chunk| chunk.loading || chunk.known.all(piece.blocks.clone()));
-        if needless || self.is_held(piece.chunk) || !(known.is_some() || self.make_room() || urgent) {
+        if needless
+            || self.is_held(piece.chunk)
+            || self.is_aborted(piece.chunk)
+            || !(known.is_some() || self.make_room() || urgent)
+        {
             return None;
         }
         let chunk = self.chunk(piece.chunk);
@@ -162,6 +180,9 @@ impl Cache {
     pub(super) fn write(&mut self, piece: &Piece, from: &[u8]) -> Option<Taken> {
         if self.is_held(piece.chunk) {
             return None;
+        }
+        if self.is_aborted(piece.chunk) {
+            return Some(Taken::Aborted);
         }
         let Sizes { block_bytes, window, chunk: chunk_blocks, .. } = self.sizes;
         if self.unwritten > 0 && self.unwritten + piece.blocks.len() > window {
@@ -264,6 +285,23 @@ impl Cache {
         self.held.retain(|held| held != chunks);
     }
 
+    /// The same when the change was aborted while the device had it.
+    pub(super) fn abort(&mut self, chunks: &Range<u64>) {
+        self.let_go(chunks);
+        self.aborted.push((self.aborts, chunks.clone()));
+        self.aborts += 1;
+    }
+
+    /// How many direct changes were aborted so far.
+    pub(super) fn aborts(&self) -> u64 {
+        self.aborts
+    }
+
+    /// The device cannot carry out the first so many aborted changes any more.
+    pub(super) fn quiesced(&mut self, aborts: u64) {
+        self.aborted.retain(|(number, _)| *number >= aborts);
+    }
+
     /// Drops chunks that are held and were passed on. `None` while something is under way with them.
     pub(super) fn forget(&mut self, chunks: Range<u64>) -> Option<()> {
         if self.chunks.range(chunks.clone()).any(|(_, chunk)| !chunk.is_idle()) {
@@ -290,6 +328,10 @@ impl Cache {
 
     fn is_held(&self, chunk: u64) -> bool {
         self.held.iter().any(|held| held.contains(&chunk))
+    }
+
+    fn is_aborted(&self, chunk: u64) -> bool {
+        self.aborted.iter().any(|(_, chunks)| chunks.contains(&chunk))
     }
 
     fn tick(&mut self) -> u64 {

@@ -99,6 +99,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
             match self.traffic.until(|cache| cache.read(piece, into)).await {
                 Found::All => return Ok(()),
                 Found::Missing => self.traffic.load(&wanted).await?,
+                Found::Aborted => drop(self.traffic.quiesced().await),
             }
         }
     }
@@ -125,6 +126,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
                 Taken::Yes { passes_on: true } => return self.traffic.pass_on(piece.chunk),
                 Taken::Yes { passes_on: false } => return,
                 Taken::After(chunk) => self.traffic.pass_on(chunk),
+                Taken::Aborted => drop(self.traffic.quiesced().await),
             }
         }
     }
@@ -132,10 +134,10 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     /// Carries out a request that changes the device directly, while nobody uses what is in memory of its blocks.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         let chunks = self.chunks(extent);
-        let _held = self.traffic.hold(chunks.clone()).await;
+        let held = self.traffic.hold(chunks.clone()).await;
         self.traffic.drain(chunks.clone()).await;
         self.traffic.until(|cache| cache.forget(chunks.clone())).await;
-        request.await
+        held.ask(request).await
     }
 
     /// Makes what was written to these blocks durable, for a request that began when `before` losses were counted. A loss
@@ -256,7 +258,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.traffic.drain(0..u64::MAX).await;
-            self.traffic.inner.quiesced().await
+            self.traffic.quiesced().await
         })
     }
 }

@@ -244,3 +244,69 @@ proptest! {
         prop_assert_eq!(device.inner().traffic.inner.open(), 0);
     }
 }
+
+/// A device whose kernel carries out what it was asked for when nobody waits for it any more.
+struct Late {
+    inner: Memory,
+    asked: Lock<Option<Extent>>,
+}
+
+impl BlockDevice for Late {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn profile(&self) -> Profile {
+        self.inner.profile()
+    }
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.inner.read(extent, buffer)
+    }
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.inner.write(extent, data, durability)
+    }
+    fn flush(&self) -> Pending<'_, ()> {
+        self.inner.flush()
+    }
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.inner.unmap(extent)
+    }
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        self.inner.allocation(extent, runs_max)
+    }
+    fn write_zeroes(&self, extent: Extent, _may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            *self.asked.lock() = Some(extent);
+            std::future::pending().await
+        })
+    }
+    fn quiesced(&self) -> Pending<'_, ()> {
+        let asked = self.asked.lock().take();
+        Box::pin(async move {
+            match asked {
+                Some(extent) => self.inner.write_zeroes(extent, false).await,
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Seeds 5040088 and 6060030 of the simulation at df8a461: a neighbour's read brought the blocks of an aborted UNMAP into
+/// memory as they had been, the device carried it out, and who read later found one or the other.
+#[test]
+fn nobody_loads_what_an_aborted_change_is_about_to_change() {
+    let device = over(Late { inner: Memory::new(128), asked: Lock::new(None) });
+    write(&device, 3, 7);
+    end(device.flush()).expect("flushed");
+    let zeros = device.write_zeroes(Extent::new(3, 1), false);
+    drop(run(vec![Box::pin(async {
+        let _ = zeros.await;
+    })]));
+    assert!(device.traffic.inner.asked.lock().is_some(), "the device has it");
+    // A neighbour in the same chunk.
+    read(&device, 2, 2);
+    end(device.quiesced()).expect("the device has nothing any more");
+    let kept = read(&device.traffic.inner, 3, 1);
+    assert_eq!(read(&device, 3, 1)[..], kept[..], "what is in memory is what the device has");
+    write(&device, 3, 8);
+    assert_eq!(read(&device, 3, 1)[..], filled(8, 1)[..]);
+}

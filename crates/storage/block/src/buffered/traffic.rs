@@ -53,7 +53,7 @@ impl<D> Traffic<D> {
     /// Keeps everybody away from these chunks for as long as what it gives lives.
     pub(super) async fn hold(&self, chunks: Range<u64>) -> Held<'_, D> {
         self.until(|cache| cache.hold(&chunks)).await;
-        Held { traffic: self, chunks }
+        Held { traffic: self, chunks, is_asked: false }
     }
 
     fn extent(&self, chunk: u64, blocks: &Range<usize>) -> Extent {
@@ -84,6 +84,15 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         Some(Load { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
     }
 
+    /// Waits until the device cannot carry out any more what was aborted before.
+    pub(super) async fn quiesced(&self) -> Result<(), DeviceError> {
+        let aborts = self.cache.lock().aborts();
+        let quiesced = self.inner.quiesced().await;
+        // A device that cannot say so will say what is wrong when it is read or written.
+        self.change(|cache| cache.quiesced(aborts));
+        quiesced
+    }
+
     /// Puts what is dirty of a chunk on its way.
     pub(super) fn pass_on(self: &Arc<Self>, chunk: u64) {
         let job = self.cache.lock().pass_on(chunk);
@@ -110,11 +119,26 @@ impl<D: BlockDevice + 'static> Traffic<D> {
 pub(super) struct Held<'a, D> {
     traffic: &'a Traffic<D>,
     chunks: Range<u64>,
+    /// The device has been asked for the change, and has not answered.
+    is_asked: bool,
+}
+
+impl<D> Held<'_, D> {
+    /// Carries out the change for which they are held.
+    pub(super) async fn ask<T>(mut self, request: impl Future<Output = T>) -> T {
+        self.is_asked = true;
+        let answer = request.await;
+        self.is_asked = false;
+        answer
+    }
 }
 
 impl<D> Drop for Held<'_, D> {
     fn drop(&mut self) {
-        self.traffic.change(|cache| cache.let_go(&self.chunks));
+        self.traffic.change(|cache| match self.is_asked {
+            true => cache.abort(&self.chunks),
+            false => cache.let_go(&self.chunks),
+        });
     }
 }
 
