@@ -306,8 +306,9 @@ fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
 /// With quick disks and a quick network a world ends after so many commands: another one shows more.
 const COMMANDS_MAX: u64 = 300_000;
 
+/// Little enough for one initiator that does not read to take all of it.
 const CALM_STAGING: usize = 1 << 20;
-/// Longer than a command waits for memory.
+/// Longer than a command waits for memory before it ends with BUSY.
 const CALM_STALL: Duration = Duration::from_secs(90);
 
 /// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after it.
@@ -332,8 +333,8 @@ impl Stage {
             send_stall: Duration::from_secs(random.between(5, 60)),
             ..Limits::default()
         });
-        // On a calm day nobody has too little memory for long, although there is little, and whoever takes nothing may do so for
-        // long if he is in nobody's way.
+        // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer than a command may
+        // wait: the target has to take its memory back as soon as other sessions need it.
         let limits = match is_calm {
             true => Limits {
                 staging_bytes: limits.staging_bytes.min(CALM_STAGING),

@@ -113,7 +113,7 @@ pub(crate) const GOOD: u8 = 0;
 /// Not a status: the command was ended by a task management function of its own session.
 pub(crate) const ENDED: u8 = 0xff;
 pub(crate) const CHECK_CONDITION: u8 = 2;
-/// What waited too long for others, or for memory that they have.
+/// The command waited too long for other commands or for memory (SAM-5 5.3.1).
 const BUSY: u8 = 8;
 
 impl Simple {
@@ -431,7 +431,7 @@ impl Simple {
                 let sense = data.get(2..16).map(|sense| (sense[2] & 15, sense[12], sense[13]));
                 let status = if opcode == 0x21 { bhs[3] } else { bhs[2] };
                 if opcode == 0x21 && status == BUSY && self.0.is_calm {
-                    universe::fault("a command waited in vain, and nothing is in its way: BUSY".to_owned());
+                    universe::fault("a command ended with BUSY on a calm day".to_owned());
                 }
                 state.end(itt, status, sense);
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use scsi::LogicalUnit;
 use volume::{StorageCondition, StorageError};
 
-/// How often volumes are looked at: what requests meet is noted by `scsi`, whoever makes them.
+/// How often volumes are looked at: the results of requests are recorded by `volume`, whoever makes them.
 const LOOK: Duration = Duration::from_secs(1);
 /// Storage that fails now and then is one episode.
 const QUIET: Duration = Duration::from_secs(5);

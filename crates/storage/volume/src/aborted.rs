@@ -28,7 +28,7 @@ impl Volume {
     }
 
     /// Ends when no request that was aborted before this call can reach the medium any more, or change the persistent state;
-    /// requests for the same blocks wait until then. Whoever aborts requests must call this and run it to its end.
+    /// requests for the same blocks wait until then. The caller that aborts requests must await this to its end.
     pub async fn quiesced(&self) {
         let before = self.aborted.ranges.lock().next;
         // An error ends the wait as well: a device that can fail a request has answered.

@@ -1,8 +1,8 @@
 //! The gate: one generation counter that stands for everything that could forbid a request.
 //!
-//! A front end reads the generation, then looks at all that could forbid its requests (the fence here, reservations, write
-//! protection), and may go by what it found for as long as the generation is the same. Whoever changes any of that changes
-//! it first and then advances the generation: what a front end found before is stale from then on, never wrong.
+//! A front end reads the generation first, then checks the fence, reservations and write protection, and caches the result.
+//! The cached result is valid while the generation is unchanged. A change of any of these takes effect first and advances
+//! the generation afterwards, so that a cached result can be stale but is never taken for a newer state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

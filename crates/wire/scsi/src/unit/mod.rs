@@ -182,7 +182,8 @@ impl LogicalUnit {
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
         let mut state = self.state.lock();
-        // Another front end may advance the generation as well. Whoever reads one that is later than this waits for the lock.
+        // A fence advances the generation without this lock. A nexus that reads that later generation still waits for the lock
+        // before it looks at the state, and so sees this change.
         let result = change(&mut state, self.generation());
         self.volume.advance_generation();
         result
