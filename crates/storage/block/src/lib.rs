@@ -8,6 +8,7 @@
 //! Reading order: [`Extent`] and [`Geometry`] (where), [`Buffer`], [`Region`] and [`WholeBlocks`] (what), [`DeviceError`] (how
 //! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
 
+mod aborted;
 mod buffer;
 mod buffered;
 mod checked;
@@ -30,6 +31,7 @@ mod spawner;
 mod testing;
 mod whole_blocks;
 
+pub use aborted::Aborted;
 pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Slice};
 pub use buffered::{Buffered, Window};
 pub use checked::Checked;

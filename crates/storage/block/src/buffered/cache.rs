@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::task::Waker;
 
 use super::marks::Marks;
-use crate::{Buffer, Slice};
+use crate::{Aborted, Buffer, Slice};
 
 /// A part of a request that lies in one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +43,8 @@ pub(super) struct Cache {
     chunks: BTreeMap<u64, Chunk>,
     /// Ranges of chunks that are held by somebody who changes the device directly.
     held: Vec<Range<u64>>,
-    /// Ranges of chunks whose direct change was aborted while the device had it, numbered in that order.
-    aborted: Vec<(u64, Range<u64>)>,
-    /// How many such changes there were.
-    aborts: u64,
+    /// Ranges of chunks whose direct change was aborted while the device had it.
+    aborted: Aborted<Range<u64>>,
     /// Blocks that are dirty or on their way.
     unwritten: usize,
     /// How often data were lost that had been taken.
@@ -116,8 +114,7 @@ impl Cache {
             sizes,
             chunks: BTreeMap::new(),
             held: Vec::new(),
-            aborted: Vec::new(),
-            aborts: 0,
+            aborted: Aborted::default(),
             unwritten: 0,
             losses: 0,
             passes: 0,
@@ -288,18 +285,17 @@ impl Cache {
     /// The same when the change was aborted while the device had it.
     pub(super) fn abort(&mut self, chunks: &Range<u64>) {
         self.let_go(chunks);
-        self.aborted.push((self.aborts, chunks.clone()));
-        self.aborts += 1;
+        self.aborted.push(chunks.clone());
     }
 
     /// How many direct changes were aborted so far.
     pub(super) fn aborts(&self) -> u64 {
-        self.aborts
+        self.aborted.count()
     }
 
     /// The device cannot carry out the first so many aborted changes any more.
     pub(super) fn quiesced(&mut self, aborts: u64) {
-        self.aborted.retain(|(number, _)| *number >= aborts);
+        drop(self.aborted.settle(aborts));
     }
 
     /// Drops chunks that are held and were passed on. `None` while something is under way with them.
@@ -331,7 +327,7 @@ impl Cache {
     }
 
     fn is_aborted(&self, chunk: u64) -> bool {
-        self.aborted.iter().any(|(_, chunks)| chunks.contains(&chunk))
+        self.aborted.iter().any(|chunks| chunks.contains(&chunk))
     }
 
     fn tick(&mut self) -> u64 {
