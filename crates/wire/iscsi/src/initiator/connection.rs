@@ -20,6 +20,8 @@ pub(super) struct Connection {
     pub(super) cid: Cid,
     /// The next status's number.
     pub(super) exp_stat_sn: Sn,
+    /// The number of a status whose data segment has yet to arrive.
+    pub(super) incoming_stat_sn: Option<Sn>,
     pub(super) local_segment_max: u32,
     pub(super) peer_segment_max: u32,
     pub(super) incoming: Incoming,
@@ -59,6 +61,7 @@ impl Connection {
             id,
             cid,
             exp_stat_sn: start.exp_stat_sn,
+            incoming_stat_sn: None,
             local_segment_max: start.local_max_recv_data_segment_length,
             peer_segment_max: start.peer_max_recv_data_segment_length.max(1),
             incoming: Incoming::Nothing,
@@ -80,10 +83,13 @@ impl Connection {
         self.urgent.push_back(Ready { bhs: Box::new(bhs), data, exchange: None });
     }
 
-    /// A status has come. A target that skips one has lost it for good at ErrorRecoveryLevel 0, and what it was
-    /// the status of will time out; that is no reason to lose the rest.
-    pub(super) fn note_stat_sn(&mut self, stat_sn: Sn) {
-        if self.exp_stat_sn.le(stat_sn) {
+    /// A PDU is there, with its data segment. The status that it may have brought is acknowledged from now on; before,
+    /// it would be lost with the connection, and the target would take it for told. A target that skips one has lost it
+    /// for good at ErrorRecoveryLevel 0, and what it was the status of will time out; that is no reason to lose the rest.
+    pub(super) fn arrived(&mut self) {
+        if let Some(stat_sn) = self.incoming_stat_sn.take()
+            && self.exp_stat_sn.le(stat_sn)
+        {
             self.exp_stat_sn = stat_sn.next();
         }
     }

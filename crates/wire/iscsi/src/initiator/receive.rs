@@ -138,6 +138,9 @@ impl Session {
         incoming: Incoming,
         inline: &[u8],
     ) -> Result<(), Fatal> {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.arrived();
+        }
         match incoming {
             Incoming::Nothing | Incoming::Dropped => Ok(()),
             Incoming::Data { key, length, done } => {
@@ -453,8 +456,8 @@ impl Session {
     /// The numbers that every PDU of a target carries.
     fn note(&mut self, id: ConnectionId, stat_sn: Option<Sn>, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
         self.window.update(exp_cmd_sn, max_cmd_sn);
-        if let (Some(stat_sn), Some(connection)) = (stat_sn, self.connection_mut(id)) {
-            connection.note_stat_sn(stat_sn);
+        if let (Some(_), Some(connection)) = (stat_sn, self.connection_mut(id)) {
+            connection.incoming_stat_sn = stat_sn;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Answers of which the target wants to know that the initiator has them.
 
-use iscsi::pdu::{NopOut, ScsiCommand};
+use iscsi::initiator;
+use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse};
 use iscsi::serial::Sn;
 use iscsi::target::{self, Receipt, TaskId};
 
@@ -118,4 +119,46 @@ fn an_answer_that_is_given_up_before_it_is_sent_has_no_receipt() {
     pair.deliver();
     acknowledge(&mut pair, 0, FIRST_STAT_SN.next());
     assert_eq!(acknowledged(&pair), []);
+}
+
+/// The header of the initiator's next PDU.
+fn next_header(pair: &mut Pair) -> Bhs {
+    let id = pair.wires[0].initiator;
+    let transmit: initiator::Transmit = pair.initiator.poll_transmit(pair.now, id).expect("something to say");
+    transmit.header
+}
+
+/// The target takes what is acknowledged for told. A flush on another connection could then end well, before the sense data
+/// were there that say that writes were lost.
+#[test]
+fn a_status_is_acknowledged_once_its_sense_data_are_there() {
+    let mut pair = connections(1);
+    let id = pair.wires[0].initiator;
+    let task = pair.hang(0, Lun(0));
+    let command = ScsiCommand::parse(&next_header(&mut pair)).expect("a command");
+    assert_eq!(command.exp_stat_sn, FIRST_STAT_SN);
+    let sense = [0, 3, 0x70, 0, 3];
+    let status = ScsiResponse {
+        response: Response::Completed,
+        status: 2,
+        itt: command.itt,
+        snack_tag: 0,
+        stat_sn: FIRST_STAT_SN,
+        exp_cmd_sn: CMD_SN.next(),
+        max_cmd_sn: Sn(CMD_SN.0.wrapping_add(32)),
+        exp_data_sn: Sn(0),
+        residual: Residual::None,
+        read_residual: Residual::None,
+        data_segment_length: sense.len() as u32,
+    };
+    pair.initiator.handle_header(pair.now, id, &status.emit(), &[]).expect("a status");
+    pair.hang(0, Lun(0));
+    let between = ScsiCommand::parse(&next_header(&mut pair)).expect("a command");
+    assert_eq!(between.exp_stat_sn, FIRST_STAT_SN, "its sense data are not there");
+    pair.initiator.handle_segment(pair.now, id, true, &sense).expect("sense data");
+    pair.hang(0, Lun(0));
+    let behind = ScsiCommand::parse(&next_header(&mut pair)).expect("a command");
+    assert_eq!(behind.exp_stat_sn, FIRST_STAT_SN.next());
+    let ended = pair.initiator.poll_event().expect("the end of the first");
+    assert!(matches!(ended, initiator::Event::Done { task: done, status: 2, .. } if done == task));
 }
