@@ -214,6 +214,25 @@ name = "iqn.2026-01.io.linerate:memory"
 lun = [{ lun = 0, volume = "memory" }]
 "#;
 
+/// Memory for one command of half a megabyte.
+const MEMORY_AND_FILE: &str = r#"
+reactors = 1
+[limits]
+staging = "512KiB"
+session-staging = "512KiB"
+[volume.memory]
+spec = "ram:64MiB"
+[volume.file]
+spec = "file:{state}/disk?size=64MiB"
+deadline = "15s"
+[[target]]
+name = "iqn.2026-01.io.linerate:memory"
+lun = [{ lun = 0, volume = "memory" }]
+[[target]]
+name = "iqn.2026-01.io.linerate:file"
+lun = [{ lun = 0, volume = "file" }]
+"#;
+
 fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
     let mut cdb = [0; 16];
     cdb[0] = 0x89;
@@ -291,6 +310,28 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // and answers no R2T
     await_commands(&server, &a, before, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
+}
+
+/// What A is to read is in memory itself. B writes there, so the server copies what A has yet to take, and holds the copies
+/// for A: that is all the memory C needs.
+#[test]
+fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
+    let Some(server) = Server::configured(MEMORY_AND_FILE) else { return };
+    let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
+    let mut c = Peer::attach(&server, "file", 3);
+    let piece = 512;
+    for lba in (0..131_072).step_by(piece) {
+        let before = commands(&server, &a);
+        a.begin(0, &read_10(lba, piece), Moves::In((piece * BLOCK) as u32)); // and takes none of it
+        await_commands(&server, &a, before, 1);
+        let (cdb, data) = compare_and_write(lba, 0, 0xbb);
+        b.run(&cdb, Moves::Out(data)).expect_good();
+        assert_eq!(c.read(0, 1024), [0; 1024 * BLOCK]);
+        if !sessions(&server).iter().any(|session| session["tsih"] == a.attached.tsih.0) {
+            return;
+        }
+    }
+    panic!("A's socket takes 64 MiB");
 }
 
 /// A session with data that are before their turn, because so many commands on another connection have not come.

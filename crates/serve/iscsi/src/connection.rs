@@ -193,8 +193,10 @@ impl Connection {
             }
         };
         let is_slow = now.duration_since(since) > SLOW && self.outbox.is_in_the_way();
+        self.link.note_copies(now, self.outbox.has_copies());
         if self.link.take_withdrawal() || is_slow {
             self.withdraw().ok_or(End::Closed(Closing::TooSlow))?;
+            self.link.note_copies(now, self.outbox.has_copies());
         }
         Ok(())
     }

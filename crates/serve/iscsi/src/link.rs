@@ -20,6 +20,8 @@ pub(crate) struct Link {
     blocked: Cell<bool>,
     /// What it sends from the medium is in the way of others.
     to_withdraw: Cell<bool>,
+    /// Since when copies of what was on the medium have waited for its socket. It is looked after while that is full.
+    copies: Cell<Option<Instant>>,
     /// How much of what its peer owes had come, and since when.
     owed: Cell<Option<(u64, Instant)>>,
 }
@@ -48,6 +50,7 @@ impl Link {
             closing: Cell::new(None),
             blocked: Cell::new(false),
             to_withdraw: Cell::new(false),
+            copies: Cell::new(None),
             owed: Cell::new(None),
         }
     }
@@ -109,6 +112,16 @@ impl Link {
     /// Whether it is to do that.
     pub(crate) fn take_withdrawal(&self) -> bool {
         self.to_withdraw.take()
+    }
+
+    /// Its socket is full, and there are copies to be sent, or none.
+    pub(crate) fn note_copies(&self, now: Instant, are_there: bool) {
+        self.copies.set(are_there.then(|| self.copies.get().unwrap_or(now)));
+    }
+
+    /// Since when copies of what was on the medium have held memory because its socket takes nothing.
+    pub(crate) fn copies_since(&self) -> Option<Instant> {
+        self.copies.get().filter(|_| self.is_blocked())
     }
 
     /// Its peer owes data of which `received` bytes have come, or none at all: since when it has sent nothing of it.

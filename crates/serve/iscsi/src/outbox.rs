@@ -215,6 +215,11 @@ impl Outbox {
             .any(|segment| matches!(&segment.keep, Some(Keep::Range(lock)) if lock.is_contended()))
     }
 
+    /// Whether some of what is to be sent was copied by [`Outbox::withdraw`].
+    pub(crate) fn has_copies(&self) -> bool {
+        self.segments.iter().any(|segment| matches!(segment.keep, Some(Keep::Memory { .. })))
+    }
+
     /// How many bytes are to be sent from the medium.
     pub(crate) fn medium_bytes(&self) -> usize {
         let on_the_medium =

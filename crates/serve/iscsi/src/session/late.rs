@@ -251,15 +251,17 @@ impl Session {
         }
     }
 
-    /// The transfer, the segment or the early data that has held memory longest because its peer does not go on, if that is longer
-    /// than [`PATIENCE`]: since when, and its connection.
+    /// The transfer, the copies, the segment or the early data that have held memory longest because their peer does not
+    /// go on, if that is longer than [`PATIENCE`]: since when, and the connection.
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, Stage::Data | Stage::Sending);
             task.charge.is_some() && by_its_peer
         });
         let held = held.map(|(task, observed)| (observed.since, task.id.connection()));
+        let copied = self.links.iter().flatten().filter_map(|(id, link)| Some((link.copies_since()?, *id)));
         let late = held
+            .chain(copied)
             .chain(self.machine.kept_longest())
             .filter(|(since, _)| now.duration_since(*since) > PATIENCE);
         late.min_by_key(|(since, _)| *since)
