@@ -3,7 +3,7 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../crates/wire/scsi/tests/it/support/mod.rs"]
+#[path = "../../crates/serve/unit/tests/it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use iscsi::digest::RunningDigest;
 use libfuzzer_sys::fuzz_target;
 use script::Script;
-use scsi::{DataIn, LogicalUnit, Nexus, Plan, Status};
+use unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 use support::{Disk, DiskOptions, Paper, TwoLuns, attach, sized, unit_options};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -145,10 +145,10 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
     loop {
         match begin(unit, nexus, &cdb, 24) {
             Plan::Receive(receive) => {
-                let data = scsi::Data::Buffer(block::Buffer::from(&list[..]));
+                let data = unit::Data::Buffer(block::Buffer::from(&list[..]));
                 match unit.finish(receive.job, data) {
-                    scsi::Step::Later(running) => drop(support::finish(running.reply)),
-                    scsi::Step::Now(_) | scsi::Step::Lasting { .. } => {}
+                    unit::Step::Later(running) => drop(support::finish(running.reply)),
+                    unit::Step::Now(_) | unit::Step::Lasting { .. } => {}
                 }
                 return;
             }
@@ -159,9 +159,9 @@ fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64)
 }
 
 fn begin(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, cdb: &[u8], offered: u32) -> Plan {
-    let luns: Arc<dyn scsi::Neighbours> = Arc::new(TwoLuns);
+    let luns: Arc<dyn unit::Neighbours> = Arc::new(TwoLuns);
     let room = if offered == 0 { 1 << 20 } else { 0 };
     let command =
-        scsi::CommandIn { cdb, data_out_bytes: offered, data_in_bytes: room, luns: &luns, stage: false };
+        unit::CommandIn { cdb, data_out_bytes: offered, data_in_bytes: room, luns: &luns, stage: false };
     unit.begin(nexus, &command)
 }

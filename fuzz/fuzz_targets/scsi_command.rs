@@ -4,7 +4,7 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../crates/wire/scsi/tests/it/support/mod.rs"]
+#[path = "../../crates/serve/unit/tests/it/support/mod.rs"]
 mod support;
 
 use std::future::Future;
@@ -18,7 +18,7 @@ use block::{
 };
 use libfuzzer_sys::fuzz_target;
 use script::Script;
-use scsi::{
+use unit::{
     Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
     Nexus, Plan, Reply, Status, Step, Watch,
 };
@@ -173,7 +173,7 @@ impl Bench {
         };
         match unit.finish(job, data) {
             Step::Now(reply) => drop(checked(reply, room)),
-            Step::Later(scsi::Running { reply, watch, .. }) => {
+            Step::Later(unit::Running { reply, watch, .. }) => {
                 self.running.push(Running { reply, watch: Some(watch), room });
             }
             Step::Lasting { reply, work } => {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Export, Limits, Portal, ServerConfig, Target};
+use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::Volume;
 
 use crate::failure::Failure;

@@ -10,14 +10,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-reactor", &["linerate-block"]),
     ("linerate-volume", &["linerate-block"]),
     // Its logical unit is the SCSI face of a volume.
-    ("linerate-scsi", &["linerate-block", "linerate-volume"]),
+    ("linerate-unit", &["linerate-block", "linerate-volume"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     (
         "linerate-target",
-        &["linerate-block", "linerate-volume", "linerate-scsi", "linerate-iscsi", "linerate-reactor"],
+        &["linerate-block", "linerate-volume", "linerate-unit", "linerate-iscsi", "linerate-reactor"],
     ),
-    ("linerate-initiator", &["linerate-block", "linerate-scsi", "linerate-iscsi", "linerate-reactor"]),
+    ("linerate-initiator", &["linerate-block", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "linerate-block",
             "linerate-volume",
-            "linerate-scsi",
+            "linerate-unit",
             "linerate-iscsi",
             "linerate-reactor",
             "linerate-host",
@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "linerate-block",
             "linerate-volume",
-            "linerate-scsi",
+            "linerate-unit",
             "linerate-iscsi",
             "linerate-reactor",
             "linerate-host",
@@ -89,14 +89,14 @@ mod tests {
 
     #[test]
     fn a_protocol_must_not_know_scsi() {
-        let faults = faults(&importing("linerate-iscsi", "linerate-scsi"));
+        let faults = faults(&importing("linerate-iscsi", "linerate-unit"));
         assert_eq!(faults.len(), 1);
-        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-scsi");
+        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-unit");
     }
 
     #[test]
     fn scsi_may_know_blocks() {
-        assert_eq!(faults(&importing("linerate-scsi", "linerate-block")), []);
+        assert_eq!(faults(&importing("linerate-unit", "linerate-block")), []);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use block::{BlockDevice, BlockSize, Geometry, Null};
 use host::{FileDevice, FileOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::{Access, Core, Export, Limits, Portal, ServerConfig, Target};
+use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::outside::{End, Outside};
 use crate::world::{self, ADDRESS};

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use block::{DeviceError, FaultControl};
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use sha2::{Digest, Sha256};
+use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;

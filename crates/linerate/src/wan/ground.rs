@@ -10,8 +10,8 @@ use host::EpollOptions;
 use initiator::Url;
 use lab::{Conditions, Counts, Direction, HostPlan, Lab, Plan};
 use reactor::StreamOptions;
-use scsi::LogicalUnit;
 use target::Limits;
+use unit::LogicalUnit;
 
 use super::peer::Peer;
 use crate::failure::Failure;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{InSlice, Stream};
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::Export;
+use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::Volume;
 
 use crate::cores::Machine;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use iscsi::negotiate::Offers;
-use scsi::LogicalUnit;
 use target::{Access, Portal, ServerConfig, Target};
+use unit::LogicalUnit;
 
 use crate::adversary;
 use crate::cores::{self, Machine};

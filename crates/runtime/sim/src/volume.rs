@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Buffered, Spawner, Window};
 use host::{RamDevice, RamOptions};
-use scsi::{Identity, LogicalUnit, LogicalUnitOptions};
 use target::Export;
+use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::checker::{Checker, Now, WriteId, Writer, Wrong};
 use crate::disk::{Disk, Habits, Lost, NEVER};

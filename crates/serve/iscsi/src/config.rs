@@ -8,7 +8,7 @@ use std::time::Duration;
 use iscsi::chap::{Algorithm, Credentials};
 use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
-use scsi::LogicalUnit;
+use unit::LogicalUnit;
 
 use crate::access::{Access, NamePattern};
 

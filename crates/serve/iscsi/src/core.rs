@@ -13,7 +13,7 @@ use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::TaskId;
 use reactor::{Receiver, Sender};
-use scsi::LogicalUnit;
+use unit::LogicalUnit;
 
 use crate::admission::Admitted;
 use crate::budget::Budget;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use scsi::LogicalUnit;
+use unit::LogicalUnit;
 
 /// Whoever has grown a volume waits for it; whoever has not pays one look at a file.
 const LOOK: Duration = Duration::from_secs(1);

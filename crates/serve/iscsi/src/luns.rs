@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
-use scsi::{InitiatorPort, LogicalUnit, Neighbours, Nexus, TargetPort};
+use unit::{InitiatorPort, LogicalUnit, Neighbours, Nexus, TargetPort};
 
 use crate::config::Target;
 use crate::session::Waiting;

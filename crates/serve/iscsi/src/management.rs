@@ -13,7 +13,7 @@ use std::time::Duration;
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
 use reactor::Sender;
-use scsi::{Effect, LogicalUnit, NexusId};
+use unit::{Effect, LogicalUnit, NexusId};
 
 use crate::core::Message;
 use crate::server::Server;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scsi::LogicalUnit;
+use unit::LogicalUnit;
 use volume::{StorageCondition, StorageError};
 
 /// How often volumes are looked at: the results of requests are recorded by `volume`, whoever makes them.

@@ -11,7 +11,7 @@ use block::Buffer;
 use iscsi::pdu::TaskAttribute;
 use iscsi::target::{Command, DataFault, Receipt, Response, TaskId};
 use reactor::JoinHandle;
-use scsi::{
+use unit::{
     CommandIn, Data, DataIn, Job, Misdeclared, Neighbours, Plan, Receive, Reply, Running, Status, Step,
     TransferFault,
 };
@@ -125,8 +125,8 @@ impl Session {
         let Receive { bytes, place, job } = receive;
         // Of what goes to memory, one data segment at a time waits for its digest.
         let buffered = match place {
-            scsi::Landing::Buffer => bytes,
-            scsi::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
+            unit::Landing::Buffer => bytes,
+            unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
         };
         let memory_bytes = match buffered {
             0 => 0,
@@ -137,8 +137,8 @@ impl Session {
                 // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
                 return self.answer(command.task, Reply::status(Status::TaskSetFull));
             }
-            scsi::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
-            scsi::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
+            unit::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
+            unit::Landing::Buffer => Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) },
         };
         if let Some(task) = self.task(command.task) {
             task.state = State::Receiving(job, landing);
@@ -219,7 +219,7 @@ impl Session {
 
     pub(super) fn finish(&mut self, id: TaskId, job: Job, data: Data) {
         let Some(index) = self.task(id).and_then(|task| task.slot) else { return };
-        let is_short = job.working_bytes().max(data.buffer_bytes()) <= scsi::AT_ONCE_BYTES_MAX;
+        let is_short = job.working_bytes().max(data.buffer_bytes()) <= unit::AT_ONCE_BYTES_MAX;
         match self.luns.slot(index).unit.finish(job, data) {
             Step::Now(reply) => self.answer(id, reply),
             Step::Later(Running { mut reply, watch }) => {
@@ -283,7 +283,7 @@ impl Session {
         let visible = self.luns.visible();
         self.open_task(now, None, command, false);
         let answer =
-            if command.lun.0 == scsi::REPORT_LUNS_WELL_KNOWN { scsi::well_known } else { scsi::absent };
+            if command.lun.0 == unit::REPORT_LUNS_WELL_KNOWN { unit::well_known } else { unit::absent };
         let reply = answer(&command_in(command, &visible, false));
         self.answer(command.task, reply);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use iscsi::pdu::Lun;
 use iscsi::target::TaskId;
-use scsi::{LogicalUnit, NexusId, Reply, Status};
+use unit::{LogicalUnit, NexusId, Reply, Status};
 
 use super::{Session, State, Task};
 use crate::management;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use block::{Buffer, DeviceError};
 use iscsi::target::{ConnectionId, TaskId};
-use scsi::{DeviceRequest, LogicalUnit, Reply, Status};
+use unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
 use super::{Session, State, Task};
 use crate::budget::Charge;

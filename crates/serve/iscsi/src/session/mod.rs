@@ -29,7 +29,7 @@ use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{TaskAttribute, TaskManagementResult};
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
 use reactor::{JoinHandle, Sender};
-use scsi::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
+use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
 use self::late::Observed;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! SCSI commands, sense, pages and the logical unit; knows no wire.
+//! The SCSI logical unit over a volume: commands, sense, pages, reservations and copies; knows no transport.
 //!
 //! A [`LogicalUnit`] stands between a transport and a [`block::BlockDevice`]. A front end attaches each I_T
 //! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data as the [`Plan`] says,

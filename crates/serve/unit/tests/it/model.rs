@@ -3,7 +3,7 @@
 use crate::support::*;
 use block::Buffer;
 use proptest::prelude::*;
-use scsi::{Data, Job, Landing, Plan, Reply, Step};
+use unit::{Data, Job, Landing, Plan, Reply, Step};
 
 const BLOCKS: u64 = 64;
 

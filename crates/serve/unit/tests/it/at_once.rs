@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use block::{Buffer, DeviceError, Lba};
-use scsi::{Data, DataIn, Plan, Reply, Step};
+use unit::{Data, DataIn, Plan, Reply, Step};
 
 const FUA: u8 = 1 << 3;
 
@@ -66,7 +66,7 @@ fn nobody_overtakes_an_atomic_command_that_waits_for_the_same_blocks() {
         panic!("it receives");
     };
     let data = Data::Buffer(Buffer::zeroed(1024));
-    let Step::Later(scsi::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
+    let Step::Later(unit::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
         panic!("it needs the disk")
     };
     assert!(poll(&mut compared).is_none(), "the write has not ended");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scsi::{CommandIn, Neighbours, Reply};
+use unit::{CommandIn, Neighbours, Reply};
 
 use crate::support::*;
 
@@ -17,11 +17,11 @@ fn asked(
 }
 
 fn absent(cdb: &[u8], room: u32) -> Answer {
-    asked(scsi::absent, cdb, 0, room)
+    asked(unit::absent, cdb, 0, room)
 }
 
 fn well_known(cdb: &[u8], room: u32) -> Answer {
-    asked(scsi::well_known, cdb, 0, room)
+    asked(unit::well_known, cdb, 0, room)
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn the_well_known_logical_unit_is_of_its_own_kind() {
 
 #[test]
 fn data_offered_to_a_command_that_returns_data_are_refused() {
-    for answer in [scsi::absent, scsi::well_known] {
+    for answer in [unit::absent, unit::well_known] {
         asked(answer, &inquiry(None, 96), 96, 0).check(5, 0x0e03);
         asked(answer, &twelve(0xa0, 0, 0, 256), 256, 256).check(5, 0x0e03);
     }

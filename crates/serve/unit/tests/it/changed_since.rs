@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use scsi::{Data, Job, Landing, Plan, Step};
+use unit::{Data, Job, Landing, Plan, Step};
 
 use crate::support::*;
 

@@ -78,7 +78,7 @@ fn fua_brings_what_is_cached_to_the_medium_first() {
 fn more_than_the_maximum_transfer_length_is_refused() {
     let claimed_blocks = Some(1 << 20);
     let mut bench = Bench::of_disk(DiskOptions { claimed_blocks, ..DiskOptions::default() });
-    assert!(matches!(bench.begin(&sized(0x88, 0, 0, 65_536), 0, u32::MAX), scsi::Plan::Run(_)));
+    assert!(matches!(bench.begin(&sized(0x88, 0, 0, 65_536), 0, u32::MAX), unit::Plan::Run(_)));
     bench.command(&sized(0x88, 0, 0, 65_537)).invalid_field(10);
     bench.command(&sized(0xa8, 0, 0, 65_537)).invalid_field(6);
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::{BlockDevice as _, Buffer};
-use scsi::{
+use unit::{
     CommandIn, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
     Nexus, Plan, Reply, Running, Step, TargetPort,
 };

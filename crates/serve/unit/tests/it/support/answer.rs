@@ -1,4 +1,4 @@
-use scsi::{DataIn, Reply, Sense, Status};
+use unit::{DataIn, Reply, Sense, Status};
 
 /// A reply, with its data in one place.
 #[derive(Debug)]

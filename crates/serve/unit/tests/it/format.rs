@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use block::DeviceError;
-use scsi::{Background, Data, Plan, Reply, Step};
+use unit::{Background, Data, Plan, Reply, Step};
 
 use crate::support::*;
 

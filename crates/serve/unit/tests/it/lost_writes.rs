@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{DeviceError, Lba};
-use scsi::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
+use unit::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
 
 use crate::support::*;
 

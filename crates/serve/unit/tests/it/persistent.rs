@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use scsi::{Effect, LogicalUnit, Nexus, Plan};
+use unit::{Effect, LogicalUnit, Nexus, Plan};
 
 use crate::support::*;
 

@@ -1,7 +1,7 @@
 //! SANITIZE.
 
 use block::DeviceError;
-use scsi::{Background, Data, Plan, Reply, Step};
+use unit::{Background, Data, Plan, Reply, Step};
 
 use crate::support::*;
 

@@ -1,7 +1,7 @@
 //! Which commands pass the reservations of others: every command that REPORT SUPPORTED OPERATION CODES lists, as SPC-4 table
 //! 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1 say.
 
-use scsi::Status;
+use unit::Status;
 
 use crate::support::*;
 
@@ -128,7 +128,7 @@ fn a_command_conflicts_with_the_reservations_that_the_standards_name_and_no_othe
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-fn reserve(bench: &mut Bench, holder: &mut scsi::Nexus, held: Held) {
+fn reserve(bench: &mut Bench, holder: &mut unit::Nexus, held: Held) {
     let kind = match held {
         Reserve => return drop(bench.by(holder, &[0x16, 0, 0, 0, 0, 0]).good()),
         WriteExclusive => 1,

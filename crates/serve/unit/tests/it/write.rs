@@ -1,7 +1,7 @@
 //! WRITE(6), (10), (12), (16).
 
 use crate::support::*;
-use scsi::{CommandIn, Data, Landing, Plan, Status, Step};
+use unit::{CommandIn, Data, Landing, Plan, Status, Step};
 
 const WRITES: [u8; 3] = [0x2a, 0x8a, 0xaa];
 

@@ -31,7 +31,7 @@ fn a_write_waits_until_the_device_has_let_go_of_an_aborted_one_for_its_blocks() 
     assert!(poll(&mut quiesced).is_some());
     assert!(poll(&mut newer.reply).is_none());
     bench.disk.settle();
-    assert_eq!(poll(&mut newer.reply).expect("it ends").status, scsi::Status::Good);
+    assert_eq!(poll(&mut newer.reply).expect("it ends").status, unit::Status::Good);
     assert_eq!(bench.disk.byte(0), 2);
 }
 

@@ -11,8 +11,8 @@ mod support;
 use std::sync::Arc;
 
 use block::{BlockSize, Blocks, Buffer, Geometry, Null};
-use scsi::{CommandIn, Data, Landing, LogicalUnit, Neighbours, Plan, Step};
 use support::*;
+use unit::{CommandIn, Data, Landing, LogicalUnit, Neighbours, Plan, Step};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -174,12 +174,12 @@ fn unit() -> Arc<LogicalUnit> {
 fn commands() -> Vec<(u8, u8)> {
     let report = case(&[0xa3, 0x0c, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0], Vec::new());
     let Ended { reply, .. } = run(&unit(), &report, || 0);
-    let scsi::DataIn::Bytes(data) = reply.data else { panic!("no parameter data") };
+    let unit::DataIn::Bytes(data) = reply.data else { panic!("no parameter data") };
     data[4..].chunks(8).map(|descriptor| (descriptor[0], descriptor[3])).collect()
 }
 
 struct Ended {
-    reply: scsi::Reply,
+    reply: unit::Reply,
     /// What the command says it takes, its data from and for the initiator included.
     told: usize,
     /// What it takes.

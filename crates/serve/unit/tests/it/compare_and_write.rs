@@ -1,7 +1,7 @@
 //! COMPARE AND WRITE.
 
 use crate::support::*;
-use scsi::{Data, Plan, Step};
+use unit::{Data, Plan, Step};
 
 fn halves(expected: u8, written: u8, blocks: usize) -> Vec<u8> {
     [vec![expected; blocks * 512], vec![written; blocks * 512]].concat()
@@ -66,14 +66,14 @@ fn it_waits_for_a_write_under_way_and_sees_all_of_it() {
         panic!("it receives");
     };
     let data = Data::Buffer(block::Buffer::from(&halves(6, 7, 1)[..]));
-    let Step::Later(scsi::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
+    let Step::Later(unit::Running { reply: mut compared, .. }) = bench.unit.finish(compare.job, data) else {
         panic!("it needs the disk")
     };
     assert!(poll(&mut compared).is_none(), "the write has not ended");
     // Meanwhile nobody overtakes it.
     assert!(matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Run(_)));
 
-    let scsi::Landing::Memory(mut blocks) = write.place else { panic!("memory") };
+    let unit::Landing::Memory(mut blocks) = write.place else { panic!("memory") };
     blocks.put(0, &[6; 512]);
     assert!(matches!(bench.unit.finish(write.job, Data::Placed), Step::Now(_)));
     Answer::of(poll(&mut compared).expect("nothing is in the way")).good();
@@ -89,7 +89,7 @@ fn of_two_that_expect_the_same_one_wins() {
             panic!("receive")
         };
         let data = Data::Buffer(block::Buffer::from(&halves(0, written, 1)[..]));
-        let Step::Later(scsi::Running { reply: future, .. }) = bench.unit.finish(receive.job, data) else {
+        let Step::Later(unit::Running { reply: future, .. }) = bench.unit.finish(receive.job, data) else {
             panic!("the disk")
         };
         future

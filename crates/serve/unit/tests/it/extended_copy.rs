@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::{BlockSize, DeviceError};
-use scsi::{Data, LogicalUnit, Neighbours, Plan, Step};
+use unit::{Data, LogicalUnit, Neighbours, Plan, Step};
 
 use crate::support::*;
 
@@ -22,7 +22,7 @@ impl Neighbours for Pair {
 
 fn pair(disk: DiskOptions) -> (Bench, Bench) {
     let mut options = unit_options();
-    options.identity = scsi::Identity::new([7; 16]);
+    options.identity = unit::Identity::new([7; 16]);
     let other = Bench::with(disk, options);
     let mut bench = Bench::new();
     bench.luns = Arc::new(Pair(Arc::clone(&other.unit)));
@@ -221,8 +221,8 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     list.extend(targets);
     list.extend(segment((0, 0), 8, (0, 8)));
     let plan = bench.begin(&cdb(0x83, 0, list.len() as u32), list.len() as u32, 0);
-    let scsi::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
-    let data = scsi::Data::Buffer(block::Buffer::from(&list[..]));
+    let unit::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
+    let data = unit::Data::Buffer(block::Buffer::from(&list[..]));
     // Given up before its first step.
     drop(bench.unit.finish(receive.job, data));
     assert_eq!(bench.command(&copy_status(1)).good().data[4], 2);
@@ -241,7 +241,7 @@ fn each_piece_of_a_copy_is_asked_whether_it_may_go() {
     let mut holder = other.second();
     other.by(&mut holder, &[0x16, 0, 0, 0, 0, 0]).good(); // RESERVE(6)
     let reply = poll(&mut copy.reply).expect("it ends");
-    assert_eq!(reply.status, scsi::Status::ReservationConflict);
+    assert_eq!(reply.status, unit::Status::ReservationConflict);
     assert_eq!(other.disk.byte(2048), 0, "nothing was written any more");
 }
 
@@ -266,7 +266,7 @@ fn a_copy_tells_which_of_its_units_it_waits_for() {
     let targets = [target(&bench), target(&other)];
     let list = list_of(1, 0, &targets, &[segment((0, 1), 8, (0, 0))]);
     let mut copy = bench.start(&cdb(0x83, 0, list.len() as u32), &list);
-    assert_eq!(copy.watch.request(), Some(scsi::DeviceRequest { number: 2, unit: 1 }));
+    assert_eq!(copy.watch.request(), Some(unit::DeviceRequest { number: 2, unit: 1 }));
     other.disk.settle();
     while poll(&mut copy.reply).is_none() {}
     assert_eq!(copy.watch.request(), None);
