@@ -7,17 +7,18 @@ use crate::workspace::{Metadata, Package};
 const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-block", &[]),
     ("linerate-iscsi", &[]), // a CDB is opaque bytes to a transport
+    ("linerate-scsi", &[]),
     ("linerate-reactor", &["linerate-block"]),
     ("linerate-volume", &["linerate-block"]),
     // Its logical unit is the SCSI face of a volume.
-    ("linerate-unit", &["linerate-block", "linerate-volume"]),
+    ("linerate-unit", &["linerate-scsi", "linerate-block", "linerate-volume"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     (
         "linerate-target",
         &["linerate-block", "linerate-volume", "linerate-unit", "linerate-iscsi", "linerate-reactor"],
     ),
-    ("linerate-initiator", &["linerate-block", "linerate-iscsi", "linerate-reactor"]),
+    ("linerate-initiator", &["linerate-scsi", "linerate-block", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
@@ -89,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_protocol_must_not_know_scsi() {
-        let faults = faults(&importing("linerate-iscsi", "linerate-unit"));
+        let faults = faults(&importing("linerate-iscsi", "linerate-scsi"));
         assert_eq!(faults.len(), 1);
-        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-unit");
+        assert_eq!(faults[0].to_string(), "linerate-iscsi: must not import linerate-scsi");
     }
 
     #[test]

@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
     "crates/storage/volume/src/",
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
+    "crates/wire/scsi/src/",
 ];
 
 /// Names that say nothing.

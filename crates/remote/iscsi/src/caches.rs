@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use block::{DeviceError, Flush, FlushLedger, Lock, StableWrite};
 use iscsi::pdu::Lun;
+use scsi::{Sense, status};
 
 use crate::effect::Effect;
 use crate::error::CommandError;
-use crate::sense::{Sense, status};
 use crate::tasks::Status;
 use crate::verbs::CacheGeneration;
 

@@ -119,7 +119,7 @@ const FUA: u8 = 1 << 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cdb;
+    use scsi::cdb;
 
     fn of(cdb: &[u8]) -> Effect {
         Effect::of(cdb, &[])

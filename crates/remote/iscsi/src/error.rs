@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use block::DeviceError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
+use scsi::{Sense, status_words};
 
-use crate::sense::{Sense, status_words};
 use crate::url::UrlError;
 use crate::verbs::device_type;
 

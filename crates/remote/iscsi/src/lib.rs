@@ -18,7 +18,6 @@
 
 mod barred;
 mod caches;
-pub mod cdb;
 mod connection;
 mod discovery;
 mod effect;
@@ -39,7 +38,6 @@ mod recovery;
 mod registrations;
 mod remote_target;
 mod send;
-mod sense;
 mod session;
 mod settings;
 mod standing;
@@ -48,6 +46,7 @@ mod tasks;
 mod unit;
 mod url;
 pub mod verbs;
+mod verdict;
 
 pub use discovery::{Discovered, discover};
 pub use effect::only_asks;
@@ -61,7 +60,7 @@ pub use open::{open, open_target};
 pub use pings::Pong;
 pub use recorder::{FlightRecorder, pcapng};
 pub use remote_target::RemoteTarget;
-pub use sense::{Pointer, Sense, status, status_words};
+pub use scsi::{Sense, cdb, status, status_words};
 pub use settings::{SettingError, Settings};
 pub use statistics::{
     Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,

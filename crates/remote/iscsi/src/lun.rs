@@ -13,21 +13,24 @@ use block::{
     Profile, Run, Slice, StableWrite,
 };
 use iscsi::pdu::{Lun, Residual};
+use scsi::{
+    Sense,
+    cdb::{self, Cdb},
+    status::GOOD,
+};
 
 use crate::barred::BarredExtents;
 use crate::caches::CachedWrites;
-use crate::cdb::{self, Cdb};
 use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
 use crate::patience::Patience;
 use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
-use crate::sense::status::GOOD;
-use crate::sense::{Sense, Verdict, verdict};
 use crate::session::Order;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::unit::{Answer, Unit};
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
+use crate::verdict::{Verdict, verdict};
 
 /// A logical unit at the other end of a network.
 ///

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use block::{BlockSize, Blocks, Geometry, Profile};
+use scsi::{Sense, status};
 
 use crate::error::OpenError;
-use crate::sense::{Sense, status};
 use crate::unit::Unit;
 use crate::verbs::{
     BlockLimits, CacheGeneration, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd,

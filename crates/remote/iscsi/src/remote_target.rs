@@ -14,10 +14,10 @@ use std::task::{Context, Poll};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{ExecutorId, Receiver, Sender, mailbox};
+use scsi::cdb::Cdb;
 
 use crate::barred::Fate;
 use crate::caches::CachedWrites;
-use crate::cdb::Cdb;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::management::Management;

@@ -19,9 +19,9 @@ use block::{Lock, LockGuard};
 use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
+use scsi::cdb::Cdb;
 
 use crate::caches::Caches;
-use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::management::Management;
 use crate::nexus::Nexus;

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use block::Buffer;
 use iscsi::pdu::{Lun, Residual};
+use scsi::{Sense, cdb::Cdb};
 
-use crate::cdb::Cdb;
 use crate::error::CommandError;
 use crate::remote_target::RemoteTarget;
-use crate::sense::Sense;
 use crate::tasks::Transfer;
 
 /// A logical unit of a target, to send commands to. It keeps the session alive; a clone is the same unit.

@@ -1,6 +1,6 @@
 //! Unit attentions: what an initiator must hear before its next command is carried out (SAM-5 5.14).
 
-use crate::sense::{Condition, SenseKey, asc};
+use scsi::{Condition, SenseKey, asc};
 
 /// A reason for a unit attention. They are reported in the order of this list, whatever came first: what tells
 /// an initiator to forget everything comes before what tells it to look at one thing again.

@@ -1,8 +1,7 @@
 //! Why a command is not carried out, and how each kind of trouble is told to the initiator.
 
 use block::DeviceError;
-
-use crate::sense::{Condition, SenseKey, asc};
+use scsi::{Condition, SenseKey, asc};
 
 /// A command that ends with something other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 //! There is neither protection information nor a defect list, so all that may be asked for is a format as it is: with FMTDATA
 //! zero, or with a parameter list that names no defects. Protection types, defects and initialization patterns are refused.
 
+use scsi::{Condition, SenseKey, asc};
+
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::medium_operation::{self, Method, OperationKind};
 use crate::plan::Plan;
-use crate::sense::{Condition, SenseKey, asc};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let length = parameter_list_length(call)?;

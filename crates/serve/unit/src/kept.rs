@@ -14,12 +14,12 @@
 
 use std::fmt;
 
+use scsi::{Condition, SenseKey, asc};
 use volume::{SaveLock, Volume};
 
 use crate::failure::Failure;
 use crate::mode::Pages;
 use crate::persistent::Registrations;
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
 /// The two parts that are kept, each in its own form.

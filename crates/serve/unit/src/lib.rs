@@ -22,8 +22,6 @@ mod persistent;
 mod plan;
 mod reserve;
 mod sanitize;
-mod sense;
-mod status;
 mod unit;
 
 pub use command::luns::{REPORT_LUNS_WELL_KNOWN, absent, well_known};
@@ -35,8 +33,7 @@ pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Running,
     Step,
 };
-pub use sense::{Condition, Sense, SenseFormat, SenseKey, Specific, asc};
-pub use status::Status;
+pub use scsi::{Condition, SenseData, SenseFormat, SenseKey, Specific, Status, asc};
 pub use unit::{
     AT_ONCE_BYTES_MAX, DeviceRequest, LogicalUnit, LogicalUnitOptions, Misdeclared, TransferFault, Watch,
 };

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use block::{Chunks, DeviceError, Durability, Extent, Slice};
+use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Background, Ending, Outcome};
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, Reserved, State, give_way};
 
 /// Which operation.
@@ -317,7 +317,7 @@ mod tests {
         assert!(operations.start(SANITIZE, 2).is_err());
         operations.proceed(1, 4);
         assert_eq!(operations.in_progress().map_err(|condition| condition.specific), {
-            Err(crate::sense::Specific::Progress(0x4000))
+            Err(scsi::Specific::Progress(0x4000))
         });
         operations.end(true);
         assert_eq!(operations.passable(), Ok(()));

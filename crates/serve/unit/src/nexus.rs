@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::Geometry;
+use scsi::SenseFormat;
 
-use crate::sense::SenseFormat;
 use crate::unit::LogicalUnit;
 
 /// The initiator's end. With iSCSI: name and ISID together (RFC 7143 4.4.2); reservations are held by this pair,

@@ -13,11 +13,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent, Region, Shared, WholeBlocks};
+use scsi::{Condition, SenseData, SenseFormat, Status};
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::sense::{Condition, Sense, SenseFormat};
-use crate::status::Status;
 use crate::unit::{DeviceAccess, LogicalUnit, Watch};
 
 /// A command as a transport delivers it.
@@ -138,7 +137,7 @@ pub struct Reply {
     /// Its status.
     pub status: Status,
     /// Its sense data, with CHECK CONDITION.
-    pub sense: Option<Sense>,
+    pub sense: Option<SenseData>,
     /// Data for the initiator, no longer than it has room for.
     pub data: DataIn,
     /// What the command asks to move in its direction, whatever the initiator has room for or offers: the

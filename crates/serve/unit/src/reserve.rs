@@ -5,11 +5,12 @@
 //! and do nothing for a nexus that the persistent reservation gives access (CRH, SPC-4 5.12.3). Third-party
 //! reservations and extents, optional even then, are refused.
 
+use scsi::Condition;
+
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::Plan;
-use crate::sense::Condition;
 use crate::unit::{Reserved, State};
 
 pub(crate) fn plan_reserve(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -5,12 +5,12 @@
 //! it, it is refused.
 
 use block::{Buffer, Slice};
+use scsi::Condition;
 
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::medium_operation::{self, Method, OperationKind};
 use crate::plan::Plan;
-use crate::sense::Condition;
 use crate::unit::LogicalUnit;
 
 /// SANITIZE, OVERWRITE.

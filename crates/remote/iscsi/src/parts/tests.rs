@@ -8,9 +8,9 @@ use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Mach
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, LogoutResult, Lun, Opcode, TaskManagementFunction as Function, TaskManagementRequest};
 use iscsi::serial::Sn;
+use scsi::cdb;
 
 use super::{Parts, Return, Submitted};
-use crate::cdb;
 use crate::error::{CommandError, Ending};
 use crate::patience::Patience;
 use crate::session::Order;

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use iscsi::initiator::{Counters, Session as Machine, Times};
 use iscsi::pdu::Residual;
+use scsi::{Sense, status};
 
 use super::{Calls, Class, ClassStatistics, ConnectionStatistics, DigestTime, Incidents, Statistics};
 use crate::effect::Effect;
 use crate::error::CommandError;
-use crate::sense::{Sense, status};
 use crate::tasks::{Left, Status};
 
 /// What a session counts.

@@ -2,12 +2,11 @@
 //! back, filling them, changing them if they are what they should be.
 
 use block::{Extent, Slice};
+use scsi::{Sense, cdb, status};
 
 use super::fields::{u8_at, u16_at, u32_at, u64_at};
 use super::vpd::BlockLimits;
 use super::{VerbError, parameters};
-use crate::cdb;
-use crate::sense::{Sense, status};
 use crate::unit::Unit;
 
 /// How large a disk is (SBC-3 5.15 and 5.16).

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use scsi::cdb;
+
 use super::designator::{Association, Designator};
 use super::fields::{u8_at, u16_at, u32_at};
 use super::vpd::VpdContent;
 use super::{VerbError, parameters};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// A copy between two logical units that one copy manager reaches, ready to be carried out piece by piece.

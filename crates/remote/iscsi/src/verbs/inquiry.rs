@@ -1,8 +1,9 @@
 //! INQUIRY (SPC-4 6.6): what a logical unit is.
 
+use scsi::cdb;
+
 use super::VerbError;
 use super::fields::{text, u8_at, u16_at};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// The standard data (SPC-4 6.6.2).

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use iscsi::pdu::Lun;
+use scsi::cdb;
 
 use super::VerbError;
 use super::fields::{Hex, u32_at, u64_at};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// Which LUNs are asked for.

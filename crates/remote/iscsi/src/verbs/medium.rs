@@ -1,8 +1,11 @@
 //! What is done to the medium as a whole: ready or not, started and stopped, flushed, verified, sanitized.
 
+use scsi::{
+    Sense, StartStop,
+    cdb::{self, Cdb},
+};
+
 use super::{VerbError, parameters};
-use crate::cdb::{self, Cdb};
-use crate::sense::Sense;
 use crate::unit::Unit;
 
 /// What SANITIZE does (SBC-4 5.31).
@@ -33,19 +36,6 @@ pub struct SanitizeManner {
     pub immediate: bool,
     /// AUSE: should it fail, EXIT FAILURE MODE may give the medium back.
     pub unrestricted_exit: bool,
-}
-
-/// What START STOP UNIT does (SBC-3 5.25).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartStop {
-    /// Makes the medium ready.
-    Start,
-    /// Writes the cache to the medium and stops it.
-    Stop,
-    /// Takes the medium in.
-    Load,
-    /// Takes the medium out.
-    Eject,
 }
 
 impl Sanitize {

@@ -9,7 +9,6 @@
 //! carried out.
 
 mod blocks;
-mod command_names;
 mod copy;
 mod designator;
 mod fields;
@@ -30,31 +29,29 @@ use std::fmt;
 use std::time::Duration;
 
 use block::{Buffer, Slice};
+use scsi::{Sense, cdb::Cdb, status};
 
-use crate::cdb::Cdb;
 use crate::error::{CommandError, refusal};
-use crate::sense::{Sense, status};
 use crate::session::Order;
 use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
 pub use blocks::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
 pub(crate) use blocks::{lba_runs, unmap_lists};
-pub use command_names::command_name;
 pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
 pub use identity::Identity;
 pub use inquiry::{Inquiry, device_type, standard_name};
 pub use luns::{LunAddress, LunSelection};
-pub use medium::{Sanitize, SanitizeManner, StartStop};
+pub use medium::{Sanitize, SanitizeManner};
 pub use modes::{BlockDescriptor, ModeFieldError, ModePage, ModeValues, Modes};
 pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand};
 pub use port_groups::{AccessState, PortGroup};
 pub use reservations::{
-    PersistentReserve, RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReservationType,
-    UnknownReservationType,
+    PersistentReserve, RegisteredKeys, Registration, Reservation, ReservationCapabilities,
 };
+pub use scsi::{ReservationType, StartStop, UnknownReservationType, command_name};
 pub use transport_id::TransportId;
 pub use vpd::{BlockLimits, CacheGeneration, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
 

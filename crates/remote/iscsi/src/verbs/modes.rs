@@ -3,11 +3,11 @@
 use std::fmt;
 
 use block::Buffer;
+use scsi::cdb;
 
 use super::fields::{Field, Hex, elements, number, read_all, u8_at, u16_at};
 use super::mode_pages::{definition, find, layout};
 use super::{VerbError, parameters};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// Which values are asked for: PAGE CONTROL (SPC-4 6.12.1).

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use scsi::{cdb, command_name};
+
 use super::VerbError;
-use super::command_names::command_name;
 use super::fields::{elements, u8_at, u16_at, u32_at};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// A command that a logical unit knows.

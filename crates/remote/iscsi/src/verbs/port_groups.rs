@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use scsi::cdb;
+
 use super::VerbError;
 use super::fields::{elements, u8_at, u16_at, u32_at};
-use crate::cdb;
 use crate::unit::Unit;
 
 /// A group of target ports that share an access state.

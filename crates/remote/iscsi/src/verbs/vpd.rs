@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use scsi::cdb;
+
 use super::VerbError;
 use super::designator::Designator;
 use super::fields::{Field, Hex, elements, read_all, text, u8_at, u16_at, u32_at, u64_at};
@@ -10,7 +12,6 @@ use super::vpd_pages::{
     BLOCK_DEVICE_CHARACTERISTICS, BLOCK_LIMITS, EXTENDED_INQUIRY, LOGICAL_BLOCK_PROVISIONING,
     ZONED_BLOCK_DEVICE,
 };
-use crate::cdb;
 use crate::unit::Unit;
 
 /// A page.

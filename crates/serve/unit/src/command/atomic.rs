@@ -2,11 +2,11 @@
 //! 5.48). No overlapping read or write of another command sees or makes a mixture.
 
 use block::{Buffer, Extent};
+use scsi::Condition;
 
 use super::{Call, transfer, vpd};
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::Condition;
 
 /// Data-out are twice the blocks named: first what is expected, then what is to be written.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -5,11 +5,11 @@
 //! a log page, and their length by a mode page, that are not there.
 
 use block::Extent;
+use scsi::{Condition, SenseKey, asc};
 
 use super::Call;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::DeviceAccess;
 
 /// SEND DIAGNOSTIC.

@@ -1,11 +1,12 @@
 //! INQUIRY (SPC-4 6.6): the standard data. The VPD pages are next door.
 
+use scsi::Condition;
+
 use super::{Call, vpd};
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::plan::Plan;
-use crate::sense::Condition;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let page = call.cdb.byte(2);

@@ -4,13 +4,13 @@
 //! All parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be saved or selected.
 
 use block::Space;
+use scsi::Condition;
 
 use super::Call;
 use super::vpd::THRESHOLD_SET_BYTES;
 use crate::failure::Failure;
 use crate::nexus::Traffic;
 use crate::plan::{DataIn, Plan};
-use crate::sense::Condition;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     // PPC, which is obsolete, and SP: nothing is saved.

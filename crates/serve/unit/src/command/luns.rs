@@ -1,13 +1,14 @@
 //! REPORT LUNS (SPC-4 6.33), the REPORT LUNS well-known logical unit, and what is answered where there is no
 //! logical unit at all.
 
+use scsi::{Condition, SenseFormat, SenseKey, asc};
+
 use super::Call;
 use super::inquiry;
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::{CommandIn, DataIn, Neighbours, Plan, Reply};
-use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 
 /// The LUN of the REPORT LUNS well-known logical unit (SAM-5 4.7.7.5.1).
 pub const REPORT_LUNS_WELL_KNOWN: u64 = 0xc101_0000_0000_0000;

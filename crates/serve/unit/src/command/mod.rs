@@ -30,10 +30,11 @@ pub(crate) mod write_same;
 
 pub(crate) use call::Call;
 
+use scsi::{Condition, SenseKey, asc};
+
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::Reserved;
 use table::TABLE;
 

@@ -1,11 +1,12 @@
 //! START STOP UNIT (SBC-3 5.25) and PREVENT ALLOW MEDIUM REMOVAL (SPC-4 6.14): the medium that comes and goes.
 
+use scsi::{Condition, SenseKey, asc};
+
 use super::Call;
 use crate::attention::Attention;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{Medium, Reserved, State};
 
 /// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium are refused until

@@ -1,10 +1,11 @@
 //! What the device server says about itself: REPORT SUPPORTED OPERATION CODES, REPORT SUPPORTED TASK MANAGEMENT
 //! FUNCTIONS and REPORT TARGET PORT GROUPS (SPC-4 6.35, 6.36, 6.37).
 
+use scsi::Condition;
+
 use super::{Call, Command, Kind, commands, vpd};
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::sense::Condition;
 
 pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let timeouts = call.cdb.bit(2, 7);

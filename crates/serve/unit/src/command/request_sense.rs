@@ -1,9 +1,10 @@
 //! REQUEST SENSE (SPC-4 6.39): with autosense, it tells what no command has been told yet.
 
+use scsi::{Condition, SenseFormat, SenseKey, asc};
+
 use super::Call;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.command.returns_data()?; // before the attention is taken

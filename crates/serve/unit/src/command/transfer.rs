@@ -1,10 +1,10 @@
 //! What READ, WRITE, VERIFY and their kin have in common: the blocks they name, and when those are refused.
 
 use block::{Durability, Extent, Geometry};
+use scsi::{Condition, SenseKey, asc};
 
 use crate::cdb::{Cdb, Layout};
 use crate::nexus::View;
-use crate::sense::{Condition, SenseKey, asc};
 
 /// What one command may move at most (VPD page B0h, MAXIMUM TRANSFER LENGTH): what a session must be ready to
 /// hold in memory for it. libiscsi's WriteSame16.Unmap takes for granted that 65,536 blocks can be written at once

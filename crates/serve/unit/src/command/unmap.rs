@@ -1,11 +1,11 @@
 //! UNMAP (SBC-3 5.28): space that is given back.
 
 use block::{Durability, Extent, Geometry};
+use scsi::{Condition, SenseKey, asc};
 
 use super::{Call, transfer, vpd};
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::{Condition, SenseKey, asc};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if call.cdb.bit(1, ANCHOR) {

@@ -1,12 +1,12 @@
 //! VERIFY(10), (12) and (16) and WRITE AND VERIFY(10), (12) and (16) (SBC-3 5.24 to 5.29, 5.34 to 5.37).
 
 use block::{Buffer, Durability, Extent};
+use scsi::Condition;
 
 use super::{Call, transfer};
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::Condition;
 use crate::unit::give_way;
 
 /// BYTCHK: what to compare the medium with (SBC-3 table 93).

@@ -4,12 +4,12 @@
 //! read as zeros (LBPRZ), so blocks of zeros are unmapped, and any other data are written.
 
 use block::{Buffer, Durability, Extent};
+use scsi::Condition;
 
 use super::{Call, atomic, transfer, vpd};
 use crate::cdb::Layout;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::sense::Condition;
 use crate::unit::{DeviceAccess, give_way};
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -11,8 +11,9 @@
 //!
 //! Reserved fields are not looked at: known initiators leave garbage in them.
 
+use scsi::{Condition, SenseKey, asc};
+
 use super::{DESCRIPTOR_BYTES_MAX, SEGMENTS_MAX, TARGETS_MAX};
-use crate::sense::{Condition, SenseKey, asc};
 
 /// A list that says something we can do, as far as the list alone tells.
 #[derive(Clone, Debug, PartialEq, Eq)]

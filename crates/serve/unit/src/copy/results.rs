@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use scsi::{Condition, SenseKey, asc};
+
 use super::{DESCRIPTOR_BYTES_MAX, SEGMENTS_MAX, TARGETS_MAX, list};
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::Plan;
-use crate::sense::{Condition, SenseKey, asc};
 
 /// The copies whose list identifiers mean something, the oldest first.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
+use scsi::{Condition, SenseKey, asc};
 
 use super::list::{List, Segment, Target, Usage};
 use super::results::{Progress, Status};
@@ -12,7 +13,6 @@ use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::persistent::NexusName;
 use crate::plan::{Neighbours, Outcome, Plan};
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, Reserved, give_way};
 
 /// EXTENDED COPY(LID1).

@@ -1,6 +1,7 @@
 //! MODE SENSE and MODE SELECT at a logical unit.
 
 use block::Buffer;
+use scsi::Condition;
 
 use super::Pages;
 use super::select::Select;
@@ -10,7 +11,6 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
 use crate::plan::{Outcome, Plan};
-use crate::sense::Condition;
 use crate::unit::{DeviceAccess, LogicalUnit, State};
 
 /// MODE SENSE(6) and (10).

@@ -1,9 +1,10 @@
 //! MODE SELECT(6) and (10): a parameter list into new pages, all of it or nothing (SPC-4 6.13, 6.14).
 
+use scsi::Condition;
+
 use super::page::{self, PageCode};
 use super::sense::{Medium, PS, short_count};
 use super::{Page, Pages};
-use crate::sense::Condition;
 
 /// The short or the long form of MODE SENSE and MODE SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

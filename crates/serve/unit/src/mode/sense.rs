@@ -1,9 +1,10 @@
 //! MODE SENSE(6) and (10): pages into mode parameter data (SPC-4 6.11, 6.12, 7.5).
 
+use scsi::{Condition, SenseKey, asc};
+
 use super::page::{self, PageCode, TABLE};
 use super::select::Form;
 use super::{PageControl, Pages};
-use crate::sense::{Condition, SenseKey, asc};
 
 /// What the mode parameter header and block descriptor tell of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

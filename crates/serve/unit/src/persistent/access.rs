@@ -22,14 +22,14 @@ impl Registrations {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Type;
     use super::super::scene::{key, nexus};
     use super::*;
+    use scsi::ReservationType;
 
     /// SPC-4 table 49: type, then what a registered and an unregistered nexus may do beside the holder.
     #[test]
     fn each_type_lets_in_whom_the_table_says() {
-        use Type::*;
+        use ReservationType::*;
         let rows = [
             // type                         registered      not registered
             //                              read   write    read   write

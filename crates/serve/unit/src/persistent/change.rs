@@ -5,11 +5,12 @@
 
 use std::num::NonZeroU64;
 
-use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, Type};
+use scsi::{Condition, ReservationType, SenseKey, asc};
+
+use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation};
 use crate::attention::Attention;
 use crate::failure::Failure;
 use crate::nexus::{InitiatorPort, TargetPort};
-use crate::sense::{Condition, SenseKey, asc};
 
 /// What a service action did besides changing the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,7 +188,7 @@ impl Registrations {
     }
 
     /// RESERVE (SPC-4 5.12.9).
-    pub(crate) fn reserve(&mut self, by: &NexusName, key: u64, kind: Type) -> Verdict {
+    pub(crate) fn reserve(&mut self, by: &NexusName, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
             None => self.reservation = Some(Reservation { kind, holder: by.clone() }),
@@ -198,7 +199,7 @@ impl Registrations {
     }
 
     /// RELEASE (SPC-4 5.12.11.2.2). Releasing what one does not hold is no error and does nothing.
-    pub(crate) fn release(&mut self, by: &NexusName, key: u64, kind: Type) -> Verdict {
+    pub(crate) fn release(&mut self, by: &NexusName, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
             Some(existing) if self.holds(by) && existing.kind != kind => {
@@ -223,7 +224,13 @@ impl Registrations {
     /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of those who lose their
     /// registrations; if a holder is among them, `by` takes the reservation over with type `kind`, which is
     /// ignored otherwise.
-    pub(crate) fn preempt(&mut self, by: &NexusName, key: u64, victims: u64, kind: Option<Type>) -> Verdict {
+    pub(crate) fn preempt(
+        &mut self,
+        by: &NexusName,
+        key: u64,
+        victims: u64,
+        kind: Option<ReservationType>,
+    ) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
             Some(held) if held.kind.all_registrants() && victims == 0 => self.take_over(by, None, kind),
@@ -251,7 +258,12 @@ impl Registrations {
 
     /// Preempting the reservation: the registrations with key `victims`, or with `None` all, give way to `by`
     /// (SPC-4 5.12.11.2.4). Those that stay are told if the new reservation is of another type.
-    fn take_over(&mut self, by: &NexusName, victims: Option<NonZeroU64>, kind: Option<Type>) -> Verdict {
+    fn take_over(
+        &mut self,
+        by: &NexusName,
+        victims: Option<NonZeroU64>,
+        kind: Option<ReservationType>,
+    ) -> Verdict {
         let kind = kind.ok_or(Condition::invalid_bit(2, 3))?;
         let preempted = self.remove_all_but(by, victims);
         let before = self.reservation.replace(Reservation { kind, holder: by.clone() });
@@ -382,14 +394,14 @@ mod tests {
     #[test]
     fn the_holder_keeps_the_reservation_when_it_changes_its_key() {
         let mut state = registered(&[(1, 1)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
         state.register(&nexus(1), &change_key(1, 2)).unwrap();
         assert!(state.holds(&nexus(1)));
     }
 
     #[test]
     fn a_holder_that_unregisters_releases_and_registrants_only_types_tell_the_others() {
-        for kind in Type::ALL.into_iter().filter(|kind| !kind.all_registrants()) {
+        for kind in ReservationType::ALL.into_iter().filter(|kind| !kind.all_registrants()) {
             let mut state = registered(&[(1, 1), (2, 2)]);
             state.reserve(&nexus(1), 1, kind).unwrap();
             let changed = state.register(&nexus(1), &change_key(1, 0)).unwrap();
@@ -406,7 +418,7 @@ mod tests {
     #[test]
     fn a_reservation_of_all_registrants_ends_with_the_last() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        state.reserve(&nexus(1), 1, Type::WriteExclusiveAllRegistrants).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::WriteExclusiveAllRegistrants).unwrap();
         state.register(&nexus(1), &change_key(1, 0)).unwrap();
         assert!(state.holds(&nexus(2)));
         state.register(&nexus(2), &change_key(2, 0)).unwrap();
@@ -416,33 +428,33 @@ mod tests {
     #[test]
     fn only_a_registrant_with_its_key_reserves_and_repeating_is_no_error() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        assert_eq!(state.reserve(&nexus(3), 0, Type::ExclusiveAccess), CONFLICT);
-        assert_eq!(state.reserve(&nexus(1), 2, Type::ExclusiveAccess), CONFLICT);
+        assert_eq!(state.reserve(&nexus(3), 0, ReservationType::ExclusiveAccess), CONFLICT);
+        assert_eq!(state.reserve(&nexus(1), 2, ReservationType::ExclusiveAccess), CONFLICT);
         for _ in 0..2 {
-            assert!(state.reserve(&nexus(1), 1, Type::ExclusiveAccess).is_ok());
+            assert!(state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).is_ok());
         }
-        assert_eq!(state.reserve(&nexus(1), 1, Type::WriteExclusive), CONFLICT);
-        assert_eq!(state.reserve(&nexus(2), 2, Type::ExclusiveAccess), CONFLICT);
+        assert_eq!(state.reserve(&nexus(1), 1, ReservationType::WriteExclusive), CONFLICT);
+        assert_eq!(state.reserve(&nexus(2), 2, ReservationType::ExclusiveAccess), CONFLICT);
         assert_eq!(state.generation, 2, "reserving does not count");
     }
 
     #[test]
     fn releasing_with_another_type_is_refused_and_by_another_does_nothing() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
-        let wrong = state.release(&nexus(1), 1, Type::WriteExclusive).unwrap_err();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
+        let wrong = state.release(&nexus(1), 1, ReservationType::WriteExclusive).unwrap_err();
         let code = asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION;
         assert_eq!(wrong, Condition::new(SenseKey::IllegalRequest, code).into());
-        assert!(state.release(&nexus(2), 2, Type::ExclusiveAccess).is_ok());
+        assert!(state.release(&nexus(2), 2, ReservationType::ExclusiveAccess).is_ok());
         assert!(state.holds(&nexus(1)));
-        assert_eq!(state.release(&nexus(1), 2, Type::ExclusiveAccess), CONFLICT);
-        assert!(state.release(&nexus(1), 1, Type::ExclusiveAccess).unwrap().notices.is_empty());
+        assert_eq!(state.release(&nexus(1), 2, ReservationType::ExclusiveAccess), CONFLICT);
+        assert!(state.release(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap().notices.is_empty());
         assert_eq!(state.reservation(), None);
     }
 
     #[test]
     fn releasing_what_registrants_shared_tells_them() {
-        for kind in Type::ALL.into_iter().filter(|kind| kind.registrants_have_access()) {
+        for kind in ReservationType::ALL.into_iter().filter(|kind| kind.registrants_have_access()) {
             let mut state = registered(&[(1, 1), (2, 2)]);
             state.reserve(&nexus(1), 1, kind).unwrap();
             let changed = state.release(&nexus(1), 1, kind).unwrap();
@@ -453,7 +465,7 @@ mod tests {
     #[test]
     fn clear_ends_all_and_tells_all() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
         assert_eq!(state.clear(&nexus(2), 1), CONFLICT);
         let changed = state.clear(&nexus(2), 2).unwrap();
         assert!(told(&changed).contains(&(1, Attention::ReservationsPreempted)));
@@ -463,8 +475,8 @@ mod tests {
     #[test]
     fn preempting_the_holder_takes_the_reservation_over() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
-        state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 1, Some(Type::ExclusiveAccess)).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::WriteExclusive).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 1, Some(ReservationType::ExclusiveAccess)).unwrap();
         assert!(state.holds(&nexus(2)));
         assert_eq!(keys(&state), [2, 3]);
         let told = told(&changed);
@@ -476,26 +488,26 @@ mod tests {
     #[test]
     fn preempting_one_who_holds_nothing_ends_its_registration_only() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
-        state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 3, Some(Type::ExclusiveAccess)).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::WriteExclusive).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 3, Some(ReservationType::ExclusiveAccess)).unwrap();
         assert_eq!(told(&changed), [(3, Attention::RegistrationsPreempted)]);
         assert!(state.holds(&nexus(1)));
-        assert_eq!(state.reservation().map(|held| held.kind), Some(Type::WriteExclusive));
+        assert_eq!(state.reservation().map(|held| held.kind), Some(ReservationType::WriteExclusive));
     }
 
     #[test]
     fn preempting_nobody_is_a_conflict_and_key_zero_is_wrong() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        assert_eq!(state.preempt(&nexus(2), 2, 9, Some(Type::ExclusiveAccess)), CONFLICT);
-        let zero = state.preempt(&nexus(2), 2, 0, Some(Type::ExclusiveAccess));
+        assert_eq!(state.preempt(&nexus(2), 2, 9, Some(ReservationType::ExclusiveAccess)), CONFLICT);
+        let zero = state.preempt(&nexus(2), 2, 0, Some(ReservationType::ExclusiveAccess));
         assert_eq!(zero, Err(Condition::invalid_parameter(8).into()));
     }
 
     #[test]
     fn key_zero_preempts_all_registrants() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccessAllRegistrants).unwrap();
-        let changed = state.preempt(&nexus(2), 2, 0, Some(Type::WriteExclusive)).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccessAllRegistrants).unwrap();
+        let changed = state.preempt(&nexus(2), 2, 0, Some(ReservationType::WriteExclusive)).unwrap();
         assert_eq!(keys(&state), [2]);
         assert_eq!(changed.preempted.len(), 2);
         assert!(state.holds(&nexus(2)));
@@ -504,17 +516,20 @@ mod tests {
     #[test]
     fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
         let mut state = registered(&[(1, 1), (2, 2), (3, 3)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccessAllRegistrants).unwrap();
-        state.preempt(&nexus(2), 2, 1, Some(Type::WriteExclusive)).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccessAllRegistrants).unwrap();
+        state.preempt(&nexus(2), 2, 1, Some(ReservationType::WriteExclusive)).unwrap();
         assert_eq!(keys(&state), [2, 3]);
-        assert_eq!(state.reservation().map(|held| held.kind), Some(Type::ExclusiveAccessAllRegistrants));
+        assert_eq!(
+            state.reservation().map(|held| held.kind),
+            Some(ReservationType::ExclusiveAccessAllRegistrants)
+        );
     }
 
     /// Both hosts of libiscsi's ProutPreempt.RemoveRegistration mostly draw the same key.
     #[test]
     fn preempting_ones_own_key_spares_oneself() {
         let mut state = registered(&[(1, 5), (2, 5)]);
-        let changed = state.preempt(&nexus(2), 5, 5, Some(Type::ExclusiveAccess)).unwrap();
+        let changed = state.preempt(&nexus(2), 5, 5, Some(ReservationType::ExclusiveAccess)).unwrap();
         assert_eq!(told(&changed), [(1, Attention::RegistrationsPreempted)]);
         assert_eq!((state.key_of(&nexus(2)), state.generation), (Some(key(5)), 3));
     }
@@ -522,10 +537,10 @@ mod tests {
     #[test]
     fn a_holder_that_preempts_itself_only_changes_the_type() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        state.reserve(&nexus(1), 1, Type::WriteExclusive).unwrap();
-        let changed = state.preempt(&nexus(1), 1, 1, Some(Type::ExclusiveAccess)).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::WriteExclusive).unwrap();
+        let changed = state.preempt(&nexus(1), 1, 1, Some(ReservationType::ExclusiveAccess)).unwrap();
         assert!(changed.preempted.is_empty());
-        assert_eq!(state.reservation().map(|held| held.kind), Some(Type::ExclusiveAccess));
+        assert_eq!(state.reservation().map(|held| held.kind), Some(ReservationType::ExclusiveAccess));
         assert!(state.holds(&nexus(1)));
     }
 
@@ -537,7 +552,7 @@ mod tests {
     #[test]
     fn the_holder_hands_its_reservation_on() {
         let mut state = registered(&[(1, 1), (2, 2)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
         state.register_and_move(&nexus(1), to(3, 7)).unwrap();
         assert!(state.holds(&nexus(3)) && !state.holds(&nexus(1)));
         assert_eq!((state.key_of(&nexus(3)), state.generation), (Some(key(7)), 3));
@@ -546,7 +561,7 @@ mod tests {
     #[test]
     fn moving_may_unregister_the_old_holder() {
         let mut state = registered(&[(1, 1)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
         state.register_and_move(&nexus(1), Move { unregister: true, ..to(2, 2) }).unwrap();
         assert_eq!(keys(&state), [2]);
         assert!(state.holds(&nexus(2)));
@@ -556,14 +571,14 @@ mod tests {
     fn who_holds_nothing_for_itself_moves_nothing() {
         let mut state = registered(&[(1, 1), (2, 2)]);
         assert_eq!(state.register_and_move(&nexus(1), to(3, 3)), CONFLICT);
-        state.reserve(&nexus(1), 1, Type::WriteExclusiveAllRegistrants).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::WriteExclusiveAllRegistrants).unwrap();
         assert_eq!(state.register_and_move(&nexus(1), to(3, 3)), CONFLICT);
     }
 
     #[test]
     fn moving_to_oneself_or_with_key_zero_is_wrong() {
         let mut state = registered(&[(1, 1)]);
-        state.reserve(&nexus(1), 1, Type::ExclusiveAccess).unwrap();
+        state.reserve(&nexus(1), 1, ReservationType::ExclusiveAccess).unwrap();
         let itself = state.register_and_move(&nexus(1), to(1, 3));
         assert_eq!(itself, Err(Condition::invalid_parameter(24).into()));
         let zero = state.register_and_move(&nexus(1), to(2, 0));

@@ -15,7 +15,9 @@
 
 use std::num::NonZeroU64;
 
-use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, Type};
+use scsi::ReservationType;
+
+use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation};
 use crate::kept::{Damaged, Reader};
 use crate::nexus::{InitiatorPort, TargetPort};
 
@@ -35,7 +37,7 @@ impl Registrations {
         match &self.reservation {
             None => bytes.push(0),
             Some(reservation) => {
-                bytes.push(reservation.kind as u8);
+                bytes.push(reservation.kind.code());
                 put_initiator(&mut bytes, &reservation.holder.initiator);
                 put_port(&mut bytes, &reservation.holder.target);
             }
@@ -84,7 +86,7 @@ fn reservation(reader: &mut Reader<'_>) -> Result<Option<Reservation>, Damaged> 
     if code == 0 {
         return Ok(None);
     }
-    let kind = Type::from_code(code).ok_or(Damaged)?;
+    let kind = ReservationType::new(code).ok_or(Damaged)?;
     let holder = NexusName { initiator: initiator(reader)?, target: port(reader)? };
     Ok(Some(Reservation { kind, holder }))
 }
@@ -157,7 +159,7 @@ mod tests {
         state.register(&nexus(1), &lasting.clone()).unwrap();
         state.register(&nexus(2), &Register { all_target_ports: true, ..lasting.clone() }).unwrap();
         state.register(&through(2, 2), &Register { key: 0, ..lasting }).unwrap();
-        state.reserve(&nexus(1), 0xabcd, Type::WriteExclusiveRegistrantsOnly).unwrap();
+        state.reserve(&nexus(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
         state
     }
 

@@ -27,6 +27,8 @@ mod model;
 
 use std::num::NonZeroU64;
 
+use scsi::ReservationType;
+
 use crate::nexus::{InitiatorPort, TargetPort};
 
 /// An I_T nexus by its names.
@@ -34,52 +36,6 @@ use crate::nexus::{InitiatorPort, TargetPort};
 pub(crate) struct NexusName {
     pub(crate) initiator: InitiatorPort,
     pub(crate) target: TargetPort,
-}
-
-/// A persistent reservation type (SPC-4 table 63).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Type {
-    WriteExclusive = 1,
-    ExclusiveAccess = 3,
-    WriteExclusiveRegistrantsOnly = 5,
-    ExclusiveAccessRegistrantsOnly = 6,
-    WriteExclusiveAllRegistrants = 7,
-    ExclusiveAccessAllRegistrants = 8,
-}
-
-impl Type {
-    pub(crate) const ALL: [Type; 6] = [
-        Type::WriteExclusive,
-        Type::ExclusiveAccess,
-        Type::WriteExclusiveRegistrantsOnly,
-        Type::ExclusiveAccessRegistrantsOnly,
-        Type::WriteExclusiveAllRegistrants,
-        Type::ExclusiveAccessAllRegistrants,
-    ];
-
-    /// The TYPE field; `None` for reserved and obsolete codes.
-    pub(crate) fn from_code(code: u8) -> Option<Type> {
-        Type::ALL.into_iter().find(|kind| *kind as u8 == code)
-    }
-
-    /// Every registered I_T nexus is a holder.
-    pub(crate) fn all_registrants(self) -> bool {
-        matches!(self, Type::WriteExclusiveAllRegistrants | Type::ExclusiveAccessAllRegistrants)
-    }
-
-    /// Every registered I_T nexus has access, whether it holds the reservation or not.
-    pub(crate) fn registrants_have_access(self) -> bool {
-        !matches!(self, Type::WriteExclusive | Type::ExclusiveAccess)
-    }
-
-    /// Others may still read.
-    pub(crate) fn others_may_read(self) -> bool {
-        matches!(
-            self,
-            Type::WriteExclusive | Type::WriteExclusiveRegistrantsOnly | Type::WriteExclusiveAllRegistrants
-        )
-    }
 }
 
 /// A registered I_T nexus, or all of one initiator port.
@@ -103,7 +59,7 @@ pub(crate) enum Ports {
 /// The reservation; its scope is always the logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
-    pub(crate) kind: Type,
+    pub(crate) kind: ReservationType,
     /// Who holds it. Without meaning for the all-registrants types.
     pub(crate) holder: NexusName,
 }

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use scsi::ReservationType;
 
 use super::change::{Move, Register};
 use super::out::Command;
 use super::scene::nexus;
-use super::{NexusName, Registrations, Type};
+use super::{NexusName, Registrations};
 use crate::attention::Attention;
 use crate::failure::Failure;
 use crate::unit::Reserved;
@@ -18,7 +19,7 @@ use crate::unit::Reserved;
 struct Model {
     generation: u32,
     keys: BTreeMap<u8, u64>,
-    reservation: Option<(Type, u8)>,
+    reservation: Option<(ReservationType, u8)>,
 }
 
 /// What the model answers: a conflict, another refusal, or whom to tell what.
@@ -102,7 +103,7 @@ impl Model {
         Model::good(told)
     }
 
-    fn reserve(&mut self, by: u8, kind: Type) -> Answer {
+    fn reserve(&mut self, by: u8, kind: ReservationType) -> Answer {
         match self.reservation {
             None => self.reservation = Some((kind, by)),
             Some((held, _)) if held == kind && self.holders().contains(&by) => {}
@@ -111,7 +112,7 @@ impl Model {
         Model::good(BTreeSet::new())
     }
 
-    fn release(&mut self, by: u8, kind: Type) -> Answer {
+    fn release(&mut self, by: u8, kind: ReservationType) -> Answer {
         let Some((held, _)) = self.reservation.filter(|_| self.holders().contains(&by)) else {
             return Model::good(BTreeSet::new());
         };
@@ -123,7 +124,7 @@ impl Model {
         Model::good(if held.registrants_have_access() { told.collect() } else { BTreeSet::new() })
     }
 
-    fn preempt(&mut self, by: u8, victims: u64, kind: Type) -> Answer {
+    fn preempt(&mut self, by: u8, victims: u64, kind: ReservationType) -> Answer {
         let all = self.reservation.is_some_and(|(held, _)| held.all_registrants());
         let holder_key = self.reservation.and_then(|(_, holder)| self.keys.get(&holder).copied());
         let takes_over = if all { victims == 0 } else { victims != 0 && holder_key == Some(victims) };
@@ -192,7 +193,7 @@ fn answer(by: u8, outcome: Result<super::change::Changed, Failure>) -> Answer {
 /// Few keys and few nexuses, so that things happen.
 fn commands() -> impl Strategy<Value = (u8, Command)> {
     let key = 0u64..4;
-    let kind = proptest::sample::select(Type::ALL.to_vec());
+    let kind = proptest::sample::select(ReservationType::ALL.to_vec());
     let register = (proptest::option::of(key.clone()), key.clone(), any::<bool>()).prop_map(
         |(existing, key, persist_through_power_loss)| {
             Command::Register(Register {

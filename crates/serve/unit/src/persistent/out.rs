@@ -1,18 +1,19 @@
 //! PERSISTENT RESERVE OUT: its CDB and parameter lists (SPC-4 6.16).
 
+use scsi::{Condition, ReservationType};
+
 use super::change::{Changed, Move, Register};
 use super::transport_id::TransportId;
-use super::{NexusName, Registrations, Type};
+use super::{NexusName, Registrations};
 use crate::failure::Failure;
 use crate::nexus::{InitiatorPort, TargetPort};
-use crate::sense::Condition;
 
 /// What the CDB says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     action: Action,
     /// SCOPE and TYPE; `None` where they are not legal, which matters to some service actions only.
-    kind: Option<Type>,
+    kind: Option<ReservationType>,
     /// PARAMETER LIST LENGTH in bytes.
     pub(crate) length: usize,
 }
@@ -33,10 +34,10 @@ enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Register(Register),
-    Reserve { key: u64, kind: Type },
-    Release { key: u64, kind: Type },
+    Reserve { key: u64, kind: ReservationType },
+    Release { key: u64, kind: ReservationType },
     Clear { key: u64 },
-    Preempt { key: u64, victims: u64, kind: Option<Type>, abort: bool },
+    Preempt { key: u64, victims: u64, kind: Option<ReservationType>, abort: bool },
     Move(Move),
 }
 
@@ -63,7 +64,7 @@ impl Request {
         };
         let request = Request {
             action: Action::from_code(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?,
-            kind: Type::from_code(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
+            kind: ReservationType::new(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
             length: u32::from_be_bytes([a, b, c, d]) as usize,
         };
         request.check(scope_type)
@@ -283,7 +284,10 @@ mod tests {
 
     #[test]
     fn scope_and_type_count_where_a_reservation_is_made_or_ended() {
-        assert_eq!(read(1, 3, &list(1, 0, 0)), Ok(Command::Reserve { key: 1, kind: Type::ExclusiveAccess }));
+        assert_eq!(
+            read(1, 3, &list(1, 0, 0)),
+            Ok(Command::Reserve { key: 1, kind: ReservationType::ExclusiveAccess })
+        );
         assert_eq!(read(1, 0x13, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 7)));
         assert_eq!(read(2, 2, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 3)));
         assert_eq!(read(3, 0x1f, &list(1, 0, 0)), Ok(Command::Clear { key: 1 }));

@@ -1,7 +1,8 @@
 //! PERSISTENT RESERVE IN: parameter data (SPC-4 6.15).
 
-use super::{Ports, Registration, Registrations, Type};
-use crate::sense::Condition;
+use scsi::{Condition, ReservationType};
+
+use super::{Ports, Registration, Registrations};
 
 /// A service action of PERSISTENT RESERVE IN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Registrations {
         };
         let mut descriptor = [0; 16];
         descriptor[..8].copy_from_slice(&key.to_be_bytes());
-        descriptor[13] = reservation.kind as u8;
+        descriptor[13] = reservation.kind.code();
         Some(descriptor)
     }
 
@@ -66,7 +67,7 @@ impl Registrations {
     fn capabilities(&self, can_persist: bool) -> [u8; 8] {
         let can_persist = u8::from(can_persist);
         let persists = u8::from(self.persist_through_power_loss);
-        let types = Type::ALL.into_iter().fold(0u16, |mask, kind| mask | type_bit(kind));
+        let types = ReservationType::ALL.into_iter().fold(0u16, |mask, kind| mask | type_bit(kind));
         let [first, second] = types.to_be_bytes();
         [0, 8, CRH | SIP_C | ATP_C | can_persist, TMV | ALLOW_COMMANDS | persists, first, second, 0, 0]
     }
@@ -80,7 +81,7 @@ impl Registrations {
         let mut status = vec![0; 24];
         status[..8].copy_from_slice(&registration.key.get().to_be_bytes());
         status[12] = u8::from(held.is_some());
-        status[13] = held.map_or(0, |reservation| reservation.kind as u8);
+        status[13] = held.map_or(0, |reservation| reservation.kind.code());
         match &registration.ports {
             Ports::One(port) => status[18..20].copy_from_slice(&port.relative_port.to_be_bytes()),
             Ports::AllBut(_) => status[12] |= ALL_TG_PT,
@@ -103,14 +104,14 @@ const ALLOW_COMMANDS: u8 = 0x40;
 const ALL_TG_PT: u8 = 0x02;
 
 /// PERSISTENT RESERVATION TYPE MASK (SPC-4 table 206), both bytes as one number.
-fn type_bit(kind: Type) -> u16 {
+fn type_bit(kind: ReservationType) -> u16 {
     match kind {
-        Type::WriteExclusiveAllRegistrants => 0x8000,
-        Type::ExclusiveAccessRegistrantsOnly => 0x4000,
-        Type::WriteExclusiveRegistrantsOnly => 0x2000,
-        Type::ExclusiveAccess => 0x0800,
-        Type::WriteExclusive => 0x0200,
-        Type::ExclusiveAccessAllRegistrants => 0x0001,
+        ReservationType::WriteExclusiveAllRegistrants => 0x8000,
+        ReservationType::ExclusiveAccessRegistrantsOnly => 0x4000,
+        ReservationType::WriteExclusiveRegistrantsOnly => 0x2000,
+        ReservationType::ExclusiveAccess => 0x0800,
+        ReservationType::WriteExclusive => 0x0200,
+        ReservationType::ExclusiveAccessAllRegistrants => 0x0001,
     }
 }
 
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn a_reservation_shows_its_holders_key_and_type() {
         let mut state = two_registered();
-        state.reserve(&nexus(2), 2 << 56 | 0xab, Type::ExclusiveAccessRegistrantsOnly).unwrap();
+        state.reserve(&nexus(2), 2 << 56 | 0xab, ReservationType::ExclusiveAccessRegistrantsOnly).unwrap();
         let data = state.report(Report::Reservation, true);
         assert_eq!(data[8..], [2, 0, 0, 0, 0, 0, 0, 0xab, 0, 0, 0, 0, 0, 6, 0, 0]);
     }
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn the_key_of_all_registrants_is_zero() {
         let mut state = two_registered();
-        state.reserve(&nexus(2), 2 << 56 | 0xab, Type::WriteExclusiveAllRegistrants).unwrap();
+        state.reserve(&nexus(2), 2 << 56 | 0xab, ReservationType::WriteExclusiveAllRegistrants).unwrap();
         assert_eq!(state.report(Report::Reservation, true)[8..16], [0; 8]);
     }
 
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn full_status_names_each_registrant_and_its_port() {
         let mut state = two_registered();
-        state.reserve(&nexus(1), 1 << 56 | 0xab, Type::WriteExclusive).unwrap();
+        state.reserve(&nexus(1), 1 << 56 | 0xab, ReservationType::WriteExclusive).unwrap();
         let data = state.report(Report::FullStatus, true);
         let id = nexus(1).initiator.transport_id();
         let first = &data[8..8 + 24 + id.len()];

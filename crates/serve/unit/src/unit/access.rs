@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use block::{Buffer, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
+use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::{LogicalUnit, give_way};
 
 /// How a command that has begun stands, for its front end.

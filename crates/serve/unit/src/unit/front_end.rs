@@ -1,10 +1,10 @@
 //! Replies to commands that a front end ends of its own accord: their transfer failed, or they were given up.
 
 use block::DeviceError;
+use scsi::{Condition, SenseKey, asc};
 
 use crate::failure;
 use crate::plan::Reply;
-use crate::sense::{Condition, SenseKey, asc};
 use crate::unit::LogicalUnit;
 
 /// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense key

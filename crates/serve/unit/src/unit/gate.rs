@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use scsi::Condition;
 use volume::RequestKind;
 
 use crate::command::{Call, Command, find};
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::sense::Condition;
 use crate::unit::LogicalUnit;
 
 impl LogicalUnit {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::Geometry;
+use scsi::{Condition, SenseFormat, SenseKey, asc};
 use volume::Volume;
 
 use crate::attention::{Attention, Attentions};
@@ -12,7 +13,6 @@ use crate::medium_operation::Operations;
 use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, TargetPort, Traffic, View};
 use crate::persistent::{NexusName, Registrations};
-use crate::sense::{Condition, SenseFormat, SenseKey, asc};
 use crate::unit::{Departed, LogicalUnit};
 
 /// Whether there is a medium, and whether it can be used.

@@ -1,10 +1,10 @@
-use unit::{DataIn, Reply, Sense, Status};
+use unit::{DataIn, Reply, SenseData, Status};
 
 /// A reply, with its data in one place.
 #[derive(Debug)]
 pub struct Answer {
     pub status: Status,
-    pub sense: Option<Sense>,
+    pub sense: Option<SenseData>,
     pub data: Vec<u8>,
     pub expected_bytes: u64,
 }

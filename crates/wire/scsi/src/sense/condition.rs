@@ -1,7 +1,5 @@
-//! Sense data: why a command was not carried out, in the two formats of SPC-4 4.5.
-//!
-//! A [`Condition`] is what is to be said; [`Sense`] is how it looks on the wire, in fixed or in descriptor
-//! format as the D_SENSE bit of the control mode page demands.
+//! What a logical unit has to say, and how that looks on the wire: in fixed or in descriptor format, as the D_SENSE bit of the
+//! control mode page demands.
 
 /// The sense key: the kind of trouble (SPC-4 table 43).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,9 +30,10 @@ pub enum SenseKey {
 }
 
 /// What the sense-key specific bytes hold (SPC-4 4.5.2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Specific {
     /// Nothing: SKSV is zero.
+    #[default]
     Nothing,
     /// The first byte, and if known the bit, of the field that is at fault.
     Field {
@@ -109,7 +108,7 @@ impl Condition {
     }
 
     /// Its form on the wire.
-    pub fn encode(&self, format: SenseFormat) -> Sense {
+    pub fn encode(&self, format: SenseFormat) -> SenseData {
         match format {
             SenseFormat::Fixed => self.fixed(),
             SenseFormat::Descriptor => self.descriptor(),
@@ -117,7 +116,7 @@ impl Condition {
     }
 
     /// Fixed format (SPC-4 4.5.3). INFORMATION has 32 bits there: a larger value leaves VALID at zero.
-    fn fixed(&self) -> Sense {
+    fn fixed(&self) -> SenseData {
         let mut bytes = [0; SENSE_BYTES_MAX];
         bytes[0] = 0x70;
         bytes[2] = self.key as u8;
@@ -130,11 +129,11 @@ impl Condition {
         if let Some(specific) = self.specific.encode() {
             bytes[15..18].copy_from_slice(&specific);
         }
-        Sense { bytes, length: FIXED_BYTES as u8 }
+        SenseData { bytes, length: FIXED_BYTES as u8 }
     }
 
     /// Descriptor format (SPC-4 4.5.2): an information descriptor and a sense-key specific one, as needed.
-    fn descriptor(&self) -> Sense {
+    fn descriptor(&self) -> SenseData {
         let mut bytes = [0; SENSE_BYTES_MAX];
         let mut length = 8;
         bytes[0] = 0x72;
@@ -154,11 +153,25 @@ impl Condition {
             length += 8;
         }
         bytes[7] = length as u8 - 8;
-        Sense { bytes, length: length as u8 }
+        SenseData { bytes, length: length as u8 }
     }
 }
 
 impl Specific {
+    /// Reads the field, whose meaning depends on the sense key. One that is cut short says nothing.
+    pub(super) fn parse(key: u8, bytes: &[u8]) -> Specific {
+        let Some([flags @ 0x80..=0xff, high, low]) = bytes.first_chunk() else { return Specific::Nothing };
+        let number = u16::from_be_bytes([*high, *low]);
+        match key {
+            0x0 | 0x2 => Specific::Progress(number),
+            0x5 => {
+                let bit = (flags & 0x08 != 0).then_some(flags & 0x07);
+                Specific::Field { in_cdb: flags & 0x40 != 0, byte: number, bit }
+            }
+            _ => Specific::Nothing,
+        }
+    }
+
     fn encode(self) -> Option<[u8; 3]> {
         match self {
             Specific::Nothing => None,
@@ -188,12 +201,12 @@ pub enum SenseFormat {
 
 /// Encoded sense data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Sense {
+pub struct SenseData {
     bytes: [u8; SENSE_BYTES_MAX],
     length: u8,
 }
 
-impl Sense {
+impl SenseData {
     /// The bytes, as they follow the SenseLength field of a SCSI Response PDU.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length).min(SENSE_BYTES_MAX)]
@@ -215,9 +228,9 @@ impl Sense {
     }
 }
 
-impl std::fmt::Debug for Sense {
+impl std::fmt::Debug for SenseData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sense({:x}/{:04x})", self.key(), self.asc())
+        write!(f, "SenseData({:x}/{:04x})", self.key(), self.asc())
     }
 }
 

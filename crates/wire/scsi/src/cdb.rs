@@ -1,9 +1,20 @@
 //! Commands as CDBs (SPC-4, SBC-3).
 
-use crate::verbs::StartStop;
-
 /// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
 pub type Cdb = [u8; 16];
+
+/// What START STOP UNIT does (SBC-3 5.25).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartStop {
+    /// Makes the medium ready.
+    Start,
+    /// Writes the cache to the medium and stops it.
+    Stop,
+    /// Takes the medium in.
+    Load,
+    /// Takes the medium out.
+    Eject,
+}
 
 /// TEST UNIT READY (SPC-4 6.45).
 pub fn test_unit_ready() -> Cdb {

@@ -1,0 +1,211 @@
+//! Sense data: why a command was not carried out, in the two formats of SPC-4 4.5.
+//!
+//! A [`Condition`] is what a logical unit has to say, [`SenseData`] are its bytes, and [`Sense`] is what an initiator reads
+//! of any target's.
+
+mod condition;
+mod words;
+
+pub use condition::{Condition, SenseData, SenseFormat, SenseKey, Specific, asc};
+
+/// What a target says about a command it did not carry out (SPC-4 4.5), as far as anybody here asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sense {
+    /// SENSE KEY.
+    pub key: u8,
+    /// ADDITIONAL SENSE CODE.
+    pub code: u8,
+    /// ADDITIONAL SENSE CODE QUALIFIER.
+    pub qualifier: u8,
+    /// INFORMATION, if it is valid: the block at fault, for errors of the medium.
+    pub information: Option<u64>,
+    /// SENSE KEY SPECIFIC, if it is valid and of a kind that is known here.
+    pub specific: Specific,
+    /// It is about an earlier command, one that had been answered already (SPC-4 4.5.5).
+    pub deferred: bool,
+}
+
+impl Sense {
+    /// Reads fixed or descriptor format; `None` if `bytes` are neither.
+    pub fn parse(bytes: &[u8]) -> Option<Sense> {
+        match bytes.first()? & 0x7f {
+            form @ (0x70 | 0x71) => Some(Sense { deferred: form == 0x71, ..Sense::fixed(bytes) }),
+            form @ (0x72 | 0x73) => Some(Sense { deferred: form == 0x73, ..Sense::descriptor(bytes) }),
+            _ => None,
+        }
+    }
+
+    /// How far an operation is that takes its time, in 65,536ths (SPC-4 4.5.2.4.4).
+    pub fn progress(self) -> Option<u16> {
+        match self.specific {
+            Specific::Progress(progress) => Some(progress),
+            Specific::Nothing | Specific::Field { .. } => None,
+        }
+    }
+
+    /// Whether something happened to the LUN that every initiator is told once (SAM-5 5.14).
+    pub fn is_unit_attention(self) -> bool {
+        self.key == 0x6
+    }
+
+    /// Whether it is a unit attention after which the LUN may have another size: after a reset (29h), CAPACITY DATA
+    /// HAS CHANGED (2Ah/09h) and INQUIRY DATA HAS CHANGED (3Fh/03h).
+    pub fn tells_of_change(self) -> bool {
+        self.is_unit_attention()
+            && matches!((self.code, self.qualifier), (0x29, _) | (0x2a, 0x09) | (0x3f, 0x03))
+    }
+
+    /// Whether it is the unit attention MODE PARAMETERS CHANGED.
+    pub fn tells_of_modes(self) -> bool {
+        self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x01)
+    }
+
+    /// Whether it is an error of an earlier command, of which GOOD had been said.
+    pub fn tells_of_lost_write(self) -> bool {
+        self.deferred && !self.is_no_error()
+    }
+
+    /// Whether the storage behind the LUN has failed: MEDIUM ERROR, HARDWARE ERROR, or no space left. What was cached may have
+    /// been dropped for it.
+    pub fn is_storage_error(self) -> bool {
+        matches!((self.key, self.code, self.qualifier), (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07))
+    }
+
+    /// Whether it is a unit attention after which a volatile cache may be empty: a reset of the power or of the device
+    /// (29h, but for 05h, 06h and 07h: another transceiver mode, and I_T NEXUS LOSS, which a target reports that has
+    /// gone on meanwhile), or another medium (28h/00h).
+    pub fn tells_of_reset(self) -> bool {
+        let reset = matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
+        self.is_unit_attention() && !self.deferred && reset
+    }
+
+    /// Whether the command was carried out all the same. With a deferred error none is (SPC-4 4.5.5).
+    pub fn was_carried_out(self) -> bool {
+        self.is_no_error() && !self.deferred
+    }
+
+    /// NO SENSE, RECOVERED ERROR.
+    fn is_no_error(self) -> bool {
+        matches!(self.key, 0x0 | 0x1)
+    }
+
+    /// SPC-4 4.5.3. A target may cut it short: what is missing reads as zero.
+    fn fixed(bytes: &[u8]) -> Sense {
+        let valid = byte(bytes, 0) & 0x80 != 0;
+        let information = bytes.get(3..7).map(big_endian).filter(|_| valid);
+        Sense {
+            key: byte(bytes, 2) & 0x0f,
+            code: byte(bytes, 12),
+            qualifier: byte(bytes, 13),
+            information,
+            specific: Specific::parse(byte(bytes, 2) & 0x0f, bytes.get(15..).unwrap_or_default()),
+            deferred: false,
+        }
+    }
+
+    /// SPC-4 4.5.2.
+    fn descriptor(bytes: &[u8]) -> Sense {
+        let descriptors = bytes.get(8..).unwrap_or_default();
+        let valid = |body: &&[u8]| byte(body, 0) & 0x80 != 0;
+        Sense {
+            key: byte(bytes, 1) & 0x0f,
+            code: byte(bytes, 2),
+            qualifier: byte(bytes, 3),
+            information: find(descriptors, 0).filter(valid).and_then(|body| body.get(2..10)).map(big_endian),
+            specific: Specific::parse(
+                byte(bytes, 1) & 0x0f,
+                find(descriptors, 2).and_then(|body| body.get(2..)).unwrap_or_default(),
+            ),
+            deferred: false,
+        }
+    }
+}
+
+/// What is behind the header of the descriptor of this type (SPC-4 table 29), in a list of them.
+fn find(mut descriptors: &[u8], wanted: u8) -> Option<&[u8]> {
+    while let [kind, length, rest @ ..] = descriptors {
+        let body = rest.get(..usize::from(*length))?;
+        if *kind == wanted {
+            return Some(body);
+        }
+        descriptors = &rest[body.len()..];
+    }
+    None
+}
+
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_reset_may_have_lost_a_cache_and_a_lost_nexus_has_not() {
+        let loses = |code, qualifier| Sense { key: 6, code, qualifier, ..Sense::default() }.tells_of_reset();
+        assert!((0..=4).all(|qualifier| loses(0x29, qualifier)));
+        assert!(![5, 6, 7].into_iter().any(|qualifier| loses(0x29, qualifier)));
+        assert!(loses(0x28, 0) && !loses(0x2a, 9) && !loses(0x3f, 0x0e));
+    }
+
+    fn key() -> impl Strategy<Value = SenseKey> {
+        use SenseKey::*;
+        prop::sample::select(vec![
+            NotReady,
+            MediumError,
+            IllegalRequest,
+            UnitAttention,
+            DataProtect,
+            Miscompare,
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_unit_says_an_initiator_reads(
+            key in key(),
+            asc: u16,
+            information in prop::option::of(any::<u64>()),
+            number: u16,
+            bit in prop::option::of(0u8..8),
+            in_cdb: bool,
+            is_fixed: bool,
+        ) {
+            let mut condition = Condition { information, ..Condition::new(key, asc) };
+            match key {
+                SenseKey::NotReady => condition = condition.with_progress(number),
+                SenseKey::IllegalRequest => condition = condition.at_field(in_cdb, number, bit),
+                _ => {}
+            }
+            let format = if is_fixed { SenseFormat::Fixed } else { SenseFormat::Descriptor };
+            let data = condition.encode(format);
+            let read = Sense::parse(data.bytes()).expect("sense data");
+            let [code, qualifier] = asc.to_be_bytes();
+            let fits = |wide: &u64| !is_fixed || u32::try_from(*wide).is_ok();
+            let said = Sense {
+                key: key as u8,
+                code,
+                qualifier,
+                information: information.filter(fits),
+                specific: condition.specific,
+                deferred: false,
+            };
+            prop_assert_eq!(read, said);
+            prop_assert_eq!((data.key(), data.asc()), (key as u8, asc));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(sense) = Sense::parse(&bytes) {
+                prop_assert!(!sense.to_string().is_empty());
+            }
+        }
+    }
+}

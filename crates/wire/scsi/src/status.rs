@@ -1,0 +1,58 @@
+//! SCSI status codes (SAM-5 table 44): how a command ended.
+
+/// The command was carried out.
+pub const GOOD: u8 = 0x00;
+/// It was not, and sense data tell why.
+pub const CHECK_CONDITION: u8 = 0x02;
+/// COMPARE AND WRITE and PRE-FETCH: carried out, with a yes.
+pub const CONDITION_MET: u8 = 0x04;
+/// Not now.
+pub const BUSY: u8 = 0x08;
+/// Another initiator has reserved the logical unit.
+pub const RESERVATION_CONFLICT: u8 = 0x18;
+/// No room for another command.
+pub const TASK_SET_FULL: u8 = 0x28;
+/// Another initiator's command aborted this one.
+pub const TASK_ABORTED: u8 = 0x40;
+
+/// The status byte of a completed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Good = GOOD,
+    /// Not done as asked; the sense data tell why.
+    CheckCondition = CHECK_CONDITION,
+    /// Done, and a condition that was asked for is met. We never send it: PRE-FETCH promises no more than GOOD.
+    ConditionMet = CONDITION_MET,
+    /// Try again later.
+    Busy = BUSY,
+    /// Another initiator holds a reservation that forbids it.
+    ReservationConflict = RESERVATION_CONFLICT,
+    /// No room in the task set.
+    TaskSetFull = TASK_SET_FULL,
+    /// Another initiator aborted it (control mode page, TAS).
+    TaskAborted = TASK_ABORTED,
+}
+
+impl Status {
+    /// The byte on the wire.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// A status in words (SAM-5 table 45).
+pub fn status_words(status: u8) -> &'static str {
+    match status {
+        GOOD => "good",
+        CHECK_CONDITION => "check condition, without a word why",
+        CONDITION_MET => "condition met",
+        BUSY => "busy",
+        RESERVATION_CONFLICT => "reservation conflict: another initiator has reserved it",
+        TASK_SET_FULL => "task set full",
+        0x30 => "ACA active",
+        TASK_ABORTED => "aborted on behalf of another initiator",
+        _ => "a status that no standard has",
+    }
+}
