@@ -13,7 +13,7 @@
 //!
 //! Moments are numbers that count up, not times: the order in which the simulation did things is the order that counts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A moment.
@@ -38,8 +38,7 @@ pub(crate) struct Checker {
     /// Those that have not ended.
     open: BTreeMap<WriteId, OpenWrite>,
     clock: Moment,
-    /// When the reads under way were asked for.
-    reads: BTreeSet<Moment>,
+    reads: Reads,
     /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of then.
     epoch: Moment,
     /// Writers know of what was lost of all that they had asked for before.
@@ -49,6 +48,18 @@ pub(crate) struct Checker {
     next: u64,
     /// Checks that were made.
     pub(crate) checks: u64,
+}
+
+/// The reads under way: when they were asked for, first block and count.
+#[derive(Default)]
+struct Reads(BTreeMap<Moment, (u64, u64)>);
+
+impl Reads {
+    /// No read of that block was asked for before that and has not ended.
+    fn horizon(&self, block: u64, now: Moment) -> Moment {
+        let first = self.0.iter().find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
+        first.map_or(now, |(begun, _)| *begun)
+    }
 }
 
 struct OpenWrite {
@@ -67,6 +78,17 @@ struct BlockHistory {
     tidy_at: usize,
     /// All that is known to have taken effect lasts: a flush changes nothing.
     settled: bool,
+    /// When a write was last begun or ended, or lost.
+    changed: Moment,
+    /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it says nothing new.
+    shown: Option<Shown>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    value: u64,
+    begun: Moment,
+    lasts: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +178,7 @@ impl Checker {
             blocks: (0..blocks).map(|_| BlockHistory::default()).collect(),
             open: BTreeMap::new(),
             clock: 0,
-            reads: BTreeSet::new(),
+            reads: Reads::default(),
             epoch: 0,
             told: BTreeMap::new(),
             restarted: (0, |_| false),
@@ -206,6 +228,7 @@ impl Checker {
         };
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.writes.push(entry);
+            block.changes(begun);
         }
         id
     }
@@ -263,15 +286,15 @@ impl Checker {
 
     fn end(&mut self, id: WriteId, done: bool) {
         let now = self.tick();
-        let horizon = self.horizon();
         // An answer may come after the write was over otherwise: then it was carried out before that.
         let (lba, blocks) = match self.open.remove(&id) {
             Some(open) => (open.lba, open.blocks),
             None => (0, self.blocks.len() as u64),
         };
-        for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
+        for (block, lba) in self.blocks[lba as usize..(lba + blocks) as usize].iter_mut().zip(lba..) {
             // What ends is mostly young.
             if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
+                (block.changed, block.shown) = (now, None);
                 let ended = *entry.ended.get_or_insert(now);
                 // An answer from before the power cut tells of then.
                 if done && !entry.cut {
@@ -279,35 +302,29 @@ impl Checker {
                     entry.effective = Some(entry.effective.map_or(ended, |at| at.min(ended)));
                 }
             }
-            block.forget(horizon, self.keeps);
+            block.forget(|| self.reads.horizon(lba, now), self.keeps);
         }
     }
 
-    /// Somebody is about to ask for a read.
-    pub(crate) fn begin_read(&mut self) -> Now {
+    /// Somebody is about to ask for a read of `blocks` blocks.
+    pub(crate) fn begin_read(&mut self, lba: u64, blocks: u64) -> Now {
         let now = self.now();
-        self.reads.insert(now.0);
+        self.reads.0.insert(now.0, (lba, blocks));
         now
     }
 
     /// It ended without data.
     pub(crate) fn read_nothing(&mut self, begun: Now) {
-        self.reads.remove(&begun.0);
-    }
-
-    /// No read was asked for before that and has not ended.
-    fn horizon(&self) -> Moment {
-        self.reads.first().copied().unwrap_or(self.clock)
+        self.reads.0.remove(&begun.0);
     }
 
     /// It was answered with `data`.
     pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), Wrong> {
         let now = self.tick();
-        self.reads.remove(&begun.0);
+        self.reads.0.remove(&begun.0);
         if begun.0 < self.epoch {
             return Ok(());
         }
-        let horizon = self.horizon();
         for (bytes, lba) in data.chunks(self.block_bytes).zip(lba..) {
             self.checks += 1;
             let value = match value(bytes, lba) {
@@ -316,9 +333,8 @@ impl Checker {
                 }
                 value => value.map_err(|what| Wrong { lba, what: what.to_string() })?,
             };
-            self.blocks[lba as usize]
-                .shows(value, begun.0, now, horizon, self.keeps)
-                .map_err(|what| Wrong { lba, what })?;
+            self.blocks[lba as usize].shows(value, begun.0, now).map_err(|what| Wrong { lba, what })?;
+            self.blocks[lba as usize].forget(|| self.reads.horizon(lba, now), self.keeps);
         }
         Ok(())
     }
@@ -329,7 +345,7 @@ impl Checker {
             return Ok(());
         }
         for (block, lba) in self.blocks.iter_mut().zip(0..).filter(|(block, _)| !block.settled) {
-            block.settled = true;
+            (block.settled, block.shown) = (true, None);
             for entry in &mut block.writes {
                 if entry.effective.is_none_or(|at| at >= begun.0) {
                     block.settled &= entry.effective.is_none();
@@ -378,7 +394,10 @@ impl Checker {
 
     /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
     pub(crate) fn sync_failed(&mut self, lba: u64, lost: &[u8], kept: &[u8]) {
-        let writes = &mut self.blocks[lba as usize].writes;
+        let now = self.tick();
+        let block = &mut self.blocks[lba as usize];
+        block.changes(now);
+        let writes = &mut block.writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
@@ -414,7 +433,7 @@ impl Checker {
         self.epoch = now;
         for block in &mut self.blocks {
             match self.keeps {
-                true => block.cut_power(),
+                true => block.cut_power(now),
                 false => block.forget_all(Entry { copied_from: Some(self.number), ..Entry::zeros(now) }),
             }
         }
@@ -504,38 +523,38 @@ impl Entry {
 }
 
 impl BlockHistory {
-    fn shows(
-        &mut self,
-        value: u64,
-        begun: Moment,
-        now: Moment,
-        horizon: Moment,
-        keeps: bool,
-    ) -> Result<(), String> {
-        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
-        let possible: Vec<usize> = (0..self.writes.len())
-            .filter(|place| {
-                let entry = &self.writes[*place];
-                entry.may_show(value) && !entry.is_superseded_at(begun, newest)
-            })
-            .collect();
-        if possible.is_empty() {
-            return Err(self.explain(value, begun));
+    fn shows(&mut self, value: u64, begun: Moment, now: Moment) -> Result<(), String> {
+        if let Some(shown) = self.shown.filter(|shown| shown.value == value && shown.begun < begun) {
+            self.settled &= shown.lasts;
+            return Ok(());
         }
-        if let [only] = possible[..] {
+        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
+        let mut possible = (0..self.writes.len()).filter(|place| {
+            let entry = &self.writes[*place];
+            entry.may_show(value) && !entry.is_superseded_at(begun, newest)
+        });
+        let (first, second) = (possible.next(), possible.next());
+        let Some(only) = first else {
+            return Err(self.explain(value, begun));
+        };
+        if second.is_none() {
             let id = self.writes[only].id;
             let entry = &mut self.writes[only];
             (entry.value, entry.copied_from) = (value, None);
             entry.effective = Some(entry.effective.map_or(now, |at| at.min(now)));
             self.settled &= entry.lasts;
+            self.shown = (self.changed < begun).then_some(Shown { value, begun, lasts: entry.lasts });
             for other in self.writes.iter_mut().filter(|other| other.id != id) {
                 if other.latest().is_some_and(|latest| latest < begun) {
                     other.superseded.get_or_insert(now);
                 }
             }
         }
-        self.forget(horizon, keeps);
         Ok(())
+    }
+
+    fn changes(&mut self, now: Moment) {
+        (self.changed, self.shown) = (now, None);
     }
 
     /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be seen behind it.
@@ -561,10 +580,11 @@ impl BlockHistory {
     }
 
     /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows whatever it likes.
-    fn forget(&mut self, horizon: Moment, keeps: bool) {
+    fn forget(&mut self, horizon: impl FnOnce() -> Moment, keeps: bool) {
         if self.writes.len() < self.tidy_at.max(8) {
             return;
         }
+        let horizon = horizon();
         let counts = |entry: &Entry| entry.lasts || !keeps;
         let newest = self.newest(|entry| counts(entry) && entry.effective.is_some_and(|at| at < horizon));
         self.writes.retain(|entry| !entry.is_before(newest));
@@ -573,12 +593,14 @@ impl BlockHistory {
 
     /// Nothing is known any more but what is there now, and what is sent again.
     fn forget_all(&mut self, now: Entry) {
+        self.changes(now.effective.unwrap_or_default());
         self.writes.retain(|entry| entry.repeats && entry.ended.is_none());
         self.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
         self.writes.push(now);
     }
 
-    fn cut_power(&mut self) {
+    fn cut_power(&mut self, now: Moment) {
+        self.changes(now);
         let newest = self.newest(|entry| entry.lasts);
         self.writes.retain(|entry| !entry.is_before(newest));
         for entry in &mut self.writes {
@@ -603,7 +625,7 @@ mod tests {
     }
 
     fn reads(checker: &mut Checker, data: &[u8]) -> bool {
-        let begun = checker.begin_read();
+        let begun = checker.begin_read(0, 1);
         checker.read(begun, 0, data).is_ok()
     }
 

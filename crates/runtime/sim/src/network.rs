@@ -11,7 +11,7 @@
 //! are stalled for good, and of which one end knows nothing.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
@@ -496,14 +496,14 @@ impl Stream for SimStream {
                     let count = room.min(state.inbox.len()).min(limit - taken);
                     match slice {
                         InSlice::Bytes(bytes) => {
-                            for (to, from) in bytes.iter_mut().zip(state.inbox.drain(..count)) {
-                                *to = from;
-                            }
+                            state.inbox.read_exact(&mut bytes[..count])?;
                         }
                         InSlice::Shared(bytes) => {
-                            for (to, from) in bytes.iter().zip(state.inbox.drain(..count)) {
-                                to.store(from, Relaxed);
+                            let (first, second) = state.inbox.as_slices();
+                            for (to, from) in bytes[..count].iter().zip(first.iter().chain(second)) {
+                                to.store(*from, Relaxed);
                             }
+                            state.inbox.drain(..count);
                         }
                     }
                     taken += count;

@@ -187,7 +187,7 @@ async fn settle(
 }
 
 async fn read(volume: &Volume, lun: &RemoteLun, writer: u64, extent: Extent) -> Result<(), DeviceError> {
-    let begun = volume.check(|checker| checker.begin_read());
+    let begun = volume.check(|checker| checker.begin_read(extent.lba.0, extent.blocks.0));
     let buffer = Buffer::zeroed(extent.blocks.0 as usize * BLOCK);
     let outcome = lun.read(extent, buffer).await;
     if outcome.is_err() {

@@ -182,8 +182,8 @@ async fn write(
         repeats: false,
         copied_from: source.as_ref().map(|source| u64::from(source.lun)),
     };
-    let (begun, id) =
-        volume.check(|checker| (checker.begin_read(), checker.begin_write(writer, lba, blocks, kind)));
+    let (begun, id) = volume
+        .check(|checker| (checker.begin_read(lba, blocks), checker.begin_write(writer, lba, blocks, kind)));
     let mut data = vec![0; blocks as usize * BLOCK];
     volume.check(|checker| checker.fill(id, lba, &mut data));
     let (cdb, out) = match way {
@@ -284,7 +284,7 @@ async fn read_at(
     lba: u64,
     blocks: u64,
 ) -> Result<Option<Vec<u8>>, Lost> {
-    let begun = volume.check(|checker| checker.begin_read());
+    let begun = volume.check(|checker| checker.begin_read(lba, blocks));
     note(&[28, writer, lba, blocks], || {
         format!("nexus {writer} begins to read LUN {} {lba}+{blocks}", volume.lun)
     });
@@ -415,7 +415,7 @@ pub(crate) async fn read_everything(stage: Rc<Stage>) {
             let mut lba = 0;
             while lba < volume.blocks {
                 let blocks = (volume.blocks - lba).min(64);
-                let begun = volume.check(|checker| checker.begin_read());
+                let begun = volume.check(|checker| checker.begin_read(lba, blocks));
                 let in_bytes = blocks as u32 * BLOCK as u32;
                 let command =
                     Command { lun: volume.lun, cdb: sixteen(0x88, lba, blocks), out: Vec::new(), in_bytes };
