@@ -10,10 +10,12 @@
 //! 3. A read that shows a write supersedes all others that had ended before the read was asked for.
 //! 4. A flush that is answered makes lasting what had been answered before it was asked for. A power cut takes any other
 //!    write back, but none that lasts.
+//! 5. A write stands in its block once: of two that exchange what they find there for something else (COMPARE AND WRITE), only
+//!    one can have found it.
 //!
 //! Moments are numbers that count up, not times: the order in which the simulation did things is the order that counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 /// A moment.
@@ -82,6 +84,8 @@ struct BlockHistory {
     changed: Moment,
     /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it says nothing new.
     shown: Option<Shown>,
+    /// What was found there and exchanged for something else, the latest last. Forgotten when writes may have been lost.
+    exchanged: VecDeque<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +164,9 @@ pub(crate) struct Now(Moment);
 
 /// A write's number is that of its volume, and what it is on that.
 const VOLUME_SHIFT: u32 = 40;
+
+/// So many exchanges of one block are remembered: more are not under way at once.
+const EXCHANGES: usize = 64;
 
 /// "LINERATE", so that a block of other bytes is known as such.
 const MAGIC: u64 = 0x4c49_4e45_5241_5445;
@@ -339,6 +346,26 @@ impl Checker {
         Ok(())
     }
 
+    /// `found` was at a block, and was exchanged for something else by one command that was asked for then.
+    pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), Wrong> {
+        let Ok(found) = value(found, lba) else { return Ok(()) }; // a read has told
+        let block = &mut self.blocks[lba as usize];
+        // Zeros come again, and so does what is sent or copied again.
+        let is_unique = found != 0 && block.writes.iter().any(|entry| entry.id.0 == found && !entry.repeats);
+        if begun.0 < self.epoch || !is_unique {
+            return Ok(());
+        }
+        if block.exchanged.contains(&found) {
+            let what = format!("write {found} was found and exchanged twice");
+            return Err(Wrong { lba, what });
+        }
+        block.exchanged.push_back(found);
+        if block.exchanged.len() > EXCHANGES {
+            block.exchanged.pop_front();
+        }
+        Ok(())
+    }
+
     /// A flush that `writer` had asked for then was answered: what had been answered before that lasts.
     pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), Wrong> {
         if begun.0 < self.epoch {
@@ -390,6 +417,7 @@ impl Checker {
     /// did not flush; `looks_closer` is to hear of it by the generation of the cache.
     pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
         self.restarted = (self.tick(), looks_closer);
+        self.blocks.iter_mut().for_each(|block| block.exchanged.clear());
     }
 
     /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
@@ -397,6 +425,7 @@ impl Checker {
         let now = self.tick();
         let block = &mut self.blocks[lba as usize];
         block.changes(now);
+        block.exchanged.clear();
         let writes = &mut block.writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
         // Of those before it, it is the one that counts; what was under way beside it may have been before it.
@@ -594,6 +623,7 @@ impl BlockHistory {
     /// Nothing is known any more but what is there now, and what is sent again.
     fn forget_all(&mut self, now: Entry) {
         self.changes(now.effective.unwrap_or_default());
+        self.exchanged.clear();
         self.writes.retain(|entry| entry.repeats && entry.ended.is_none());
         self.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
         self.writes.push(now);
@@ -601,6 +631,7 @@ impl BlockHistory {
 
     fn cut_power(&mut self, now: Moment) {
         self.changes(now);
+        self.exchanged.clear();
         let newest = self.newest(|entry| entry.lasts);
         self.writes.retain(|entry| !entry.is_before(newest));
         for entry in &mut self.writes {
@@ -657,6 +688,24 @@ mod tests {
         assert!(reads(&mut checker, &one));
         assert!(reads(&mut checker, &one));
         assert!(!reads(&mut checker, &two));
+    }
+
+    #[test]
+    fn what_two_commands_found_and_exchanged_was_not_alone_with_either() {
+        let mut checker = checker();
+        let first = checker.begin_write(1, 0, 1, Kind::default());
+        checker.wrote(first);
+        let found = data(&checker, first);
+        let begun = checker.now();
+        for writer in [1, 2] {
+            let exchange = checker.begin_write(writer, 0, 1, Kind::default());
+            checker.wrote(exchange);
+        }
+        checker.exchanged(begun, 0, &found).expect("one may");
+        assert!(checker.exchanged(begun, 0, &found).is_err());
+        checker.cut_power();
+        let begun = checker.now();
+        checker.exchanged(begun, 0, &found).expect("it was there again");
     }
 
     #[test]

@@ -44,21 +44,27 @@ async fn live(stage: Rc<Stage>) {
             registrations.begins_anew(writing::writer(NUMBER, 1));
             registrations.preemptor_begins_anew();
         }
-        if fence_all(&stage, &session).await == Err(Lost) {
-            continue;
-        }
+        let _ = fence_all(&stage, &session).await;
         session.leave();
     }
 }
 
 async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
     let own = writing::writer(NUMBER, 1);
+    let fenced: Vec<_> = stage.volumes.iter().filter(|volume| volume.is_fenced).collect();
+    // Before anything is saved anew: what the last session did not see the end of, what a restart has left.
+    for volume in &fenced {
+        keys(session, volume).await?;
+    }
     while !stage.is_over.get() && !session.is_asked_to_leave() {
         let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
-        let fenced: Vec<_> = stage.volumes.iter().filter(|volume| volume.is_fenced).collect();
         let volume = Rc::clone(draw(|random| random.pick(&fenced)));
         stage.count_command();
+        if draw(|random| random.once_in(2)) {
+            keys(session, &volume).await?;
+            continue;
+        }
         register(session, &volume, own).await?;
         let keys = keys(session, &volume).await?;
         let victims: Vec<u64> = keys.into_iter().filter(|key| *key != own).collect();
@@ -67,7 +73,14 @@ async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
             continue;
         }
         let victim = *draw(|random| random.pick(&victims));
-        preempt(session, &volume, own, victim).await?;
+        let preempted = preempt(session, &volume, own, victim);
+        if draw(|random| random.once_in(3)) {
+            // Who does not wait for the answer begins anew: what the old session had asked for ends with it.
+            let wait = draw(|random| random.of_any_size(1_000, 200_000_000));
+            reactor::timeout(Duration::from_nanos(wait), preempted).await.unwrap_or(Err(Lost))?;
+        } else {
+            preempted.await?;
+        }
     }
     Ok(())
 }

@@ -176,6 +176,19 @@ impl Volume {
         })
     }
 
+    /// Some block; often one that others exchange at the same time, as clusters do with their locks.
+    pub(crate) fn lock_block(&self) -> (u64, u64) {
+        let blocks = draw(|random| if random.once_in(2) { self.blocks.min(4) } else { self.blocks });
+        (draw(|random| random.below(blocks)), 1)
+    }
+
+    /// Whether `found` may have been exchanged for something else by a command of its own.
+    pub(crate) fn check_exchange(&self, by: Writer, begun: Now, lba: u64, found: &[u8]) {
+        if let Err(wrong) = self.check(|checker| checker.exchanged(begun, lba, found)) {
+            universe::fault(format!("LUN {}, exchanged by {by}: {wrong}", self.lun));
+        }
+    }
+
     /// Whether data that were read are such as may be there.
     pub(crate) fn check_read(&self, by: Writer, begun: Now, lba: u64, data: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {

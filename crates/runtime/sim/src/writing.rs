@@ -112,7 +112,7 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             0..38 => write(&stage, &session, &volume, writer, Way::Write, volume.place()).await,
             38..42 => write(&stage, &session, &volume, writer, Way::WriteSame, volume.place()).await,
             42..45 => write(&stage, &session, &volume, writer, Way::Unmap, volume.place()).await,
-            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, volume.place()).await,
+            45..47 => write(&stage, &session, &volume, writer, Way::Exchange, volume.lock_block()).await,
             47..49 => write(&stage, &session, &volume, writer, Way::Copy, volume.place()).await,
             49 if !stage.has(Part::Resets) => continue,
             49 => copy_into_a_reset(&stage, &session, &volume, writer).await,
@@ -214,6 +214,7 @@ async fn write(
     volume.copies.borrow_mut().retain(|(copy, _)| *copy != id);
     if let (Some(expected), Ok(Answer { status: GOOD, .. })) = (&expected, &answer) {
         volume.check_read(writer, begun, lba, expected);
+        volume.check_exchange(writer, begun, lba, expected);
     }
     volume.check(|checker| checker.read_nothing(begun));
     // Of a write without an answer nobody knows, until the nexus begins anew.
