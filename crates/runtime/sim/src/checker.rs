@@ -436,7 +436,8 @@ impl Checker {
         };
         // What no write is known to have put there was copied there.
         let kept = kept.and_then(|kept| {
-            latest(&|entry| entry.value == kept).or_else(|| latest(&|entry| entry.copied_from.is_some()))
+            let copied = |entry: &Entry| entry.copied_from.is_some() && entry.may_show(kept);
+            latest(&|entry| entry.value == kept).or_else(|| latest(&copied))
         });
         let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
@@ -830,6 +831,26 @@ mod tests {
         checker.flushed(1, flush).expect("its writer knows");
         checker.cut_power();
         assert!(reads(&mut checker, &older));
+    }
+
+    /// Seed 75010075 of f25a49a.
+    #[test]
+    fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
+        let mut checker = Checker::new(2, 512, 8, false, true);
+        let mut copied = |source: u64| {
+            let copy = checker.begin_write(1, 0, 1, Kind { copied_from: Some(source), ..Kind::default() });
+            checker.wrote(copy);
+            let flush = checker.now();
+            (data(&checker, WriteId(source << VOLUME_SHIFT | 7)), flush)
+        };
+        let (kept, flush) = copied(1);
+        let (lost, second) = copied(0);
+        checker.flushed(1, flush).expect("nothing was lost");
+        checker.sync_failed(0, &lost, &kept);
+        checker.flush_failed(1);
+        checker.flushed(1, second).expect("its writer knows");
+        checker.cut_power();
+        assert!(reads(&mut checker, &kept));
     }
 
     #[test]
