@@ -45,7 +45,9 @@ async fn live(stage: Rc<Stage>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
-        let kind = draw(|random| random.below(7));
+        // Only on a calm day can it be seen what that does to others.
+        let holds = stage.is_calm && draw(|random| random.once_in(2));
+        let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
         note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
         // Whatever it does, it does it for so long at most.
         let time = match kind {
