@@ -104,7 +104,7 @@ mod tests {
 
     /// What a device holds after `act`, which began as bytes of 0xee.
     fn after(act: impl AsyncFnOnce(&dyn BlockDevice) -> Result<(), DeviceError>) -> Vec<u8> {
-        let device = crate::devices::open(&"ram:16KiB".parse().expect("a volume")).expect("memory");
+        let device = crate::backends::memory("ram:16KiB");
         let done = remote::run(async {
             let full = Buffer::from(&[0xee; SIZE as usize][..]).share();
             write(&*device, 0, full).await.expect("room");
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let device = crate::devices::open(&"ram:16KiB".parse().expect("a volume")).expect("memory");
+        let device = crate::backends::memory("ram:16KiB");
         let refused = |start, end| covering(&*device, &(start..end)).expect_err("beyond the end");
         assert_eq!(refused(0, SIZE + 1), DeviceError::OutOfRange);
         assert_eq!(refused(u64::MAX, u64::MAX), DeviceError::OutOfRange);

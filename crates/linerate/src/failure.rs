@@ -124,6 +124,12 @@ impl Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
+    /// The same, of what it is about.
+    pub(crate) fn of(mut self, what: impl Display) -> Failure {
+        self.sentence = format!("{what}: {}", self.sentence);
+        self
+    }
+
     /// The same, with what more there is to say.
     pub(crate) fn and(mut self, more: impl Display) -> Failure {
         self.sentence += &format!("; {more}");
@@ -161,6 +167,15 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A back end's, which may have been one of ours.
+impl From<volume::backend::OpenError> for Failure {
+    fn from(error: volume::backend::OpenError) -> Failure {
+        error.downcast().map_or_else(Failure::refused, |failure| *failure)
     }
 }
 

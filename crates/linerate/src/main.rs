@@ -1,11 +1,12 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
-//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`devices`] and
+//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`backends`] and
 //! [`state`] (what there is), [`serve`], the commands that ask a running server; [`remote`] and the commands that
 //! use a target, [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
 mod agent;
 mod arguments;
 mod attach;
+mod backends;
 mod bench;
 mod bytewise;
 mod compare;
@@ -14,7 +15,6 @@ mod config;
 mod contents;
 mod control;
 mod copy;
-mod devices;
 mod diagnose;
 mod discover;
 #[cfg(test)]
@@ -30,7 +30,6 @@ mod limits;
 mod link_rate;
 mod log;
 mod man;
-mod nearest;
 mod output;
 mod own_target;
 mod page;
@@ -51,7 +50,6 @@ mod secrets;
 mod serve;
 mod sessions;
 mod site;
-mod spec;
 mod state;
 mod table;
 mod verify_log;
@@ -59,6 +57,8 @@ mod wan;
 mod write;
 
 use std::process::ExitCode;
+
+use volume::{nearest, spec};
 
 use arguments::Arguments;
 use failure::Failure;

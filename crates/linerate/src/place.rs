@@ -11,10 +11,10 @@ use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
 
-use crate::devices;
+use crate::backends;
 use crate::failure::Failure;
 use crate::remote;
-use crate::spec::{Layer, Spec};
+use crate::spec::Spec;
 
 /// A place, named but not yet opened.
 pub(crate) enum Place {
@@ -38,11 +38,11 @@ pub(crate) struct Opened {
 impl Place {
     /// Reads the text of an argument. Asks for secrets if it has to.
     pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
-        if text.contains("://") {
+        if is_url(text) {
             return Ok(Place::Lun(Box::new(remote::url(text)?)));
         }
-        if Spec::is_meant(text) {
-            return text.parse().map(Place::Volume).map_err(Failure::refused);
+        if backends::GRAMMAR.is_meant(text) {
+            return backends::parse(text).map(Place::Volume).map_err(Failure::refused);
         }
         Ok(Place::Path(PathBuf::from(text)))
     }
@@ -71,7 +71,7 @@ impl Place {
     /// Whether whatever is on it ends with this process. A file that does not exist yet is a file.
     pub(crate) fn is_fleeting(&self) -> bool {
         match self {
-            Place::Volume(spec) => matches!(spec.store(), Layer::Ram { .. } | Layer::Null { .. }),
+            Place::Volume(spec) => !spec.keeps_data(),
             Place::Lun(_) | Place::Path(_) => false,
         }
     }
@@ -79,10 +79,7 @@ impl Place {
     /// The file that is made when this volume is opened for writing, if there is none yet.
     pub(crate) fn new_file(&self) -> Option<&Path> {
         let Place::Volume(spec) = self else { return None };
-        match spec.store() {
-            Layer::File { path, size: Some(_), .. } => Some(path.as_path()).filter(|path| !path.exists()),
-            _ => None,
-        }
+        spec.store().makes_file()
     }
 
     /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
@@ -91,12 +88,17 @@ impl Place {
             Place::Lun(url) => lun(url).await,
             Place::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = devices::open(&spec).map_err(Failure::refused)?;
-                Ok(Opened { device, lun: None, identity: volume_identity(&spec) })
+                let device = backends::open(&spec).await?;
+                Ok(Opened { device, lun: None, identity: spec.path().and_then(file_identity) })
             }
             Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
     }
+}
+
+/// Whether a text is a URL, rather than a volume over one: it begins with a scheme.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']))
 }
 
 /// A file or block device.
@@ -121,13 +123,6 @@ async fn serial_number(lun: &RemoteLun) -> String {
     let answer = answer.ok().filter(|answer| answer.status == initiator::status::GOOD);
     let page = answer.as_ref().and_then(|answer| answer.data.get(4..)).unwrap_or_default();
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
-}
-
-fn volume_identity(spec: &Spec) -> Option<String> {
-    match spec.store() {
-        Layer::File { path, .. } => file_identity(path),
-        _ => None,
-    }
 }
 
 /// What tells a file or block device from others. A file keeps it when it is renamed, and loses it when another takes its name.

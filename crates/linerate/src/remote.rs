@@ -38,6 +38,17 @@ pub(crate) fn url(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
+/// What is wrong with the URL of a LUN, in one sentence. Secrets are not looked for.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    if secrets::is_in(text) {
+        return Err(format!(
+            "a secret in a specification is one that others read; put it into a file (secret-file=PATH, \
+             target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET})"
+        ));
+    }
+    Url::parse(text).map(drop).map_err(|error| sentence(&error.problem))
+}
+
 /// The URL of a target, and of one of its LUNs if it names one; the LUN in the URL is 0 if it does not.
 pub(crate) fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
@@ -121,7 +132,17 @@ pub(crate) fn random(bytes: &mut [u8]) {
 /// What is wrong with a URL, above the place where it is.
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
-    let sentence = match &error.problem {
+    Failure::refused(format!(
+        "{} (column {})\n  {}\n  {:before$}^",
+        sentence(&error.problem),
+        before + 1,
+        secrets::masked_url(text),
+        ""
+    ))
+}
+
+fn sentence(problem: &UrlProblem) -> String {
+    match problem {
         // Behind a ? that belongs to a password, its rest.
         UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => {
             "not a key of an iSCSI URL; if it belongs to a secret, put that into a file (secret-file=PATH)"
@@ -132,13 +153,7 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
             format!("unknown key `{key}`{}", hint(key, &known))
         }
         problem => problem.to_string(),
-    };
-    Failure::refused(format!(
-        "{sentence} (column {})\n  {}\n  {:before$}^",
-        before + 1,
-        secrets::masked_url(text),
-        ""
-    ))
+    }
 }
 
 /// Before anything else is looked at: a mistake that is told may be a part of the secret.

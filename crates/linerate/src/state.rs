@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn volume(name: &str) -> Volume {
-        let spec = "ram:1MiB".parse().expect("a specification");
+        let spec = crate::backends::parse("ram:1MiB").expect("a specification");
         Volume::new(name.parse().expect("a name"), spec)
     }
 

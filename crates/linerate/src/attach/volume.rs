@@ -7,7 +7,9 @@ use std::sync::Arc;
 use block::BlockDevice;
 use initiator::{RemoteLun, Url};
 
+use crate::backends;
 use crate::failure::Failure;
+use crate::place;
 use crate::remote;
 use crate::spec::Spec;
 
@@ -30,8 +32,8 @@ const TRIES: u32 = 5;
 impl Volume {
     /// Asks for secrets if there is need to.
     pub(super) fn parse(text: &str) -> Result<Volume, Failure> {
-        if !text.contains("://") {
-            return text.parse().map(Volume::Local).map_err(Failure::refused);
+        if !place::is_url(text) {
+            return backends::parse(text).map(Volume::Local).map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;
         // They are read again at every login.
@@ -47,7 +49,7 @@ impl Volume {
         match self {
             Volume::Local(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = crate::devices::open(&spec).map_err(Failure::refused)?;
+                let device = backends::open(&spec).await?;
                 Ok(Opened { device, remote: None })
             }
             Volume::Remote(url) => {

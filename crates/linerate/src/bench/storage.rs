@@ -14,7 +14,7 @@ use super::ways::Source;
 use crate::environment::{self, server::Server};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
-use crate::spec::{Bytes, Layer, Spec};
+use crate::spec::{Bytes, Spec};
 
 /// The storage, before anything is asked of it.
 pub(crate) struct Storage {
@@ -120,12 +120,7 @@ fn path_kind(path: &Path) -> &'static str {
 }
 
 fn volume_kind(spec: &Spec) -> &'static str {
-    match spec.store() {
-        Layer::Ram { .. } => "ram",
-        Layer::Null { .. } => "null",
-        Layer::File { path, .. } => path_kind(path),
-        _ => "volume",
-    }
+    spec.path().map_or(spec.store().kind().name, path_kind)
 }
 
 /// A path is measured around the page cache where that is possible: through it, it is memory that answers.

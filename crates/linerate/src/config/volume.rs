@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::section::{Placed, Section};
 use super::values::{Uuid, VolumeName};
+use crate::backends;
 use crate::spec::{Spec, Time};
 
 /// A volume and how it is presented.
@@ -65,8 +66,7 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
 /// The specification; a mistake in it is shown at its column in the file.
 fn spec(section: &Section<'_>) -> Option<Spec> {
     let text = section.text("spec")?;
-    text.value
-        .parse::<Spec>()
+    backends::parse(text.value)
         .map_err(|error| {
             let at = section.mistakes.inside(&text.at, text.value, &error.at());
             section.mistakes.add(at, error.sentence());

@@ -11,8 +11,8 @@ use host::ReactorClock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backends;
 use crate::bytewise;
-use crate::devices;
 use crate::place::Opened;
 
 #[derive(clap::Parser)]
@@ -77,7 +77,7 @@ impl Scene {
 }
 
 fn memory() -> Arc<dyn BlockDevice> {
-    devices::open(&"ram:8MiB".parse().expect("a volume")).expect("memory")
+    backends::memory("ram:8MiB")
 }
 
 /// A device that forgets: at a crash, all that was written since the last flush is what it was before.

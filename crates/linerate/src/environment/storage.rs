@@ -13,7 +13,7 @@ use crate::figures::grouped;
 use crate::info::disk::Disk;
 use crate::output::printable;
 use crate::place::Place;
-use crate::spec::{Bytes, Layer, Spec};
+use crate::spec::Bytes;
 
 /// Of a logical unit by SCSI, of a file or block device by the kernel.
 pub(super) async fn facts(
@@ -27,7 +27,7 @@ pub(super) async fn facts(
     }
     let path = match place {
         Place::Path(path) => Some(path.as_path()),
-        Place::Volume(spec) => path_within(spec),
+        Place::Volume(spec) => spec.path(),
         Place::Lun(_) => None,
     };
     let under = path.into_iter().flat_map(|path| of_path(system, path));
@@ -55,13 +55,6 @@ fn of_place(place: &Place) -> Option<Fact> {
     match place {
         Place::Volume(spec) => Some(known("volume", spec.to_string())),
         Place::Path(_) | Place::Lun(_) => None,
-    }
-}
-
-fn path_within(spec: &Spec) -> Option<&Path> {
-    match &spec.layer {
-        Layer::File { path, .. } => Some(path),
-        _ => path_within(spec.inner()?),
     }
 }
 

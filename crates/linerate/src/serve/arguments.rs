@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::backends;
 use crate::config::{Address, Config, Portal, Target, Volume, VolumeName};
 use crate::failure::Failure;
 use crate::poll::{Gather, Poll};
@@ -72,7 +73,7 @@ impl FromStr for NamedSpec {
         let (name, spec) =
             text.split_once('=').ok_or("write a name, `=` and a specification, such as vm1=ram:1GiB")?;
         let name = name.parse().map_err(|error| format!("{error}"))?;
-        let spec = spec.parse().map_err(|error| format!("{error}"))?;
+        let spec = backends::parse(spec).map_err(|error| error.to_string())?;
         Ok(NamedSpec { name, spec })
     }
 }

@@ -7,6 +7,7 @@ mod arguments;
 mod end;
 mod join;
 mod paste;
+mod remotes;
 mod summary;
 mod volumes;
 

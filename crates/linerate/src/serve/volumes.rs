@@ -6,16 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use block::{DeviceError, FaultControl};
+use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
+use crate::backends;
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
-use crate::devices;
 use crate::failure::Failure;
 use crate::spec::Spec;
 use crate::state::State;
+
+use super::remotes;
 
 /// The volumes that are served, by name.
 pub(super) struct Volumes(HashMap<VolumeName, Opened>);
@@ -66,8 +68,9 @@ pub(super) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
-    let renamed: Vec<_> = renamed.into_iter().map(|volume| open_named(volume, state)).collect();
-    let others = at_once(&others, |volume| open_named(volume, state));
+    let remote = remotes(renamed.iter().chain(&others))?;
+    let renamed: Vec<_> = renamed.into_iter().map(|volume| open_named(volume, state, &remote)).collect();
+    let others = at_once(&others, |volume| open_named(volume, state, &remote));
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
 }
 
@@ -102,18 +105,42 @@ fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn open_named(volume: &Volume, state: &State) -> Result<(VolumeName, Opened), Failure> {
-    Ok((volume.name.clone(), open_one(volume, state)?))
+/// The devices of those volumes that are reached over a network, and what makes their `fault:` layers misbehave.
+type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl)>;
+
+fn remotes<'a>(volumes: impl Iterator<Item = &'a &'a Volume>) -> Result<Remotes, Failure> {
+    let remote: Vec<(&Volume, FaultControl)> = volumes
+        .filter(|volume| volume.spec.is_remote())
+        .map(|volume| (*volume, FaultControl::default()))
+        .collect();
+    let opened =
+        remotes::open(remote.iter().map(|(volume, faults)| (volume.spec.clone(), faults.clone())).collect())?;
+    let named = remote.into_iter().zip(opened).map(|((volume, faults), device)| {
+        let device = device.map_err(|failure| failure.of(format_args!("volume {}", volume.name)))?;
+        Ok((volume.name.clone(), (device, faults)))
+    });
+    named.collect()
 }
 
-fn open_one(volume: &Volume, state: &State) -> Result<Opened, Failure> {
+fn open_named(volume: &Volume, state: &State, remote: &Remotes) -> Result<(VolumeName, Opened), Failure> {
+    Ok((volume.name.clone(), open_one(volume, state, remote)?))
+}
+
+fn open_one(volume: &Volume, state: &State, remote: &Remotes) -> Result<Opened, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let folder = state.folder(volume).map_err(Failure::refused)?;
     let uuid = folder.identity(volume.uuid).map_err(Failure::refused)?;
     let lost = folder.lost().map_err(Failure::refused)?;
     let generation = cache_generation(&uuid, &volume.spec, lost.as_deref());
-    let control = FaultControl::default();
-    let device = devices::open_with_faults(&volume.spec, &control).map_err(|error| refused(&error))?;
+    let (device, control) = match remote.get(&volume.name) {
+        Some((device, control)) => (Arc::clone(device), control.clone()),
+        None => {
+            let control = FaultControl::default();
+            let device =
+                backends::open_local(&volume.spec, control.clone()).map_err(|error| refused(&error))?;
+            (device, control)
+        }
+    };
     let options = LogicalUnitOptions {
         identity: Identity::new(uuid.0).with_cache_generation(generation),
         read_only: volume.spec.is_readonly(),

@@ -24,6 +24,7 @@ mod discovery;
 mod ending;
 mod exit_codes;
 mod foreign;
+mod gateway;
 mod growth;
 mod hangup;
 mod hostile;

@@ -11,7 +11,10 @@
 //! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
 //!
 //! It knows no protocol, no clock and no operating system. Reservations, deadlines and the list of requests under way are not
-//! here yet: the SCSI logical unit (`scsi`) has them.
+//! here yet: the SCSI logical unit (`unit`) has them.
+//!
+//! What a volume is made of is a [`Spec`](spec::Spec), read by a [`Grammar`](spec::Grammar) from a text such as
+//! `delay:5ms:[ram:1GiB]`; each kind of store or layer is a [`Backend`](backend::Backend), in a file of its own.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,10 +33,14 @@
 //! ```
 
 mod aborted;
+pub mod backend;
+pub mod backends;
 mod gate;
 mod health;
 mod lost_writes;
+pub mod nearest;
 mod persistent_state;
+pub mod spec;
 
 use std::fmt;
 use std::sync::Arc;

@@ -12,76 +12,51 @@ use std::ops::Range;
 
 use winnow::error::{ErrMode, ParserError};
 use winnow::stream::{LocatingSlice, Location};
-use winnow::token::{literal, take_while};
+use winnow::token::{literal, take, take_while};
 use winnow::{ModalResult, Parser};
 
+use super::Grammar;
 use super::error::Problem;
+use crate::backend::Kind;
 use crate::nearest::hint;
 
 /// A volume, or a layer over volumes, as written.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
+    pub(super) kind: &'static Kind,
     /// What stands between the kind and the brackets or options.
-    pub(super) argument: Word,
+    pub argument: Word,
     /// What stands in brackets, if there are any.
-    pub(super) members: Option<Members>,
-    pub(super) options: Vec<Choice>,
+    pub members: Option<Members>,
+    pub options: Vec<Choice>,
 }
 
 /// Bracketed nodes.
 #[derive(Debug)]
 pub(super) struct Members {
-    pub(super) at: Range<usize>,
-    pub(super) nodes: Vec<Node>,
+    pub at: Range<usize>,
+    pub nodes: Vec<Node>,
 }
 
 /// An option as written.
 #[derive(Debug)]
 pub(super) struct Choice {
-    pub(super) key: Word,
-    pub(super) value: Option<Word>,
+    pub key: Word,
+    pub value: Option<Word>,
 }
 
 /// Some text and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Word {
-    pub(super) text: String,
-    pub(super) at: Range<usize>,
-}
-
-/// What a node can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Ram,
-    Null,
-    File,
-    Delay,
-    Limit,
-    Buffered,
-    Fault,
-    Emulated512,
-}
-
-const KINDS: &[(&str, Kind)] = &[
-    ("ram", Kind::Ram),
-    ("null", Kind::Null),
-    ("file", Kind::File),
-    ("delay", Kind::Delay),
-    ("limit", Kind::Limit),
-    ("buffered", Kind::Buffered),
-    ("fault", Kind::Fault),
-    ("512e", Kind::Emulated512),
-];
-
-/// What a volume specification can begin with, without the colon, if it is not a path.
-pub(super) fn kinds() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|(name, _)| *name)
+pub struct Word {
+    /// The text.
+    pub text: String,
+    /// Its bytes in the specification.
+    pub at: Range<usize>,
 }
 
 /// Kinds that later versions will have.
 const LATER: &[&str] =
-    &["iscsi", "nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
+    &["nbd", "nbds", "nbd+unix", "hyperscsi", "rbd", "raid0", "raid1", "raid5", "raid6", "raid10"];
 
 /// Deeper nesting than anybody means; it bounds the parser's stack.
 const DEPTH_MAX: usize = 16;
@@ -108,16 +83,16 @@ fn wrong<T>(at: Range<usize>, sentence: impl Into<String>) -> Parsed<T> {
 }
 
 /// Reads all of `text` as one node.
-pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+pub(super) fn parse(grammar: Grammar, text: &str) -> Result<Node, Problem> {
     let mut input = LocatingSlice::new(text);
-    whole(&mut input).map_err(|error| match error {
+    whole(grammar, &mut input).map_err(|error| match error {
         ErrMode::Cut(problem) | ErrMode::Backtrack(problem) => problem,
         ErrMode::Incomplete(_) => Problem::new(text.len()..text.len(), "the specification is cut off"),
     })
 }
 
-fn whole(input: &mut Input<'_>) -> Parsed<Node> {
-    let node = node(input, 0)?;
+fn whole(grammar: Grammar, input: &mut Input<'_>) -> Parsed<Node> {
+    let node = node(grammar, input, 0)?;
     end(input).map(|()| node)
 }
 
@@ -132,15 +107,15 @@ fn end(input: &mut Input<'_>) -> Parsed<()> {
     }
 }
 
-fn node(input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
+fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
     blank(input)?;
     let start = input.current_token_start();
     if depth > DEPTH_MAX {
         return wrong(start..start, format!("volumes can be nested {DEPTH_MAX} deep, not deeper"));
     }
-    let kind = kind(input)?;
-    let argument = word(input, |c| !SIGNS.contains(c))?;
-    let members = members(input, kind, depth)?;
+    let kind = kind(grammar, input)?;
+    let argument = argument(input)?;
+    let members = members(grammar, input, kind, depth)?;
     let options = options(input)?;
     blank(input)?;
     Ok(Node { kind, argument, members, options })
@@ -148,14 +123,33 @@ fn node(input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
 
 const SIGNS: &str = "?[],";
 
-fn kind(input: &mut Input<'_>) -> Parsed<Kind> {
-    if input.starts_with('/') || input.starts_with("./") || input.starts_with("../") {
-        return Ok(Kind::File);
+/// The host of a URL may be an IPv6 address, which has brackets of its own (RFC 3986 section 3.2.2).
+fn argument(input: &mut Input<'_>) -> Parsed<Word> {
+    let host = match input.starts_with("//") {
+        true => input.find(['[', '?', ']', ',']).filter(|at| {
+            let before = input[..*at].trim_start_matches('/');
+            input[*at..].starts_with('[') && (before.is_empty() || before.ends_with('@'))
+        }),
+        false => None,
+    };
+    let start = input.current_token_start();
+    let host = host.and_then(|open| input[open..].find(']').map(|length| open + length));
+    let letters = host.map_or(0, |end| input[..=end].chars().count());
+    let front: &str = take(letters).parse_next(input)?;
+    let rest = word(input, |c| !SIGNS.contains(c))?;
+    Ok(Word { text: format!("{front}{}", rest.text), at: start..rest.at.end })
+}
+
+fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
+    if let Some(file) = grammar.kind("file")
+        && (input.starts_with('/') || input.starts_with("./") || input.starts_with("../"))
+    {
+        return Ok(file);
     }
     let name = word(input, |c| c != ':' && !SIGNS.contains(c))?;
-    if let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name.text) {
+    if let Some(kind) = grammar.kind(&name.text) {
         return match sign(input, ":")? {
-            true => Ok(*kind),
+            true => Ok(kind),
             false => wrong(name.at, format!("`{0}` wants a colon behind it: `{0}:…`", name.text)),
         };
     }
@@ -165,22 +159,22 @@ fn kind(input: &mut Input<'_>) -> Parsed<Kind> {
     if name.text.is_empty() {
         return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
     }
-    let hint = hint(&name.text, &kinds().collect::<Vec<_>>());
+    let hint = hint(&name.text, &grammar.names());
     wrong(name.at, format!("unknown kind of volume `{}`{hint}", name.text))
 }
 
-fn members(input: &mut Input<'_>, kind: Kind, depth: usize) -> Parsed<Option<Members>> {
+fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -> Parsed<Option<Members>> {
     let start = input.current_token_start();
     if !sign(input, "[")? {
         return Ok(None);
     }
-    if matches!(kind, Kind::Ram | Kind::Null | Kind::File) {
+    if !kind.is_layer {
         let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }
-    let mut nodes = vec![node(input, depth + 1)?];
+    let mut nodes = vec![node(grammar, input, depth + 1)?];
     while sign(input, ",")? {
-        nodes.push(node(input, depth + 1)?);
+        nodes.push(node(grammar, input, depth + 1)?);
     }
     match sign(input, "]")? {
         true => Ok(Some(Members { at: start..input.current_token_start(), nodes })),
@@ -237,14 +231,14 @@ fn encoded(sign: char) -> String {
 }
 
 /// Writes `bytes` so that [`decode`] gives them back: readable, except for what has a meaning of its own.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
     let letter = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     bytes.iter().map(letter).collect()
 }
 
 /// The bytes that a percent-encoded word stands for.
-pub(super) fn decode(word: &Word) -> Result<Vec<u8>, Problem> {
+pub fn decode(word: &Word) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(word.text.len());
     let mut rest = word.text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

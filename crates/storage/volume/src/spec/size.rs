@@ -7,7 +7,7 @@ use crate::nearest::list;
 
 /// A number of bytes. `MB` is 10^6 and `MiB` 2^20; a number without a unit counts bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Bytes(pub(crate) u64);
+pub struct Bytes(pub u64);
 
 /// Largest first, as printing tries them.
 const UNITS: &[(&str, u64)] = &[
@@ -28,7 +28,7 @@ const UNITS: &[(&str, u64)] = &[
 
 /// Why a text is no number of bytes, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotASize(String);
+pub struct NotASize(String);
 
 impl fmt::Display for NotASize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use crate::nearest::list;
 
 /// A length of time that reads and prints itself: a whole number and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Time(pub(crate) Duration);
+pub struct Time(pub Duration);
 
 /// Nanoseconds, largest unit first, as printing tries them.
 const UNITS: &[(&str, u64)] = &[
@@ -22,7 +22,7 @@ const UNITS: &[(&str, u64)] = &[
 
 /// Why a text is no length of time, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotATime(String);
+pub struct NotATime(String);
 
 impl fmt::Display for NotATime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

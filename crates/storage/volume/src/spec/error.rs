@@ -3,12 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::secrets;
-
 /// What is wrong with a specification, and the bytes it is about. Shows itself as a sentence with the
 /// specification and a caret under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SpecError {
+pub struct SpecError {
     text: String,
     at: Range<usize>,
     sentence: String,
@@ -16,16 +14,23 @@ pub(crate) struct SpecError {
 
 impl SpecError {
     pub(super) fn new(text: &str, problem: Problem) -> SpecError {
-        SpecError { text: secrets::masked_url(text), at: problem.at, sentence: problem.sentence }
+        SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
+    }
+
+    /// The same, with a specification that shows no secrets. Its letters must be at their columns still.
+    #[must_use]
+    pub fn masked(mut self, mask: impl FnOnce(&str) -> String) -> SpecError {
+        self.text = mask(&self.text);
+        self
     }
 
     /// What is wrong and what to do about it, in one sentence, for those who show the place themselves.
-    pub(crate) fn sentence(&self) -> &str {
+    pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
     /// The bytes of the specification that the sentence is about.
-    pub(crate) fn at(&self) -> Range<usize> {
+    pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 }
@@ -45,13 +50,16 @@ impl fmt::Display for SpecError {
 
 /// The same while the specification is being read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) at: Range<usize>,
-    pub(super) sentence: String,
+pub struct Problem {
+    /// The bytes of the specification that it is about.
+    pub at: Range<usize>,
+    /// What is wrong and what to do about it.
+    pub sentence: String,
 }
 
 impl Problem {
-    pub(super) fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
+    /// A problem with these bytes.
+    pub fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
         Problem { at, sentence: sentence.into() }
     }
 }

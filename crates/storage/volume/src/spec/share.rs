@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// So many of a million; reads and prints itself in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PerMillion(pub(super) u32);
+pub struct PerMillion(pub u32);
 
 const PERCENT: u32 = 10_000;
 

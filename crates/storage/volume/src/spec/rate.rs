@@ -10,11 +10,11 @@ use super::size::Bytes;
 
 /// A limit that reads and prints itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AtMost(pub(crate) Rate);
+pub struct AtMost(pub Rate);
 
 /// Why a text is no rate, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotARate(String);
+pub struct NotARate(String);
 
 impl fmt::Display for NotARate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

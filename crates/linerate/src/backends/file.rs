@@ -1,0 +1,104 @@
+//! `file:/data/vm1.img?size=50GiB`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use block::BlockSize;
+use host::{FileDevice, FileOptions};
+use volume::backend::{Backend, Kind, Opened, Opening, Options};
+
+use crate::spec::{BlockShape, Bytes, Problem, Word, Written, decode, encode};
+
+/// A regular file or a block device.
+pub(super) static FILE: Kind = Kind {
+    name: "file",
+    usage: "file:PATH",
+    about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is one too",
+    is_layer: false,
+    options: Options::Known(&["block", "physical", "size", "direct"]),
+    read,
+};
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    /// Its capacity; `None` for all there is.
+    size: Option<Bytes>,
+    blocks: BlockShape,
+    /// Around the page cache (O_DIRECT).
+    direct: bool,
+}
+
+fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+    let blocks = BlockShape::read(written)?;
+    let size = written.value("size")?.map(|size| blocks.capacity(size)).transpose()?;
+    let path = path(written.argument())?;
+    Ok(Arc::new(File { path, size, blocks, direct: written.flag("direct")? }))
+}
+
+fn path(word: &Word) -> Result<PathBuf, Problem> {
+    let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
+    if word.text.is_empty() {
+        return wrong("a path is missing here; write one such as file:/data/vm1.img");
+    }
+    if word.text.starts_with("//") {
+        return wrong("a file has no host; write one slash: file:/data/vm1.img");
+    }
+    let bytes = decode(word)?;
+    if bytes.contains(&0) {
+        return wrong("a path cannot contain the character %00");
+    }
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+impl Backend for File {
+    fn kind(&self) -> &'static Kind {
+        &FILE
+    }
+
+    fn argument(&self) -> String {
+        encode(self.path.as_os_str().as_bytes())
+    }
+
+    fn options(&self) -> Vec<String> {
+        let size = self.size.map(|size| format!("size={size}"));
+        let direct = self.direct.then(|| "direct".to_owned());
+        size.into_iter().chain(self.blocks.options()).chain(direct).collect()
+    }
+
+    fn logical_block(&self) -> Option<BlockSize> {
+        Some(self.blocks.logical)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn makes_file(&self) -> Option<&Path> {
+        self.size.and(Some(self.path.as_path())).filter(|path| !path.exists())
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn cache_outlives_process(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        Box::pin(async {
+            let device = FileDevice::open(FileOptions {
+                path: self.path.clone(),
+                bytes: self.size.map(|size| size.0),
+                direct: self.direct,
+                read_only: opening.read_only,
+                block_size: self.blocks.logical,
+                physical_exponent: self.blocks.physical_exponent(),
+            })?;
+            Ok(Arc::new(device) as _)
+        })
+    }
+}

@@ -1,0 +1,263 @@
+use std::path::Path;
+
+use block::BlockSize;
+use proptest::prelude::*;
+
+use super::*;
+use crate::spec::encode;
+
+fn spec(text: &str) -> Spec {
+    parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The sentence about `text`, and the part of it that is marked.
+fn refusal(text: &str) -> (String, String) {
+    let error = parse(text).expect_err(text);
+    (error.sentence().to_owned(), text[error.at()].to_owned())
+}
+
+#[track_caller]
+fn refused(text: &str, marked: &str, says: &str) {
+    let (sentence, at) = refusal(text);
+    assert_eq!(at, marked, "{text}: {sentence}");
+    assert!(sentence.contains(says), "{text}: {sentence}");
+}
+
+#[test]
+fn mistakes_are_pointed_at_with_the_remedy() {
+    refused("ram:1G", "1G", "write 1GiB for 2^30 bytes or 1GB for 10^9");
+    refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
+    refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
+    refused(
+        "ram:1GiB?compress",
+        "compress",
+        "known are `block`, `physical`, `readonly`, `removable`, `small-pages` and `thick`",
+    );
+    refused("ram:1GiB?block=513", "513", "512 or 4096");
+    refused("ram:1GiB?block=4096&physical=512", "512", "power of two of bytes, 4096");
+    refused("ram:1GiB?readonly&readonly", "readonly", "twice");
+    refused("ram:1GiB?readonly=yes", "yes", "readonly=on, readonly=off or just readonly");
+    refused("ram:1GiB?block", "block", "wants a value");
+    refused("ram:1GiB?", "", "an option is missing");
+    refused("ram:0B", "0B", "at least one block");
+    refused("ram:1000B", "1000B", "1kB is not a whole number of 512-byte blocks; 512B is");
+    refused("ram:15EiB", "15EiB", "less than 8 EiB");
+    refused("ram", "ram", "wants a colon");
+    refused("", "", "a volume is missing");
+    refused("file:", "", "a path is missing");
+    refused("file://host/a", "//host/a", "write one slash");
+    refused("file:/a%2", "%", "write %25");
+    refused("file:/a,b", ",", "write it as %2C");
+    refused("file:/a[1]", "[", "write `[` as %5B");
+    refused("file:/a%00", "/a%00", "%00");
+    refused("ram:1GiB]", "]", "%5D");
+    refused("delay:5ms", "5ms", "delay:5ms:[ram:1GiB]");
+    refused("delay:5ms:", "", "a volume in brackets is missing");
+    refused("delay:5:[ram:1GiB]", "5", "a whole number and a unit");
+    refused("delay:5ms:[ram:1GiB", "[", "never closed");
+    refused("fault:hang:[ram:1GiB]", "hang:", "nothing before them");
+    refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "one volume");
+    refused("fault:[ram:1GiB?removable]", "removable", "behind the last bracket");
+    refused("fault:[ram:1GiB?thick]", "thick", "behind the last bracket");
+    refused("iscsi://host/iqn.a", "//host/iqn.a", "LUN");
+    refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
+    refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
+    refused("raid5:64KiB:[ram:1GiB, ram:1GiB]", "raid5", "not in this version");
+}
+
+#[test]
+fn a_mistake_shows_the_column() {
+    let error = parse("delay:5ms:[ram:1G]").expect_err("no such size");
+    let shown = error.to_string();
+    assert!(shown.contains("(column 16)\n  delay:5ms:[ram:1G]\n                 ^^"), "{shown}");
+}
+
+/// What is written is what is printed, unless that goes without saying.
+#[test]
+fn the_examples_of_the_documents_are_understood() {
+    for text in [
+        "ram:1GiB?block=4096&readonly",
+        "ram:1GiB?small-pages&thick",
+        "file:/data/vm1.img?size=50GiB&direct",
+        "delay:5ms:[ram:1GiB]",
+        "delay:1ms:[null:1TiB]?tail=20ms&tail-share=1%&stall=1s&stall-every=30s&seed=7",
+        "delay:0s:[null:1TiB]?flush=20ms",
+        "limit:1000iops+100MB/s:[null:1TiB]",
+        "buffered:1MiB:[ram:1GiB]",
+        "fault:[ram:1GiB]?removable",
+        "512e:[delay:1ms:[ram:1GiB?block=4096]]",
+        "iscsi://san1:3260/iqn.2026-01.com.example:a/3?connections=4&initial-r2t=yes&readonly",
+        "buffered:1MiB:[iscsi://user@[fe80::1]:3261/iqn.a/0]?thick",
+    ] {
+        assert_eq!(spec(text).to_string(), text);
+    }
+    assert_eq!(spec("ram:1GiB?block=512&physical=4096"), spec("ram:1GiB"));
+}
+
+#[test]
+fn options_that_belong_together_are_asked_for() {
+    refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` wants `tail-share` beside it");
+    refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` wants `stall` beside it");
+    refused("delay:1ms:[null:1TiB]?flush=20", "20", "a whole number and a unit");
+    refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "above `stall`");
+    refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");
+}
+
+#[test]
+fn short_blocks_want_longer_ones_below_them() {
+    assert_eq!(spec("512e:[ram:1GiB?block=4096]").logical_block(), Some(BlockSize::B512));
+    refused("512e:[delay:1ms:[ram:1GiB]]", "[delay:1ms:[ram:1GiB]]", "512e:[ram:1GiB?block=4096]");
+    refused("512e:4096:[ram:1GiB]", "4096:", "nothing before them");
+}
+
+#[test]
+fn a_limit_wants_a_rate() {
+    refused("limit:fast:[ram:1MiB]", "fast", "such as 1000iops or 100MB/s");
+    refused("limit:[ram:1MiB]", "", "a limit wants a rate");
+}
+
+#[test]
+fn what_is_open_is_as_it_was_written() {
+    let opened = |text| {
+        let device = memory(text);
+        let (geometry, profile) = (device.geometry(), device.profile());
+        (geometry.block_size.bytes(), geometry.bytes(), profile.read_only)
+    };
+    assert_eq!(opened("ram:1MiB"), (512, 1 << 20, false));
+    assert_eq!(opened("delay:1ms:[ram:1MiB?block=4096&readonly]"), (4096, 1 << 20, true));
+    assert_eq!(opened("512e:[limit:9iops:[ram:1MiB?block=4096]]"), (512, 1 << 20, false));
+    assert_eq!(opened("fault:[buffered:1MiB:[null:2MiB]]?readonly").1, 2 << 20);
+}
+
+#[test]
+fn what_outlives_this_process_is_known() {
+    let known = |text| (spec(text).keeps_data(), spec(text).cache_outlives_process(), spec(text).is_remote());
+    assert_eq!(known("delay:1ms:[ram:1MiB]"), (false, false, false));
+    assert_eq!(known("delay:1ms:[/dev/sdb]"), (true, true, false));
+    assert_eq!(known("buffered:1MiB:[/dev/sdb]"), (true, false, false));
+    assert_eq!(known("limit:9iops:[iscsi://san1/iqn.a/0]"), (true, false, true));
+}
+
+/// Each kind's line of the table is its row in the document.
+#[test]
+fn every_kind_of_volume_is_in_the_document() {
+    let page = include_str!("../../../../docs/serve.md");
+    for kind in GRAMMAR.kinds() {
+        let row = format!("| `{}` | {} |", kind.usage, kind.about);
+        assert!(page.contains(&row), "docs/serve.md lacks\n{row}");
+    }
+}
+
+#[test]
+fn a_path_may_stand_without_its_kind() {
+    assert_eq!(spec("/dev/sdb?readonly"), spec("file:/dev/sdb?readonly"));
+    assert_eq!(spec("./disk.img?size=1MiB"), spec("file:./disk.img?size=1MiB"));
+}
+
+#[test]
+fn what_has_a_meaning_is_escaped_in_paths() {
+    let escaped = spec("file:/a%5B1%5D%3f%25 b");
+    assert_eq!(escaped.path(), Some(Path::new("/a[1]?% b")));
+    assert_eq!(escaped.to_string(), "file:/a%5B1%5D%3F%25%20b");
+}
+
+#[test]
+fn blanks_around_volumes_do_not_matter() {
+    assert_eq!(spec(" delay:5ms:[ ram:1GiB ]?removable "), spec("delay:5ms:[ram:1GiB]?removable"));
+}
+
+#[test]
+fn read_only_holds_through_all_layers() {
+    assert!(spec("fault:[delay:1s:[ram:1MiB?readonly]]").is_readonly());
+    assert!(!spec("fault:[delay:1s:[ram:1MiB?readonly=off]]").is_readonly());
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    let text = "fault:[".repeat(100_000);
+    let (sentence, _) = refusal(&text);
+    assert!(sentence.contains("16 deep"), "{sentence}");
+}
+
+#[test]
+fn a_window_has_a_size_that_makes_sense() {
+    refused("buffered:1KiB:[ram:1GiB]", "1KiB:", "4KiB to 64MiB");
+    refused("buffered:[ram:1GiB]", "", "wants the size of its window");
+}
+
+fn blocks() -> impl Strategy<Value = String> {
+    (prop_oneof![Just(512u32), Just(4096)], 0u32..5)
+        .prop_map(|(logical, more)| format!("block={logical}&physical={}", (logical << more).min(1 << 16)))
+}
+
+fn time() -> impl Strategy<Value = String> {
+    (1u64.., prop_oneof![Just("ns"), Just("us"), Just("ms")])
+        .prop_map(|(number, unit)| format!("{}{unit}", number >> 24))
+}
+
+fn store() -> impl Strategy<Value = String> {
+    let path = "/[ -~äß]{1,20}".prop_filter("a host", |path| !path.starts_with("//"));
+    let size = || (1u64..1 << 40).prop_map(|blocks| format!("{}B", blocks * 4096));
+    let host = prop_oneof![Just("san1"), Just("10.0.0.1:3261"), Just("user@[fe80::1]:860"), Just("[::1]")];
+    prop_oneof![
+        (size(), blocks(), any::<bool>())
+            .prop_map(|(size, blocks, small)| format!("ram:{size}?{blocks}&small-pages={}", on(small))),
+        (size(), blocks()).prop_map(|(size, blocks)| format!("null:{size}?{blocks}")),
+        (path, size(), blocks(), any::<bool>()).prop_map(|(path, size, blocks, direct)| {
+            format!("file:{}?size={size}&{blocks}&direct={}", encode(path.as_bytes()), on(direct))
+        }),
+        (host, 0u16..16_384, 1u16..9)
+            .prop_map(|(host, lun, count)| format!("iscsi://{host}/iqn.x/{lun}?connections={count}")),
+    ]
+}
+
+fn on(yes: bool) -> &'static str {
+    if yes { "on" } else { "off" }
+}
+
+fn any_spec() -> impl Strategy<Value = String> {
+    let inner = store().prop_recursive(6, 6, 1, |inner| {
+        prop_oneof![
+            (time(), time(), inner.clone()).prop_map(|(time, tail, inner)| format!(
+                "delay:{time}:[{inner}]?tail={tail}&tail-share=0.5%"
+            )),
+            (1u64.., inner.clone()).prop_map(|(rate, inner)| format!("limit:{rate}iops:[{inner}]")),
+            ((4u64 << 10)..=(64 << 20), inner.clone())
+                .prop_map(|(window, inner)| format!("buffered:{window}B:[{inner}]")),
+            inner.prop_map(|inner| format!("fault:[ {inner} ]")),
+        ]
+    });
+    (inner, any::<[bool; 3]>()).prop_map(|(inner, flags)| {
+        let [readonly, removable, thick] = flags.map(on);
+        format!("fault:[{inner}]?readonly={readonly}&removable={removable}&thick={thick}")
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_back(text in any_spec()) {
+        let meant = spec(&text);
+        let printed = meant.to_string();
+        prop_assert_eq!(spec(&printed).to_string(), printed);
+        prop_assert_eq!(
+            (meant.readonly, meant.removable, meant.thick),
+            (text.contains("readonly=on"), text.contains("removable=on"), text.contains("thick=on"))
+        );
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(ram|null|file|delay|limit|buffered|fault|iscsi)?[:/a-z0-9?&=%\\[\\], ä]{0,40}") {
+        if let Err(error) = parse(&text) {
+            prop_assert!(text.get(error.at()).is_some(), "{error} points between letters");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_understood_is_printed_with_the_same_meaning(
+        text in "(ram:[0-9]{1,4}[KMG]iB|/[a-z%0-9]{1,8})(\\?(readonly|removable|thick|block=4096|direct=off))?"
+    ) {
+        if let Ok(spec) = parse(&text) {
+            prop_assert_eq!(parse(&spec.to_string()), Ok(spec));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`, `limit:1000iops:[ram:1GiB]`.
+//!
+//! One grammar for the command line, the configuration file and tests. A [`Spec`] is what a volume is made of, checked as far
+//! as that goes without touching it. Printing it gives a text that reads back as the same value. Which kinds of volumes there
+//! are is the [`Grammar`]'s table, one line for each.
+
+mod blocks;
+mod error;
+mod rate;
+mod share;
+mod size;
+mod syntax;
+mod time;
+mod written;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use block::BlockSize;
+
+use crate::backend::{Backend, Kind, Opened, Opening};
+
+pub use blocks::BlockShape;
+pub use error::{Problem, SpecError};
+pub use rate::{AtMost, NotARate};
+pub use share::PerMillion;
+pub use size::{Bytes, NotASize};
+pub use syntax::{Word, decode, encode};
+pub use time::{NotATime, Time};
+pub use written::Written;
+
+/// What a volume is made of.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The store, or the layer over others.
+    pub backend: Arc<dyn Backend>,
+    /// No initiator may write.
+    pub readonly: bool,
+    /// Initiators are told that the medium can be taken out (`START STOP UNIT` ejects it). Of a whole volume
+    /// only, never of what is inside brackets.
+    pub removable: bool,
+    /// Initiators are told that no space can be given back, whatever the store could do. Of a whole volume only.
+    pub thick: bool,
+}
+
+/// The kinds of volumes that a program knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Grammar(pub &'static [&'static Kind]);
+
+impl Grammar {
+    /// Reads all of `text` as one volume.
+    ///
+    /// # Errors
+    /// What is wrong with it, where, and what to write instead.
+    pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
+        let spec = syntax::parse(self, text).and_then(|node| written::whole(&node));
+        spec.map_err(|problem| SpecError::new(text, problem))
+    }
+
+    /// Whether a text is meant as a volume specification, rather than as a path.
+    pub fn is_meant(self, text: &str) -> bool {
+        let name = text.split_once(':').map(|(name, _)| name);
+        name.is_some_and(|name| self.kind(name).is_some())
+    }
+
+    /// All of them, in the order of the table.
+    pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn kind(self, name: &str) -> Option<&'static Kind> {
+        self.kinds().find(|kind| kind.name == name)
+    }
+
+    fn names(self) -> Vec<&'static str> {
+        self.kinds().map(|kind| kind.name).collect()
+    }
+}
+
+impl Spec {
+    /// A volume without options.
+    pub fn new(backend: Arc<dyn Backend>) -> Spec {
+        Spec { backend, readonly: false, removable: false, thick: false }
+    }
+
+    /// The kind of what keeps its data, below all layers; of the first, if it is several.
+    pub fn store(&self) -> &dyn Backend {
+        self.backend.members().first().map_or(&*self.backend, Spec::store)
+    }
+
+    /// What its addresses count, if that is known before it is open.
+    pub fn logical_block(&self) -> Option<BlockSize> {
+        self.backend.logical_block()
+    }
+
+    /// Whether no write can get through, be it for an option of this or of an inner volume.
+    pub fn is_readonly(&self) -> bool {
+        self.readonly || self.backend.members().iter().any(Spec::is_readonly)
+    }
+
+    /// Whether a `fault:` layer is in it.
+    pub fn has_fault_layer(&self) -> bool {
+        self.backend.has_fault_layer()
+    }
+
+    /// Whether what it has acknowledged and not flushed outlives this process: it is with the kernel, or with a disk.
+    pub fn cache_outlives_process(&self) -> bool {
+        self.backend.cache_outlives_process()
+    }
+
+    /// Whether what is on it outlives this process.
+    pub fn keeps_data(&self) -> bool {
+        self.backend.keeps_data()
+    }
+
+    /// Whether some of it is reached over a network.
+    pub fn is_remote(&self) -> bool {
+        self.backend.is_remote()
+    }
+
+    /// The file or block device at its bottom, if that is one.
+    pub fn path(&self) -> Option<&Path> {
+        self.store().path()
+    }
+
+    /// Opens it. What may not be written is opened for reading alone down to its stores, which are not made either then.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being used, as a sentence for people.
+    pub fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        Box::pin(async move {
+            let read_only = self.readonly || opening.read_only;
+            self.backend.open(&Opening { read_only, ..opening.clone() }).await
+        })
+    }
+}
+
+/// Volumes that are written alike are alike.
+impl PartialEq for Spec {
+    fn eq(&self, other: &Spec) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Spec {}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let argument = self.backend.argument();
+        write!(f, "{}:{argument}", self.backend.kind().name)?;
+        if let [first, others @ ..] = self.backend.members() {
+            let colon = if argument.is_empty() { "" } else { ":" };
+            write!(f, "{colon}[{first}")?;
+            others.iter().try_for_each(|member| write!(f, ", {member}"))?;
+            write!(f, "]")?;
+        }
+        let mut options = self.backend.options();
+        let flags = [("readonly", self.readonly), ("removable", self.removable), ("thick", self.thick)];
+        options.extend(flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name.to_owned()));
+        let mark = if options.is_empty() { "" } else { "?" };
+        write!(f, "{mark}{}", options.join("&"))
+    }
+}

@@ -1,0 +1,229 @@
+//! A volume as somebody has written it, for the back end that it means: its argument, its options with their values, and the
+//! volumes in its brackets.
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use super::Spec;
+use super::error::Problem;
+use super::syntax::{Choice, Node, Word};
+use crate::backend::Options;
+use crate::nearest::hint;
+
+type Meant<T> = Result<T, Problem>;
+
+/// What every volume has.
+const OF_ALL: [&str; 3] = ["readonly", "removable", "thick"];
+
+/// A whole volume.
+pub(super) fn whole(node: &Node) -> Meant<Spec> {
+    let spec = volume(node)?;
+    inner_of(node).try_for_each(none_of_a_whole_volume).map(|()| spec)
+}
+
+fn volume(node: &Node) -> Meant<Spec> {
+    check_options(node)?;
+    let written = Written { node };
+    Ok(Spec {
+        backend: (node.kind.read)(&written)?,
+        readonly: written.flag("readonly")?,
+        removable: written.flag("removable")?,
+        thick: written.flag("thick")?,
+    })
+}
+
+/// Each of them known, none of them twice.
+fn check_options(node: &Node) -> Meant<()> {
+    for (index, choice) in node.options.iter().enumerate() {
+        let key = &choice.key;
+        if let Options::Known(own) = node.kind.options
+            && !own.contains(&key.text.as_str())
+            && !OF_ALL.contains(&key.text.as_str())
+        {
+            let mut known = [own, &OF_ALL].concat();
+            known.sort_unstable();
+            let sentence = format!("unknown option `{}`{}", key.text, hint(&key.text, &known));
+            return Err(Problem::new(key.at.clone(), sentence));
+        }
+        if node.options.iter().take(index).any(|earlier| earlier.key.text == key.text) {
+            let sentence = format!("`{}` is given twice; keep one of them", key.text);
+            return Err(Problem::new(key.at.clone(), sentence));
+        }
+    }
+    Ok(())
+}
+
+fn inner_of(node: &Node) -> impl Iterator<Item = &Node> {
+    node.members.iter().flat_map(|members| &members.nodes)
+}
+
+fn none_of_a_whole_volume(node: &Node) -> Meant<()> {
+    let whole = ["removable", "thick"];
+    if let Some(choice) = node.options.iter().find(|choice| whole.contains(&choice.key.text.as_str())) {
+        let sentence =
+            format!("`{}` describes a whole volume; write it behind the last bracket", choice.key.text);
+        return Err(Problem::new(choice.key.at.clone(), sentence));
+    }
+    inner_of(node).try_for_each(none_of_a_whole_volume)
+}
+
+pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Word) -> Meant<T> {
+    word.text.parse().map_err(|error: T::Err| Problem::new(word.at.clone(), error.to_string()))
+}
+
+/// One volume as written.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    node: &'a Node,
+}
+
+impl<'a> Written<'a> {
+    /// What stands between the kind and the brackets or options.
+    pub fn argument(&self) -> &'a Word {
+        &self.node.argument
+    }
+
+    /// What a layer is told in front of its brackets, which begins and ends with a colon. `wants` says what it is, `example`
+    /// how to write it.
+    ///
+    /// # Errors
+    /// It is not there, or no such value.
+    pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Meant<T> {
+        let argument = self.argument();
+        match argument.text.strip_suffix(':') {
+            Some(text) => parsed(&Word { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }),
+            None => Err(Problem::new(
+                argument.at.clone(),
+                format!("{wants}, a colon and a volume in brackets, as in {example}"),
+            )),
+        }
+    }
+
+    /// For a `layer` that is told nothing in front of its brackets.
+    ///
+    /// # Errors
+    /// It is told something.
+    pub fn nothing_before_brackets(&self, layer: &str, example: &str) -> Meant<()> {
+        match self.argument().text.is_empty() {
+            true => Ok(()),
+            false => Err(Problem::new(
+                self.argument().at.clone(),
+                format!("{layer} wants a volume in brackets and nothing before them, as in {example}"),
+            )),
+        }
+    }
+
+    /// The volumes in its brackets, at least one.
+    ///
+    /// # Errors
+    /// There are no brackets, or a mistake is in one of them.
+    pub fn members(&self) -> Meant<Vec<Spec>> {
+        let Some(members) = &self.node.members else {
+            let end = self.argument().at.end;
+            return Err(Problem::new(end..end, "a volume in brackets is missing here, such as [ram:1GiB]"));
+        };
+        members.nodes.iter().map(volume).collect()
+    }
+
+    /// The one volume that a layer lies over.
+    ///
+    /// # Errors
+    /// There is none, or more than one, or a mistake is in it.
+    pub fn member(&self) -> Meant<Spec> {
+        if inner_of(self.node).count() > 1 {
+            return Err(Problem::new(
+                self.place_of_members(),
+                "this layer lies over one volume; write one in the brackets",
+            ));
+        }
+        Ok(self.members()?.swap_remove(0))
+    }
+
+    /// Where the brackets stand; without any, the argument.
+    pub fn place_of_members(&self) -> Range<usize> {
+        self.node.members.as_ref().map_or(self.argument().at.clone(), |members| members.at.clone())
+    }
+
+    fn find(&self, key: &str) -> Option<&'a Choice> {
+        self.node.options.iter().find(|choice| choice.key.text == key)
+    }
+
+    /// The options that no volume has by itself, for a kind with a grammar of its own, as they are written.
+    pub fn own_options(&self) -> Vec<String> {
+        let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
+        own.map(|choice| match &choice.value {
+            Some(value) => format!("{}={}", choice.key.text, value.text),
+            None => choice.key.text.clone(),
+        })
+        .collect()
+    }
+
+    /// The value of an option that has no meaning without one.
+    ///
+    /// # Errors
+    /// It stands there without one.
+    pub fn value(&self, key: &str) -> Meant<Option<&'a Word>> {
+        let Some(choice) = self.find(key) else { return Ok(None) };
+        choice
+            .value
+            .as_ref()
+            .filter(|value| !value.text.is_empty())
+            .map(Some)
+            .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` wants a value: {key}=…")))
+    }
+
+    /// The same, read.
+    ///
+    /// # Errors
+    /// It has no value, or one that is none.
+    pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Meant<Option<T>> {
+        self.value(key)?.map(parsed).transpose()
+    }
+
+    /// An option that is on when it is there, unless it says otherwise.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn flag(&self, key: &str) -> Meant<bool> {
+        let Some(choice) = self.find(key) else { return Ok(false) };
+        match choice.value.as_ref().map(|value| value.text.as_str()) {
+            None | Some("on") => Ok(true),
+            Some("off") => Ok(false),
+            Some(_) => {
+                let at =
+                    choice.value.as_ref().map_or_else(|| choice.key.at.clone(), |value| value.at.clone());
+                Err(Problem::new(
+                    at,
+                    format!("`{key}` is on or off; write {key}=on, {key}=off or just {key}"),
+                ))
+            }
+        }
+    }
+
+    /// Two options of which neither has a meaning without the other.
+    ///
+    /// # Errors
+    /// One stands alone.
+    pub fn both(&self, one: &str, other: &str) -> Meant<Option<(&'a Word, &'a Word)>> {
+        match (self.value(one)?, self.value(other)?) {
+            (Some(first), Some(second)) => Ok(Some((first, second))),
+            (None, None) => Ok(None),
+            (Some(word), None) => {
+                Err(Problem::new(word.at.clone(), format!("`{one}` wants `{other}` beside it")))
+            }
+            (None, Some(word)) => {
+                Err(Problem::new(word.at.clone(), format!("`{other}` wants `{one}` beside it")))
+            }
+        }
+    }
+}
+
+impl Word {
+    /// Its value.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Meant<T> {
+        parsed(self)
+    }
+}
