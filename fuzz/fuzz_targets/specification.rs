@@ -1,0 +1,25 @@
+//! A volume specification is whatever somebody typed: it is printed so that it reads back the same, or the mistake is pointed
+//! at within it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use volume::backends::{BUFFERED, DELAY, EMULATED_512, FAULT, LIMIT, NULL};
+use volume::spec::Grammar;
+
+/// The kinds that need no system.
+const GRAMMAR: Grammar = Grammar(&[&NULL, &DELAY, &LIMIT, &BUFFERED, &EMULATED_512, &FAULT]);
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(rest) = std::str::from_utf8(bytes) else { return };
+    let [stored, layered] = [format!("null:{rest}"), format!("fault:[{rest}")];
+    for text in [rest, &stored, &layered] {
+        match GRAMMAR.parse(text) {
+            Ok(spec) => {
+                let printed = spec.to_string();
+                let again = GRAMMAR.parse(&printed).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+                assert_eq!(again.to_string(), printed);
+            }
+            Err(error) => assert!(text.get(error.at()).is_some(), "{text:?}: {error}"),
+        }
+    }
+});
