@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,7 +22,8 @@ pub struct Keep {
 }
 
 struct Directory {
-    path: PathBuf,
+    /// Locked for as long as something goes by it.
+    path: RwLock<PathBuf>,
     /// The directory itself, open for its lock and to be synced.
     file: File,
 }
@@ -35,7 +36,7 @@ impl Keep {
         fs::create_dir_all(&path)?;
         let file = File::open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let directory = Directory { path, file };
+        let directory = Directory { path: RwLock::new(path), file };
         directory.sweep()?;
         Ok(Keep { directory: Arc::new(directory), lane: Lane::new(1) })
     }
@@ -61,6 +62,17 @@ impl Keep {
     pub async fn save(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.save(&name, &bytes)).await
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> PathBuf {
+        self.directory.at("")
+    }
+
+    /// Gives the directory another name, for good, which nobody may have yet. What is being saved goes first.
+    pub async fn rename(&self, to: PathBuf) -> io::Result<()> {
+        let directory = Arc::clone(&self.directory);
+        self.lane.run(move || directory.rename(to)).await
     }
 
     /// Removes what was saved under `name`, if anything was.
@@ -89,7 +101,20 @@ const UNFINISHED: &str = ".unfinished-";
 
 impl Directory {
     fn at(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+        self.path.read().unwrap_or_else(PoisonError::into_inner).join(name)
+    }
+
+    fn rename(&self, to: PathBuf) -> io::Result<()> {
+        let mut path = self.path.write().unwrap_or_else(PoisonError::into_inner);
+        if to.exists() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        fs::rename(&*path, &to)?;
+        *path = to;
+        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
     }
 
     fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -116,7 +141,7 @@ impl Directory {
 
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in fs::read_dir(self.at(""))? {
             names.extend(entry?.file_name().into_string().ok().filter(|name| checked(name).is_ok()));
         }
         names.sort_unstable();
@@ -125,7 +150,7 @@ impl Directory {
 
     /// Removes what a crash left unfinished.
     fn sweep(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.path)? {
+        for entry in fs::read_dir(self.at(""))? {
             let entry = entry?;
             if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
                 fs::remove_file(entry.path())?;

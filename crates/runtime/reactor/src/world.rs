@@ -99,7 +99,7 @@ pub struct ListenOptions {
 }
 
 /// How a stream is set up. NODELAY is always on.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Congestion control by name, e.g. `cubic`; the system's default if `None`.
     pub congestion: Option<String>,

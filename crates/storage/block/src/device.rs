@@ -143,6 +143,13 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
+    /// Makes the medium so many bytes long, if it is shorter; [`BlockDevice::geometry`] tells it afterwards.
+    /// [`DeviceError::Unsupported`] where that is nobody's to do, [`DeviceError::OutOfRange`] for what is no whole number of
+    /// blocks.
+    fn grow(&self, _bytes: u64) -> Pending<'_, ()> {
+        Box::pin(async { Err(DeviceError::Unsupported) })
+    }
+
     /// The errno of the latest request that failed, for the log; each is returned once. `None` from devices that are not the
     /// operating system's.
     fn take_os_error(&self) -> Option<i32> {
@@ -215,6 +222,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn refresh(&self) -> Pending<'_, ()> {
         (**self).refresh()
+    }
+
+    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
+        (**self).grow(bytes)
     }
 
     fn take_os_error(&self) -> Option<i32> {

@@ -329,6 +329,21 @@ impl BlockDevice for FileDevice {
         })
     }
 
+    /// Of a regular file; a block device that is long enough already is used as far as that.
+    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let blocks = self.options.block_size.exact(bytes).ok_or(DeviceError::OutOfRange)?;
+            if self.options.read_only {
+                return Err(DeviceError::ReadOnly);
+            }
+            let grown = self.file.blocking(move |file| open::lengthen(file, bytes)).await;
+            let at_end = Lba(self.geometry().blocks.0);
+            grown.map_err(|error| self.latest_error.told(&error, Verb::Write, at_end))?;
+            self.blocks.fetch_max(blocks.0, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
     fn take_os_error(&self) -> Option<i32> {
         self.latest_error.take()
     }

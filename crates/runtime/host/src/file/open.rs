@@ -182,6 +182,18 @@ fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
     }
 }
 
+/// Makes it at least so long, for good.
+pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
+    if size(file)? >= bytes {
+        return Ok(());
+    }
+    if file.metadata()?.file_type().is_block_device() {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.set_len(bytes)?;
+    file.sync_all()
+}
+
 /// The length in bytes, of block devices too.
 pub(super) fn size(file: &File) -> io::Result<u64> {
     if file.metadata()?.file_type().is_block_device() {

@@ -250,6 +250,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         self.traffic.inner.refresh()
     }
 
+    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
+        self.traffic.inner.grow(bytes)
+    }
+
     fn take_os_error(&self) -> Option<i32> {
         self.traffic.inner.take_os_error()
     }

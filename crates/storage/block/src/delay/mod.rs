@@ -99,6 +99,10 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
         self.inner.refresh()
     }
 
+    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
+        self.inner.grow(bytes)
+    }
+
     fn take_os_error(&self) -> Option<i32> {
         self.inner.take_os_error()
     }

@@ -587,3 +587,21 @@ fn a_volume_whose_failed_writes_could_go_unnoticed_is_not_opened() {
         }
     }
 }
+
+#[test]
+fn a_file_with_a_size_of_its_own_grows_when_it_is_told_to() {
+    with_both_engines(|| async {
+        let (_directory, options) = scratch();
+        let device = FileDevice::open(options.clone()).expect("created");
+        let before = device.geometry().blocks;
+        assert_eq!(device.grow(1000).await, Err(DeviceError::OutOfRange), "no whole blocks");
+        device.grow(512).await.expect("it is longer already");
+        assert_eq!(device.geometry().blocks, before, "nothing shrinks");
+        device.grow(4 << 20).await.expect("room");
+        assert_eq!(device.geometry().blocks, Blocks(8192));
+        assert_eq!(std::fs::metadata(&options.path).expect("the file").len(), 4 << 20);
+        drop(device);
+        let device = FileDevice::open(FileOptions { read_only: true, ..options }).expect("opened");
+        assert_eq!(device.grow(8 << 20).await, Err(DeviceError::ReadOnly));
+    });
+}
