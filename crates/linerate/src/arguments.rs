@@ -31,6 +31,7 @@ use crate::published::{self, PublishedArguments};
 use crate::raw::{self, RawArguments};
 use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
+use crate::reload::{self, ReloadArguments};
 use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::secrets;
@@ -61,6 +62,7 @@ pub(crate) struct Arguments {
 enum Command {
     Serve(Box<ServeArguments>),
     Sessions(SessionsArguments),
+    Reload(ReloadArguments),
     Fault(FaultArguments),
     Bench(Box<BenchArguments>),
     VerifyLog(VerifyLogArguments),
@@ -93,6 +95,7 @@ impl Command {
             self,
             Command::Serve(_)
                 | Command::Sessions(_)
+                | Command::Reload(_)
                 | Command::Fault(_)
                 | Command::Limits(_)
                 | Command::Published(_)
@@ -116,7 +119,7 @@ impl Command {
     /// Whether others depend on this process, which must not end with its terminal then.
     fn ignores_hangups(&self) -> bool {
         match self {
-            Command::Serve(_) | Command::Agent(_) | Command::Peer(_) => true,
+            Command::Agent(_) | Command::Peer(_) => true,
             Command::Raw(arguments) => arguments.serves(),
             Command::Attach(_) => !self.is_handed_on(),
             _ => false,
@@ -131,6 +134,8 @@ impl Command {
             | Command::Copy(_)
             | Command::Read(_)
             | Command::Write(_) => Vec::new(),
+            // A server reads its configuration again.
+            Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
             _ => interrupt::endings(),
         }
@@ -173,7 +178,9 @@ impl Arguments {
         let log = Log { filter: self.log, format: self.log_format };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
-            Command::Sessions(_) | Command::Fault(_) => log::begin(&log, &Log::default())?,
+            Command::Sessions(_) | Command::Reload(_) | Command::Fault(_) => {
+                log::begin(&log, &Log::default())?
+            }
             // What the others print is for people to look at: logins have no place between.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
@@ -183,6 +190,7 @@ impl Arguments {
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Sessions(arguments) => sessions::run(&arguments)?,
+            Command::Reload(arguments) => reload::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,
             Command::Bench(arguments) => return bench::run(&arguments),
             Command::VerifyLog(arguments) => return verify_log::run(&arguments),

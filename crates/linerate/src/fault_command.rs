@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &FaultArguments) -> Result<(), Failure> {
     match ask(&socket, &request).map_err(Failure::failed)? {
         Reply::Done => Ok(()),
         Reply::Refused { reason } => Err(Failure::failed(reason)),
-        Reply::Sessions { .. } => {
+        Reply::Sessions { .. } | Reply::Reloaded { .. } => {
             Err(Failure::failed("the server answered something else; is it of this version?"))
         }
     }

@@ -43,6 +43,7 @@ mod queue;
 mod raw;
 mod read;
 mod recording;
+mod reload;
 mod remote;
 mod report;
 mod scsi;

@@ -124,7 +124,7 @@ fn config(options: OwnTargetOptions) -> ServerConfig {
     };
     ServerConfig {
         portals: vec![portal],
-        targets: vec![target],
+        targets: vec![Arc::new(target)],
         discovery_authentication: None,
         limits,
         cores: 1,

@@ -44,7 +44,9 @@ fn sample(socket: &Path) -> Result<Vec<Session>, Failure> {
     match ask(socket, &Request::Sessions).map_err(Failure::failed)? {
         Reply::Sessions { sessions } => Ok(sessions),
         Reply::Refused { reason } => Err(Failure::failed(reason)),
-        Reply::Done => Err(Failure::failed("the server answered something else; is it of this version?")),
+        Reply::Done | Reply::Reloaded { .. } => {
+            Err(Failure::failed("the server answered something else; is it of this version?"))
+        }
     }
 }
 

@@ -183,9 +183,14 @@ impl PersistentState for UnitState {
 }
 
 impl UnitState {
+    /// Moves it to the folder of a volume of this name, which nothing may be kept under yet.
+    pub(crate) async fn rename(&self, state: &State, to: &VolumeName) -> io::Result<()> {
+        self.folder.keep.rename(state.path_of(to)).await
+    }
+
     async fn replace(&self, name: &str, bytes: Vec<u8>, consequence: &str) -> Result<(), DeviceError> {
         let Err(error) = self.folder.keep.save(name, bytes).await else { return Ok(()) };
-        tracing::error!(path = %self.folder.path.join(name).display(), %error, "{consequence}");
+        tracing::error!(path = %self.folder.keep.path().join(name).display(), %error, "{consequence}");
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(DeviceError::NoSpace),
             _ => Err(DeviceError::NotReady),

@@ -48,7 +48,7 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
     let listen = "127.0.0.1:0".parse().expect("an address");
     let (server, cores) = Server::new(ServerConfig {
         portals: vec![Portal { listen, tag: 1, advertise: None, stream: Default::default() }],
-        targets: vec![Target {
+        targets: vec![Arc::new(Target {
             name: NAME.to_owned(),
             alias: None,
             exports: Vec::new(),
@@ -57,7 +57,7 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
             offers: Offers::of_target(),
             portal_groups: None,
             redirect: None,
-        }],
+        })],
         discovery_authentication: None,
         limits: Limits {
             login_time: 4 * PATIENCE,

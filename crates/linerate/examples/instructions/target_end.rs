@@ -86,7 +86,7 @@ fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
     };
     ServerConfig {
         portals: vec![portal],
-        targets: vec![target],
+        targets: vec![Arc::new(target)],
         discovery_authentication: None,
         limits: Limits::default(),
         cores: 1,

@@ -14,7 +14,7 @@ use crate::nearest::hint;
 use crate::secrets::{self, Exposed};
 
 /// CHAP for a target or for discovery.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chap {
     /// Whom the target believes: at least one.
     pub(crate) accounts: Vec<Account>,
@@ -43,7 +43,7 @@ struct Found<'a> {
 }
 
 /// Somebody who may log in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Account {
     pub(crate) credentials: Credentials,
     /// The initiator names that the user may present; `None` is any. Those of one target have either one account, or

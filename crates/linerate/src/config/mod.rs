@@ -64,7 +64,7 @@ pub(crate) struct Config {
 }
 
 /// `[limits]`; what is `None` has the default of `target::Limits`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) connections_per_address: Option<usize>,
     pub(crate) logins: Option<usize>,
@@ -82,7 +82,7 @@ pub(crate) struct Limits {
 }
 
 /// `[log]`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
     /// What to log, in the words of `--log`.
     pub(crate) filter: Option<String>,
@@ -112,6 +112,15 @@ impl Config {
         let mut config = Config::parse(&file, &text)?;
         config.exposed = config.exposed_by(secrets::exposed(path, mode).as_ref());
         Ok(config)
+    }
+
+    /// Leaves the specifications of these volumes what they were `before`.
+    pub(crate) fn keep_specs(&mut self, before: &Config, names: &[VolumeName]) {
+        for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
+            if let Some(old) = before.volumes.iter().find(|old| old.name == volume.name) {
+                volume.spec = old.spec.clone();
+            }
+        }
     }
 
     /// Files with secrets that others than their owner may use: the configuration (`itself`, if it is one), and what it names.

@@ -5,7 +5,7 @@ use super::values::Address;
 use crate::spec::Bytes;
 
 /// An address to listen on, and how connections to it are set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Portal {
     /// Where to listen.
     pub(crate) listen: Address,

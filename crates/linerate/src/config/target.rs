@@ -12,7 +12,7 @@ use super::{Chap, Portal, chap, session};
 use crate::nearest::{hint, nearest};
 
 /// A target and who may use it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
     /// Its iSCSI name.
     pub(crate) name: Name,
@@ -35,7 +35,7 @@ pub(crate) struct Target {
 }
 
 /// A volume under a number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lun {
     pub(crate) lun: u16,
     pub(crate) volume: VolumeName,

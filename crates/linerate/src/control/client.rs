@@ -47,9 +47,17 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
     converse(path, request).map_err(failed)
 }
 
+/// Volumes are opened and closed for a reload, one of which may be far away, or hang.
+fn patience(request: &Request) -> Duration {
+    match request {
+        Request::Reload { .. } => Duration::from_secs(300),
+        Request::Sessions | Request::Fault { .. } => PATIENCE,
+    }
+}
+
 fn converse(path: &Path, request: &Request) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience(request)))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');

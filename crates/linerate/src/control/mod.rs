@@ -25,6 +25,15 @@ use crate::spec::Time;
 pub(crate) enum Request {
     /// Who is logged in.
     Sessions,
+    /// Read the configuration again and serve that.
+    Reload {
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+        /// Also take away what initiators use.
+        #[serde(default)]
+        force: bool,
+    },
     /// Switch the `fault:` layer of a volume.
     Fault {
         /// Its name.
@@ -42,6 +51,15 @@ pub(crate) enum Reply {
     Sessions {
         /// All of them.
         sessions: Vec<Session>,
+    },
+    /// To [`Request::Reload`].
+    Reloaded {
+        /// What is different, a line each.
+        changes: Vec<String>,
+        /// What there is to know besides.
+        notes: Vec<String>,
+        /// What was to change and has not.
+        failed: Vec<String>,
     },
     /// It is done.
     Done,
@@ -162,6 +180,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), fault);
         let sessions = serde_json::to_string(&Request::Sessions).expect("JSON");
         assert_eq!(sessions, r#"{"request":"sessions"}"#);
+        let reload: Request =
+            serde_json::from_str(r#"{"request":"reload","force":true}"#).expect("a request");
+        assert_eq!(reload, Request::Reload { dry_run: false, force: true });
+        let reloaded = Reply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
+        let line = r#"{"reply":"reloaded","changes":["+ a"],"notes":[],"failed":[]}"#;
+        assert_eq!(serde_json::to_string(&reloaded).expect("JSON"), line);
         assert_eq!(serde_json::to_string(&Reply::Done).expect("JSON"), r#"{"reply":"done"}"#);
     }
 

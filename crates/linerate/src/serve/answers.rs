@@ -1,22 +1,33 @@
 //! What a running server answers on its control socket.
 
-use target::{ConnectionStatus, Server, SessionStatus};
+use target::{ConnectionStatus, SessionStatus};
 
-use super::volumes::Volumes;
+use super::live::{Live, ReloadOptions, Reloaded};
 use crate::control::{Connection, FaultMode, Reply, Request, Session};
 
-/// Answers one request. Blocks for at most a second.
-pub(super) fn to(request: &Request, server: &Server, volumes: &Volumes) -> Reply {
+/// Answers one request. Blocks for at most a second, unless it is a reload.
+pub(super) fn to(request: &Request, live: &Live) -> Reply {
     match request {
         Request::Sessions => {
-            Reply::Sessions { sessions: server.sessions().into_iter().map(session).collect() }
+            Reply::Sessions { sessions: live.server().sessions().into_iter().map(session).collect() }
         }
-        Request::Fault { volume, mode } => switch(volumes, volume, *mode),
+        Request::Reload { dry_run, force } => {
+            reload(live, ReloadOptions { dry_run: *dry_run, force: *force })
+        }
+        Request::Fault { volume, mode } => switch(live, volume, *mode),
     }
 }
 
-fn switch(volumes: &Volumes, name: &str, mode: FaultMode) -> Reply {
-    let reason = match volumes.named(name).map(|volume| volume.switch(mode)) {
+fn reload(live: &Live, options: ReloadOptions) -> Reply {
+    match live.reload(options) {
+        Ok(Reloaded { changes, notes, failed }) => Reply::Reloaded { changes, notes, failed },
+        Err(failure) => Reply::Refused { reason: failure.to_string() },
+    }
+}
+
+fn switch(live: &Live, name: &str, mode: FaultMode) -> Reply {
+    let switched = live.with_volumes(|volumes| volumes.named(name).map(|volume| volume.switch(mode)));
+    let reason = match switched {
         Some(true) => return Reply::Done,
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
         None => format!("no volume named {name} is served"),

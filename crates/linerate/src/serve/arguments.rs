@@ -13,7 +13,7 @@ use crate::spec::Spec;
 /// Serves volumes over iSCSI until SIGTERM or SIGINT
 ///
 /// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServeArguments {
     /// A TOML file that says what to serve; docs/serve.md has all keys
     #[arg(long, value_name = "FILE")]

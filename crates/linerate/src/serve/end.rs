@@ -1,15 +1,15 @@
-//! How a server ends: at the first SIGTERM or SIGINT in good order and within ten seconds, at the second one
-//! at once.
+//! What signals do to a server: the first SIGTERM or SIGINT ends it in good order and within ten seconds, the second one
+//! at once; SIGHUP has it read its configuration again.
 
 use std::process;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use target::Server;
 
+use super::live::{Live, ReloadOptions};
 use crate::failure::Failure;
 
 /// For commands in flight, after initiators have been asked to log out. The flush that follows has its own
@@ -19,20 +19,45 @@ const GRACE: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_millis(9500);
 
 /// Waits for signals on a thread of its own.
-pub(super) fn on_signals(server: Arc<Server>) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::failed)?;
+pub(super) fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::failed)?;
     let watch = move || {
-        let mut signals = signals.forever();
-        if signals.next().is_some() {
-            tracing::info!("asked to end: initiators are asked to log out");
-            server.shutdown(GRACE);
-            give_up_later();
-        }
-        if signals.next().is_some() {
-            die("asked to end twice: commands in flight are lost");
+        let mut is_asked_to_end = false;
+        for signal in signals.forever() {
+            match (signal, is_asked_to_end) {
+                // On a thread of its own: whoever wants the server to end does not wait for it.
+                (SIGHUP, false) => reload(&live),
+                (SIGHUP, true) => {}
+                (_, false) => {
+                    is_asked_to_end = true;
+                    tracing::info!("asked to end: initiators are asked to log out");
+                    live.server().shutdown(GRACE);
+                    give_up_later();
+                }
+                (_, true) => die("asked to end twice: commands in flight are lost"),
+            }
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
+}
+
+/// What is in use is not taken away: nobody is there to say that it is meant.
+fn reload(live: &Arc<Live>) {
+    let live = Arc::clone(live);
+    let work = move || match live.reload(ReloadOptions::default()) {
+        Ok(reloaded) => {
+            tracing::info!(changes = reloaded.changes.len(), "the configuration was read again");
+            reloaded.changes.iter().for_each(|change| tracing::info!(change, "changed"));
+            reloaded.notes.iter().for_each(|note| tracing::info!(note, "reload"));
+            reloaded.failed.iter().for_each(|failed| tracing::error!(failed, "reload"));
+        }
+        Err(failure) => {
+            tracing::error!(%failure, "the configuration was read again, and nothing was changed")
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
+        tracing::error!(%error, "no thread to be had to read the configuration again");
+    }
 }
 
 fn give_up_later() {

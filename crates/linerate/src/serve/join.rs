@@ -12,7 +12,7 @@ use crate::config::{self, Chap, Config};
 pub(super) fn server(config: &Config, volumes: &Volumes, cores: usize) -> ServerConfig {
     ServerConfig {
         portals: config.portals.iter().map(portal).collect(),
-        targets: config.targets.iter().map(|target| one(target, volumes)).collect(),
+        targets: config.targets.iter().map(|target| Arc::new(one(target, config, volumes))).collect(),
         discovery_authentication: config.discovery.as_ref().map(authentication),
         limits: limits(&config.limits),
         cores,
@@ -34,11 +34,11 @@ fn portal(portal: &config::Portal) -> target::Portal {
     }
 }
 
-fn one(target: &config::Target, volumes: &Volumes) -> target::Target {
+fn one(target: &config::Target, config: &Config, volumes: &Volumes) -> target::Target {
     target::Target {
         name: target.name.to_string(),
         alias: target.alias.clone(),
-        exports: target.luns.iter().filter_map(|lun| export(lun, volumes)).collect(),
+        exports: target.luns.iter().filter_map(|lun| export(lun, config, volumes)).collect(),
         access: Access { initiators: target.initiators.clone(), networks: target.networks.clone() },
         authentication: target.chap.as_ref().map(authentication),
         offers: target.offers.clone(),
@@ -47,15 +47,16 @@ fn one(target: &config::Target, volumes: &Volumes) -> target::Target {
     }
 }
 
-/// The configuration has made sure that the volume of every LUN is there.
-fn export(lun: &config::Lun, volumes: &Volumes) -> Option<Export> {
+/// A LUN whose volume is not open is left out: that is only so in the middle of a change.
+fn export(lun: &config::Lun, config: &Config, volumes: &Volumes) -> Option<Export> {
     let opened = volumes.get(&lun.volume)?;
+    let volume = config.volumes.iter().find(|volume| volume.name == lun.volume)?;
     Some(Export {
         lun: lun.lun,
         volume: lun.volume.to_string(),
         unit: Arc::clone(&opened.unit),
         initiators: lun.initiators.clone(),
-        deadline: opened.deadline,
+        deadline: volume.deadline,
     })
 }
 

@@ -4,8 +4,10 @@
 mod announce;
 mod answers;
 mod arguments;
+mod difference;
 mod end;
 mod join;
+mod live;
 mod paste;
 mod remotes;
 mod summary;
@@ -23,7 +25,7 @@ use target::{Core, Server};
 pub(crate) use arguments::ServeArguments;
 #[cfg(test)]
 pub(crate) use join::limits;
-use volumes::Volumes;
+use live::Live;
 
 use crate::config::{Config, Log};
 use crate::control::{BindError, Socket, SocketFile};
@@ -50,15 +52,19 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     })?;
     tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
     let state = open_state(&config)?;
-    let volumes = Arc::new(volumes::open(&config, &state)?);
+    let volumes = volumes::open(&config, &state)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
     let (server, parts) = Server::new(join::server(&config, &volumes, cores.get()));
     let (reactors, bound) = start(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
-    let _control = control(&config, &state, &server, &volumes)?;
-    end::on_signals(Arc::clone(&server))?;
+    let socket = control(&config, &state)?;
+    let announcement = announce::text(&config, &volumes, &addresses);
+    let live = Live::new(arguments.clone(), state, Arc::clone(&server), cores.get(), config, volumes);
+    let live = Arc::new(live);
+    let _control = socket.map(|socket| answer(socket, &live)).transpose()?;
+    end::on_signals(Arc::clone(&live))?;
     server.open();
-    say(&announce::text(&config, &volumes, &addresses));
+    say(&announcement);
     let flushed = reactors.join().map_err(Failure::failed)?;
     match flushed.into_iter().all(|flushed| flushed) {
         true => Ok(()),
@@ -132,21 +138,19 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
 
 /// The control socket. Two servers may share a state directory as long as their volumes differ; then the
 /// second has no socket, unless it was named.
-fn control(
-    config: &Config,
-    state: &State,
-    server: &Arc<Server>,
-    volumes: &Arc<Volumes>,
-) -> Result<Option<SocketFile>, Failure> {
+fn control(config: &Config, state: &State) -> Result<Option<Socket>, Failure> {
     let usual = state.directory().join(CONTROL);
-    let socket = match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
-        (Ok(socket), _) => socket,
+    match (Socket::bind(config.control.as_ref().unwrap_or(&usual)), &config.control) {
+        (Ok(socket), _) => Ok(Some(socket)),
         (Err(error @ BindError::InUse(_)), None) => {
             tracing::warn!(%error, "`linerate sessions` will not find this server");
-            return Ok(None);
+            Ok(None)
         }
-        (Err(error), _) => return Err(Failure::refused(error)),
-    };
-    let (server, volumes) = (Arc::clone(server), Arc::clone(volumes));
-    socket.serve(move |request| answers::to(&request, &server, &volumes)).map(Some).map_err(Failure::failed)
+        (Err(error), _) => Err(Failure::refused(error)),
+    }
+}
+
+fn answer(socket: Socket, live: &Arc<Live>) -> Result<SocketFile, Failure> {
+    let live = Arc::clone(live);
+    socket.serve(move |request| answers::to(&request, &live)).map_err(Failure::failed)
 }

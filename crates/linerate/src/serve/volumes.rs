@@ -4,32 +4,34 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use volume::PersistentState;
 
 use crate::backends;
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::failure::Failure;
 use crate::spec::Spec;
-use crate::state::State;
+use crate::state::{State, UnitState};
 
 use super::remotes;
 
 /// The volumes that are served, by name.
+#[derive(Default)]
 pub(super) struct Volumes(HashMap<VolumeName, Opened>);
 
 /// A volume in use.
+#[derive(Clone)]
 pub(super) struct Opened {
     /// What initiators speak to.
     pub(super) unit: Arc<LogicalUnit>,
-    /// How long a command may take before it is given up.
-    pub(super) deadline: Duration,
     /// What it was opened as, for people.
     pub(super) spec: String,
+    /// What is kept of it.
+    pub(super) kept: Arc<UnitState>,
     /// Of its `fault:` layers, if it has any.
     faults: Option<FaultControl>,
 }
@@ -37,6 +39,38 @@ pub(super) struct Opened {
 impl Volumes {
     pub(super) fn get(&self, name: &VolumeName) -> Option<&Opened> {
         self.0.get(name)
+    }
+
+    /// These, without some.
+    pub(super) fn all_but(&self, names: &[VolumeName]) -> Volumes {
+        let others = self.0.iter().filter(|(name, _)| !names.contains(name));
+        Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
+    }
+
+    /// Takes one out.
+    pub(super) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
+        self.0.remove_entry(name)
+    }
+
+    /// Adds others.
+    pub(super) fn adopt(&mut self, others: Volumes) {
+        self.0.extend(others.0);
+    }
+
+    /// Gives volumes other names, from and to, all at once: two may exchange theirs.
+    pub(super) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
+        let taken: Vec<_> =
+            renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
+        self.0.extend(taken);
+    }
+
+    /// Has deadlines and descriptions as the configuration has them.
+    pub(super) fn describe(&mut self, config: &Config) {
+        for volume in &config.volumes {
+            if let Some(opened) = self.0.get_mut(&volume.name) {
+                opened.spec = volume.spec.to_string();
+            }
+        }
     }
 
     /// The volume that somebody calls `name`.
@@ -64,7 +98,15 @@ impl Opened {
 /// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
 pub(super) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
     let shown = super::summary::shown(config);
-    let used = config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str()));
+    open_all(config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())), state)
+}
+
+/// Opens the volumes of these names.
+pub(super) fn open_these(config: &Config, names: &[VolumeName], state: &State) -> Result<Volumes, Failure> {
+    open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state)
+}
+
+fn open_all<'a>(used: impl Iterator<Item = &'a Volume>, state: &State) -> Result<Volumes, Failure> {
     // What was kept under a previous name must be taken over before that name's new volume finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
@@ -148,16 +190,13 @@ fn open_one(volume: &Volume, state: &State, remote: &Remotes) -> Result<Opened, 
         thin: volume.spec.thick.then_some(false),
     };
     let path = folder.unit_path();
-    let keep = folder.unit().map_err(Failure::refused)?;
-    let unit =
-        LogicalUnit::new(volume::Volume::new(device, Some(Arc::new(keep))), options).map_err(|damaged| {
-            refused(&format_args!(
-                "{damaged}: restore {}, or remove it to begin without them",
-                path.display()
-            ))
-        })?;
+    let kept = Arc::new(folder.unit().map_err(Failure::refused)?);
+    let in_use = volume::Volume::new(device, Some(Arc::clone(&kept) as Arc<dyn PersistentState>));
+    let unit = LogicalUnit::new(in_use, options).map_err(|damaged| {
+        refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
+    })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    Ok(Opened { unit, deadline: volume.deadline, spec: volume.spec.to_string(), faults })
+    Ok(Opened { unit, spec: volume.spec.to_string(), kept, faults })
 }
 
 /// What changes when acknowledged writes that were not flushed may be lost: with every start of the machine, with every

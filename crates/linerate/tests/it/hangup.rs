@@ -55,10 +55,11 @@ fn a_server_survives_its_terminal_and_ends_in_good_order_later() {
     let state = tempfile::tempdir().expect("a temporary folder");
     let port = free_port();
     let volumes = [format!("disk=file:{}/disk.img?size=1MiB", state.path().display())];
-    let mut server = Service::start(serve(port, &volumes, state.path()));
+    let server = Service::start(serve(port, &volumes, state.path()));
     let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-01.io.linerate:disk/0");
-    server.hang_up();
-    server.hang_up();
+    // What it does then is in `reload`.
+    signal(&server.child, "HUP");
+    signal(&server.child, "HUP");
     let sector = state.path().join("sector");
     std::fs::write(&sector, [0x77; 512]).expect("a temporary file");
     let sector = sector.display().to_string();

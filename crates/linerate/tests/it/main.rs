@@ -50,6 +50,7 @@ mod qemu;
 mod raw_command;
 mod recorder;
 mod refusals;
+mod reload;
 mod remote;
 mod report;
 mod scsi_command;

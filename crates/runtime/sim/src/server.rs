@@ -39,7 +39,7 @@ impl Stage {
             .collect();
         let config = ServerConfig {
             portals,
-            targets: vec![Target {
+            targets: vec![Arc::new(Target {
                 name: TARGET.to_owned(),
                 alias: None,
                 exports,
@@ -48,7 +48,7 @@ impl Stage {
                 offers: Offers::of_target(),
                 portal_groups: None,
                 redirect: None,
-            }],
+            })],
             discovery_authentication: None,
             limits: self.limits.clone(),
             cores: self.core_count,

@@ -40,8 +40,8 @@ pub(crate) struct Admitted {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
-    /// The index of the target; none for a discovery session.
-    pub(crate) target: Option<usize>,
+    /// The target as it was when the login began; none for a discovery session.
+    pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
     pub(crate) seat: Seat,
     /// The first connection of a new session.
@@ -64,7 +64,7 @@ pub(crate) struct Door {
     stream: Box<dyn Stream>,
     machine: TargetLogin,
     received: Vec<u8>,
-    target: Option<usize>,
+    target: Option<Arc<Target>>,
     /// Who the initiator said it was when it proved, or did not.
     user: Option<String>,
     /// Our own reason to refuse it.
@@ -101,7 +101,7 @@ impl Door {
         let (server, address) = (Arc::clone(&local.server), stream.peer().ip());
         let booking = Booking { server, address, seat: None, leading: false, kept: false };
         let mut first = [0; 4];
-        (local.server.config.random)(&mut first);
+        (local.server.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
         let machine = TargetLogin::new(policy);
         Door {
@@ -119,7 +119,7 @@ impl Door {
 
     /// Takes the connection through its login and hands it to the core of its session.
     pub(crate) async fn admit(mut self) {
-        let limit = self.local.server.config.limits.login_time;
+        let limit = self.local.server.config().limits.login_time;
         match reactor::timeout(limit, self.log_in()).await {
             Ok(Ok(login)) => self.hand_over(login),
             Ok(Err(failure)) => self.give_up(&failure),
@@ -237,16 +237,14 @@ impl Door {
             (SessionType::Normal, None) => return Err(Refusal::NoSuchTarget),
             (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
-        let found =
-            server.config.targets.iter().position(|target| target.name.eq_ignore_ascii_case(name.as_str()));
-        let index = found.ok_or(Refusal::NoSuchTarget)?;
-        let target = &server.config.targets[index];
+        let config = server.config();
+        let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?;
         self.check_access(target, request)?;
         if let Some(redirect) = &target.redirect {
             let (address, permanent) = (redirect.address.clone(), redirect.permanent);
             return Ok(Admission::Redirect { address, permanent });
         }
-        self.target = Some(index);
+        self.target = Some(Arc::clone(target));
         let session = self.nexus(request).and_then(|nexus| server.registry.parameters(request.tsih, &nexus));
         Ok(self.acceptance(request, session))
     }
@@ -265,19 +263,18 @@ impl Door {
     }
 
     /// What must be proved for the target, or for discovery.
-    fn authentication(&self) -> Option<&Authentication> {
-        let config = &self.local.server.config;
-        match self.target {
-            Some(index) => config.targets[index].authentication.as_ref(),
-            None => config.discovery_authentication.as_ref(),
+    fn authentication(&self) -> Option<Authentication> {
+        match &self.target {
+            Some(target) => target.authentication.clone(),
+            None => self.local.server.config().discovery_authentication.clone(),
         }
     }
 
     fn acceptance(&mut self, request: &AdmissionRequest, session: Option<Parameters>) -> Admission {
         let missing = request.tsih != Tsih::NEW && session.is_none();
         let refusal = missing.then(|| self.refused(Refusal::NoSuchSession(request.tsih)));
-        let target = self.target.map(|index| &self.local.server.config.targets[index]);
-        let limits = &self.local.server.config.limits;
+        let target = self.target.as_ref();
+        let limits = &self.local.server.config().limits;
         let offers = match target {
             Some(target) => Offers {
                 max_connections: limits.connections_per_session,
@@ -291,7 +288,7 @@ impl Door {
         };
         Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: target.map(|_| self.tag),
-            authentication: self.authentication().map(|wanted| self.chap(wanted)),
+            authentication: self.authentication().map(|wanted| self.chap(&wanted)),
             offers,
             session,
             refusal,
@@ -300,7 +297,7 @@ impl Door {
 
     fn chap(&self, wanted: &Authentication) -> ChapPolicy {
         let mut random = [0; CHALLENGE_BYTES + 1];
-        (self.local.server.config.random)(&mut random);
+        (self.local.server.config().random)(&mut random);
         let challenge = Challenge { identifier: random[0], bytes: random[1..].to_vec() };
         ChapPolicy {
             algorithms: wanted.algorithms.clone(),
@@ -316,7 +313,8 @@ impl Door {
         let server = Arc::clone(&self.local.server);
         let now = reactor::now();
         let from = AddressBlock::of(self.stream.peer().ip());
-        let attempt = Attempt { from, target: self.target, user };
+        let target = self.target.as_ref().map(|target| target.name.as_str());
+        let attempt = Attempt { from, target, user };
         let wait = server.backoff().wait(now, &attempt);
         if let Some(wait) = wait {
             let status = self.refused(Refusal::TooManyGuesses(wait));
@@ -351,7 +349,7 @@ impl Door {
         let seat = self.find_seat(claim, &request.parameters).await?;
         (self.booking.seat, self.booking.leading) = (Some(seat), true);
         let window = match self.target {
-            Some(_) => self.local.server.config.limits.window,
+            Some(_) => self.local.server.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
         };
         Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })

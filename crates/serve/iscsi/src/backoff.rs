@@ -21,7 +21,7 @@ use crate::access::AddressBlock;
 pub(crate) struct Attempt<'a> {
     pub(crate) from: AddressBlock,
     /// Its index; `None` is discovery. Targets may have different accounts for users of one name.
-    pub(crate) target: Option<usize>,
+    pub(crate) target: Option<&'a str>,
     /// As it says. Any text.
     pub(crate) user: &'a str,
 }
@@ -153,7 +153,7 @@ mod tests {
 
     fn attempt<'a>(from: &str, user: &'a str) -> Attempt<'a> {
         let from: IpAddr = from.parse().expect("an address");
-        Attempt { from: AddressBlock::of(from), target: Some(0), user }
+        Attempt { from: AddressBlock::of(from), target: Some("iqn.t"), user }
     }
 
     fn seconds(count: u64) -> Duration {

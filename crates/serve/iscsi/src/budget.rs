@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A number of bytes that may be held at once.
 pub(crate) struct Budget {
-    limit: usize,
+    limit: Cell<usize>,
     used: Cell<usize>,
     /// Something was refused for want of it since [`Budget::take_refusal`].
     refused: Cell<bool>,
@@ -22,7 +22,12 @@ pub(crate) struct Charge {
 
 impl Budget {
     pub(crate) fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
-        Rc::new(Budget { limit, used: Cell::new(0), refused: Cell::new(false), within })
+        Rc::new(Budget { limit: Cell::new(limit), used: Cell::new(0), refused: Cell::new(false), within })
+    }
+
+    /// Another limit, for what is taken from now on.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.set(limit);
     }
 
     /// Takes `bytes`, if they are there. Who holds nothing yet gets any amount: a command larger than the limit
@@ -42,13 +47,13 @@ impl Budget {
 
     /// How many bytes are there to take.
     pub(crate) fn free(&self) -> usize {
-        let free = self.limit.saturating_sub(self.used.get());
+        let free = self.limit.get().saturating_sub(self.used.get());
         self.within.as_ref().map_or(free, |within| free.min(within.free()))
     }
 
     fn has(&self, bytes: usize) -> bool {
         let used = self.used.get();
-        let fits = bytes == 0 || used == 0 || used.saturating_add(bytes) <= self.limit;
+        let fits = bytes == 0 || used == 0 || used.saturating_add(bytes) <= self.limit.get();
         if !fits {
             self.refused.set(true);
         }

@@ -1,7 +1,7 @@
 //! What a server serves, as values: the binary reads files and arguments, this crate never does.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use unit::LogicalUnit;
 
 use crate::access::{Access, NamePattern};
 
-/// All of it.
+/// All of it. A server takes another by [`Server::reconfigure`](crate::Server::reconfigure), but for `cores` and `random`.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Where initiators connect.
     pub portals: Vec<Portal>,
     /// What they find there.
-    pub targets: Vec<Target>,
+    pub targets: Vec<Arc<Target>>,
     /// What discovery sessions must prove; `None` lets anybody ask, and answers only with what they may use.
     pub discovery_authentication: Option<Authentication>,
     /// What nobody may exceed.
@@ -30,6 +30,11 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// The target of this name; names compare without regard to case.
+    pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+    }
+
     /// Every logical unit, once, by the name of its volume.
     pub(crate) fn units(&self) -> Vec<(String, Arc<LogicalUnit>)> {
         let mut units: Vec<(String, Arc<LogicalUnit>)> = Vec::new();
@@ -43,7 +48,7 @@ impl ServerConfig {
 }
 
 /// An address to listen on, and the portal group it belongs to (RFC 7143 section 4.4.1).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -82,6 +87,31 @@ impl Target {
     pub(crate) fn is_reached_by(&self, tag: u16) -> bool {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
     }
+
+    /// Whether somebody who has logged in may stay: what a login asks for, but the proof itself.
+    pub(crate) fn keeps(&self, initiator: &str, address: IpAddr, user: Option<&str>, tag: u16) -> bool {
+        let proved = match (&self.authentication, user) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(wanted), Some(user)) => wanted.knows(user) && wanted.lets_present(user, initiator),
+        };
+        proved && self.redirect.is_none() && self.is_reached_by(tag) && self.access.admits(initiator, address)
+    }
+}
+
+impl Export {
+    /// Whether this initiator sees it.
+    pub(crate) fn is_seen_by(&self, initiator: &str) -> bool {
+        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+    }
+}
+
+impl Portal {
+    /// Whether a connection whose end here is `local` came in by it.
+    pub(crate) fn took_in(&self, local: SocketAddr) -> bool {
+        let (listen, here) = (self.listen.ip().to_canonical(), local.ip().to_canonical());
+        self.listen.port() == local.port() && (listen.is_unspecified() || listen == here)
+    }
 }
 
 /// A logical unit under a number.
@@ -115,6 +145,11 @@ pub struct Authentication {
 }
 
 impl Authentication {
+    /// Whether there is an account of this name.
+    pub(crate) fn knows(&self, user: &str) -> bool {
+        self.accounts.iter().any(|account| account.name == user)
+    }
+
     /// Whether `user`, who has proved to be that, may come as the initiator of this name.
     pub(crate) fn lets_present(&self, user: &str, initiator: &str) -> bool {
         let names = self.initiators.get(user);
@@ -123,7 +158,7 @@ impl Authentication {
 }
 
 /// A login redirection (RFC 7143 section 11.13.5, status class 1).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Redirect {
     /// `host:port` or `host:port,tag`.
     pub address: String,

@@ -102,7 +102,7 @@ impl Connection {
             session: Rc::clone(session),
             link,
             scratch: Rc::clone(&local.scratch),
-            send_stall: local.server.config.limits.send_stall,
+            send_stall: local.server.config().limits.send_stall,
             inbox: Inbox::default(),
             outbox: match session.borrow().identity.target {
                 Some(_) => Outbox::new(framing),

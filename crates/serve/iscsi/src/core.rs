@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{self, Arc};
 use std::time::{Duration, Instant};
 
 use iscsi::pdu::{Cid, Tsih};
@@ -17,15 +17,16 @@ use unit::LogicalUnit;
 
 use crate::admission::Admitted;
 use crate::budget::Budget;
+use crate::config::{Portal, ServerConfig, Target};
 use crate::connection::Connection;
 use crate::growth;
 use crate::inbox::{SCRATCH_BYTES, Scratch};
-use crate::listener;
+use crate::listener::Listeners;
 use crate::management::{self, Spared, Whose};
 use crate::refusal::Refusal;
 use crate::registry::Seat;
 use crate::server::Server;
-use crate::session::{Session, SharedSession};
+use crate::session::{Removed, Session, SharedSession};
 use crate::status::SessionStatus;
 use crate::storage;
 
@@ -40,7 +41,11 @@ pub(crate) enum Message {
     /// Commands must end; the answer is the end of the channel.
     Abort { unit: Arc<LogicalUnit>, whose: Whose, spared: Spared, done: Sender<()> },
     /// The sessions of a target must close their connections.
-    CloseTarget { target: usize, except: Tsih },
+    CloseTarget { target: Arc<Target>, except: Tsih },
+    /// For the first core: these portals are to be listened on, and no others.
+    Listen { portals: Vec<Portal>, answer: Sender<io::Result<Vec<SocketAddr>>> },
+    /// What is served has changed; the answer is the end of the channel.
+    Changed { done: Sender<()> },
     /// Somebody wants to know.
     Status(std::sync::mpsc::Sender<Vec<SessionStatus>>),
     /// The server ends: ask initiators to log out, and leave within so long.
@@ -62,6 +67,10 @@ pub(crate) struct Local {
     pub(crate) scratch: Rc<Scratch>,
     /// Memory that the commands of this core may hold.
     memory: Rc<Budget>,
+    /// The first core has all of them.
+    listeners: RefCell<Listeners>,
+    /// The volumes that this core, the first one, looks after.
+    watched: RefCell<Vec<sync::Weak<LogicalUnit>>>,
 }
 
 impl Core {
@@ -70,14 +79,22 @@ impl Core {
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
         let Core { index, server, mut messages } = self;
         let scratch = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
-        let memory = Budget::new(server.config.limits.staging_bytes / server.config.cores.max(1), None);
-        let sessions = RefCell::default();
-        let local = Rc::new(Local { index, server, sessions, scratch: Rc::new(scratch), memory });
+        let config = server.config();
+        let memory = Budget::new(server.memory_of_a_core(&config), None);
+        let local = Rc::new(Local {
+            index,
+            server,
+            sessions: RefCell::default(),
+            scratch: Rc::new(scratch),
+            memory,
+            listeners: RefCell::new(Listeners::new(&config.limits)),
+            watched: RefCell::default(),
+        });
         if index == 0 {
-            match listener::bind(&local) {
+            let listens = local.listeners.borrow_mut().set(&local, &config.portals);
+            match listens {
                 Ok(addresses) => {
-                    growth::watch(local.server.config.units());
-                    drop(reactor::spawn(storage::watch(local.server.config.units())));
+                    local.watch_volumes(&config);
                     drop(bound.send(Ok(addresses)));
                 }
                 Err(error) => {
@@ -86,7 +103,7 @@ impl Core {
                 }
             }
         }
-        drop(bound);
+        drop((bound, config)); // what it served until something else is served can be closed
         let _clock = reactor::spawn(tick(Rc::clone(&local)));
         while let Some(message) = messages.recv().await {
             if let Message::Drain(grace) = message {
@@ -108,7 +125,11 @@ impl Local {
             Message::Join(admitted) => self.join(*admitted),
             Message::End { seat, done } => self.end(seat, done),
             Message::Abort { unit, whose, spared, done } => self.abort(&unit, &whose, spared, done),
-            Message::CloseTarget { target, except } => self.close_target(target, except),
+            Message::CloseTarget { target, except } => self.close_target(&target.name, except),
+            Message::Listen { portals, answer } => {
+                let _ = answer.send(self.listeners.borrow_mut().set(self, &portals));
+            }
+            Message::Changed { done } => self.change(&done),
             Message::Status(answer) => drop(answer.send(self.status())),
             Message::Drain(_) => unreachable!("handled by the loop that ends with it"),
         }
@@ -134,9 +155,16 @@ impl Local {
     }
 
     /// A connection has logged in: its session begins, or goes on with one more.
-    fn join(self: &Rc<Self>, admitted: Admitted) {
+    fn join(self: &Rc<Self>, mut admitted: Admitted) {
         let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
+        if !self.is_current(&mut admitted) {
+            // What is served has changed since the login began. The initiator tries again, and is told by that login.
+            if admitted.leading {
+                self.server.registry.vacate(admitted.seat);
+            }
+            return self.server.registry.leave(peer.ip());
+        }
         let session = match (admitted.leading, self.session(tsih)) {
             (true, _) if self.server.registry.holds(admitted.seat) => self.begin_session(&admitted),
             (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
@@ -151,6 +179,17 @@ impl Local {
                 self.end_session_without_links(&session);
             }
         }
+    }
+
+    /// Whether the target is there still for who has logged in to it, and as it is now.
+    fn is_current(&self, admitted: &mut Admitted) -> bool {
+        let Some(before) = &admitted.target else { return true };
+        let config = self.server.config();
+        let (login, address) = (&admitted.login, admitted.peer.ip());
+        let (initiator, user) = (login.request.initiator_name.as_str(), login.authenticated_as.as_deref());
+        let keeps = |target: &&Arc<Target>| target.keeps(initiator, address, user, admitted.tag);
+        admitted.target = config.target(&before.name).filter(keeps).cloned();
+        admitted.target.is_some()
     }
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
@@ -219,11 +258,43 @@ impl Local {
         }
     }
 
-    fn close_target(&self, target: usize, except: Tsih) {
+    fn close_target(&self, target: &str, except: Tsih) {
         for session in self.all() {
             let session = session.borrow();
-            if session.identity.target == Some(target) && session.identity.seat.tsih != except {
+            if session.target_name() == target && session.identity.seat.tsih != except {
                 session.links().for_each(|link| link.cut());
+            }
+        }
+    }
+
+    /// What is served has changed: sessions are told, each as far as it is concerned.
+    fn change(self: &Rc<Self>, done: &Sender<()>) {
+        let config = self.server.config();
+        self.memory.set_limit(self.server.memory_of_a_core(&config));
+        if self.index == 0 {
+            self.listeners.borrow().set_limit(config.limits.logins);
+            self.watch_volumes(&config);
+        }
+        let (portals, now) = (self.server.portals(), reactor::now());
+        for session in self.all() {
+            let ended = session.borrow_mut().adapt(now, &config, &portals);
+            if !ended.is_empty() {
+                let (session, server) = (Rc::downgrade(&session), Arc::clone(&self.server));
+                drop(reactor::spawn(tell_removed(session, server, ended, Sender::clone(done))));
+            }
+        }
+    }
+
+    /// Looks after the volumes that are served, those that are new.
+    fn watch_volumes(&self, config: &ServerConfig) {
+        let mut watched = self.watched.borrow_mut();
+        watched.retain(|unit| unit.strong_count() > 0);
+        for (volume, unit) in config.units() {
+            if !watched.iter().any(|known| known.as_ptr() == Arc::as_ptr(&unit)) {
+                let unit = Arc::downgrade(&unit);
+                drop(reactor::spawn(growth::watch(volume.clone(), sync::Weak::clone(&unit))));
+                drop(reactor::spawn(storage::watch(volume, sync::Weak::clone(&unit))));
+                watched.push(unit);
             }
         }
     }
@@ -275,7 +346,7 @@ impl Local {
         let end = reactor::now() + FLUSH_TIME;
         let flushing: Vec<_> = self
             .server
-            .config
+            .config()
             .units()
             .into_iter()
             .map(|(volume, unit)| (reactor::spawn(flush(unit)), volume))
@@ -311,6 +382,22 @@ async fn tell_aborted(
     }
 }
 
+/// Commands for LUNs that are gone are told so once the devices have let go of them; their number is free then.
+async fn tell_removed(
+    session: Weak<RefCell<Session>>,
+    server: Arc<Server>,
+    Removed { units, tasks }: Removed,
+    done: Sender<()>,
+) {
+    management::let_go(&server, units).await;
+    if let Some(session) = session.upgrade() {
+        let mut session = session.borrow_mut();
+        session.tell_aborted(&tasks);
+        session.sweep_luns();
+    }
+    drop(done);
+}
+
 async fn flush(unit: Arc<LogicalUnit>) -> Result<(), block::DeviceError> {
     unit.volume().flush().await
 }
@@ -338,23 +425,24 @@ async fn tick(local: Rc<Local>) {
         if local.index == 0 {
             local.server.log_left_out();
         }
+        let stall = local.server.config().limits.send_stall;
         for session in local.all() {
-            busy |= tick_session(&session, now);
+            busy |= tick_session(&session, now, stall);
         }
         local.reclaim_memory(now);
         reactor::sleep(if busy { BUSY_TICK } else { IDLE_TICK }).await;
     }
 }
 
-fn tick_session(session: &SharedSession, now: Instant) -> bool {
+fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool {
     let mut session = session.borrow_mut();
     session.observe(now);
     let hung = session.expire(now);
     hung.iter().for_each(|(unit, time)| management::fence(unit, *time));
     session.withdraw_slow_transfers(now);
-    let stall = session.server().config.limits.send_stall;
     session.cut_stalled(now, stall);
     session.end_discovery(now);
+    session.sweep_luns();
     session.settle_kept();
     session.feed_starved();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {

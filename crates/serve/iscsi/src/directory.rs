@@ -18,7 +18,11 @@ pub(crate) fn visible<'a>(
     config: &'a ServerConfig,
     asker: &'a Asker<'a>,
 ) -> impl Iterator<Item = &'a Target> + 'a {
-    config.targets.iter().filter(|target| target.access.admits(asker.initiator, asker.address))
+    config
+        .targets
+        .iter()
+        .map(|target| &**target)
+        .filter(|target| target.access.admits(asker.initiator, asker.address))
 }
 
 /// The text of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL.
@@ -74,6 +78,8 @@ fn line(text: &mut Vec<u8>, key: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::access::{Access, NamePattern};
     use crate::config::Limits;
@@ -108,6 +114,7 @@ mod tests {
     }
 
     fn config(portals: Vec<Portal>, targets: Vec<Target>) -> ServerConfig {
+        let targets = targets.into_iter().map(Arc::new).collect();
         let limits = Limits::default();
         ServerConfig { portals, targets, discovery_authentication: None, limits, cores: 1, random: |_| {} }
     }

@@ -8,7 +8,7 @@
 //! `listener` and `admission` (how a connection gets in; `refusal`, `backoff` and `log_limit` for those that do not),
 //! `registry` (who is logged in), `connection`, `inbox` and `outbox` (its bytes),
 //! `session` and `luns` (its commands), `management` (how commands end otherwise),
-//! `growth` (volumes that become larger), `storage` (volumes that fail).
+//! `growth` (volumes that become larger), `storage` (volumes that fail), `loss` (who uses what a change would take away).
 
 mod access;
 mod admission;
@@ -26,6 +26,7 @@ mod link;
 mod listener;
 mod log_limit;
 mod logins;
+mod loss;
 mod luns;
 mod management;
 mod outbox;
@@ -40,5 +41,6 @@ pub use access::{Access, NamePattern, Network, NotANetwork};
 pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 pub use config::{Authentication, Export, Limits, Portal, Redirect, ServerConfig, Target};
 pub use core::Core;
+pub use loss::{Loss, Lost};
 pub use server::Server;
 pub use status::{ConnectionStatus, SessionStatus, Traffic};

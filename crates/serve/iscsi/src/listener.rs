@@ -1,4 +1,4 @@
-//! The portals: binding them, and taking in what connects.
+//! The portals: listening on them, and taking in what connects.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,30 +11,112 @@ use reactor::{JoinHandle, ListenOptions, Listener, Stream};
 
 use crate::access::AddressBlock;
 use crate::admission::{Door, LOG};
-use crate::config::Portal;
+use crate::config::{Limits, Portal};
 use crate::core::Local;
 use crate::logins::Logins;
 
-/// Binds all portals and begins to accept; or none, and says which one failed.
-pub(crate) fn bind(local: &Rc<Local>) -> io::Result<Vec<SocketAddr>> {
-    let world = reactor::world();
-    let mut bound: Vec<(Portal, Box<dyn Listener>)> = Vec::new();
-    for portal in &local.server.config.portals {
-        let options = ListenOptions { stream: portal.stream.clone() };
-        let listener = world
-            .listen(portal.listen, &options)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", portal.listen)))?;
-        bound.push((Portal { listen: listener.local(), ..portal.clone() }, listener));
+/// The portals that are listened on, and the connections that came by them and have not logged in.
+pub(crate) struct Listeners {
+    listening: Vec<Listening>,
+    logins: SharedLogins,
+}
+
+/// A portal that is listened on.
+struct Listening {
+    /// As it was asked for: its port may be 0.
+    wanted: Portal,
+    /// With the port that was taken.
+    taken: Portal,
+    task: JoinHandle<()>,
+}
+
+impl Listeners {
+    /// None yet.
+    pub(crate) fn new(limits: &Limits) -> Listeners {
+        Listeners { listening: Vec::new(), logins: Rc::new(RefCell::new(Logins::new(limits.logins))) }
     }
-    let portals: Vec<Portal> = bound.iter().map(|(portal, _)| portal.clone()).collect();
-    let addresses = portals.iter().map(|portal| portal.listen).collect();
-    // The first core binds once in a server's life.
-    let _ = local.server.portals.set(portals);
-    let logins = Rc::new(RefCell::new(Logins::new(local.server.config.limits.logins)));
-    for (portal, listener) in bound {
-        reactor::spawn(accept(Rc::clone(local), Rc::clone(&logins), portal, listener));
+
+    /// Room for so many logins from now on.
+    pub(crate) fn set_limit(&self, logins: usize) {
+        self.logins.borrow_mut().set_limit(logins);
     }
-    Ok(addresses)
+
+    /// Listens on these portals and on no others; or on those of before, and says which one failed. A portal that stays
+    /// what it was misses no connection. Returns their addresses.
+    pub(crate) fn set(&mut self, local: &Rc<Local>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
+        let mut before = std::mem::take(&mut self.listening);
+        // Those that stay take their place again; the others are closed before others may have their address.
+        let mut places: Vec<Option<Listening>> = Vec::new();
+        for wanted in portals {
+            let place = before.iter().position(|listening| listening.stays_for(wanted));
+            places.push(place.map(|place| before.swap_remove(place).renamed(wanted)));
+        }
+        let closed: Vec<Portal> = before.into_iter().map(Listening::close).collect();
+        let opened = self.open_missing(local, portals, places);
+        if opened.is_err() {
+            for portal in closed {
+                match self.open(local, &portal) {
+                    Ok(listening) => self.listening.push(listening),
+                    Err(error) => tracing::error!(%error, "cannot listen there any more"),
+                }
+            }
+        }
+        local.server.set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
+        opened?;
+        Ok(self.listening.iter().map(|listening| listening.taken.listen).collect())
+    }
+
+    /// Fills the places that nobody has. If one cannot be, those that had one stay.
+    fn open_missing(
+        &mut self,
+        local: &Rc<Local>,
+        portals: &[Portal],
+        mut places: Vec<Option<Listening>>,
+    ) -> io::Result<()> {
+        let missing: Vec<usize> = (0..places.len()).filter(|place| places[*place].is_none()).collect();
+        let opened: io::Result<Vec<Listening>> =
+            missing.iter().map(|place| self.open(local, &portals[*place])).collect();
+        let failed = match opened {
+            Ok(opened) => {
+                for (place, listening) in missing.into_iter().zip(opened) {
+                    places[place] = Some(listening);
+                }
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.listening = places.into_iter().flatten().collect();
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn open(&self, local: &Rc<Local>, wanted: &Portal) -> io::Result<Listening> {
+        let options = ListenOptions { stream: wanted.stream.clone() };
+        let listener = reactor::world()
+            .listen(wanted.listen, &options)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", wanted.listen)))?;
+        let taken = Portal { listen: listener.local(), ..wanted.clone() };
+        let task = accept(Rc::clone(local), Rc::clone(&self.logins), taken.clone(), listener);
+        Ok(Listening { wanted: wanted.clone(), taken, task: reactor::spawn(task) })
+    }
+}
+
+impl Listening {
+    /// Whether it can be `wanted` without being opened again.
+    fn stays_for(&self, wanted: &Portal) -> bool {
+        Portal { advertise: wanted.advertise.clone(), ..self.wanted.clone() } == *wanted
+    }
+
+    fn renamed(mut self, wanted: &Portal) -> Listening {
+        self.wanted.advertise.clone_from(&wanted.advertise);
+        self.taken.advertise.clone_from(&wanted.advertise);
+        self
+    }
+
+    /// Connections that came by it stay.
+    fn close(self) -> Portal {
+        self.task.abort();
+        self.wanted
+    }
 }
 
 async fn accept(local: Rc<Local>, logins: SharedLogins, portal: Portal, listener: Box<dyn Listener>) {
@@ -65,7 +147,7 @@ async fn accept(local: Rc<Local>, logins: SharedLogins, portal: Portal, listener
 fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, peer) = (&local.server, stream.peer());
     let (address, block) = (peer.ip(), AddressBlock::of(peer.ip()));
-    let most = server.config.limits.connections_per_address;
+    let most = server.config().limits.connections_per_address;
     if !server.registry.enter(address, most) {
         // One that has not logged in makes room for one that may.
         let ended = logins.borrow_mut().take_oldest(block);

@@ -36,6 +36,11 @@ impl<T> Logins<T> {
         }
     }
 
+    /// Room for so many, at least one, from now on.
+    pub(crate) fn set_limit(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
     /// One more has come. If there were too many, another has to end.
     pub(crate) fn add(
         &mut self,

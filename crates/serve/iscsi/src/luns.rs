@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
-use unit::{InitiatorPort, LogicalUnit, Neighbours, Nexus, TargetPort};
+use unit::{InitiatorPort, LogicalUnit, Neighbours, Nexus, NexusId, TargetPort};
 
 use crate::config::Target;
 use crate::session::Waiting;
@@ -69,10 +69,15 @@ impl Waiting {
     }
 }
 
-/// All LUNs of a session.
+/// All LUNs of a session. Commands know theirs by its place, which it keeps as long as there are any.
 pub(crate) struct Luns {
-    slots: Vec<Slot>,
+    places: Vec<Option<Slot>>,
+    /// The places of the LUNs that there are, in the order of their numbers. A LUN that was removed keeps its place for a
+    /// while and is not among them.
+    by_number: Vec<(u16, usize)>,
     visible: Arc<dyn Neighbours>,
+    initiator: InitiatorPort,
+    port: TargetPort,
 }
 
 /// What commands that look beyond their own logical unit may see.
@@ -93,67 +98,141 @@ impl Neighbours for Visible {
 
 impl Luns {
     /// The LUNs of `target` that `initiator` may see; none for a discovery session.
-    pub(crate) fn new(target: Option<&Target>, initiator: &InitiatorPort, port: &TargetPort) -> Luns {
-        let exports = target.into_iter().flat_map(|target| &target.exports);
-        let mut slots: Vec<Slot> = exports
-            .filter(|export| match &export.initiators {
-                None => true,
-                Some(names) => names.iter().any(|name| name.matches(&initiator.name)),
-            })
-            .map(|export| Slot {
+    pub(crate) fn new(target: Option<&Target>, initiator: InitiatorPort, port: TargetPort) -> Luns {
+        let visible = Arc::new(Visible { units: Vec::new() });
+        let mut luns = Luns { places: Vec::new(), by_number: Vec::new(), visible, initiator, port };
+        luns.add_missing(target);
+        luns
+    }
+
+    /// Takes out of the numbers what `target` does not show any more, and adopts the deadlines of the rest. Returns the
+    /// units behind what was taken out; [`Luns::sweep`] frees their places.
+    pub(crate) fn remove_gone(&mut self, target: Option<&Target>) -> Vec<Arc<LogicalUnit>> {
+        let exports = target.map_or(&[][..], |target| &target.exports);
+        let mut gone = Vec::new();
+        self.by_number.retain(|&(lun, place)| {
+            let Some(slot) = &mut self.places[place] else { return false };
+            let stays = exports.iter().find(|export| {
+                let is_same = export.lun == lun && Arc::ptr_eq(&export.unit, &slot.unit);
+                is_same && export.is_seen_by(&self.initiator.name)
+            });
+            match stays {
+                Some(export) => slot.deadline = export.deadline,
+                None => gone.push(Arc::clone(&slot.unit)),
+            }
+            stays.is_some()
+        });
+        gone
+    }
+
+    /// Adds what `target` shows and is not there. Returns how many LUNs these are.
+    pub(crate) fn add_missing(&mut self, target: Option<&Target>) -> usize {
+        let before = self.by_number.len();
+        for export in target.into_iter().flat_map(|target| &target.exports) {
+            let Err(at) = self.by_number.binary_search_by_key(&export.lun, |(lun, _)| *lun) else { continue };
+            if !export.is_seen_by(&self.initiator.name) {
+                continue;
+            }
+            let slot = Slot {
                 lun: export.lun,
                 unit: Arc::clone(&export.unit),
-                nexus: export.unit.attach(initiator.clone(), port.clone()),
+                nexus: export.unit.attach(self.initiator.clone(), self.port.clone()),
                 deadline: export.deadline,
                 active: 0,
                 ordered: false,
                 waiting: VecDeque::new(),
-            })
-            .collect();
-        slots.sort_by_key(|slot| slot.lun);
-        let units = slots.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit))).collect();
-        Luns { slots, visible: Arc::new(Visible { units }) }
+            };
+            let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.places.push(None);
+                self.places.len() - 1
+            });
+            self.places[place] = Some(slot);
+            self.by_number.insert(at, (export.lun, place));
+        }
+        let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit))).collect();
+        self.visible = Arc::new(Visible { units });
+        self.by_number.len() - before
     }
 
-    /// The index of the slot that a LUN field addresses.
-    pub(crate) fn find(&self, lun: Lun) -> Option<usize> {
-        let number = decode(lun)?;
-        // LUNs mostly count up from 0: look there first.
-        match self.slots.get(usize::from(number)) {
-            Some(slot) if slot.lun == number => Some(usize::from(number)),
-            _ => self.slots.binary_search_by_key(&number, |slot| slot.lun).ok(),
+    /// Tells the initiator, at its next command for any of them, that there are other LUNs than before.
+    pub(crate) fn tell_changed(&self) {
+        self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
+    }
+
+    /// Whether a LUN that was removed has its place still.
+    pub(crate) fn are_some_gone(&self) -> bool {
+        self.places.iter().flatten().count() > self.by_number.len()
+    }
+
+    /// Frees the places of LUNs that were removed, unless a command needs them.
+    pub(crate) fn sweep(&mut self, is_needed: impl Fn(usize) -> bool) {
+        let Luns { places, by_number, .. } = self;
+        for (place, slot) in places.iter_mut().enumerate() {
+            let is_there = by_number.iter().any(|(_, there)| *there == place);
+            slot.take_if(|_| !is_there && !is_needed(place));
         }
     }
 
-    pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
-        &mut self.slots[index]
+    /// The place of the LUN that a LUN field addresses.
+    pub(crate) fn find(&self, lun: Lun) -> Option<usize> {
+        let number = decode(lun)?;
+        // LUNs mostly count up from 0: look there first.
+        match self.by_number.get(usize::from(number)) {
+            Some((lun, place)) if *lun == number => Some(*place),
+            _ => {
+                let at = self.by_number.binary_search_by_key(&number, |(lun, _)| *lun).ok()?;
+                Some(self.by_number[at].1)
+            }
+        }
+    }
+
+    pub(crate) fn slot(&mut self, place: usize) -> &mut Slot {
+        self.places[place].as_mut().expect(KEPT)
     }
 
     /// A slot, and what its commands may see of the others.
-    pub(crate) fn slot_among(&mut self, index: usize) -> (&mut Slot, &Arc<dyn Neighbours>) {
-        (&mut self.slots[index], &self.visible)
+    pub(crate) fn slot_among(&mut self, place: usize) -> (&mut Slot, &Arc<dyn Neighbours>) {
+        (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
 
-    pub(crate) fn unit(&self, index: usize) -> Arc<LogicalUnit> {
-        Arc::clone(self.unit_at(index))
+    pub(crate) fn unit(&self, place: usize) -> Arc<LogicalUnit> {
+        Arc::clone(self.unit_at(place))
     }
 
-    pub(crate) fn unit_at(&self, index: usize) -> &Arc<LogicalUnit> {
-        &self.slots[index].unit
+    pub(crate) fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
+        &self.kept(place).unit
     }
 
-    pub(crate) fn deadline(&self, index: usize) -> Duration {
-        self.slots[index].deadline
+    pub(crate) fn deadline(&self, place: usize) -> Duration {
+        self.kept(place).deadline
     }
 
+    fn kept(&self, place: usize) -> &Slot {
+        self.places[place].as_ref().expect(KEPT)
+    }
+
+    /// Those that there are, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter()
+        self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
+    }
+
+    /// The nexus at `unit`, of a LUN that was removed and has commands, too.
+    pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
+        let slots = self.iter().chain(self.places.iter().flatten());
+        slots.into_iter().find(|slot| Arc::ptr_eq(&slot.unit, unit)).map(|slot| slot.nexus.id())
+    }
+
+    /// The nexus of this name, if its LUN is there still.
+    pub(crate) fn nexus(&self, id: u64) -> Option<&Nexus> {
+        self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }
 
     pub(crate) fn visible(&self) -> Arc<dyn Neighbours> {
         Arc::clone(&self.visible)
     }
 }
+
+const KEPT: &str = "a LUN keeps its place as long as it has commands";
 
 /// The LUN field of a number (SAM-5 section 4.7.7): peripheral device addressing to 255, flat space beyond.
 pub(crate) fn encode(lun: u16) -> Lun {

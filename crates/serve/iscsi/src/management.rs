@@ -170,9 +170,9 @@ fn yes(found: bool) -> Outcome {
 /// TARGET COLD RESET ends all sessions of the target: the others at once, this one when it has had its answer, which is the
 /// machine's business.
 fn close_others(server: &Server, session: &Weak<RefCell<Session>>) {
-    let own = with(session, |session| (session.identity.target, session.identity.seat.tsih));
+    let own = with(session, |session| (session.identity.target.clone(), session.identity.seat.tsih));
     if let Some((Some(target), tsih)) = own {
-        server.tell_all(|_| Message::CloseTarget { target, except: tsih });
+        server.tell_all(|_| Message::CloseTarget { target: Arc::clone(&target), except: tsih });
     }
 }
 
@@ -198,7 +198,7 @@ async fn end_everywhere(server: &Server, unit: &Arc<LogicalUnit>, whose: Whose, 
 /// Waits until the devices of these units have let go of what was aborted. Units whose devices do not in time are fenced
 /// until they do.
 pub(crate) async fn let_go(server: &Server, units: Vec<Arc<LogicalUnit>>) {
-    let limit = server.config.limits.fence_time;
+    let limit = server.config().limits.fence_time;
     // All at once: several that hang take no longer than one.
     let waits: Vec<_> = units.into_iter().map(|unit| reactor::spawn(let_go_of(unit, limit))).collect();
     for wait in waits {

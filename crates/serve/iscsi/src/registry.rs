@@ -69,12 +69,12 @@ pub(crate) enum Admittance {
 
 /// Who is logged in.
 pub(crate) struct Registry {
-    sessions_max: usize,
-    discovery_max: usize,
     book: Lock<Book>,
 }
 
 struct Book {
+    sessions_max: usize,
+    discovery_max: usize,
     sessions: BTreeMap<u16, Entry>,
     last_tsih: u16,
     /// Seats given so far.
@@ -104,6 +104,8 @@ struct Entry {
 impl Registry {
     pub(crate) fn new(cores: usize, limits: &Limits) -> Registry {
         let book = Book {
+            sessions_max: limits.sessions,
+            discovery_max: limits.discovery_sessions.max(1),
             sessions: BTreeMap::new(),
             last_tsih: 0,
             next: 0,
@@ -112,8 +114,13 @@ impl Registry {
             normal: Counts::default(),
             discovery: Counts::default(),
         };
-        let (sessions_max, discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
-        Registry { sessions_max, discovery_max, book: Lock::new(book) }
+        Registry { book: Lock::new(book) }
+    }
+
+    /// Other limits, for those that come from now on.
+    pub(crate) fn set_limits(&self, limits: &Limits) {
+        let mut book = self.book();
+        (book.sessions_max, book.discovery_max) = (limits.sessions, limits.discovery_sessions.max(1));
     }
 
     fn book(&self) -> LockGuard<'_, Book> {
@@ -154,8 +161,8 @@ impl Registry {
             };
         }
         let is_full = match newcomer.claim {
-            Some(_) => book.normal.all >= self.sessions_max && !newcomer.reinstates,
-            None => book.discovery.all >= self.discovery_max,
+            Some(_) => book.normal.all >= book.sessions_max && !newcomer.reinstates,
+            None => book.discovery.all >= book.discovery_max,
         };
         if is_full && newcomer.claim.is_none() {
             return book.oldest_discovery().map_or(Admittance::Full, Admittance::Replaces);

@@ -1,8 +1,9 @@
 //! What all cores of a server share, and how the rest of the program speaks to it.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block::{Lock, LockGuard};
@@ -14,17 +15,19 @@ use crate::backoff::Backoff;
 use crate::config::{Portal, ServerConfig};
 use crate::core::{Core, Message};
 use crate::log_limit::LogLimit;
+use crate::loss::{Loss, losses};
 use crate::registry::Registry;
 use crate::status::SessionStatus;
 
 /// A server. Its work is done by its [`Core`]s; this is the handle to it.
 pub struct Server {
-    pub(crate) config: ServerConfig,
+    /// What is served now. A change makes another one; sessions hold what they use of it by `Arc`.
+    config: Lock<Arc<ServerConfig>>,
     pub(crate) registry: Registry,
     backoff: Lock<Backoff>,
     log_limit: Lock<LogLimit>,
     /// The portals with the ports that were really taken.
-    pub(crate) portals: OnceLock<Vec<Portal>>,
+    portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
     cores: Vec<Sender<Message>>,
 }
@@ -49,8 +52,8 @@ impl Server {
             registry: Registry::new(senders.len(), &config.limits),
             backoff: Lock::default(),
             log_limit: Lock::default(),
-            config,
-            portals: OnceLock::new(),
+            portals: Lock::new(config.portals.clone().into()),
+            config: Lock::new(Arc::new(config)),
             phase: AtomicU8::new(Phase::Starting as u8),
             cores: senders,
         });
@@ -72,6 +75,35 @@ impl Server {
     pub fn shutdown(&self, grace: Duration) {
         self.phase.store(Phase::Draining as u8, Ordering::Release);
         self.tell_all(|_| Message::Drain(grace));
+    }
+
+    /// Serves something else from now on. Sessions that it does not concern go on undisturbed. An initiator is told what it
+    /// sees of it: of LUNs that have come or gone (REPORTED LUNS DATA HAS CHANGED), or that it has to log out, since its target
+    /// is gone or not for it any more. Commands for LUNs that are gone are ended, and their devices let go of them as after
+    /// an abort. `cores` and `random` stay what they were; limits of memory within a session are those of its login.
+    ///
+    /// Ends when all cores have done so. Two calls must not overlap.
+    ///
+    /// # Errors
+    /// A portal cannot be listened on, which the text names. Then nothing has changed.
+    pub async fn reconfigure(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
+        let (answer, mut answers) = reactor::mailbox();
+        self.tell(0, Message::Listen { portals: config.portals.clone(), answer });
+        let ended = || io::Error::other("the server ends");
+        let addresses = answers.recv().await.ok_or_else(ended)??;
+        self.registry.set_limits(&config.limits);
+        *self.config.lock() = Arc::new(config);
+        let (done, mut all_done) = reactor::mailbox();
+        self.tell_all(|_| Message::Changed { done: Sender::clone(&done) });
+        drop(done);
+        // Nothing is ever sent: the mailbox ends when every core has dropped its sender.
+        while let Some(()) = all_done.recv().await {}
+        Ok(addresses)
+    }
+
+    /// What the sessions of now would lose if `wanted` were served. Blocks as [`Server::sessions`] does.
+    pub fn losses(&self, wanted: &ServerConfig) -> Vec<Loss> {
+        losses(&self.sessions(), &self.config(), &self.portals(), wanted)
     }
 
     /// All sessions now. Blocks for at most a second; not for reactor threads.
@@ -125,8 +157,22 @@ impl Server {
         (0..self.cores.len()).for_each(|core| self.tell(core, message(core)));
     }
 
+    /// What the commands of one core may hold.
+    pub(crate) fn memory_of_a_core(&self, config: &ServerConfig) -> usize {
+        config.limits.staging_bytes / self.cores.len()
+    }
+
+    /// What is served now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.lock())
+    }
+
     /// The portals, with real ports once they are bound.
-    pub(crate) fn portals(&self) -> &[Portal] {
-        self.portals.get().unwrap_or(&self.config.portals)
+    pub(crate) fn portals(&self) -> Arc<[Portal]> {
+        Arc::clone(&self.portals.lock())
+    }
+
+    pub(crate) fn set_portals(&self, portals: Vec<Portal>) {
+        *self.portals.lock() = portals.into();
     }
 }

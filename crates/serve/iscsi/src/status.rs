@@ -26,6 +26,8 @@ pub struct SessionStatus {
     pub connections: Vec<ConnectionStatus>,
     /// What was negotiated, as `Key=Value`.
     pub parameters: Vec<String>,
+    /// The numbers of the LUNs it sees.
+    pub luns: Vec<u16>,
     /// Commands in flight now.
     pub in_flight: usize,
     /// What it has moved so far.

@@ -7,7 +7,7 @@
 //!   failing ── QUIET passed since the last failure, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use unit::LogicalUnit;
@@ -18,26 +18,24 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Storage that fails now and then is one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Tells of these units, by the names of their volumes, for as long as the server runs.
-pub(crate) async fn watch(units: Vec<(String, Arc<LogicalUnit>)>) {
-    let mut volumes: Vec<_> = units.into_iter().map(|(name, unit)| (name, unit, Volume::default())).collect();
+/// Tells of a volume for as long as somebody serves it.
+pub(crate) async fn watch(name: String, unit: Weak<LogicalUnit>) {
+    let mut volume = Volume::default();
     loop {
         reactor::sleep(LOOK).await;
-        let now = reactor::now();
-        for (name, unit, volume) in &mut volumes {
-            match volume.look(now, &unit.volume().health().condition()) {
-                None => {}
-                Some(Line::Fails { cause }) => tracing::error!(volume = *name, cause, "storage fails"),
-                Some(Line::Works { cause, failed, time }) => {
-                    let seconds = time.as_secs_f64().round() as u64;
-                    tracing::warn!(
-                        volume = *name,
-                        cause,
-                        failed_requests = failed,
-                        seconds,
-                        "storage works again"
-                    );
-                }
+        let Some(unit) = unit.upgrade() else { return };
+        match volume.look(reactor::now(), &unit.volume().health().condition()) {
+            None => {}
+            Some(Line::Fails { cause }) => tracing::error!(volume = name, cause, "storage fails"),
+            Some(Line::Works { cause, failed, time }) => {
+                let seconds = time.as_secs_f64().round() as u64;
+                tracing::warn!(
+                    volume = name,
+                    cause,
+                    failed_requests = failed,
+                    seconds,
+                    "storage works again"
+                );
             }
         }
     }

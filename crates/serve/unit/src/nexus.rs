@@ -34,6 +34,11 @@ pub struct TargetPort {
 pub struct NexusId(u64);
 
 impl NexusId {
+    /// For those that keep numbers alone.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn next() -> NexusId {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NexusId(NEXT.fetch_add(1, Ordering::Relaxed))

@@ -318,7 +318,7 @@ impl Session {
                 expected: reply.expected_bytes,
                 receipt: slot
                     .filter(|_| losses > 0)
-                    .map(|slot| Receipt { subject: slot as u32, value: losses }),
+                    .map(|slot| Receipt { subject: self.luns.slot(slot).nexus.id().number(), value: losses }),
             },
         );
         self.wake(id.connection());
@@ -329,7 +329,9 @@ impl Session {
 
     /// The initiator has an answer that reported losses of acknowledged writes.
     pub(super) fn note_told(&mut self, receipt: Receipt) {
-        self.luns.slot(receipt.subject as usize).nexus.note_told(receipt.value);
+        if let Some(nexus) = self.luns.nexus(receipt.subject) {
+            nexus.note_told(receipt.value);
+        }
     }
 
     /// The payload of a task that is being sent.

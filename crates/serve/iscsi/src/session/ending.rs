@@ -156,7 +156,7 @@ impl Session {
 
     /// The nexus of this session at `unit`.
     pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
-        self.luns.iter().find(|slot| Arc::ptr_eq(&slot.unit, unit)).map(|slot| slot.nexus.id())
+        self.luns.nexus_of(unit)
     }
 
     /// Commands in flight.

@@ -229,8 +229,11 @@ impl Session {
 
     /// Ends a discovery session that has lasted longer than it may.
     pub(crate) fn end_discovery(&self, now: Instant) {
-        let most = self.server.config.limits.discovery_time;
-        if self.identity.target.is_none() && now.duration_since(self.identity.started) > most {
+        if self.identity.target.is_some() {
+            return;
+        }
+        let most = self.server.config().limits.discovery_time;
+        if now.duration_since(self.identity.started) > most {
             self.links().for_each(|link| link.cut_late());
         }
     }

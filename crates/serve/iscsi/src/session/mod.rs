@@ -11,6 +11,7 @@
 //!                            └─ Plan::Run ───────────────────► finish ─┴─ Later ─► (executor) ─► answer
 //! ```
 
+mod change;
 mod command;
 mod early;
 mod ending;
@@ -31,12 +32,14 @@ use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, Task
 use reactor::{JoinHandle, Sender};
 use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
+pub(crate) use self::change::Removed;
 use self::late::Observed;
 #[cfg(test)]
 pub(crate) use self::late::PATIENCE;
 pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
 use crate::budget::{Budget, Charge};
+use crate::config::Target;
 use crate::inbox::Landing;
 use crate::link::Link;
 use crate::luns::Luns;
@@ -78,7 +81,6 @@ pub(crate) struct Session {
 }
 
 /// Whose session it is, as people and the registry know it.
-#[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) initiator: String,
     /// The CHAP name that was proved.
@@ -86,7 +88,9 @@ pub(crate) struct Identity {
     pub(crate) isid: iscsi::pdu::Isid,
     pub(crate) seat: Seat,
     /// `None` for a discovery session.
-    pub(crate) target: Option<usize>,
+    pub(crate) target: Option<Arc<Target>>,
+    /// The portal group that it came by.
+    pub(crate) tag: u16,
     pub(crate) started: Instant,
 }
 
@@ -155,8 +159,8 @@ impl Session {
     /// The session of a leading login. Its connections join it one by one.
     pub(crate) fn begin(server: &Arc<Server>, memory: &Rc<Budget>, admitted: &Admitted) -> SharedSession {
         let login = &admitted.login;
-        let limits = &server.config.limits;
-        let target = admitted.target.map(|index| &server.config.targets[index]);
+        let limits = &server.config().limits;
+        let target = admitted.target.as_deref();
         let initiator = login.request.initiator_name.as_str().to_owned();
         let usual = match target {
             Some(_) => SessionConfig {
@@ -182,14 +186,15 @@ impl Session {
         Rc::new_cyclic(|me| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
-                luns: Luns::new(target, &port, &target_port),
+                luns: Luns::new(target, port, target_port),
                 traffic: Traffic::default(),
                 identity: Identity {
                     initiator,
                     user: login.authenticated_as.clone(),
                     isid: login.request.isid,
                     seat: admitted.seat,
-                    target: admitted.target,
+                    target: admitted.target.clone(),
+                    tag: admitted.tag,
                     started: reactor::now(),
                 },
                 me: Weak::clone(me),

@@ -12,18 +12,18 @@ use crate::status::{self, ConnectionStatus, SessionStatus};
 impl Session {
     pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
-        let config = &self.server.config;
+        let config = self.server.config();
         let asker = Asker { initiator: &self.identity.initiator, address, local };
-        let own = self.identity.target.map(|index| config.targets[index].name.as_str());
+        let own = self.identity.target.as_ref().map(|target| target.name.as_str());
         // A session with a target "MUST NOT return targets other than the one to which the session is logged in"
         // (appendix C), whatever it is asked for.
-        let wanted = directory::visible(config, &asker)
+        let wanted = directory::visible(&config, &asker)
             .filter(|target| own.is_none_or(|own| target.name == own))
             .filter(|target| match which {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let text = directory::describe(wanted, self.server.portals(), &asker);
+        let text = directory::describe(wanted, &self.server.portals(), &asker);
         self.machine.text_reply(id, text);
         self.wake(id);
     }
@@ -74,14 +74,14 @@ impl Session {
         );
     }
 
-    pub(super) fn target_name(&self) -> &str {
-        self.identity.target.map_or("(discovery)", |index| self.server.config.targets[index].name.as_str())
+    pub(crate) fn target_name(&self) -> &str {
+        self.identity.target.as_ref().map_or("(discovery)", |target| target.name.as_str())
     }
 
     /// Itself as others see it.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
-        let target = identity.target.map(|index| self.server.config.targets[index].name.clone());
+        let target = identity.target.as_ref().map(|target| target.name.clone());
         SessionStatus {
             initiator: identity.initiator.clone(),
             user: identity.user.clone(),
@@ -95,6 +95,7 @@ impl Session {
                 .map(|link| ConnectionStatus { cid: link.cid.0, peer: link.peer, local: link.local })
                 .collect(),
             parameters: status::keys(self.machine.parameters()),
+            luns: self.luns.iter().map(|slot| slot.lun).collect(),
             in_flight: self.in_flight(),
             traffic: self.traffic,
         }

@@ -16,7 +16,7 @@ mod state;
 use std::fmt;
 use std::sync::Arc;
 
-use block::{BlockDevice, Lock, RangeLocks};
+use block::{BlockDevice, Blocks, Lock, RangeLocks};
 use volume::Volume;
 
 use crate::attention::Attention;
@@ -119,7 +119,17 @@ impl LogicalUnit {
         self.change(|state| state.reset());
     }
 
-    /// The device has grown.
+    /// Tells all nexuses if the device has grown since they were told last. Returns how large it is, if so.
+    pub fn tell_growth(&self) -> Option<Blocks> {
+        let blocks = self.device().geometry().blocks;
+        let told = self.note(|state| std::mem::replace(&mut state.blocks_told, blocks));
+        (told < blocks).then(|| {
+            self.capacity_changed();
+            blocks
+        })
+    }
+
+    /// Tells all nexuses that the capacity is not what it was.
     pub fn capacity_changed(&self) {
         self.change(|state| state.raise_all(Attention::CapacityChanged));
     }

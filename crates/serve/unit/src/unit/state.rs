@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::Geometry;
+use block::{Blocks, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
 use volume::Volume;
 
@@ -54,11 +54,14 @@ pub(crate) struct State {
     pub(crate) past_traffic: Traffic,
     /// SANITIZE or FORMAT UNIT.
     pub(crate) operations: Operations,
+    /// The size of the device that nexuses know.
+    pub(crate) blocks_told: Blocks,
 }
 
 impl State {
     pub(crate) fn new(volume: Arc<Volume>, modes: Pages, registrations: Registrations) -> State {
         State {
+            blocks_told: volume.device().geometry().blocks,
             volume,
             nexuses: Vec::new(),
             departed: Departed::default(),

@@ -126,7 +126,7 @@ pub struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// What the answer is about, as the driver numbers it.
-    pub subject: u32,
+    pub subject: u64,
     /// What it says of that.
     pub value: u64,
 }

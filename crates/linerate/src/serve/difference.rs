@@ -1,0 +1,312 @@
+//! What differs between two configurations: for people, and as what is to be done with volumes.
+
+use std::collections::BTreeSet;
+
+use block::BlockSize;
+
+use super::summary::shown;
+use crate::config::{Config, Target, Volume, VolumeName};
+use crate::spec::{Bytes, Spec};
+
+/// From one configuration to another.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    /// For people, one line each: `+` is new, `-` is gone, `~` is different.
+    pub(super) lines: Vec<String>,
+    /// What is different and counts from the next start on.
+    pub(super) at_next_start: Vec<&'static str>,
+    /// Volumes that were not served.
+    pub(super) added: Vec<VolumeName>,
+    /// Volumes that are not served any more.
+    pub(super) removed: Vec<VolumeName>,
+    /// Volumes that have another name, from and to.
+    pub(super) renamed: Vec<(VolumeName, VolumeName)>,
+    /// Files that are to be longer, under their new names.
+    pub(super) grown: Vec<(VolumeName, Bytes)>,
+    /// Volumes that have to be closed and opened again, since they are made of something else.
+    pub(super) reopened: Vec<VolumeName>,
+}
+
+impl Difference {
+    /// What there is to do to come from `now` to `wanted`.
+    pub(super) fn between(now: &Config, wanted: &Config) -> Difference {
+        let mut difference = Difference::default();
+        difference.volumes(now, wanted);
+        difference.targets(now, wanted);
+        difference.rest(now, wanted);
+        difference
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.at_next_start.is_empty()
+    }
+
+    fn line(&mut self, line: String) {
+        self.lines.push(line);
+    }
+
+    fn volumes(&mut self, now: &Config, wanted: &Config) {
+        let (served, to_serve) = (served(now), served(wanted));
+        let find = |name: &VolumeName| served.iter().find(|volume| volume.name == *name).copied();
+        let mut taken_over = BTreeSet::new();
+        for volume in &to_serve {
+            let stays = |name: &VolumeName| to_serve.iter().any(|other| other.name == *name);
+            let previous = volume.previous_name.as_ref().filter(|name| !stays(name)).and_then(find);
+            match (find(&volume.name), previous) {
+                (Some(before), _) => self.volume(before, volume),
+                (None, Some(before)) => {
+                    taken_over.insert(before.name.as_str());
+                    self.line(format!("~ volume {} is called {} now", before.name, volume.name));
+                    self.renamed.push((before.name.clone(), volume.name.clone()));
+                    self.volume(before, volume);
+                }
+                (None, None) => {
+                    self.line(format!("+ volume {} = {}", volume.name, volume.spec));
+                    self.added.push(volume.name.clone());
+                }
+            }
+        }
+        let is_gone = |name: &VolumeName| to_serve.iter().all(|volume| volume.name != *name);
+        for volume in &served {
+            if is_gone(&volume.name) && !taken_over.contains(volume.name.as_str()) {
+                self.line(format!("- volume {} = {}", volume.name, volume.spec));
+                self.removed.push(volume.name.clone());
+            }
+        }
+    }
+
+    fn volume(&mut self, before: &Volume, after: &Volume) {
+        let name = &after.name;
+        if before.deadline != after.deadline {
+            let (old, new) = (before.deadline.as_secs_f64(), after.deadline.as_secs_f64());
+            self.line(format!("~ volume {name}: deadline {old} s -> {new} s"));
+        }
+        if before.spec == after.spec && before.uuid == after.uuid {
+            return;
+        }
+        match growth(&before.spec, &after.spec).filter(|_| before.uuid == after.uuid) {
+            Some(bytes) => {
+                self.line(format!("~ volume {name} grows to {bytes}"));
+                self.grown.push((name.clone(), bytes));
+            }
+            None => {
+                self.line(format!("~ volume {name} = {} (was {})", after.spec, before.spec));
+                self.reopened.push(name.clone());
+            }
+        }
+    }
+
+    fn targets(&mut self, now: &Config, wanted: &Config) {
+        for target in &wanted.targets {
+            match now.targets.iter().find(|before| before.name == target.name) {
+                Some(before) => self.target(before, target),
+                None => {
+                    let luns: Vec<String> =
+                        target.luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
+                    self.line(format!("+ target {} ({})", target.name, luns.join(", ")));
+                }
+            }
+        }
+        for target in &now.targets {
+            if wanted.targets.iter().all(|after| after.name != target.name) {
+                self.line(format!("- target {}", target.name));
+            }
+        }
+    }
+
+    fn target(&mut self, before: &Target, after: &Target) {
+        let name = &after.name;
+        for lun in &after.luns {
+            let number = lun.lun;
+            match before.luns.iter().find(|other| other.lun == number) {
+                None => self.line(format!("+ {name} LUN {number} = {}", lun.volume)),
+                Some(old) if self.name_now(&old.volume) != &lun.volume => {
+                    self.line(format!("~ {name} LUN {number} = {} (was {})", lun.volume, old.volume));
+                }
+                Some(old) if old.initiators != lun.initiators => {
+                    self.line(format!("~ {name} LUN {number}: who sees it"));
+                }
+                Some(_) => {}
+            }
+        }
+        for lun in &before.luns {
+            if after.luns.iter().all(|other| other.lun != lun.lun) {
+                self.line(format!("- {name} LUN {} = {}", lun.lun, lun.volume));
+            }
+        }
+        let changes = [
+            (before.alias != after.alias, "alias"),
+            (before.groups != after.groups, "portal groups"),
+            (before.initiators != after.initiators, "initiators"),
+            (before.networks != after.networks, "networks"),
+            (before.chap != after.chap, "CHAP accounts"),
+            (before.offers != after.offers, "what it negotiates (for new sessions)"),
+            (before.redirect != after.redirect, "redirection"),
+        ];
+        for (_, what) in changes.iter().filter(|(is_changed, _)| *is_changed) {
+            self.line(format!("~ {name}: {what}"));
+        }
+    }
+
+    /// What the volume of this name is called from now on.
+    fn name_now<'a>(&'a self, name: &'a VolumeName) -> &'a VolumeName {
+        self.renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
+    }
+
+    fn rest(&mut self, now: &Config, wanted: &Config) {
+        for portal in wanted.portals.iter().filter(|portal| !now.portals.contains(portal)) {
+            let is_there = now.portals.iter().any(|before| before.listen == portal.listen);
+            let sign = if is_there { '~' } else { '+' };
+            self.line(format!("{sign} portal {} (group {})", portal.listen.0, portal.group));
+        }
+        for portal in &now.portals {
+            if wanted.portals.iter().all(|after| after.listen != portal.listen) {
+                self.line(format!("- portal {} (group {})", portal.listen.0, portal.group));
+            }
+        }
+        if now.discovery != wanted.discovery {
+            self.line("~ discovery: CHAP accounts".to_owned());
+        }
+        if now.limits != wanted.limits {
+            self.line("~ limits".to_owned());
+        }
+        let fixed = [
+            (now.state != wanted.state, "state"),
+            (now.control != wanted.control, "control"),
+            (now.reactors != wanted.reactors, "reactors"),
+            (now.poll != wanted.poll, "poll"),
+            (now.gather != wanted.gather, "gather"),
+            (now.io_engine != wanted.io_engine, "io-engine"),
+            (now.log != wanted.log, "log"),
+        ];
+        self.at_next_start =
+            fixed.iter().filter(|(is_changed, _)| *is_changed).map(|(_, key)| *key).collect();
+    }
+}
+
+/// The volumes that a LUN shows: no other is opened.
+fn served(config: &Config) -> Vec<&Volume> {
+    let shown = shown(config);
+    config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())).collect()
+}
+
+/// The new size, if the one differs from the other by a larger `size=` of the store alone.
+fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
+    let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
+    let (old, new) = (&before.backend, &after.backend);
+    let is_size = |option: &String| option.starts_with("size=");
+    let others =
+        |options: Vec<String>| options.into_iter().filter(|option| !is_size(option)).collect::<Vec<_>>();
+    let is_alike = flags(before) == flags(after)
+        && old.kind().name == new.kind().name
+        && old.argument() == new.argument()
+        && others(old.options()) == others(new.options());
+    if !is_alike {
+        return None;
+    }
+    match (old.members(), new.members()) {
+        ([], []) => {
+            let size = |options: Vec<String>| -> Option<Bytes> {
+                options.iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
+            };
+            let (old_size, new_size) = (size(old.options())?, size(new.options())?);
+            let block = new.logical_block().unwrap_or(BlockSize::B512);
+            (new_size.0 > old_size.0 && block.exact(new_size.0).is_some()).then_some(new_size)
+        }
+        ([old], [new]) => growth(old, new),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "
+[[portal]]
+listen = \"127.0.0.1:3260\"
+[volume.a]
+spec = \"ram:1MiB\"
+[volume.f]
+spec = \"delay:1ms:[file:/data/f?size=1GiB]\"
+[[target]]
+name = \"iqn.2026-01.com.example:t\"
+[[target.lun]]
+lun = 0
+volume = \"a\"
+[[target.lun]]
+lun = 1
+volume = \"f\"
+";
+
+    fn config(text: &str) -> Config {
+        Config::parse("x.toml", text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn lines(changes: &[(&str, &str)]) -> Difference {
+        let text = changes.iter().fold(BASE.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        });
+        Difference::between(&config(BASE), &config(&text))
+    }
+
+    #[test]
+    fn the_same_is_no_difference() {
+        assert!(lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_is_different_is_told_in_a_line() {
+        for (from, to, line) in [
+            ("ram:1MiB", "ram:2MiB", "~ volume a = ram:2MiB (was ram:1MiB)"),
+            ("size=1GiB", "size=2GiB", "~ volume f grows to 2GiB"),
+            (
+                "delay:1ms",
+                "delay:2ms",
+                "~ volume f = delay:2ms:[file:/data/f?size=1GiB] (was delay:1ms:[file:/data/f?size=1GiB])",
+            ),
+            ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f"),
+            ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),
+            (
+                "spec = \"ram:1MiB\"",
+                "spec = \"ram:1MiB\"\ndeadline = \"5s\"",
+                "~ volume a: deadline 30 s -> 5 s",
+            ),
+            ("[[target.lun]]", "alias = \"x\"\n[[target.lun]]", "~ iqn.2026-01.com.example:t: alias"),
+            ("[volume.a]", "[limits]\nsessions = 7\n[volume.a]", "~ limits"),
+        ] {
+            let told = lines(&[(from, to)]).lines;
+            assert_eq!(told.first().map(String::as_str), Some(line), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_size_is_another_volume_and_a_larger_one_is_the_same() {
+        let smaller = lines(&[("size=1GiB", "size=512MiB")]);
+        assert_eq!((smaller.grown.len(), smaller.reopened.len()), (0, 1));
+        let larger = lines(&[("size=1GiB", "size=3GiB")]);
+        assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_new_name_is_no_new_volume() {
+        let renamed = lines(&[
+            ("[volume.a]\n", "[volume.b]\nprevious-name = \"a\"\n"),
+            ("volume = \"a\"", "volume = \"b\""),
+        ]);
+        assert_eq!(renamed.lines, ["~ volume a is called b now"]);
+        assert_eq!(renamed.renamed.len(), 1);
+        assert!(renamed.added.is_empty() && renamed.removed.is_empty());
+        let without = lines(&[("[volume.a]\n", "[volume.b]\n"), ("volume = \"a\"", "volume = \"b\"")]);
+        assert_eq!((without.added.len(), without.removed.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_waits_for_the_next_start_is_said() {
+        let text = format!("reactors = 2\n{BASE}");
+        let difference = Difference::between(&config(BASE), &config(&text));
+        assert_eq!((difference.lines.len(), difference.at_next_start), (0, vec!["reactors"]));
+    }
+}

@@ -1,0 +1,237 @@
+//! The server while it runs: what it serves, and how that becomes something else.
+//!
+//! The configuration is what is wanted. [`Live::reload`] reads it again, compares, and carries out the difference, in an order
+//! in which what can fail comes first: new volumes are opened, and whatever is in use is found out, before anything changes;
+//! then the server takes the new configuration as a whole, or not at all if a portal cannot be listened on; then volumes that
+//! are gone are flushed and closed, and files grow. What fails after that is said, and tried again by the next reload.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use host::{Epoll, EpollOptions};
+use target::{Loss, Server, ServerConfig};
+use unit::LogicalUnit;
+
+use super::arguments::ServeArguments;
+use super::difference::Difference;
+use super::join;
+use super::volumes::{self, Opened, Volumes};
+use crate::config::{Config, VolumeName};
+use crate::failure::Failure;
+use crate::spec::Bytes;
+use crate::state::State;
+
+/// A server, and what it is made of.
+pub(super) struct Live {
+    arguments: ServeArguments,
+    state: State,
+    server: Arc<Server>,
+    cores: usize,
+    now: Mutex<Now>,
+}
+
+/// What is served.
+struct Now {
+    config: Config,
+    volumes: Volumes,
+}
+
+/// How a reload is meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReloadOptions {
+    /// Only say what would change.
+    pub(super) dry_run: bool,
+    /// Also what takes something away that initiators use.
+    pub(super) force: bool,
+}
+
+/// How a reload went.
+#[derive(Debug, Default)]
+pub(super) struct Reloaded {
+    /// What is different, one line each.
+    pub(super) changes: Vec<String>,
+    /// What there is to know besides.
+    pub(super) notes: Vec<String>,
+    /// What was to change and has not.
+    pub(super) failed: Vec<String>,
+}
+
+impl Live {
+    pub(super) fn new(
+        arguments: ServeArguments,
+        state: State,
+        server: Arc<Server>,
+        cores: usize,
+        config: Config,
+        volumes: Volumes,
+    ) -> Live {
+        Live { arguments, state, server, cores, now: Mutex::new(Now { config, volumes }) }
+    }
+
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Does something with the volumes of now. A reload waits meanwhile, and it may be one that lasts that is waited for.
+    pub(super) fn with_volumes<T>(&self, what: impl FnOnce(&Volumes) -> T) -> T {
+        what(&self.now().volumes)
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the configuration again and serves that. With an error nothing has changed.
+    pub(super) fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
+        let mut now = self.now();
+        let now = &mut *now;
+        let wanted = self.arguments.config()?;
+        let difference = Difference::between(&now.config, &wanted);
+        let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
+        if !difference.at_next_start.is_empty() {
+            let keys = difference.at_next_start.join(", ");
+            reloaded.notes.push(format!("counts from the next start on: {keys}"));
+        }
+        let losses = self.losses(now, &wanted, &difference);
+        if difference.is_empty() || options.dry_run {
+            let line = |loss| format!("in use: {loss}; --force takes it away all the same");
+            reloaded.notes.extend(losses.iter().map(line));
+            return Ok(reloaded);
+        }
+        if !losses.is_empty() && !options.force {
+            let losses: Vec<String> = losses.iter().map(ToString::to_string).collect();
+            return Err(Failure::refused(format!(
+                "nothing was changed, since it would take away what is in use; --force does it all the same:\n  {}",
+                losses.join("\n  ")
+            )));
+        }
+        let opened = volumes::open_these(&wanted, &difference.added, &self.state)?;
+        let mut next = now.volumes.all_but(&difference.removed);
+        next.rename(&difference.renamed);
+        next.adopt(opened);
+        let without_reopened = next.all_but(&difference.reopened);
+        let served = join::server(&wanted, &without_reopened, self.cores);
+        self.apply(served).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
+        let gone = difference.removed.iter().chain(&difference.reopened);
+        let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
+        now.volumes = without_reopened;
+        drop(next);
+        close(gone, &mut reloaded.failed);
+        self.reopen(now, &wanted, &difference, &mut reloaded.failed);
+        self.rename(&now.volumes, &difference, &mut reloaded.failed);
+        let not_grown = grow(&now.volumes, &difference.grown, &mut reloaded.failed);
+        let before = std::mem::replace(&mut now.config, wanted);
+        now.config.keep_specs(&before, &not_grown);
+        now.volumes.describe(&now.config);
+        Ok(reloaded)
+    }
+
+    /// What initiators would lose. Of volumes that are new they have nothing yet.
+    fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<Loss> {
+        let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
+        let mut next = now.volumes.all_but(&gone);
+        next.rename(&difference.renamed);
+        self.server.losses(&join::server(wanted, &next, self.cores))
+    }
+
+    fn apply(&self, wanted: ServerConfig) -> std::io::Result<()> {
+        let server = Arc::clone(&self.server);
+        reactor::block_on(reactor::Alone::real_time(), async move { server.reconfigure(wanted).await })
+            .map(drop)
+    }
+
+    /// Opens again, as something else, what was closed. What cannot be opened is opened as it was.
+    fn reopen(&self, now: &mut Now, wanted: &Config, difference: &Difference, failed: &mut Vec<String>) {
+        if difference.reopened.is_empty() {
+            return;
+        }
+        for name in &difference.reopened {
+            let one = std::slice::from_ref(name);
+            let opened = volumes::open_these(wanted, one, &self.state).or_else(|error| {
+                failed.push(format!("{error}; it stays what it was"));
+                volumes::open_these(&now.config, one, &self.state)
+            });
+            match opened {
+                Ok(opened) => now.volumes.adopt(opened),
+                Err(error) => failed.push(format!("{error}; it is not served any more")),
+            }
+        }
+        let served = join::server(wanted, &now.volumes, self.cores);
+        if let Err(error) = self.apply(served) {
+            failed.push(format!("cannot listen on {error}"));
+        }
+    }
+
+    /// What is kept of a volume is kept under its name.
+    fn rename(&self, volumes: &Volumes, difference: &Difference, failed: &mut Vec<String>) {
+        for (from, to) in &difference.renamed {
+            let Some(opened) = volumes.get(to) else { continue };
+            if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
+                failed.push(format!("what is kept of volume {from} could not be renamed: {error}"));
+            }
+        }
+    }
+}
+
+/// Flushes and closes volumes that nobody is served any more.
+fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
+    for (name, opened) in gone {
+        let unit = Arc::downgrade(&opened.unit);
+        let flush = async { reactor::timeout(FLUSH_TIME, opened.unit.volume().flush()).await };
+        match block_on(flush) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failed.push(format!("volume {name} could not be flushed: {error}")),
+            Err(_) => failed.push(format!("volume {name} could not be flushed: its device does not answer")),
+        }
+        drop(opened);
+        if !is_closed(&unit) {
+            failed.push(format!("volume {name} is not closed yet: commands of it have not ended"));
+        }
+    }
+}
+
+/// Sessions let go of a volume when the last of its commands has been answered.
+fn is_closed(unit: &Weak<LogicalUnit>) -> bool {
+    let end = Instant::now() + CLOSE_TIME;
+    while unit.strong_count() > 0 {
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(CLOSE_STEP);
+    }
+    true
+}
+
+/// Makes files longer, and tells initiators. Returns the names of those that stay as they are.
+fn grow(volumes: &Volumes, grown: &[(VolumeName, Bytes)], failed: &mut Vec<String>) -> Vec<VolumeName> {
+    let mut not_grown = Vec::new();
+    for (name, bytes) in grown {
+        let Some(opened) = volumes.get(name) else { continue };
+        match block_on(opened.unit.volume().device().grow(bytes.0)) {
+            Ok(()) => drop(opened.unit.tell_growth()),
+            Err(error) => {
+                failed.push(format!("volume {name} does not grow to {bytes}: {error}"));
+                not_grown.push(name.clone());
+            }
+        }
+    }
+    not_grown
+}
+
+/// Waits for a device on this thread, which has no reactor.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    match Epoll::shared(EpollOptions::default()) {
+        Ok(world) => reactor::block_on(world, work),
+        Err(error) => {
+            tracing::warn!(%error, "no epoll to be had for a change of the configuration");
+            reactor::block_on(reactor::Alone::real_time(), work)
+        }
+    }
+}
+
+/// A device that takes longer is said not to answer.
+const FLUSH_TIME: Duration = Duration::from_secs(10);
+/// For the last commands of a volume to end.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+const CLOSE_STEP: Duration = Duration::from_millis(5);

@@ -1,0 +1,99 @@
+//! Who would lose something if something else were served: asked before a change, so that what is in use is not taken away
+//! by mistake.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::config::{Portal, ServerConfig};
+use crate::status::SessionStatus;
+
+/// What a session would lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Whose session it is.
+    pub initiator: String,
+    /// With which target.
+    pub target: String,
+    /// What of it.
+    pub what: Lost,
+}
+
+/// What can be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The target is gone, or not for this initiator any more.
+    Target,
+    /// These LUNs are gone, or are other volumes.
+    Luns(Vec<u16>),
+    /// The portal by which it is connected.
+    Portal,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { initiator, target, what } = self;
+        match what {
+            Lost::Target => write!(f, "{initiator} uses the target {target}"),
+            Lost::Luns(luns) => {
+                let luns: Vec<String> = luns.iter().map(u16::to_string).collect();
+                write!(f, "{initiator} uses LUN {} of {target}", luns.join(", "))
+            }
+            Lost::Portal => write!(f, "{initiator} uses {target} by a portal that is to go"),
+        }
+    }
+}
+
+/// What these sessions would lose if `wanted` were served instead of `now`, whose portals have the ports of `portals`.
+pub(crate) fn losses(
+    sessions: &[SessionStatus],
+    now: &ServerConfig,
+    portals: &[Portal],
+    wanted: &ServerConfig,
+) -> Vec<Loss> {
+    let of = |session: &SessionStatus| {
+        let target = session.target.clone()?;
+        let what = lost(session, &target, now, portals, wanted)?;
+        Some(Loss { initiator: session.initiator.clone(), target, what })
+    };
+    sessions.iter().filter_map(of).collect()
+}
+
+fn lost(
+    session: &SessionStatus,
+    name: &str,
+    now: &ServerConfig,
+    portals: &[Portal],
+    wanted: &ServerConfig,
+) -> Option<Lost> {
+    let user = session.user.as_deref();
+    let came_by = |portal: &Portal| session.connections.iter().any(|link| portal.took_in(link.local));
+    let tag = portals.iter().find(|portal| came_by(portal)).map_or(0, |portal| portal.tag);
+    let admits = |peer| move |target: &&Arc<crate::Target>| target.keeps(&session.initiator, peer, user, tag);
+    let mut peers = session.connections.iter().map(|link| link.peer.ip());
+    let target = wanted.target(name);
+    let Some(target) = target.filter(|target| peers.all(|peer| admits(peer)(target))) else {
+        return Some(Lost::Target);
+    };
+    let unit_now = |lun: u16| {
+        let exports = &now.target(name)?.exports;
+        exports.iter().find(|export| export.lun == lun).map(|export| &export.unit)
+    };
+    let stays = |lun: u16| {
+        let export = target.exports.iter().find(|export| export.lun == lun)?;
+        let is_same = Arc::ptr_eq(&export.unit, unit_now(lun)?);
+        (is_same && export.is_seen_by(&session.initiator)).then_some(())
+    };
+    let luns: Vec<u16> = session.luns.iter().copied().filter(|lun| stays(*lun).is_none()).collect();
+    if !luns.is_empty() {
+        return Some(Lost::Luns(luns));
+    }
+    // A portal with port 0 is found again by its address; which port it has is not in what is wanted.
+    let is_there = |portal: &Portal| {
+        wanted.portals.iter().any(|other| {
+            let is_same_port = other.listen.port() == 0 || other.listen.port() == portal.listen.port();
+            other.tag == portal.tag && is_same_port && other.listen.ip() == portal.listen.ip()
+        })
+    };
+    let goes = portals.iter().any(|portal| came_by(portal) && !is_there(portal));
+    goes.then_some(Lost::Portal)
+}

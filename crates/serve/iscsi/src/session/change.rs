@@ -1,0 +1,80 @@
+//! What is served changes while a session is there.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use iscsi::target::TaskId;
+use unit::LogicalUnit;
+
+use super::Session;
+use crate::config::{Portal, ServerConfig, Target};
+
+/// Commands that ended because their LUNs are gone.
+#[derive(Default)]
+pub(crate) struct Removed {
+    /// Whose devices may still be at work on them.
+    pub(crate) units: Vec<Arc<LogicalUnit>>,
+    /// To be answered by [`Session::tell_aborted`] when these have let go.
+    pub(crate) tasks: Vec<TaskId>,
+}
+
+impl Removed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+}
+
+impl Session {
+    /// Goes by what is served now. A session whose target is gone, or not for it any more, has no LUNs from now on and is
+    /// asked to log out. Returns what ended.
+    #[must_use]
+    pub(crate) fn adapt(&mut self, now: Instant, config: &ServerConfig, portals: &[Portal]) -> Removed {
+        let Some(before) = &self.identity.target else { return Removed::default() };
+        let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
+        if let Some(target) = &target {
+            self.identity.target = Some(Arc::clone(target));
+        }
+        let gone = self.luns.remove_gone(target.as_deref());
+        let mut removed = Removed::default();
+        for unit in gone {
+            removed.tasks.extend(self.clear_unit(&unit, &mut removed.units));
+            crate::management::add_units(&mut removed.units, &[unit]);
+        }
+        if self.luns.add_missing(target.as_deref()) > 0 || !removed.is_empty() {
+            self.luns.tell_changed();
+        }
+        self.sweep_luns();
+        if target.is_none() {
+            self.machine.request_logout(now, LOGOUT_TIME);
+        } else {
+            self.cut_strays(portals);
+        }
+        self.wake_all();
+        removed
+    }
+
+    fn may_stay(&self, target: &Target) -> bool {
+        let (initiator, user) = (&self.identity.initiator, self.identity.user.as_deref());
+        self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
+    }
+
+    /// Ends connections whose portal is gone; another portal takes them in, if there is one.
+    fn cut_strays(&self, portals: &[Portal]) {
+        let is_there = |local: SocketAddr| {
+            portals.iter().any(|portal| portal.tag == self.identity.tag && portal.took_in(local))
+        };
+        self.links().filter(|link| !is_there(link.local)).for_each(|link| link.cut());
+    }
+
+    /// Frees LUNs that were removed, once no command needs them.
+    pub(crate) fn sweep_luns(&mut self) {
+        if self.luns.are_some_gone() {
+            let tasks = &self.tasks;
+            self.luns.sweep(|place| tasks.iter().flatten().any(|task| task.slot == Some(place)));
+        }
+    }
+}
+
+/// For an initiator to log out when its target is gone.
+const LOGOUT_TIME: Duration = Duration::from_secs(5);
