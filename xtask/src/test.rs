@@ -93,6 +93,9 @@ fn conformance(full: bool) -> Result<Tally> {
 /// is told in `failed`.
 fn cargo_test(failed: &mut String) -> Result<Tally> {
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
+    // Most tests wait for processes and clocks most of the time.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
     let stdout = child.stdout.take().context("cargo test's output")?;
     let mut failures = Failures::default();
