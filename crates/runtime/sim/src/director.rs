@@ -25,12 +25,14 @@ pub(crate) async fn direct(stage: Rc<Stage>) {
     loop {
         let wait = draw(|random| random.between(1, often));
         reactor::sleep(Duration::from_nanos(wait)).await;
-        let kind = draw(|random| random.below(11));
+        let kind = draw(|random| random.below(12));
         let longest = if stage.is_long { 200_000_000_000 } else { 40_000_000_000 };
         let time = draw(|random| random.of_any_size(1_000_000, longest));
         let later = Rc::clone(&stage);
         let is_young = universe::nanoseconds() < stage.started.get() + life;
         match kind {
+            11 if stage.has(Part::Changes) => universe::after(0, move || later.change_luns()),
+            11 => {}
             8.. if is_young => {}
             10 if ends => universe::after(0, move || later.replace_server()),
             10 => {}

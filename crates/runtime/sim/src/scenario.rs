@@ -90,6 +90,8 @@ pub enum Part {
     Crashes,
     /// Servers that end as they are asked to, and others in their place.
     Ends,
+    /// LUNs that come and go while a server serves.
+    Changes,
     /// Connections that are cut, stalled or half-open.
     NetworkTrouble,
     /// Disks that hang or fail.
@@ -134,9 +136,10 @@ pub enum Part {
 
 impl Part {
     /// All of them, those that matter most for who reads a trace first.
-    pub const ALL: [Part; 22] = [
+    pub const ALL: [Part; 23] = [
         Part::Crashes,
         Part::Ends,
+        Part::Changes,
         Part::NetworkTrouble,
         Part::DiskTrouble,
         Part::Ours,

@@ -1,5 +1,6 @@
 //! The server of a simulation: how it starts, ends and dies.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub(crate) struct Running {
     /// What must be gone when it is.
     units: Vec<Weak<LogicalUnit>>,
     ends: bool,
+    /// What it serves is being changed.
+    changes: Rc<Cell<bool>>,
 }
 
 /// Who asked it to end has this long until it has, beyond the time that commands under way are given.
@@ -64,7 +67,37 @@ impl Stage {
             });
         }
         note(&[12, number], || format!("{machine} starts"));
-        *self.server.borrow_mut() = Some(Running { machine, handle, units, ends: false });
+        *self.server.borrow_mut() =
+            Some(Running { machine, handle, units, ends: false, changes: Rc::default() });
+    }
+
+    /// Takes the adversary's LUN away, whatever is under way there, or gives it another, which is empty.
+    pub(crate) fn change_luns(&self) {
+        let mut server = self.server.borrow_mut();
+        let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
+            return;
+        };
+        let mut config = ServerConfig::clone(&running.handle.config());
+        let mut target = Target::clone(&config.targets[0]);
+        let before = target.exports.len();
+        target.exports.retain(|export| export.lun != adversary::LUN);
+        if target.exports.len() == before {
+            let export = adversary::export();
+            running.units.push(Arc::downgrade(&export.unit));
+            target.exports.push(export);
+        }
+        note(&[16, target.exports.len() as u64], || {
+            format!("{} serves {before} LUNs no more", running.machine)
+        });
+        config.targets = vec![Arc::new(target)];
+        running.changes.set(true);
+        let (handle, changes) = (Arc::clone(&running.handle), Rc::clone(&running.changes));
+        running.machine.run(move || async move {
+            if let Err(error) = handle.reconfigure(config).await {
+                note(&[17], || format!("the change is given up: {error}"));
+            }
+            changes.set(false);
+        });
     }
 
     /// The server's process is killed, and with it what was in its memory; or its machine loses its power, and with that what

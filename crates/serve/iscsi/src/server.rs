@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// What is served now.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.lock())
     }
 
