@@ -63,9 +63,10 @@ fn a_script_is_told_by_the_exit_code_if_it_asks() {
 
 #[test]
 fn a_finding_that_can_be_tried_is_tried() {
-    let server = Server::serving(&["disk=delay:5ms:[ram:64MiB]"]);
+    // So long that whatever else this machine does does not count.
+    let server = Server::serving(&["disk=delay:50ms:[ram:64MiB]"]);
     let url = server.url("disk");
-    // One request at a time to something that takes 5 ms: more at once bring as much more.
+    // One request at a time to something that takes 50 ms: more at once bring as much more.
     let own = ["--block", "4KiB", "--depth", "1", "--read", "--confirm", "--json"];
     let told = json(&diagnose(&url, &own).expect_success());
     let findings = told["findings"].as_array().expect("findings");
