@@ -23,9 +23,18 @@ pub(crate) fn target_directory() -> PathBuf {
 
 /// Builds the program that is shipped, optimised, and says where it is.
 pub(crate) fn release_binary() -> Result<PathBuf> {
-    process::succeed(process::cargo(&["build", "--release", "--package", "linerate"]))
-        .context("building the linerate binary")?;
-    Ok(target_directory().join("release/linerate"))
+    binary(&["--release"], "release")
+}
+
+/// The same as the tests have it: at once there, slower, and with assertions.
+pub(crate) fn test_binary() -> Result<PathBuf> {
+    binary(&[], "debug")
+}
+
+fn binary(options: &[&str], folder: &str) -> Result<PathBuf> {
+    let build = [&["build", "--package", "linerate"], options].concat();
+    process::succeed(process::cargo(&build)).context("building the linerate binary")?;
+    Ok(target_directory().join(folder).join("linerate"))
 }
 
 /// The part of `cargo metadata` that tidy reads.

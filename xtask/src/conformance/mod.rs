@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Only this configuration; may be repeated
     #[arg(long, value_name = "NAME")]
     configuration: Vec<String>,
-    /// Every test on the plain volume, and in other configurations only those that need them
+    /// Every test on the plain volume, and in other configurations only those that need them; of a debug build
     #[arg(long)]
     quick: bool,
     /// Leave out the column for tgt
@@ -108,7 +108,7 @@ enum Job {
 /// All configurations, as many at a time as there are cores: most of a test's time is waiting.
 fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let jobs = jobs(options)?;
-    let binary = binary_for(&jobs)?;
+    let binary = binary_for(&jobs, options)?;
     let waiting = Mutex::new(jobs.iter().copied().enumerate().collect::<VecDeque<(usize, Job)>>());
     let done = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(1, usize::from);
@@ -127,10 +127,13 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     done.into_iter().map(|(_, column)| column).collect()
 }
 
-/// The server of ours, built if it is needed.
-fn binary_for(jobs: &[Job]) -> Result<PathBuf> {
-    let is_needed = jobs.iter().any(|job| matches!(job, Job::Ours(_)));
-    if is_needed { workspace::release_binary() } else { Ok(PathBuf::new()) }
+/// The server of ours, built if it is needed. A test run has one already.
+fn binary_for(jobs: &[Job], options: &Options) -> Result<PathBuf> {
+    match jobs.iter().any(|job| matches!(job, Job::Ours(_))) {
+        true if options.quick => workspace::test_binary(),
+        true => workspace::release_binary(),
+        false => Ok(PathBuf::new()),
+    }
 }
 
 fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {
