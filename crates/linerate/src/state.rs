@@ -122,6 +122,11 @@ impl State {
         }
     }
 
+    /// Whether anything is kept under this name.
+    pub(crate) fn keeps(&self, volume: &VolumeName) -> bool {
+        self.path_of(volume).exists()
+    }
+
     fn path_of(&self, volume: &VolumeName) -> PathBuf {
         self.directory.join("volumes").join(volume.as_str())
     }

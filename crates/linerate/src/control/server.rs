@@ -1,5 +1,5 @@
-//! The server's end of the control socket: one plain thread, one client at a time, each of them bounded in
-//! size and time.
+//! The server's end of the control socket: a plain thread for each of a few clients, each of them bounded in size and
+//! time. What one asks for may take long (a reload), and keeps no other waiting.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::{Reply, Request};
 
 /// Longer than any request; a client that sends more is not one of ours.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
+/// Clients with a thread of their own. One more is attended to before others are let in.
+const CLIENTS_MAX: usize = 16;
 /// What a client may take to send its next request or to take a reply, while others wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -67,15 +70,32 @@ impl Socket {
         Ok(Socket { listener, file: SocketFile(path.to_owned()) })
     }
 
-    /// Answers requests on a thread of its own until the process ends or the returned value is dropped, which
+    /// Answers requests on threads of its own until the process ends or the returned value is dropped, which
     /// takes the name away.
-    pub(crate) fn serve(self, answer: impl Fn(Request) -> Reply + Send + 'static) -> io::Result<SocketFile> {
-        let listener = self.listener;
+    pub(crate) fn serve(
+        self,
+        answer: impl Fn(Request) -> Reply + Send + Sync + 'static,
+    ) -> io::Result<SocketFile> {
+        let (listener, answer) = (self.listener, Arc::new(answer));
         let work = move || {
             for client in listener.incoming() {
-                let said = client.and_then(|client| attend(&client, &answer));
-                if let Err(error) = said {
-                    tracing::debug!(%error, "a client of the control socket went away");
+                let answer = Arc::clone(&answer);
+                // One more than the clients there are: this thread's own, and the one that is to be attended to.
+                let is_crowded = Arc::strong_count(&answer) > CLIENTS_MAX + 1;
+                let attend = move || {
+                    if let Err(error) = client.and_then(|client| attend(&client, &*answer)) {
+                        tracing::debug!(%error, "a client of the control socket went away");
+                    }
+                };
+                let attended = match is_crowded {
+                    true => {
+                        attend();
+                        Ok(())
+                    }
+                    false => thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop),
+                };
+                if let Err(error) = attended {
+                    tracing::warn!(%error, "no thread to be had for a client of the control socket");
                 }
             }
         };

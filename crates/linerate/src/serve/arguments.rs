@@ -79,6 +79,16 @@ impl FromStr for NamedSpec {
 }
 
 impl ServeArguments {
+    /// What to serve, unless others than its owner may use a file with secrets and `--strict` was given.
+    pub(super) fn safe_config(&self) -> Result<Config, Failure> {
+        let config = self.config()?;
+        if self.strict && !config.exposed.is_empty() {
+            let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
+            return Err(Failure::refused(files.join("\n")));
+        }
+        Ok(config)
+    }
+
     /// What to serve, all told.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let mut config = match &self.config {

@@ -57,6 +57,15 @@ pub(super) struct Reloaded {
     pub(super) failed: Vec<String>,
 }
 
+/// Volumes that could not become something else.
+#[derive(Default)]
+struct Reopened {
+    /// They are what they were.
+    unchanged: Vec<VolumeName>,
+    /// Nor that.
+    not_served: Vec<VolumeName>,
+}
+
 impl Live {
     pub(super) fn new(
         arguments: ServeArguments,
@@ -86,7 +95,8 @@ impl Live {
     pub(super) fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
         let now = &mut *now;
-        let wanted = self.arguments.config()?;
+        let wanted = self.arguments.safe_config()?;
+        wanted.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
         let difference = Difference::between(&now.config, &wanted);
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {
@@ -106,6 +116,7 @@ impl Live {
                 losses.join("\n  ")
             )));
         }
+        self.check_names(&difference)?;
         let opened = volumes::open_these(&wanted, &difference.added, &self.state)?;
         let mut next = now.volumes.all_but(&difference.removed);
         next.rename(&difference.renamed);
@@ -113,16 +124,19 @@ impl Live {
         let without_reopened = next.all_but(&difference.reopened);
         let served = join::server(&wanted, &without_reopened, self.cores);
         self.apply(served).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
+        now.volumes.rename(&difference.renamed);
         let gone = difference.removed.iter().chain(&difference.reopened);
         let gone: Vec<(VolumeName, Opened)> = gone.filter_map(|name| now.volumes.take(name)).collect();
         now.volumes = without_reopened;
         drop(next);
         close(gone, &mut reloaded.failed);
-        self.reopen(now, &wanted, &difference, &mut reloaded.failed);
+        let Reopened { unchanged, not_served } = self.reopen(now, &wanted, &difference, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
         let not_grown = grow(&now.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);
-        now.config.keep_specs(&before, &not_grown);
+        // What has failed is different from what is wanted, and tried again by the next reload.
+        now.config.keep_specs(&before, &[not_grown, unchanged].concat());
+        now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
         Ok(reloaded)
     }
@@ -130,9 +144,22 @@ impl Live {
     /// What initiators would lose. Of volumes that are new they have nothing yet.
     fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<Loss> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
-        let mut next = now.volumes.all_but(&gone);
+        let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
+        let next = next.all_but(&gone);
         self.server.losses(&join::server(wanted, &next, self.cores))
+    }
+
+    /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being renamed.
+    fn check_names(&self, difference: &Difference) -> Result<(), Failure> {
+        let is_taken = |(_, to): &&(VolumeName, VolumeName)| self.state.keeps(to);
+        match difference.renamed.iter().find(is_taken) {
+            None => Ok(()),
+            Some((from, to)) => Err(Failure::refused(format!(
+                "volume {from} cannot be called {to}: something is kept under that name in {}; take another name, or remove it",
+                self.state.directory().display()
+            ))),
+        }
     }
 
     fn apply(&self, wanted: ServerConfig) -> std::io::Result<()> {
@@ -142,30 +169,44 @@ impl Live {
     }
 
     /// Opens again, as something else, what was closed. What cannot be opened is opened as it was.
-    fn reopen(&self, now: &mut Now, wanted: &Config, difference: &Difference, failed: &mut Vec<String>) {
+    fn reopen(
+        &self,
+        now: &mut Now,
+        wanted: &Config,
+        difference: &Difference,
+        failed: &mut Vec<String>,
+    ) -> Reopened {
+        let mut reopened = Reopened::default();
         if difference.reopened.is_empty() {
-            return;
+            return reopened;
         }
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let opened = volumes::open_these(wanted, one, &self.state).or_else(|error| {
                 failed.push(format!("{error}; it stays what it was"));
+                reopened.unchanged.push(name.clone());
                 volumes::open_these(&now.config, one, &self.state)
             });
             match opened {
                 Ok(opened) => now.volumes.adopt(opened),
-                Err(error) => failed.push(format!("{error}; it is not served any more")),
+                Err(error) => failed.push(error.to_string()),
+            }
+            if now.volumes.get(name).is_none() {
+                failed.push(format!("volume {name} is not served any more"));
+                reopened.not_served.push(name.clone());
             }
         }
         let served = join::server(wanted, &now.volumes, self.cores);
         if let Err(error) = self.apply(served) {
             failed.push(format!("cannot listen on {error}"));
         }
+        reopened
     }
 
     /// What is kept of a volume is kept under its name.
     fn rename(&self, volumes: &Volumes, difference: &Difference, failed: &mut Vec<String>) {
-        for (from, to) in &difference.renamed {
+        // One that was opened again has been by its new name.
+        for (from, to) in difference.renamed.iter().filter(|(_, to)| !difference.reopened.contains(to)) {
             let Some(opened) = volumes.get(to) else { continue };
             if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
                 failed.push(format!("what is kept of volume {from} could not be renamed: {error}"));

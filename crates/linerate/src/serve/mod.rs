@@ -35,11 +35,7 @@ use crate::state::{self, CONTROL, State};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
-    let config = arguments.config()?;
-    if arguments.strict && !config.exposed.is_empty() {
-        let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
-        return Err(Failure::refused(files.join("\n")));
-    }
+    let config = arguments.safe_config()?;
     if arguments.check {
         config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
         say(&summary::of(&config));

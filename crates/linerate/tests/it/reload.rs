@@ -405,3 +405,49 @@ fn two_hundred_changes_disturb_nobody_whom_they_do_not_concern() {
     }
     server.stop();
 }
+
+/// Somebody's reservations are kept under the name already.
+#[test]
+fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
+    let Some(mut server) = served(|text| {
+        text.replace("[volume.b]", "[volume.c]\nprevious-name = \"b\"")
+            .replace("volume = \"b\"", "volume = \"c\"")
+    }) else {
+        return;
+    };
+    std::fs::create_dir(server.state().join("volumes/c")).expect("a folder");
+    let refused = reload(&server, &["--force"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
+    assert!(refused.said.contains("volume b cannot be called c"), "{}", refused.said);
+    in_a_world(async {
+        let lun = attached(&url(server.port(), 1)).await;
+        assert_eq!(numbers(&lun).await, [0, 1]);
+        lun.close().await;
+    });
+    server.stop();
+}
+
+/// A volume that cannot become what it is to be stays what it was, and the next reload tries again.
+#[test]
+fn what_cannot_be_opened_again_stays_what_it_was() {
+    let Some(mut server) = Server::configured(BASE) else { return };
+    let state = server.state().to_owned();
+    let text = BASE.replace("{port}", &server.port().to_string());
+    server.reconfigure(&text.replace("ram:4MiB", &format!("file:{}/late", state.display())));
+    let failed = reload(&server, &[]);
+    assert_eq!(failed.status.code(), Some(1), "{}", failed.said);
+    assert!(failed.said.contains("it stays what it was"), "{}", failed.said);
+    let blocks = |server: &Server| {
+        in_a_world(async {
+            let lun = attached(&url(server.port(), 1)).await;
+            let blocks = lun.geometry().blocks;
+            lun.close().await;
+            blocks
+        })
+    };
+    assert_eq!(blocks(&server), Blocks(8192));
+    std::fs::write(state.join("late"), vec![0; 1 << 20]).expect("a file");
+    reload(&server, &[]).expect_success();
+    assert_eq!(blocks(&server), Blocks(2048));
+    server.stop();
+}

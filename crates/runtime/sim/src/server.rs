@@ -86,9 +86,8 @@ impl Stage {
             running.units.push(Arc::downgrade(&export.unit));
             target.exports.push(export);
         }
-        note(&[16, target.exports.len() as u64], || {
-            format!("{} serves {before} LUNs no more", running.machine)
-        });
+        let luns = target.exports.len();
+        note(&[16, luns as u64], || format!("{} is to serve {luns} LUNs", running.machine));
         config.targets = vec![Arc::new(target)];
         running.changes.set(true);
         let (handle, changes) = (Arc::clone(&running.handle), Rc::clone(&running.changes));

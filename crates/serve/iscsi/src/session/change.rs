@@ -32,9 +32,9 @@ impl Session {
     pub(crate) fn adapt(&mut self, now: Instant, config: &ServerConfig, portals: &[Portal]) -> Removed {
         let Some(before) = &self.identity.target else { return Removed::default() };
         let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
-        if let Some(target) = &target {
-            self.identity.target = Some(Arc::clone(target));
-        }
+        // Of a target that is gone the name is left: its volumes are to be closed.
+        let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
+        self.identity.target = Some(target.clone().unwrap_or_else(nothing));
         let gone = self.luns.remove_gone(target.as_deref());
         let mut removed = Removed::default();
         for unit in gone {
