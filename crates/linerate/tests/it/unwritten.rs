@@ -117,6 +117,7 @@ impl Stage {
                 )),
                 Announces,
             ),
+            ("reload", words(&format!("--control {control}")), Prints),
             ("sessions", words(&format!("--control {control}")), Prints),
             ("verify-log", words(&format!("{log} {image}")), Prints),
             ("write", words(&format!("{other} --yes")), Nothing),
