@@ -451,3 +451,39 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     assert_eq!(blocks(&server), Blocks(2048));
     server.stop();
 }
+
+/// Wherever a reload is when its server is killed: the next start serves what the file says, and the volume that was to have
+/// another name is the one that it was.
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuration_next() {
+    let Some(mut server) = Server::configured(BASE) else { return };
+    let base = BASE.replace("{port}", &server.port().to_string());
+    let text = |round: u64| {
+        let (name, previous) = (format!("n{round}"), format!("n{}", round.wrapping_sub(1)));
+        let renamed =
+            format!("[volume.{name}]\nprevious-name = \"{}\"", if round == 0 { "b" } else { &previous });
+        let text = base.replace("[volume.b]", &renamed).replace("\"b\" }", &format!("\"{name}\" }}"));
+        text.replace("lun = 1,", &format!("lun = {},", 1 + round % 2))
+    };
+    let uuid = std::fs::read_to_string(server.state().join("volumes/b/uuid")).expect("an identity");
+    for round in 0..12 {
+        server.reconfigure(&text(round));
+        let control = server.state().join("control").display().to_string();
+        let mut asking = Command::new(LINERATE);
+        asking.args(["reload", "--force", "--control", &control]);
+        asking.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut asking = asking.spawn().expect("the linerate binary");
+        thread::sleep(Duration::from_millis(7 * round)); // anywhere: before it, in it, behind it
+        server.kill();
+        asking.wait().expect("its end");
+        server.restart();
+        in_a_world(async {
+            let lun = attached(&url(server.port(), 0)).await;
+            assert_eq!(numbers(&lun).await, [0, 1 + round % 2], "round {round}");
+            lun.close().await;
+        });
+        let path = server.state().join(format!("volumes/n{round}/uuid"));
+        assert_eq!(std::fs::read_to_string(path).expect("an identity"), uuid, "round {round}");
+    }
+    server.stop();
+}
