@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
@@ -176,7 +177,26 @@ pub(crate) fn faults(file: &Path, ports: &str) -> Vec<String> {
 pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     let file = file.display().to_string();
     let decode_as = format!("tcp.port=={ports},iscsi");
-    run("tshark", &[&["-r", &file, "-d", &decode_as], what].concat()).expect_success()
+    let guessers = guessers();
+    let guessing_off = guessers.iter().flat_map(|guesser| ["--disable-heuristic", guesser]);
+    let arguments: Vec<&str> =
+        ["-r", &file, "-d", &decode_as].into_iter().chain(guessing_off).chain(what.iter().copied()).collect();
+    run("tshark", &arguments).expect_success()
+}
+
+/// The dissectors that guess what a TCP segment is from its bytes, by their short names. A segment in the middle of a
+/// PDU's data, where the iSCSI dissector does not begin, is random here and now and then looks like one of theirs
+/// (as Ultra Messaging, once), which then complains.
+fn guessers() -> &'static [String] {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let listed = run("tshark", &["-G", "heuristic-decodes"]).expect_success();
+        let names = listed.lines().filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            (fields.next() == Some("tcp")).then_some(fields.next()?)
+        });
+        names.filter(|&name| name != "iscsi").map(str::to_owned).collect()
+    })
 }
 
 /// Every frame with a complaint: severities, groups, messages, and what the frame is.
