@@ -178,13 +178,13 @@ pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     let file = file.display().to_string();
     let decode_as = format!("tcp.port=={ports},iscsi");
     let guessers = guessers();
-    let guessing_off = guessers.iter().flat_map(|guesser| ["--disable-heuristic", guesser]);
+    let guessing_off = guessers.iter().flat_map(|guesser| ["--disable-protocol", guesser]);
     let arguments: Vec<&str> =
         ["-r", &file, "-d", &decode_as].into_iter().chain(guessing_off).chain(what.iter().copied()).collect();
     run("tshark", &arguments).expect_success()
 }
 
-/// The dissectors that guess what a TCP segment is from its bytes, by their short names. A segment in the middle of a
+/// The dissectors that guess what a TCP segment is from its bytes, by their protocols. A segment in the middle of a
 /// PDU's data, where the iSCSI dissector does not begin, is random here and now and then looks like one of theirs
 /// (as Ultra Messaging, once), which then complains.
 fn guessers() -> &'static [String] {
