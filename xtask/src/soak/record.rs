@@ -173,8 +173,10 @@ impl Record {
 
     /// Adds the run to docs/soak.md.
     pub(super) fn write(&self, time: Duration, seed: u64) -> Result<()> {
-        let today = crate::process::capture(std::process::Command::new("date"))?;
-        let heading = format!("{}, {:.1} hours", today.trim(), time.as_secs_f64() / 3600.0);
+        let mut date = std::process::Command::new("date");
+        date.arg("--iso-8601");
+        let today = crate::process::capture(date)?;
+        let heading = format!("{}, {:.1} hours, seed {seed}", today.trim(), time.as_secs_f64() / 3600.0);
         document::write_section(Page::Soak, &heading, &self.text(time, seed))
     }
 }
