@@ -36,6 +36,7 @@ use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
 use crate::secrets;
 use crate::serve::{self, ServeArguments};
+use crate::server::{self, ServerArguments};
 use crate::sessions::{self, SessionsArguments};
 use crate::verify_log::{self, VerifyLogArguments};
 use crate::write::{self, WriteArguments};
@@ -61,6 +62,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Box<ServeArguments>),
+    Server(ServerArguments),
     Sessions(SessionsArguments),
     Reload(ReloadArguments),
     Fault(FaultArguments),
@@ -94,6 +96,7 @@ impl Command {
         !matches!(
             self,
             Command::Serve(_)
+                | Command::Server(_)
                 | Command::Sessions(_)
                 | Command::Reload(_)
                 | Command::Fault(_)
@@ -178,7 +181,7 @@ impl Arguments {
         let log = Log { filter: self.log, format: self.log_format };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
-            Command::Sessions(_) | Command::Reload(_) | Command::Fault(_) => {
+            Command::Server(_) | Command::Sessions(_) | Command::Reload(_) | Command::Fault(_) => {
                 log::begin(&log, &Log::default())?
             }
             // What the others print is for people to look at: logins have no place between.
@@ -189,6 +192,7 @@ impl Arguments {
         }
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
+            Command::Server(arguments) => server::run(&arguments)?,
             Command::Sessions(arguments) => sessions::run(&arguments)?,
             Command::Reload(arguments) => reload::run(&arguments)?,
             Command::Fault(arguments) => fault_command::run(&arguments)?,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::config::VolumeName;
-use crate::control::{FaultMode, Reply, Request, ask};
+use crate::control::{FaultMode, Reply, Request, ask, unexpected};
 use crate::failure::Failure;
 
 /// Makes a volume with a fault: layer hang, fail, be slow or lose writes
@@ -23,9 +23,6 @@ pub(crate) fn run(arguments: &FaultArguments) -> Result<(), Failure> {
     let request = Request::Fault { volume: arguments.volume.to_string(), mode: arguments.mode };
     match ask(&socket, &request).map_err(Failure::failed)? {
         Reply::Done => Ok(()),
-        Reply::Refused { reason } => Err(Failure::failed(reason)),
-        Reply::Sessions { .. } | Reply::Reloaded { .. } => {
-            Err(Failure::failed("the server answered something else; is it of this version?"))
-        }
+        other => Err(unexpected(other)),
     }
 }

@@ -49,6 +49,7 @@ mod report;
 mod scsi;
 mod secrets;
 mod serve;
+mod server;
 mod sessions;
 mod site;
 mod state;

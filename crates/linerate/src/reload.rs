@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::control::{Reply, Request, ask};
+use crate::control::{Reply, Request, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::{remark, say};
 
@@ -25,7 +25,12 @@ pub(crate) struct ReloadArguments {
 pub(crate) fn run(arguments: &ReloadArguments) -> Result<(), Failure> {
     let socket = crate::state::control_socket(arguments.control.as_deref())?;
     let request = Request::Reload { dry_run: arguments.dry_run, force: arguments.force };
-    match ask(&socket, &request).map_err(Failure::failed)? {
+    tell(ask(&socket, &request).map_err(Failure::failed)?)
+}
+
+/// Prints what has become of the configuration.
+pub(crate) fn tell(reply: Reply) -> Result<(), Failure> {
+    match reply {
         Reply::Reloaded { changes, notes, failed } => {
             let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
             say(if changes.is_empty() { "nothing is different\n" } else { &lines });
@@ -36,8 +41,6 @@ pub(crate) fn run(arguments: &ReloadArguments) -> Result<(), Failure> {
             }
         }
         Reply::Refused { reason } => Err(Failure::refused(reason)),
-        Reply::Done | Reply::Sessions { .. } => {
-            Err(Failure::failed("the server answered something else; is it of this version?"))
-        }
+        other => Err(unexpected(other)),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::control::{Reply, Request, Session, ask};
+use crate::control::{Reply, Request, Session, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::table::{Align, lines};
@@ -43,10 +43,7 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<(), Failure> {
 fn sample(socket: &Path) -> Result<Vec<Session>, Failure> {
     match ask(socket, &Request::Sessions).map_err(Failure::failed)? {
         Reply::Sessions { sessions } => Ok(sessions),
-        Reply::Refused { reason } => Err(Failure::failed(reason)),
-        Reply::Done | Reply::Reloaded { .. } => {
-            Err(Failure::failed("the server answered something else; is it of this version?"))
-        }
+        other => Err(unexpected(other)),
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod chap;
 mod document;
+mod edit;
+mod file;
 mod mistake;
 mod names;
 mod portal;
@@ -15,22 +17,20 @@ mod target;
 mod values;
 mod volume;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use chap::{Account, Chap};
+pub(crate) use edit::{Addition, no_size, with_size};
+pub(crate) use file::ConfigFile;
 pub(crate) use mistake::ConfigError;
 pub(crate) use portal::Portal;
 pub(crate) use target::{Lun, Target};
 pub(crate) use values::{Address, Uuid, VolumeName};
 pub(crate) use volume::Volume;
-use zeroize::Zeroizing;
 
 use self::chap::Source;
-use crate::secrets::{self, Exposed};
+use crate::secrets::Exposed;
 
 /// All that can be said in the file.
 #[derive(Debug, Default)]
@@ -101,19 +101,6 @@ pub(crate) enum LogFormat {
 }
 
 impl Config {
-    /// Reads the file at `path`.
-    pub(crate) fn read(path: &Path) -> Result<Config, ConfigError> {
-        let file = path.display().to_string();
-        let unreadable = |error| ConfigError::unreadable(&file, &error);
-        let mut open = File::open(path).map_err(unreadable)?;
-        let mode = open.metadata().map_err(unreadable)?.permissions().mode();
-        let mut text = Zeroizing::new(String::new());
-        open.read_to_string(&mut text).map_err(unreadable)?;
-        let mut config = Config::parse(&file, &text)?;
-        config.exposed = config.exposed_by(secrets::exposed(path, mode).as_ref());
-        Ok(config)
-    }
-
     /// Leaves the specifications of these volumes what they were `before`.
     pub(crate) fn keep_specs(&mut self, before: &Config, names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use iscsi::name::Name;
+use serde::{Deserialize, Serialize};
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,8 @@ impl FromStr for Address {
 
 /// The name of a volume. It becomes part of an iSCSI name and of file names, so it has lower-case letters,
 /// digits, dots and dashes only.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct VolumeName(String);
 
 impl VolumeName {
@@ -72,6 +74,20 @@ impl VolumeName {
 impl fmt::Display for VolumeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for VolumeName {
+    type Error = Unfit;
+
+    fn try_from(text: String) -> Result<VolumeName, Unfit> {
+        text.parse()
+    }
+}
+
+impl From<VolumeName> for String {
+    fn from(name: VolumeName) -> String {
+        name.0
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Reply, Request};
+use crate::failure::Failure;
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -47,11 +48,21 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
     converse(path, request).map_err(failed)
 }
 
+/// What is wrong with a reply that is not the one that was asked for.
+pub(crate) fn unexpected(reply: Reply) -> Failure {
+    match reply {
+        Reply::Refused { reason } => Failure::failed(reason),
+        Reply::Done | Reply::Sessions { .. } | Reply::Volumes { .. } | Reply::Reloaded { .. } => {
+            Failure::failed("the server answered something else; is it of this version?")
+        }
+    }
+}
+
 /// Volumes are opened and closed for a reload, one of which may be far away, or hang.
 fn patience(request: &Request) -> Duration {
     match request {
-        Request::Reload { .. } => Duration::from_secs(300),
-        Request::Sessions | Request::Fault { .. } => PATIENCE,
+        Request::Reload { .. } | Request::Change { .. } => Duration::from_secs(300),
+        Request::Sessions | Request::Volumes | Request::Fault { .. } => PATIENCE,
     }
 }
 

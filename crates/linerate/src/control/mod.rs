@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::ask;
+pub(crate) use client::{ask, unexpected};
 pub(crate) use server::{BindError, Socket, SocketFile};
 
+use crate::config::VolumeName;
 use crate::nearest::hint;
 use crate::spec::Time;
 
@@ -34,12 +35,59 @@ pub(crate) enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// What volumes are served.
+    Volumes,
+    /// Serve something else, and have the configuration file say so.
+    Change {
+        /// One volume more, less, or otherwise.
+        change: Change,
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+        /// Also take away what initiators use.
+        #[serde(default)]
+        force: bool,
+    },
     /// Switch the `fault:` layer of a volume.
     Fault {
         /// Its name.
         volume: String,
         /// What its requests are to meet with from now on.
         mode: FaultMode,
+    },
+}
+
+/// A change of one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Change {
+    /// One that is not served yet.
+    Add {
+        /// Its name.
+        volume: VolumeName,
+        /// What it is made of; files by their whole paths.
+        spec: String,
+        /// The target that has it [default: one of its own].
+        #[serde(default)]
+        target: Option<String>,
+        /// Its LUN there [default: the first that is free].
+        #[serde(default)]
+        lun: Option<u16>,
+        /// Who sees it: iSCSI names, or beginnings of names with `*` [default: all who may log in to the target].
+        #[serde(default)]
+        initiators: Vec<String>,
+    },
+    /// One that is not to be served any more. What is on it stays there.
+    Remove {
+        /// Its name.
+        volume: VolumeName,
+    },
+    /// One that is to be larger.
+    Resize {
+        /// Its name.
+        volume: VolumeName,
+        /// How large.
+        bytes: u64,
     },
 }
 
@@ -52,7 +100,12 @@ pub(crate) enum Reply {
         /// All of them.
         sessions: Vec<Session>,
     },
-    /// To [`Request::Reload`].
+    /// To [`Request::Volumes`].
+    Volumes {
+        /// All of them.
+        volumes: Vec<Volume>,
+    },
+    /// To [`Request::Reload`] and [`Request::Change`].
     Reloaded {
         /// What is different, a line each.
         changes: Vec<String>,
@@ -68,6 +121,28 @@ pub(crate) enum Reply {
         /// For people.
         reason: String,
     },
+}
+
+/// A volume that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    /// What it is made of.
+    pub(crate) spec: String,
+    pub(crate) bytes: u64,
+    /// Of a logical block.
+    pub(crate) block_bytes: u32,
+    /// Where initiators find it.
+    pub(crate) luns: Vec<Lun>,
+    /// Whether the configuration file has it, not the command line.
+    pub(crate) in_file: bool,
+}
+
+/// A volume's place in a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lun {
+    pub(crate) target: String,
+    pub(crate) lun: u16,
 }
 
 /// A session; sums count from its login.
@@ -183,6 +258,20 @@ mod tests {
         let reload: Request =
             serde_json::from_str(r#"{"request":"reload","force":true}"#).expect("a request");
         assert_eq!(reload, Request::Reload { dry_run: false, force: true });
+        let line = r#"{"request":"change","change":{"add":{"volume":"vm2","spec":"ram:1GiB"}}}"#;
+        let change = Change::Add {
+            volume: "vm2".parse().expect("a name"),
+            spec: "ram:1GiB".to_owned(),
+            target: None,
+            lun: None,
+            initiators: Vec::new(),
+        };
+        let add = Request::Change { change, dry_run: false, force: false };
+        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), add);
+        for what in [r#"{"remove":{"volume":"vm2"}}"#, r#"{"resize":{"volume":"vm2","bytes":4096}}"#] {
+            let change: Change = serde_json::from_str(what).expect("a change");
+            assert_eq!(serde_json::to_string(&change).expect("JSON"), what);
+        }
         let reloaded = Reply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
         let line = r#"{"reply":"reloaded","changes":["+ a"],"notes":[],"failed":[]}"#;
         assert_eq!(serde_json::to_string(&reloaded).expect("JSON"), line);

@@ -78,7 +78,10 @@ mod tests {
         use crate::serve::{ServeArguments, volumes};
         let directory = tempfile::tempdir().expect("a temporary directory");
         let state = crate::state::State::open(directory.path()).expect("a state directory");
-        let config = ServeArguments::default().config().expect("nothing wrong");
+        let config = ServeArguments::default()
+            .or_usual()
+            .and_then(|usual| usual.safe_config())
+            .expect("nothing wrong");
         let volumes = volumes::open(&config, &state).expect("volumes");
         let bound: Vec<SocketAddr> = config.portals.iter().map(|portal| portal.listen.0).collect();
         let readme = include_str!("../../../../README.md");

@@ -4,29 +4,34 @@ use target::{ConnectionStatus, SessionStatus};
 
 use super::live::{Live, ReloadOptions, Reloaded};
 use crate::control::{Connection, FaultMode, Reply, Request, Session};
+use crate::failure::Failure;
 
-/// Answers one request. Blocks for at most a second, unless it is a reload.
+/// Answers one request. Blocks for at most a second, unless it changes what is served.
 pub(super) fn to(request: &Request, live: &Live) -> Reply {
     match request {
         Request::Sessions => {
             Reply::Sessions { sessions: live.server().sessions().into_iter().map(session).collect() }
         }
+        Request::Volumes => Reply::Volumes { volumes: live.volumes() },
         Request::Reload { dry_run, force } => {
-            reload(live, ReloadOptions { dry_run: *dry_run, force: *force })
+            reloaded(live.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
+        }
+        Request::Change { change, dry_run, force } => {
+            reloaded(live.change(change, ReloadOptions { dry_run: *dry_run, force: *force }))
         }
         Request::Fault { volume, mode } => switch(live, volume, *mode),
     }
 }
 
-fn reload(live: &Live, options: ReloadOptions) -> Reply {
-    match live.reload(options) {
+fn reloaded(outcome: Result<Reloaded, Failure>) -> Reply {
+    match outcome {
         Ok(Reloaded { changes, notes, failed }) => Reply::Reloaded { changes, notes, failed },
         Err(failure) => Reply::Refused { reason: failure.to_string() },
     }
 }
 
 fn switch(live: &Live, name: &str, mode: FaultMode) -> Reply {
-    let switched = live.with_volumes(|volumes| volumes.named(name).map(|volume| volume.switch(mode)));
+    let switched = live.with_now(|_, volumes| volumes.named(name).map(|volume| volume.switch(mode)));
     let reason = match switched {
         Some(true) => return Reply::Done,
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::backends;
-use crate::config::{Address, Config, Portal, Target, Volume, VolumeName};
+use crate::config::{self, Address, Config, ConfigFile, Portal, Target, Volume, VolumeName};
 use crate::failure::Failure;
 use crate::poll::{Gather, Poll};
-use crate::spec::Spec;
+use crate::spec::{Bytes, Spec};
 
 /// Serves volumes over iSCSI until SIGTERM or SIGINT
 ///
@@ -61,9 +61,9 @@ pub(crate) struct ServeArguments {
 
 /// `NAME=SPEC`.
 #[derive(Clone, Debug)]
-struct NamedSpec {
-    name: VolumeName,
-    spec: Spec,
+pub(crate) struct NamedSpec {
+    pub(crate) name: VolumeName,
+    pub(crate) spec: Spec,
 }
 
 impl FromStr for NamedSpec {
@@ -81,7 +81,12 @@ impl FromStr for NamedSpec {
 impl ServeArguments {
     /// What to serve, unless others than its owner may use a file with secrets and `--strict` was given.
     pub(super) fn safe_config(&self) -> Result<Config, Failure> {
-        let config = self.config()?;
+        self.safe_config_with(self.file()?.as_ref())
+    }
+
+    /// The same, with this file in place of the one on the disk.
+    pub(super) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        let config = self.config(file)?;
         if self.strict && !config.exposed.is_empty() {
             let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
             return Err(Failure::refused(files.join("\n")));
@@ -89,18 +94,19 @@ impl ServeArguments {
         Ok(config)
     }
 
+    /// The configuration file, if there is one.
+    pub(super) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
+        self.config.as_deref().map(ConfigFile::read).transpose().map_err(Failure::refused)
+    }
+
     /// What to serve, all told.
-    pub(super) fn config(&self) -> Result<Config, Failure> {
-        let mut config = match &self.config {
-            Some(file) => Config::read(file).map_err(Failure::refused)?,
+    fn config(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        let mut config = match file {
+            Some(file) => file.config().map_err(Failure::refused)?,
             None => Config::default(),
         };
         for volume in &self.volumes {
             add(&mut config, &volume.name, &volume.spec)?;
-        }
-        if self.config.is_none() && self.volumes.is_empty() {
-            let NamedSpec { name, spec } = USUAL_VOLUME.parse().map_err(Failure::refused)?;
-            add(&mut config, &name, &spec)?;
         }
         if config.targets.is_empty() {
             return Err(Failure::refused(
@@ -110,6 +116,45 @@ impl ServeArguments {
         self.set_portals(&mut config)?;
         self.set_rest(&mut config);
         Ok(config)
+    }
+
+    /// With the volume that is served if nobody says what, if nobody does.
+    pub(super) fn or_usual(&self) -> Result<ServeArguments, Failure> {
+        let mut arguments = self.clone();
+        if arguments.config.is_none() && arguments.volumes.is_empty() {
+            arguments.volumes = vec![USUAL_VOLUME.parse().map_err(Failure::refused)?];
+        }
+        Ok(arguments)
+    }
+
+    /// Whether a volume is one of the command line's.
+    pub(super) fn has_volume(&self, name: &VolumeName) -> bool {
+        self.volumes.iter().any(|volume| volume.name == *name)
+    }
+
+    /// With a volume more.
+    pub(super) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> ServeArguments {
+        let mut arguments = self.clone();
+        arguments.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
+        arguments
+    }
+
+    /// Without a volume.
+    pub(super) fn without_volume(&self, name: &VolumeName) -> ServeArguments {
+        let mut arguments = self.clone();
+        arguments.volumes.retain(|volume| volume.name != *name);
+        arguments
+    }
+
+    /// With another size of a volume.
+    pub(super) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ServeArguments, String> {
+        let mut arguments = self.clone();
+        for volume in arguments.volumes.iter_mut().filter(|volume| volume.name == *name) {
+            let sized = config::with_size(&volume.spec.to_string(), size);
+            let sized = sized.ok_or_else(|| config::no_size(name))?;
+            volume.spec = backends::parse(&sized).map_err(|error| error.to_string())?;
+        }
+        Ok(arguments)
     }
 
     fn set_portals(&self, config: &mut Config) -> Result<(), Failure> {
@@ -180,7 +225,8 @@ mod tests {
     fn config(line: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("serve").chain(line.iter().copied());
         let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
-        line.serve.config().map_err(|failure| failure.to_string())
+        let config = line.serve.or_usual().and_then(|serve| serve.safe_config());
+        config.map_err(|failure| failure.to_string())
     }
 
     fn file(text: &str) -> tempfile::NamedTempFile {

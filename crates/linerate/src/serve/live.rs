@@ -24,7 +24,6 @@ use crate::state::State;
 
 /// A server, and what it is made of.
 pub(super) struct Live {
-    arguments: ServeArguments,
     state: State,
     server: Arc<Server>,
     cores: usize,
@@ -32,9 +31,11 @@ pub(super) struct Live {
 }
 
 /// What is served.
-struct Now {
-    config: Config,
-    volumes: Volumes,
+pub(super) struct Now {
+    /// What it is made of, besides the configuration file.
+    pub(super) arguments: ServeArguments,
+    pub(super) config: Config,
+    pub(super) volumes: Volumes,
 }
 
 /// How a reload is meant.
@@ -75,27 +76,37 @@ impl Live {
         config: Config,
         volumes: Volumes,
     ) -> Live {
-        Live { arguments, state, server, cores, now: Mutex::new(Now { config, volumes }) }
+        Live { state, server, cores, now: Mutex::new(Now { arguments, config, volumes }) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    /// Does something with the volumes of now. A reload waits meanwhile, and it may be one that lasts that is waited for.
-    pub(super) fn with_volumes<T>(&self, what: impl FnOnce(&Volumes) -> T) -> T {
-        what(&self.now().volumes)
+    /// Does something with what is served now. A reload waits meanwhile, and it may be one that lasts that is waited for.
+    pub(super) fn with_now<T>(&self, what: impl FnOnce(&Config, &Volumes) -> T) -> T {
+        let now = self.now();
+        what(&now.config, &now.volumes)
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
+    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the configuration again and serves that. With an error nothing has changed.
     pub(super) fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
-        let now = &mut *now;
-        let wanted = self.arguments.safe_config()?;
+        let wanted = now.arguments.safe_config()?;
+        self.serve(&mut now, wanted, options)
+    }
+
+    /// Serves `wanted` from now on. With an error nothing has changed.
+    pub(super) fn serve(
+        &self,
+        now: &mut Now,
+        wanted: Config,
+        options: ReloadOptions,
+    ) -> Result<Reloaded, Failure> {
         wanted.exposed.iter().for_each(|exposed| tracing::warn!("{exposed}"));
         let difference = Difference::between(&now.config, &wanted);
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };

@@ -4,6 +4,7 @@
 mod announce;
 mod answers;
 mod arguments;
+mod change;
 mod difference;
 mod end;
 mod join;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use host::{EpollOptions, threads};
 use target::{Core, Server};
 
-pub(crate) use arguments::ServeArguments;
+pub(crate) use arguments::{NamedSpec, ServeArguments};
 #[cfg(test)]
 pub(crate) use join::limits;
 use live::Live;
@@ -35,6 +36,7 @@ use crate::state::{self, CONTROL, State};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
+    let arguments = arguments.or_usual()?;
     let config = arguments.safe_config()?;
     if arguments.check {
         config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
@@ -55,7 +57,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
     let announcement = announce::text(&config, &volumes, &addresses);
-    let live = Live::new(arguments.clone(), state, Arc::clone(&server), cores.get(), config, volumes);
+    let live = Live::new(arguments, state, Arc::clone(&server), cores.get(), config, volumes);
     let live = Arc::new(live);
     let _control = socket.map(|socket| answer(socket, &live)).transpose()?;
     end::on_signals(Arc::clone(&live))?;

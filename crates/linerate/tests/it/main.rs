@@ -55,6 +55,7 @@ mod remote;
 mod report;
 mod scsi_command;
 mod server;
+mod server_command;
 mod sessions;
 mod storage_log;
 mod torn;

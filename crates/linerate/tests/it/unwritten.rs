@@ -39,7 +39,11 @@ struct Stage {
 
 impl Stage {
     fn set() -> Option<Stage> {
-        let server = Server::serving(&["disk=ram:16MiB", "other=fault:[ram:16MiB]"]);
+        let server = Server::serving(&[
+            "disk=ram:16MiB",
+            "other=fault:[ram:16MiB]",
+            "grows=file:{state}/grows?size=1MiB",
+        ]);
         if !server.is_ours() {
             return None;
         }
@@ -118,6 +122,10 @@ impl Stage {
                 Announces,
             ),
             ("reload", words(&format!("--control {control}")), Prints),
+            ("server list", words(&format!("--control {control}")), Prints),
+            ("server add", words(&format!("more=ram:1MiB --dry-run --control {control}")), Prints),
+            ("server resize", words(&format!("grows 3MiB --dry-run --control {control}")), Prints),
+            ("server remove", words(&format!("grows --dry-run --control {control}")), Prints),
             ("sessions", words(&format!("--control {control}")), Prints),
             ("verify-log", words(&format!("{log} {image}")), Prints),
             ("write", words(&format!("{other} --yes")), Nothing),

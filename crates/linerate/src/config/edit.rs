@@ -1,0 +1,323 @@
+//! Changes to the text of a configuration file that somebody else has written: comments, order and layout stay.
+
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+use super::{ConfigFile, VolumeName};
+use crate::spec::Bytes;
+
+/// A volume that is to be in the file, under a LUN.
+#[derive(Clone, Debug)]
+pub(crate) struct Addition<'a> {
+    pub(crate) volume: &'a VolumeName,
+    pub(crate) spec: &'a str,
+    /// The target's name; one that is not in the file is made.
+    pub(crate) target: &'a str,
+    /// The first free one if nobody says.
+    pub(crate) lun: Option<u16>,
+    /// Who sees it; everybody who may log in if none is named.
+    pub(crate) initiators: &'a [String],
+}
+
+impl ConfigFile {
+    /// With a volume more.
+    ///
+    /// # Errors
+    /// Its name or its LUN is taken, as a sentence.
+    pub(crate) fn with_volume(&self, addition: &Addition<'_>) -> Result<ConfigFile, String> {
+        self.edited(|root| addition.write(root))
+    }
+
+    /// Without a volume, the LUNs that are it, and the targets that have no LUN then.
+    ///
+    /// # Errors
+    /// It has no such volume, as a sentence.
+    pub(crate) fn without_volume(&self, name: &VolumeName) -> Result<ConfigFile, String> {
+        self.edited(|root| {
+            volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
+            let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(name.as_str());
+            let mut targets = Tables::of(root, "target")?;
+            targets.retain(|target| {
+                if !target.contains_key("lun") {
+                    return true; // it sends initiators elsewhere
+                }
+                let Ok(mut luns) = Tables::of(target, "lun") else { return true };
+                luns.retain(|lun| !is_it(&*lun));
+                luns.any(|_| true) || target.contains_key("redirect")
+            });
+            if !targets.any(|_| true) {
+                root.remove("target"); // an empty list would be a mistake of its own
+            }
+            Ok(())
+        })
+    }
+
+    /// With another size of a volume.
+    ///
+    /// # Errors
+    /// There is no such volume, or its specification says no size, as a sentence.
+    pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ConfigFile, String> {
+        self.edited(|root| {
+            let volume = volumes(root)?.get_mut(name.as_str()).and_then(Item::as_table_like_mut);
+            let spec = volume.and_then(|volume| volume.get_mut("spec")).and_then(Item::as_value_mut);
+            let spec = spec.ok_or_else(|| no_such(name))?;
+            let sized = with_size(spec.as_str().unwrap_or_default(), size).ok_or_else(|| no_size(name))?;
+            let layout = spec.decor().clone();
+            *spec = Value::from(sized);
+            *spec.decor_mut() = layout;
+            Ok(())
+        })
+    }
+
+    fn edited(&self, edit: impl FnOnce(&mut Table) -> Result<(), String>) -> Result<ConfigFile, String> {
+        let mut document: DocumentMut = self.text().parse().map_err(|_| odd())?;
+        edit(document.as_table_mut())?;
+        let (text, ends) = (document.to_string(), self.text().matches('\n').count());
+        // toml_edit writes the ends of lines as UNIX does.
+        let is_of_windows = ends > 0 && self.text().matches("\r\n").count() == ends;
+        Ok(self.with(if is_of_windows { text.replace('\n', "\r\n") } else { text }))
+    }
+}
+
+/// A specification with another `size=`, if it has one.
+pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
+    let start = ["?size=", "&size="].iter().find_map(|key| Some(spec.find(key)? + key.len()))?;
+    let rest = &spec[start..];
+    let end = rest.find(['&', ']', ',']).unwrap_or(rest.len());
+    Some(format!("{}{size}{}", &spec[..start], &rest[end..]))
+}
+
+/// Why a volume cannot be given a size.
+pub(crate) fn no_size(name: &VolumeName) -> String {
+    format!(
+        "volume {name} says no size=: it is as large as what it is made of; make that larger, and initiators are told"
+    )
+}
+
+fn no_such(name: &VolumeName) -> String {
+    format!("there is no volume {name}")
+}
+
+/// The file has been read already, so this is not expected.
+fn odd() -> String {
+    "the file is laid out in a way that only an editor can change".to_owned()
+}
+
+fn volumes(root: &mut Table) -> Result<&mut dyn TableLike, String> {
+    let volumes = root.entry("volume").or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    volumes.as_table_like_mut().ok_or_else(odd)
+}
+
+fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
+    table.get(key)?.as_str()
+}
+
+impl Addition<'_> {
+    fn write(&self, root: &mut Table) -> Result<(), String> {
+        let volumes = volumes(root)?;
+        if volumes.contains_key(self.volume.as_str()) {
+            return Err(format!("there is a volume {} already", self.volume));
+        }
+        volumes.insert(self.volume.as_str(), Item::Table(table([("spec", self.spec.into())])));
+        let mut targets = Tables::of(root, "target")?;
+        let is_it = |target: &dyn TableLike| text_of(target, "name") == Some(self.target);
+        if !targets.any(is_it) {
+            targets.push([("name", self.target.into())]);
+        }
+        let target = targets.tables().into_iter().find(|target| is_it(&**target)).ok_or_else(odd)?;
+        let mut luns = Tables::of(target, "lun")?;
+        let taken: Vec<i64> = luns.tables().iter().filter_map(|lun| lun.get("lun")?.as_integer()).collect();
+        let free = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
+        let lun = self.lun.map_or(free, i64::from);
+        if taken.contains(&lun) {
+            return Err(format!("LUN {lun} of {} is taken; LUN {free} is free", self.target));
+        }
+        let mut entry = vec![("lun", lun.into()), ("volume", self.volume.as_str().into())];
+        if !self.initiators.is_empty() {
+            entry.push(("initiators", Value::Array(self.initiators.iter().map(String::as_str).collect())));
+        }
+        luns.push(entry);
+        Ok(())
+    }
+}
+
+/// Tables in a row, in either of TOML's ways to write them.
+enum Tables<'a> {
+    /// `[[key]]`, once for each.
+    Headed(&'a mut ArrayOfTables),
+    /// `key = [{ … }, { … }]`.
+    Inline(&'a mut Array),
+}
+
+impl Tables<'_> {
+    /// Those under `key`, which may be none yet.
+    fn of<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
+        if !parent.contains_key(key) {
+            parent.insert(key, Item::ArrayOfTables(ArrayOfTables::new()));
+        }
+        match parent.get_mut(key) {
+            Some(Item::ArrayOfTables(tables)) => Ok(Tables::Headed(tables)),
+            Some(Item::Value(Value::Array(array))) => Ok(Tables::Inline(array)),
+            _ => Err(odd()),
+        }
+    }
+
+    fn tables(&mut self) -> Vec<&mut dyn TableLike> {
+        match self {
+            Tables::Headed(tables) => tables.iter_mut().map(|table| table as &mut dyn TableLike).collect(),
+            Tables::Inline(array) => {
+                let inline = array.iter_mut().filter_map(Value::as_inline_table_mut);
+                inline.map(|table| table as &mut dyn TableLike).collect()
+            }
+        }
+    }
+
+    fn any(&mut self, is_meant: impl Fn(&dyn TableLike) -> bool) -> bool {
+        self.tables().into_iter().any(|table| is_meant(table))
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
+        let verdicts: Vec<bool> = self.tables().into_iter().map(&mut stays).collect();
+        let gone = verdicts.iter().enumerate().rev().filter(|(_, stays)| !**stays);
+        gone.for_each(|(index, _)| match self {
+            Tables::Headed(tables) => drop(tables.remove(index)),
+            Tables::Inline(array) => drop(array.remove(index)),
+        });
+    }
+
+    fn push<'k>(&mut self, entries: impl IntoIterator<Item = (&'k str, Value)>) {
+        match self {
+            Tables::Headed(tables) => tables.push(table(entries)),
+            Tables::Inline(array) => array.push(entries.into_iter().collect::<InlineTable>()),
+        }
+    }
+}
+
+/// A table with a line before it.
+fn table<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Table {
+    let mut table: Table = entries.into_iter().map(|(key, value)| (key, Item::Value(value))).collect();
+    table.decor_mut().set_prefix("\n");
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// The same configuration in the ways in which TOML lets people write it.
+    const LAYOUTS: [&str; 4] = [
+        "# of headers\n[[portal]]\nlisten = \"127.0.0.1:1\"\n\n# a disk\n[volume.a]\nspec = \"ram:1MiB\" # small\n\
+         [volume.f]\nspec = \"delay:1ms:[file:/f?direct&size=1MiB]\" # grows\n\n# the one\n[[target]]\n\
+         name = \"iqn.2026-01.com.example:t\"\n[[target.lun]]\nlun = 0\nvolume = \"a\"\n\
+         [[target.lun]] # the second\nlun = 2\nvolume = \"f\"\n# the end\n",
+        "# of rows\nportal = [{ listen = \"127.0.0.1:1\" }] # here\n\
+         volume = { a = { spec = \"ram:1MiB\" }, f = { spec = \"delay:1ms:[file:/f?direct&size=1MiB]\" } }\n\
+         target = [\n  # the one\n  { name = \"iqn.2026-01.com.example:t\", lun = [{ lun = 0, volume = \"a\" }, { lun = 2, volume = \"f\" }] },\n]\n",
+        "# of dots\nvolume.a.spec = \"ram:1MiB\"\nvolume.f.spec = 'delay:1ms:[file:/f?direct&size=1MiB]' # grows\n\n\
+         [[portal]]\nlisten = \"127.0.0.1:1\"\n[[target]]\nname = \"iqn.2026-01.com.example:t\"\n# in a row\n\
+         lun = [{ lun = 0, volume = \"a\" },\n  { lun = 0x2, volume = \"f\" }] # two\n",
+        "[[target]]\r\nname = \"iqn.2026-01.com.example:t\" # first\r\n[[target.lun]]\r\nlun = 0\r\nvolume = \"a\"\r\n\
+         [[target.lun]]\r\nlun = 2\r\nvolume = \"f\"\r\n[volume.\"a\"]\r\nspec = \"ram:1MiB\"\r\n\
+         [volume.f]\r\n\"spec\" = \"delay:1ms:[file:/f?direct&size=1MiB]\" # grows\r\n[[portal]]\r\nlisten = \"127.0.0.1:1\"\r\n",
+    ];
+    const TARGET: &str = "iqn.2026-01.com.example:t";
+
+    fn file(text: &str) -> (tempfile::TempDir, ConfigFile) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.toml");
+        std::fs::write(&path, text).expect("written");
+        let file = ConfigFile::read(&path).expect("readable");
+        (folder, file)
+    }
+
+    /// What is served, in order: volumes, and LUNs of targets.
+    fn meaning(file: &ConfigFile) -> (Vec<String>, Vec<String>) {
+        let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
+        let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));
+        let luns = config.targets.iter().flat_map(|target| {
+            let name = |lun: &crate::config::Lun| {
+                format!("{} {} {} {:?}", target.name, lun.lun, lun.volume, lun.initiators)
+            };
+            target.luns.iter().map(name).collect::<Vec<_>>()
+        });
+        (volumes.collect(), luns.collect())
+    }
+
+    fn comments(text: &str) -> Vec<&str> {
+        text.lines().filter_map(|line| Some(line.split_once('#')?.1)).collect()
+    }
+
+    fn name(text: &str) -> VolumeName {
+        text.parse().expect("a name")
+    }
+
+    fn addition<'a>(volume: &'a VolumeName, target: &'a str) -> Addition<'a> {
+        Addition { volume, spec: "ram:4MiB", target, lun: None, initiators: &[] }
+    }
+
+    #[test]
+    fn a_volume_comes_and_goes_and_all_else_stays_however_it_is_written() {
+        for text in LAYOUTS {
+            let (_folder, file) = file(text);
+            let (volumes, luns) = meaning(&file);
+            assert_eq!((volumes.len(), luns.len()), (2, 2));
+            for (target, lun) in [(TARGET, 1), ("iqn.2026-01.com.example:new", 0)] {
+                let c = name("c");
+                let with = file.with_volume(&addition(&c, target)).expect("room for it");
+                let (more, more_luns) = meaning(&with);
+                assert!(volumes.iter().all(|volume| more.contains(volume)), "{}", with.text());
+                assert!(more.contains(&"c = ram:4MiB".to_owned()) && more.len() == 3);
+                assert!(luns.iter().all(|lun| more_luns.contains(lun)), "{}", with.text());
+                assert!(more_luns.contains(&format!("{target} {lun} c None")), "{more_luns:?}");
+                assert_eq!(comments(with.text()), comments(text), "{}", with.text());
+                let without = with.without_volume(&c).expect("it is there");
+                assert_eq!(meaning(&without), (volumes.clone(), luns.clone()), "{}", without.text());
+                assert_eq!(comments(without.text()), comments(text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_size_is_all_that_becomes_another() {
+        for text in LAYOUTS {
+            let (_folder, file) = file(text);
+            let larger = file.with_size(&name("f"), Bytes(3 << 20)).expect("it has a size");
+            assert_eq!(
+                larger.text().replace('\'', "\""),
+                text.replace("size=1MiB", "size=3MiB").replace('\'', "\"")
+            );
+            let none = file.with_size(&name("a"), Bytes(3 << 20)).map(|_| ()).expect_err("a RAM volume");
+            assert!(none.contains("says no size="), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_target_without_luns_goes_with_its_last_volume() {
+        for text in LAYOUTS {
+            let (_folder, file) = file(text);
+            let one = file.without_volume(&name("a")).expect("it is there");
+            assert_eq!(meaning(&one).1, [format!("{TARGET} 2 f None")]);
+            let none = one.without_volume(&name("f")).expect("it is there");
+            assert_eq!(meaning(&none), (vec![], vec![]), "{}", none.text());
+        }
+    }
+
+    #[test]
+    fn who_sees_it_is_written_and_what_is_taken_is_refused() {
+        let (_folder, file) = file(LAYOUTS[0]);
+        let c = name("c");
+        let (initiators, a) = (["iqn.2026-01.com.example:i*".to_owned()], name("a"));
+        let masked = Addition { initiators: &initiators, lun: Some(7), ..addition(&c, TARGET) };
+        let masked = file.with_volume(&masked).expect("room for it");
+        assert!(masked.text().contains("initiators = [\"iqn.2026-01.com.example:i*\"]"), "{}", masked.text());
+        let refused = |addition: &Addition<'_>| file.with_volume(addition).map(|_| ()).expect_err("taken");
+        assert_eq!(refused(&addition(&a, TARGET)), "there is a volume a already");
+        let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
+        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is taken; LUN 1 is free"));
+        assert_eq!(file.without_volume(&c).map(|_| ()), Err("there is no volume c".to_owned()));
+    }
+}

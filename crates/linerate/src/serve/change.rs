@@ -1,0 +1,152 @@
+//! One volume more, less or larger, at somebody's wish: the configuration is changed as an editor would change it, served,
+//! and only then written.
+
+use super::arguments::ServeArguments;
+use super::difference::Difference;
+use super::live::{Live, ReloadOptions, Reloaded};
+use crate::backends;
+use crate::config::{Addition, Config, ConfigFile, VolumeName};
+use crate::control::{Change, Lun, Volume};
+use crate::failure::Failure;
+use crate::spec::{Bytes, Spec};
+
+/// The configuration with a change in it.
+struct Changed {
+    arguments: ServeArguments,
+    file: Option<ConfigFile>,
+    /// For people: where it stands, if not in the file.
+    lasts: Option<String>,
+}
+
+impl Live {
+    /// Serves something else, and has the configuration file say so. With an error nothing has changed.
+    pub(super) fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
+        let mut now = self.now();
+        let file = now.arguments.file()?;
+        let unserved = Difference::between(&now.config, &now.arguments.safe_config_with(file.as_ref())?);
+        if !unserved.lines.is_empty() {
+            return Err(Failure::refused(format!(
+                "the configuration has changes that are not served yet; `linerate reload` first:\n  {}",
+                unserved.lines.join("\n  ")
+            )));
+        }
+        let changed = Changed::by(change, &now.arguments, file.as_ref()).map_err(Failure::refused)?;
+        let wanted = || changed.arguments.safe_config_with(changed.file.as_ref().or(file.as_ref()));
+        if let Change::Resize { volume, bytes } = change {
+            check_growth(volume, Bytes(*bytes), &Difference::between(&now.config, &wanted()?))?;
+        }
+        let mut reloaded = self.serve(&mut now, wanted()?, options)?;
+        reloaded.notes.extend(changed.lasts.clone());
+        if options.dry_run {
+            return Ok(reloaded);
+        }
+        // A file that could not grow is not to be as large at the next start, either.
+        if !Difference::between(&now.config, &wanted()?).lines.is_empty() {
+            return Ok(reloaded);
+        }
+        if let (Some(before), Some(after)) = (&file, &changed.file) {
+            let path = before.path().display();
+            match after.replace(before) {
+                Ok(()) => reloaded.notes.push(format!("{path} says so, too")),
+                Err(error) => reloaded.failed.push(format!(
+                    "it is served so, but {path} could not be written ({error}): the next start, or reload, takes it back"
+                )),
+            }
+        }
+        now.arguments = changed.arguments;
+        Ok(reloaded)
+    }
+
+    /// What is served.
+    pub(super) fn volumes(&self) -> Vec<Volume> {
+        let now = self.now();
+        let served = now.config.volumes.iter().filter_map(|volume| {
+            let geometry = now.volumes.get(&volume.name)?.unit.volume().device().geometry();
+            Some(Volume {
+                name: volume.name.to_string(),
+                spec: volume.spec.to_string(),
+                bytes: geometry.bytes(),
+                block_bytes: geometry.block_size.bytes(),
+                luns: luns(&now.config, &volume.name),
+                in_file: !now.arguments.has_volume(&volume.name),
+            })
+        });
+        served.collect()
+    }
+}
+
+impl Changed {
+    fn by(change: &Change, arguments: &ServeArguments, file: Option<&ConfigFile>) -> Result<Changed, String> {
+        let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
+        let on_command_line = |arguments| {
+            let lasts = format!("volume {volume} is the command line's: the next start has what that says");
+            Changed { arguments, file: None, lasts: Some(lasts) }
+        };
+        let in_file = |file| Changed { arguments: arguments.clone(), file: Some(file), lasts: None };
+        match (change, arguments.has_volume(volume), file) {
+            (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
+            (Change::Add { spec, target, lun, initiators, .. }, false, Some(file)) => {
+                let own = volume.target_name().to_string();
+                let target = target.as_ref().unwrap_or(&own);
+                let spec = read(spec)?.to_string();
+                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators })
+                    .map(in_file)
+            }
+            (Change::Add { spec, target, lun, initiators, .. }, false, None) => {
+                if target.is_some() || lun.is_some() || !initiators.is_empty() {
+                    return Err("this server has no configuration file, and without one each volume is LUN 0 of a target of its own, \
+                         for anybody; give it a file by `serve --config` for anything else"
+                        .to_owned());
+                }
+                let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
+                let arguments = arguments.with_volume(volume, &read(spec)?);
+                Ok(Changed { arguments, file: None, lasts: Some(lasts) })
+            }
+            (Change::Remove { .. }, true, _) => Ok(on_command_line(arguments.without_volume(volume))),
+            (Change::Resize { bytes, .. }, true, _) => {
+                arguments.with_size(volume, Bytes(*bytes)).map(on_command_line)
+            }
+            (Change::Remove { .. }, false, Some(file)) => file.without_volume(volume).map(in_file),
+            (Change::Resize { bytes, .. }, false, Some(file)) => {
+                file.with_size(volume, Bytes(*bytes)).map(in_file)
+            }
+            (Change::Remove { .. } | Change::Resize { .. }, false, None) => {
+                Err(format!("there is no volume {volume}"))
+            }
+        }
+    }
+}
+
+/// A specification that means the same to the server as to whoever wrote it.
+fn read(spec: &str) -> Result<Spec, String> {
+    let spec = backends::parse(spec).map_err(|error| error.to_string())?;
+    match relative(&spec) {
+        None => Ok(spec),
+        Some(path) => Err(format!(
+            "{path}: the server has a working directory of its own; write the whole path, such as file:/data/{path}"
+        )),
+    }
+}
+
+/// A file in it that is not named by its whole path.
+fn relative(spec: &Spec) -> Option<String> {
+    let own = spec.backend.path().filter(|path| path.is_relative());
+    own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
+}
+
+/// A volume grows, or stays as it is: anything else would be another volume.
+fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Result<(), Failure> {
+    let grows = difference.grown.iter().any(|(grown, _)| grown == name);
+    match grows || difference.lines.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::refused(format!(
+            "volume {name} cannot become {size} while it is served: files alone can, and they grow only, by whole blocks"
+        ))),
+    }
+}
+
+fn luns(config: &Config, name: &VolumeName) -> Vec<Lun> {
+    let all = config.targets.iter().flat_map(|target| target.luns.iter().map(move |lun| (target, lun)));
+    let its = all.filter(|(_, lun)| lun.volume == *name);
+    its.map(|(target, lun)| Lun { target: target.name.to_string(), lun: lun.lun }).collect()
+}

@@ -1,0 +1,135 @@
+//! `linerate server`: what a running server serves, and one volume more, less or larger.
+
+use std::path::PathBuf;
+
+use crate::config::VolumeName;
+use crate::control::{Change, Reply, Request, Volume, ask, unexpected};
+use crate::failure::Failure;
+use crate::output::say;
+use crate::reload;
+use crate::serve::NamedSpec;
+use crate::spec::Bytes;
+use crate::table::{Align, lines};
+
+/// Lists and changes what a running server serves, one volume at a time
+///
+/// The server's configuration file is changed with it, its comments kept; sessions that it does not concern go on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerArguments {
+    #[command(subcommand)]
+    command: Command,
+    /// The control socket of the server [default: control.sock in the state directory]
+    #[arg(long, global = true, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Lists volumes, their sizes and where initiators find them
+    List {
+        /// Prints JSON: an array of volumes
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serves one volume more
+    Add {
+        /// The volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
+        #[arg(value_name = "NAME=SPEC")]
+        volume: NamedSpec,
+        /// The target that has it; one that is not there is made [default: iqn.2026-01.io.linerate:NAME]
+        #[arg(long, value_name = "IQN")]
+        target: Option<String>,
+        /// Its LUN there [default: the first that is free]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=16_383))]
+        lun: Option<u16>,
+        /// Who sees it: an iSCSI name, or the beginning of one with `*`; may be repeated [default: all who may log in to
+        /// the target]
+        #[arg(long = "initiator", value_name = "NAME")]
+        initiators: Vec<String>,
+        /// Only prints what would change
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Serves a volume no more; what is on it stays where it is
+    Remove {
+        /// The volume
+        volume: VolumeName,
+        /// Also if initiators use it: their commands for it are ended, and they are told
+        #[arg(long)]
+        force: bool,
+        /// Only prints what would change
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Makes a volume larger, which initiators are told
+    Resize {
+        /// The volume; its specification has a size=
+        volume: VolumeName,
+        /// Its size from now on, such as 60GiB
+        size: Bytes,
+        /// Only prints what would change
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
+    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let ask = |request| ask(&socket, &request).map_err(Failure::failed);
+    let (change, dry_run, force) = match &arguments.command {
+        Command::List { json } => return list(ask(Request::Volumes)?, *json),
+        Command::Add { volume, target, lun, initiators, dry_run } => {
+            let change = Change::Add {
+                volume: volume.name.clone(),
+                spec: volume.spec.to_string(),
+                target: target.clone(),
+                lun: *lun,
+                initiators: initiators.clone(),
+            };
+            (change, *dry_run, false)
+        }
+        Command::Remove { volume, force, dry_run } => {
+            (Change::Remove { volume: volume.clone() }, *dry_run, *force)
+        }
+        Command::Resize { volume, size, dry_run } => {
+            (Change::Resize { volume: volume.clone(), bytes: size.0 }, *dry_run, false)
+        }
+    };
+    reload::tell(ask(Request::Change { change, dry_run, force })?)
+}
+
+fn list(reply: Reply, json: bool) -> Result<(), Failure> {
+    match reply {
+        Reply::Volumes { volumes } if json => {
+            let json = serde_json::to_string_pretty(&volumes).map_err(Failure::failed)?;
+            say(&(json + "\n"));
+            Ok(())
+        }
+        Reply::Volumes { volumes } => {
+            say(&table(&volumes));
+            Ok(())
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// A line for each LUN of each volume.
+fn table(volumes: &[Volume]) -> String {
+    let headings = ["VOLUME", "SIZE", "BLOCK", "TARGET", "LUN", "MADE OF"].map(str::to_owned);
+    let mut rows = vec![headings];
+    for volume in volumes {
+        for (index, lun) in volume.luns.iter().enumerate() {
+            let once = |text: String| if index == 0 { text } else { String::new() };
+            rows.push([
+                once(volume.name.clone()),
+                once(Bytes(volume.bytes).to_string()),
+                once(volume.block_bytes.to_string()),
+                lun.target.clone(),
+                lun.lun.to_string(),
+                once(volume.spec.clone()),
+            ]);
+        }
+    }
+    let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Right, Align::Left];
+    lines(columns, &rows).into_iter().map(|line| line + "\n").collect()
+}

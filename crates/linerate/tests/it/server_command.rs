@@ -1,0 +1,191 @@
+//! `linerate server`: one volume more, less or larger, and the file that says so.
+
+use std::path::PathBuf;
+
+use block::{BlockDevice as _, Blocks};
+use initiator::{RemoteLun, Transfer, cdb};
+
+use crate::program::{Ended, installed, run};
+use crate::remote::{attached, in_a_world};
+use crate::server::Server;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+const TARGET: &str = "iqn.2026-01.com.example:t";
+
+const BASE: &str = "# what is served here
+[[portal]]
+listen = \"127.0.0.1:{port}\" # for this machine
+
+[volume.a] # the first
+spec = \"ram:8MiB\"
+[volume.f]
+spec = \"file:{state}/f.img?size=1MiB\" # grows
+
+[[target]]
+name = \"iqn.2026-01.com.example:t\"
+lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both
+";
+
+fn server(server: &Server, words: &[&str]) -> Ended {
+    let control = server.state().join("control").display().to_string();
+    run(LINERATE, &[&["server", "--control", &control], words].concat())
+}
+
+fn reload(server: &Server) -> Ended {
+    let control = server.state().join("control").display().to_string();
+    run(LINERATE, &["reload", "--control", &control])
+}
+
+fn configuration(server: &Server) -> PathBuf {
+    server.state().join("linerate.toml")
+}
+
+fn text(server: &Server) -> String {
+    std::fs::read_to_string(configuration(server)).expect("the configuration")
+}
+
+fn url(server: &Server, lun: u16) -> String {
+    format!("iscsi://127.0.0.1:{}/{TARGET}/{lun}", server.port())
+}
+
+async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
+    let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
+    answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))
+}
+
+#[test]
+fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() {
+    let Some(mut served) = Server::configured(BASE) else { return };
+    let before = text(&served);
+    let image = served.state().join("g.img").display().to_string();
+    in_a_world(async {
+        let first = attached(&url(&served, 0)).await;
+        let said = server(&served, &["add", &format!("g=file:{image}?size=2MiB"), "--target", TARGET]);
+        let said = said.expect_success();
+        assert!(said.contains("+ volume g = file:") && said.contains("LUN 2 = g"), "{said}");
+        assert_eq!(attention(&first).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        let lun = first.target().lun(2).await.expect("the new LUN");
+        assert_eq!(lun.geometry().blocks, Blocks(4096));
+        assert!(text(&served).contains("[volume.g]\nspec = \"file:"), "{}", text(&served));
+
+        server(&served, &["resize", "g", "3MiB"]).expect_success();
+        assert_eq!(attention(&lun).await, Some((6, 0x2a, 0x09)), "CAPACITY DATA HAS CHANGED");
+        assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20);
+        assert!(text(&served).contains("g.img?size=3MiB"), "{}", text(&served));
+        assert_eq!(reload(&served).expect_success(), "nothing is different\n");
+
+        let in_use = server(&served, &["remove", "g"]);
+        assert_eq!(in_use.status.code(), Some(2));
+        assert!(in_use.said.contains("uses LUN 2 of"), "{}", in_use.said);
+        assert!(text(&served).contains("[volume.g]"), "nothing has changed");
+        let dry = server(&served, &["remove", "g", "--dry-run"]).expect_success();
+        assert!(dry.contains("- volume g") && text(&served).contains("[volume.g]"), "{dry}");
+        server(&served, &["remove", "g", "--force"]).expect_success();
+        assert_eq!(attention(&first).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
+        drop(lun);
+        first.close().await;
+    });
+    assert_eq!(text(&served), before, "what came is gone, and nothing else");
+    assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20, "what is on it stays");
+    served.kill();
+    served.restart();
+    assert_eq!(reload(&served).expect_success(), "nothing is different\n");
+    served.stop();
+}
+
+#[test]
+fn others_initiators_find_a_volume_that_is_added() {
+    if !installed(&["iscsi-ls", "iscsi-readcapacity16"]) {
+        return;
+    }
+    let Some(mut served) = Server::configured(BASE) else { return };
+    server(&served, &["add", "new=ram:16MiB"]).expect_success();
+    let found = run("iscsi-ls", &["-s", &format!("iscsi://127.0.0.1:{}", served.port())]).expect_success();
+    assert!(found.contains("iqn.2026-01.io.linerate:new"), "{found}");
+    let url = format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:new/0", served.port());
+    let capacity = run("iscsi-readcapacity16", &[url]).expect_success();
+    assert!(capacity.contains("32767"), "16 MiB of 512 bytes: {capacity}");
+    let listed = server(&served, &["list"]).expect_success();
+    assert!(listed.lines().any(|line| line.starts_with("new") && line.contains("16MiB")), "{listed}");
+    let json = server(&served, &["list", "--json"]).expect_success();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json[2]["luns"][0]["target"], "iqn.2026-01.io.linerate:new", "{json}");
+    assert_eq!(json[2]["bytes"], 16 << 20);
+    served.stop();
+}
+
+#[test]
+fn a_server_without_a_file_says_that_it_will_not_last() {
+    let mut served = Server::serving(&["one=ram:1MiB"]);
+    if !served.is_ours() {
+        return;
+    }
+    let added = server(&served, &["add", "two=ram:2MiB"]);
+    assert!(added.status.success() && added.said.contains("until the server ends"), "{added:?}");
+    server(&served, &["remove", "one"]).expect_success();
+    let last = server(&served, &["remove", "two"]);
+    assert!(!last.status.success() && last.said.contains("nothing to serve"), "{}", last.said);
+    let masked = server(&served, &["add", "three=ram:2MiB", "--initiator", "iqn.2026-01.com.example:i"]);
+    assert!(masked.said.contains("no configuration file"), "{}", masked.said);
+    served.signal("HUP");
+    let listed = server(&served, &["list"]).expect_success();
+    assert!(listed.contains("two") && !listed.contains("one "), "{listed}");
+    served.stop();
+}
+
+#[test]
+fn a_mistake_changes_neither_what_is_served_nor_the_file() {
+    let Some(mut served) = Server::configured(BASE) else { return };
+    let before = (text(&served), server(&served, &["list"]).expect_success());
+    for (words, says) in [
+        (&["add", "a=ram:1MiB"][..], "there is a volume a already"),
+        (&["add", "x=file:x.img?size=1MiB"], "write the whole path"),
+        (&["add", "x=file:/nonexistent/x.img?size=1MiB"], "/nonexistent/x.img"),
+        (&["add", "x=rom:1MiB"], "did you mean"),
+        (&["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"], "LUN 2 is free"),
+        (&["add", "x=ram:1MiB", "--target", "disk one"], "disk one"),
+        (&["add", "x=ram:1MiB", "--initiator", "a b*"], "begins no iSCSI name"),
+        (&["remove", "x"], "there is no volume x"),
+        (&["resize", "x", "1GiB"], "there is no volume x"),
+        (&["resize", "a", "1GiB"], "says no size="),
+        (&["resize", "f", "512KiB"], "they grow only"),
+        (&["resize", "f", "1048577"], "1MiB is"),
+    ] {
+        let refused = server(&served, words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", refused.said);
+        assert!(refused.said.contains(says), "{words:?}: {}", refused.said);
+    }
+    assert_eq!((text(&served), server(&served, &["list"]).expect_success()), before);
+
+    let edited = before.0.replace("ram:8MiB", "ram:16MiB");
+    std::fs::write(configuration(&served), &edited).expect("written");
+    let unserved = server(&served, &["add", "x=ram:1MiB"]);
+    assert!(unserved.said.contains("`linerate reload` first"), "{}", unserved.said);
+    assert!(unserved.said.contains("~ volume a = ram:16MiB"), "{}", unserved.said);
+    assert_eq!(text(&served), edited);
+    served.stop();
+}
+
+/// What cannot be written is served all the same, and said.
+#[test]
+fn a_file_that_cannot_be_written_is_told() {
+    let Some(mut served) = Server::configured(BASE) else { return };
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let real = elsewhere.path().join("gone");
+    let told = {
+        // A link whose file can be read, in a folder in which nothing can be made: /proc is one for root, too.
+        std::fs::write(&real, text(&served)).expect("written");
+        let open = std::fs::File::open(&real).expect("readable");
+        use std::os::fd::AsRawFd as _;
+        let link = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
+        std::fs::remove_file(configuration(&served)).expect("there");
+        std::os::unix::fs::symlink(link, configuration(&served)).expect("a link");
+        std::fs::remove_file(&real).expect("there");
+        server(&served, &["add", "x=ram:1MiB"])
+    };
+    assert_eq!(told.status.code(), Some(1), "{}", told.said);
+    assert!(told.said.contains("could not be written"), "{}", told.said);
+    assert!(server(&served, &["list"]).expect_success().contains("iqn.2026-01.io.linerate:x"));
+    served.stop();
+}
