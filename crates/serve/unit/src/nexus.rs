@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::Geometry;
 use scsi::SenseFormat;
+pub use volume::AttachmentId as NexusId;
 
 use crate::unit::LogicalUnit;
 
@@ -27,22 +28,6 @@ pub struct TargetPort {
     pub group: u16,
     /// Its number among the ports of the target, from 1.
     pub relative_port: u16,
-}
-
-/// Names one attachment of an I_T nexus to one logical unit; never used twice in the life of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NexusId(u64);
-
-impl NexusId {
-    /// For those that keep numbers alone.
-    pub fn number(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) fn next() -> NexusId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NexusId(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
 }
 
 /// An I_T nexus at a logical unit: what a session holds for each LUN it uses. Dropping it is the loss of the

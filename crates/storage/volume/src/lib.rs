@@ -33,6 +33,7 @@
 //! ```
 
 mod aborted;
+mod attachment;
 pub mod backend;
 pub mod backends;
 mod gate;
@@ -51,6 +52,7 @@ use aborted::AbortedRequests;
 use gate::Gate;
 use lost_writes::LostWrites;
 
+pub use attachment::AttachmentId;
 pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use persistent_state::{PersistentState, SaveLock};
