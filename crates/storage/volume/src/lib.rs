@@ -10,6 +10,8 @@
 //! - [`Health`]: how the device fails and recovers;
 //! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
 //!
+//! Which volumes are served is a [`Registry`]: a versioned [`Snapshot`].
+//!
 //! It knows no protocol, no clock and no operating system. Reservations, deadlines and the list of requests under way are not
 //! here yet: the SCSI logical unit (`unit`) has them.
 //!
@@ -41,6 +43,7 @@ mod health;
 mod lost_writes;
 pub mod nearest;
 mod persistent_state;
+mod registry;
 pub mod spec;
 
 use std::fmt;
@@ -56,6 +59,7 @@ pub use attachment::AttachmentId;
 pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use persistent_state::{PersistentState, SaveLock};
+pub use registry::{NamedVolumes, Registry, Snapshot};
 
 /// A device and what its front ends share. All sessions of all cores and all protocols that serve it hold the same one.
 pub struct Volume {
