@@ -163,15 +163,17 @@ fn the_limits_of_the_full_example_are_the_defaults() {
     let shown = format!("{limits:?}");
     assert!(!shown.contains("None"), "{shown}");
     assert_eq!(format!("{:?}", serve::limits(&limits)), format!("{:?}", target::Limits::default()));
+    let all = serve::server_limits(&limits);
+    assert_eq!(format!("{all:?}"), format!("{:?}", server::Limits::default()));
 }
 
 #[test]
 fn the_limits_are_in_the_document_about_security() {
-    let usual = target::Limits::default();
+    let (usual, all) = (target::Limits::default(), server::Limits::default());
     let (time, bytes) = (|time| Time(time).to_string(), |bytes| Bytes(bytes as u64).to_string());
     for (key, figure) in [
-        ("connections-per-address", usual.connections_per_address.to_string()),
-        ("logins", usual.logins.to_string()),
+        ("connections-per-address", all.connections_per_address.to_string()),
+        ("logins", all.logins.to_string()),
         ("sessions", usual.sessions.to_string()),
         ("discovery-sessions", usual.discovery_sessions.to_string()),
         ("discovery-time", time(usual.discovery_time)),
@@ -180,8 +182,8 @@ fn the_limits_are_in_the_document_about_security() {
         ("window", usual.window.to_string()),
         ("nop-interval", time(usual.nop_interval)),
         ("send-stall", time(usual.send_stall)),
-        ("fence-time", time(usual.fence_time)),
-        ("staging", bytes(usual.staging_bytes)),
+        ("fence-time", time(all.fence_time)),
+        ("staging", bytes(all.staging_bytes)),
         ("session-staging", bytes(usual.session_staging_bytes)),
     ] {
         let row = format!("(`{key}`) | {figure} |");

@@ -9,7 +9,8 @@ use std::time::Duration;
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
 use reactor::StreamOptions;
-use target::{Access, Export, Limits, Portal, ServerConfig, Target};
+use server::{Portal, Server};
+use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::Volume;
 
@@ -19,6 +20,8 @@ use crate::site::Site;
 
 /// A command that takes longer than this on memory never ends.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// One reactor thread, so that what it costs is what one core can do.
+const CORES: usize = 1;
 /// Our own initiator has logged out by then.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -44,7 +47,7 @@ pub(crate) struct OwnTarget {
     /// The thread that serves, as the kernel numbers it.
     pub(crate) thread: u32,
     name: &'static str,
-    server: Arc<target::Server>,
+    server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
 }
 
@@ -52,7 +55,8 @@ impl OwnTarget {
     /// Serves, on the network of this site.
     pub(crate) fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
-        let (server, cores) = target::Server::new(config(options));
+        let (served, config) = served(options);
+        let (server, cores) = Server::new(served, CORES, vec![Iscsi::new(config, CORES)]);
         let (report, bound) = mpsc::channel();
         let (number, numbered) = mpsc::channel();
         let threads = cores.into_iter().map(|core| {
@@ -109,9 +113,10 @@ pub(crate) fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
 /// The volume lives for a measurement and meets no initiator but ours: any identity will do.
 const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
-fn config(options: OwnTargetOptions) -> ServerConfig {
+fn served(options: OwnTargetOptions) -> (server::Config, Config) {
     let OwnTargetOptions { name, listen, unit, stream, limits, .. } = options;
-    let portal = Portal { listen, tag: 1, advertise: None, stream };
+    let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream };
+    let volumes = vec![(name.to_owned(), Arc::clone(unit.volume()))];
     let target = Target {
         name: name.to_owned(),
         alias: None,
@@ -122,12 +127,7 @@ fn config(options: OwnTargetOptions) -> ServerConfig {
         portal_groups: None,
         redirect: None,
     };
-    ServerConfig {
-        portals: vec![portal],
-        targets: vec![Arc::new(target)],
-        discovery_authentication: None,
-        limits,
-        cores: 1,
-        random,
-    }
+    let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
+    let targets = vec![Arc::new(target)];
+    (served, Config { targets, discovery_authentication: None, limits, random })
 }

@@ -16,9 +16,10 @@ use iscsi::login::LOGIN_DATA_BYTES_MAX;
 use iscsi::negotiate::Offers;
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Stage, Tsih};
 use iscsi::serial::Sn;
+use server::{Core, Portal, Server};
 use target::{
-    Access, Authentication, Core, DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX, Limits, Portal, Server,
-    ServerConfig, Target,
+    Access, Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits,
+    Target,
 };
 
 #[global_allocator]
@@ -34,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const STRANGERS: usize = 100;
 
 /// A server with a target that wants CHAP, for a thousand users, and discovery that does not.
-fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
+fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     let user = |number: usize| Credentials {
         name: format!("user {number}"),
         secret: Secret::new(format!("the secret of {number}").as_bytes()),
@@ -46,8 +47,10 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
         algorithms: Algorithm::ALL.to_vec(),
     };
     let listen = "127.0.0.1:0".parse().expect("an address");
-    let (server, cores) = Server::new(ServerConfig {
-        portals: vec![Portal { listen, tag: 1, advertise: None, stream: Default::default() }],
+    let portal = Portal { front_end: ISCSI, listen, tag: 1, advertise: None, stream: Default::default() };
+    let served =
+        server::Config { volumes: Vec::new(), portals: vec![portal], limits: server::Limits::default() };
+    let config = Config {
         targets: vec![Arc::new(Target {
             name: NAME.to_owned(),
             alias: None,
@@ -65,9 +68,10 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
             discovery_sessions: 2 * STRANGERS,
             ..Limits::default()
         },
-        cores: 1,
         random: |bytes| bytes.fill(7),
-    });
+    };
+    let iscsi = Iscsi::new(config, 1);
+    let (server, cores) = Server::new(served, 1, vec![iscsi.clone()]);
     let (report, bound) = mpsc::channel();
     let begin = |core: Core| {
         let report = report.clone();
@@ -79,7 +83,7 @@ fn server() -> (Arc<Server>, SocketAddr, Vec<JoinHandle<()>>) {
     let threads = cores.into_iter().map(begin).collect();
     let addresses = bound.recv().expect("a core").expect("a free port");
     server.open();
-    (server, addresses[0], threads)
+    (server, iscsi, addresses[0], threads)
 }
 
 /// What a stranger does to begin with is answered; what it sends at the end is not.
@@ -102,7 +106,7 @@ enum Then {
 
 /// How much memory each of some strangers takes that do this.
 fn cost(scene: &Scene) -> usize {
-    let (server, address, threads) = server();
+    let (server, iscsi, address, threads) = server();
     let mut strangers: Vec<TcpStream> = Vec::with_capacity(STRANGERS);
     let sockets_before = sockets();
     let mut come = |count: usize| {
@@ -120,15 +124,15 @@ fn cost(scene: &Scene) -> usize {
             Then::Anything => return,
         };
         until("all are let in", || sockets() >= sockets_before + ends);
-        until("all are logged in", || server.sessions().len() == logged_in);
+        until("all are logged in", || iscsi.sessions(&server).len() == logged_in);
     };
     let count = STRANGERS / 2;
     let kept = count * scene.kept_bytes * 9 / 10;
     let begin = dhat::HeapStats::get().curr_bytes;
     come(count);
-    let before = settled(&server, begin + kept); // what is made once is there
+    let before = settled(&iscsi, &server, begin + kept); // what is made once is there
     come(count);
-    let grown = settled(&server, before + kept).saturating_sub(before);
+    let grown = settled(&iscsi, &server, before + kept).saturating_sub(before);
     println!("{}: {} bytes for each", scene.name, grown / count);
     drop(strangers);
     server.shutdown(Duration::ZERO);
@@ -137,11 +141,11 @@ fn cost(scene: &Scene) -> usize {
 }
 
 /// The memory in use when all that was sent has been taken in: at least `least`, and no more for a while.
-fn settled(server: &Server, least: usize) -> usize {
+fn settled(iscsi: &Iscsi, server: &Server, least: usize) -> usize {
     let mut bytes = None;
     until("memory for all that was sent, and no more", || {
         thread::sleep(Duration::from_millis(300)); // nothing tells that the server has read what was sent
-        server.sessions(); // its core has been running meanwhile
+        iscsi.sessions(server); // its core has been running meanwhile
         let now = dhat::HeapStats::get().curr_bytes;
         now >= least && bytes.replace(now) == Some(now)
     });

@@ -97,8 +97,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "preempt-that-aborts-nothing",
         what: "PREEMPT AND ABORT lets the tasks of the preempted nexus run on",
         file: "crates/serve/iscsi/src/management.rs",
-        from: "end_everywhere(&server, &unit, Whose::Of(nexuses), Spared::Command(by, task)).await;",
-        to: "let _ = (nexuses, by, task, &server);",
+        from: "server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;",
+        to: "let _ = (volume, nexuses);",
     },
     Mutation {
         name: "early-data-lost",

@@ -13,10 +13,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Its logical unit is the SCSI face of a volume.
     ("linerate-unit", &["linerate-scsi", "linerate-block", "linerate-volume"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
+    // What front ends share knows none of them, and no protocol.
+    ("linerate-server", &["linerate-block", "linerate-volume", "linerate-reactor"]),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     (
         "linerate-target",
-        &["linerate-block", "linerate-volume", "linerate-unit", "linerate-iscsi", "linerate-reactor"],
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-unit",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-server",
+        ],
     ),
     ("linerate-initiator", &["linerate-scsi", "linerate-block", "linerate-iscsi", "linerate-reactor"]),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
@@ -30,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-iscsi",
             "linerate-reactor",
             "linerate-host",
+            "linerate-server",
             "linerate-target",
             "linerate-initiator",
             "linerate-bench",
@@ -46,6 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-iscsi",
             "linerate-reactor",
             "linerate-host",
+            "linerate-server",
             "linerate-target",
             "linerate-initiator",
         ],

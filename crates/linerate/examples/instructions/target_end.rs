@@ -6,7 +6,8 @@ use std::time::Duration;
 use block::{BlockDevice, BlockSize, Geometry, Null};
 use host::{FileDevice, FileOptions, RamDevice, RamOptions};
 use iscsi::negotiate::Offers;
-use target::{Access, Core, Export, Limits, Portal, ServerConfig, Target};
+use server::{Core, Portal};
+use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 
 use crate::outside::{End, Outside};
@@ -19,13 +20,14 @@ pub(crate) const NAME: &str = "iqn.2026-01.io.linerate:instructions";
 /// A server that has not begun.
 pub(crate) struct Server {
     /// Open from the beginning, and alive for as long as its core runs.
-    handle: Arc<target::Server>,
+    handle: Arc<server::Server>,
     core: Core,
 }
 
 /// A server of one volume.
 pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
-    let (handle, cores) = target::Server::new(config(unit(volume)?));
+    let (served, config) = served(unit(volume)?);
+    let (handle, cores) = server::Server::new(served, 1, vec![Iscsi::new(config, 1)]);
     let core = cores.into_iter().next().ok_or("a server without cores")?;
     handle.open();
     Ok(Server { handle, core })
@@ -66,8 +68,10 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
     Ok(LogicalUnit::new(volume::Volume::new(device, None), options)?)
 }
 
-fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
-    let portal = Portal { listen: ADDRESS, tag: 1, advertise: None, stream: Default::default() };
+fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {
+    let volumes = vec![("volume".to_owned(), Arc::clone(unit.volume()))];
+    let portal =
+        Portal { front_end: ISCSI, listen: ADDRESS, tag: 1, advertise: None, stream: Default::default() };
     let target = Target {
         name: NAME.to_owned(),
         alias: None,
@@ -84,12 +88,12 @@ fn config(unit: Arc<LogicalUnit>) -> ServerConfig {
         portal_groups: None,
         redirect: None,
     };
-    ServerConfig {
-        portals: vec![portal],
+    let served = server::Config { volumes, portals: vec![portal], limits: server::Limits::default() };
+    let config = Config {
         targets: vec![Arc::new(target)],
         discovery_authentication: None,
         limits: Limits::default(),
-        cores: 1,
         random: crate::initiator_end::never_random,
-    }
+    };
+    (served, config)
 }

@@ -2,7 +2,8 @@
 
 use iscsi::name::Name;
 use iscsi::negotiate::Offers;
-use target::{NamePattern, Network, Redirect};
+use server::Network;
+use target::{NamePattern, Redirect};
 
 use super::chap::Protected;
 use super::names::patterns;

@@ -9,9 +9,7 @@ use crate::failure::Failure;
 /// Answers one request. Blocks for at most a second, unless it changes what is served.
 pub(super) fn to(request: &Request, live: &Live) -> Reply {
     match request {
-        Request::Sessions => {
-            Reply::Sessions { sessions: live.server().sessions().into_iter().map(session).collect() }
-        }
+        Request::Sessions => Reply::Sessions { sessions: live.sessions().into_iter().map(session).collect() },
         Request::Volumes => Reply::Volumes { volumes: live.volumes() },
         Request::Reload { dry_run, force } => {
             reloaded(live.reload(ReloadOptions { dry_run: *dry_run, force: *force }))

@@ -1,27 +1,42 @@
-//! A checked configuration and opened volumes, as the values that `target` serves.
+//! A checked configuration and opened volumes, as the values that a server and its front ends serve.
 
 use std::sync::Arc;
 
 use reactor::StreamOptions;
-use target::{Access, Authentication, Export, NamePattern, ServerConfig};
+use server::Portal;
+use target::{Access, Authentication, Export, ISCSI, NamePattern};
 
 use super::volumes::Volumes;
 use crate::config::{self, Chap, Config};
 
-/// What to serve, with `cores` reactor threads.
-pub(super) fn server(config: &Config, volumes: &Volumes, cores: usize) -> ServerConfig {
-    ServerConfig {
-        portals: config.portals.iter().map(portal).collect(),
-        targets: config.targets.iter().map(|target| Arc::new(one(target, config, volumes))).collect(),
-        discovery_authentication: config.discovery.as_ref().map(authentication),
-        limits: limits(&config.limits),
-        cores,
-        random,
+/// What to serve.
+pub(super) struct Served {
+    /// By all front ends.
+    pub(super) server: server::Config,
+    /// By iSCSI.
+    pub(super) iscsi: target::Config,
+}
+
+/// What to serve.
+pub(super) fn server(config: &Config, volumes: &Volumes) -> Served {
+    Served {
+        server: server::Config {
+            volumes: volumes.by_name(),
+            portals: config.portals.iter().map(portal).collect(),
+            limits: server_limits(&config.limits),
+        },
+        iscsi: target::Config {
+            targets: config.targets.iter().map(|target| Arc::new(one(target, config, volumes))).collect(),
+            discovery_authentication: config.discovery.as_ref().map(authentication),
+            limits: limits(&config.limits),
+            random,
+        },
     }
 }
 
-fn portal(portal: &config::Portal) -> target::Portal {
-    target::Portal {
+fn portal(portal: &config::Portal) -> Portal {
+    Portal {
+        front_end: ISCSI,
         listen: portal.listen.0,
         tag: portal.group,
         advertise: portal.advertise.clone(),
@@ -80,12 +95,21 @@ fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
+/// What the file leaves out stays as `server` has it.
+pub(crate) fn server_limits(limits: &config::Limits) -> server::Limits {
+    let usual = server::Limits::default();
+    server::Limits {
+        connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
+        logins: limits.logins.unwrap_or(usual.logins),
+        fence_time: limits.fence_time.unwrap_or(usual.fence_time),
+        staging_bytes: limits.staging_bytes.unwrap_or(usual.staging_bytes),
+    }
+}
+
 /// What the file leaves out stays as `target` has it.
 pub(crate) fn limits(limits: &config::Limits) -> target::Limits {
     let usual = target::Limits::default();
     target::Limits {
-        connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
-        logins: limits.logins.unwrap_or(usual.logins),
         sessions: limits.sessions.unwrap_or(usual.sessions),
         discovery_sessions: limits.discovery_sessions.unwrap_or(usual.discovery_sessions),
         discovery_time: limits.discovery_time.unwrap_or(usual.discovery_time),
@@ -94,8 +118,6 @@ pub(crate) fn limits(limits: &config::Limits) -> target::Limits {
         window: limits.window.unwrap_or(usual.window),
         nop_interval: limits.nop_interval.unwrap_or(usual.nop_interval),
         send_stall: limits.send_stall.unwrap_or(usual.send_stall),
-        fence_time: limits.fence_time.unwrap_or(usual.fence_time),
-        staging_bytes: limits.staging_bytes.unwrap_or(usual.staging_bytes),
         session_staging_bytes: limits.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
     }
 }

@@ -10,12 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::{Epoll, EpollOptions};
-use target::{Loss, Server, ServerConfig};
-use unit::LogicalUnit;
+use server::Server;
+use target::{Iscsi, Loss};
+use volume::Volume;
 
 use super::arguments::ServeArguments;
 use super::difference::Difference;
-use super::join;
+use super::join::{self, Served};
 use super::volumes::{self, Opened, Volumes};
 use crate::config::{Config, VolumeName};
 use crate::failure::Failure;
@@ -26,7 +27,7 @@ use crate::state::State;
 pub(super) struct Live {
     state: State,
     server: Arc<Server>,
-    cores: usize,
+    iscsi: Arc<Iscsi>,
     now: Mutex<Now>,
 }
 
@@ -72,15 +73,20 @@ impl Live {
         arguments: ServeArguments,
         state: State,
         server: Arc<Server>,
-        cores: usize,
+        iscsi: Arc<Iscsi>,
         config: Config,
         volumes: Volumes,
     ) -> Live {
-        Live { state, server, cores, now: Mutex::new(Now { arguments, config, volumes }) }
+        Live { state, server, iscsi, now: Mutex::new(Now { arguments, config, volumes }) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
         &self.server
+    }
+
+    /// Who is logged in. Blocks for at most a second.
+    pub(super) fn sessions(&self) -> Vec<target::SessionStatus> {
+        self.iscsi.sessions(&self.server)
     }
 
     /// Does something with what is served now. A reload waits meanwhile, and it may be one that lasts that is waited for.
@@ -133,7 +139,7 @@ impl Live {
         next.rename(&difference.renamed);
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
-        let served = join::server(&wanted, &without_reopened, self.cores);
+        let served = join::server(&wanted, &without_reopened);
         self.apply(served).map_err(|error| Failure::refused(format!("cannot listen on {error}")))?;
         now.volumes.rename(&difference.renamed);
         let gone = difference.removed.iter().chain(&difference.reopened);
@@ -143,7 +149,7 @@ impl Live {
         close(gone, &mut reloaded.failed);
         let Reopened { unchanged, not_served } = self.reopen(now, &wanted, &difference, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
-        let not_grown = grow(&now.volumes, &difference.grown, &mut reloaded.failed);
+        let not_grown = grow(&self.server, &now.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);
         // What has failed is different from what is wanted, and tried again by the next reload.
         now.config.keep_specs(&before, &[not_grown, unchanged].concat());
@@ -158,7 +164,8 @@ impl Live {
         let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
         let next = next.all_but(&gone);
-        self.server.losses(&join::server(wanted, &next, self.cores))
+        let Served { server, iscsi } = join::server(wanted, &next);
+        self.iscsi.losses(&self.server, &iscsi, &server.portals)
     }
 
     /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being renamed.
@@ -173,10 +180,13 @@ impl Live {
         }
     }
 
-    fn apply(&self, wanted: ServerConfig) -> std::io::Result<()> {
-        let server = Arc::clone(&self.server);
-        reactor::block_on(reactor::Alone::real_time(), async move { server.reconfigure(wanted).await })
-            .map(drop)
+    fn apply(&self, wanted: Served) -> std::io::Result<()> {
+        let (server, iscsi) = (Arc::clone(&self.server), Arc::clone(&self.iscsi));
+        let adopt = move || iscsi.adopt(wanted.iscsi);
+        reactor::block_on(reactor::Alone::real_time(), async move {
+            server.reconfigure(wanted.server, adopt).await
+        })
+        .map(drop)
     }
 
     /// Opens again, as something else, what was closed. What cannot be opened is opened as it was.
@@ -207,7 +217,7 @@ impl Live {
                 reopened.not_served.push(name.clone());
             }
         }
-        let served = join::server(wanted, &now.volumes, self.cores);
+        let served = join::server(wanted, &now.volumes);
         if let Err(error) = self.apply(served) {
             failed.push(format!("cannot listen on {error}"));
         }
@@ -229,7 +239,7 @@ impl Live {
 /// Flushes and closes volumes that nobody is served any more.
 fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
     for (name, opened) in gone {
-        let unit = Arc::downgrade(&opened.unit);
+        let volume = Arc::downgrade(opened.unit.volume());
         let flush = async { reactor::timeout(FLUSH_TIME, opened.unit.volume().flush()).await };
         match block_on(flush) {
             Ok(Ok(())) => {}
@@ -237,16 +247,16 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) {
             Err(_) => failed.push(format!("volume {name} could not be flushed: its device does not answer")),
         }
         drop(opened);
-        if !is_closed(&unit) {
+        if !is_closed(&volume) {
             failed.push(format!("volume {name} is not closed yet: commands of it have not ended"));
         }
     }
 }
 
 /// Sessions let go of a volume when the last of its commands has been answered.
-fn is_closed(unit: &Weak<LogicalUnit>) -> bool {
+fn is_closed(volume: &Weak<Volume>) -> bool {
     let end = Instant::now() + CLOSE_TIME;
-    while unit.strong_count() > 0 {
+    while volume.strong_count() > 0 {
         if Instant::now() > end {
             return false;
         }
@@ -256,12 +266,17 @@ fn is_closed(unit: &Weak<LogicalUnit>) -> bool {
 }
 
 /// Makes files longer, and tells initiators. Returns the names of those that stay as they are.
-fn grow(volumes: &Volumes, grown: &[(VolumeName, Bytes)], failed: &mut Vec<String>) -> Vec<VolumeName> {
+fn grow(
+    server: &Server,
+    volumes: &Volumes,
+    grown: &[(VolumeName, Bytes)],
+    failed: &mut Vec<String>,
+) -> Vec<VolumeName> {
     let mut not_grown = Vec::new();
     for (name, bytes) in grown {
         let Some(opened) = volumes.get(name) else { continue };
         match block_on(opened.unit.volume().device().grow(bytes.0)) {
-            Ok(()) => drop(opened.unit.tell_growth()),
+            Ok(()) => server.volume_grew(opened.unit.volume()),
             Err(error) => {
                 failed.push(format!("volume {name} does not grow to {bytes}: {error}"));
                 not_grown.push(name.clone());

@@ -1,5 +1,5 @@
-//! `linerate serve`: joins the configuration, the devices of `host` and the front end of `target`, and keeps
-//! them company until a signal comes.
+//! `linerate serve`: joins the configuration, the devices of `host` and the front ends, and runs them until a signal
+//! comes.
 
 mod announce;
 mod answers;
@@ -21,11 +21,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use host::{EpollOptions, threads};
-use target::{Core, Server};
+use server::{Core, Server};
+use target::Iscsi;
 
 pub(crate) use arguments::{NamedSpec, ServeArguments};
 #[cfg(test)]
-pub(crate) use join::limits;
+pub(crate) use join::{limits, server_limits};
 use live::Live;
 
 use crate::config::{Config, Log};
@@ -52,12 +53,14 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let state = open_state(&config)?;
     let volumes = volumes::open(&config, &state)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
-    let (server, parts) = Server::new(join::server(&config, &volumes, cores.get()));
+    let served = join::server(&config, &volumes);
+    let iscsi = Iscsi::new(served.iscsi, cores.get());
+    let (server, parts) = Server::new(served.server, cores.get(), vec![iscsi.clone()]);
     let (reactors, bound) = start(&config, cores, parts)?;
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
     let announcement = announce::text(&config, &volumes, &addresses);
-    let live = Live::new(arguments, state, Arc::clone(&server), cores.get(), config, volumes);
+    let live = Live::new(arguments, state, Arc::clone(&server), iscsi, config, volumes);
     let live = Arc::new(live);
     let _control = socket.map(|socket| answer(socket, &live)).transpose()?;
     end::on_signals(Arc::clone(&live))?;

@@ -8,7 +8,7 @@ use std::thread;
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::PersistentState;
+use volume::{NamedVolumes, PersistentState};
 
 use crate::backends;
 use crate::config::{Config, Uuid, Volume, VolumeName};
@@ -45,6 +45,13 @@ impl Volumes {
     pub(super) fn all_but(&self, names: &[VolumeName]) -> Volumes {
         let others = self.0.iter().filter(|(name, _)| !names.contains(name));
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
+    }
+
+    /// What front ends serve, by name.
+    pub(super) fn by_name(&self) -> NamedVolumes {
+        let named =
+            |(name, opened): (&VolumeName, &Opened)| (name.to_string(), Arc::clone(opened.unit.volume()));
+        self.0.iter().map(named).collect()
     }
 
     /// Takes one out.

@@ -36,6 +36,7 @@ pub(crate) struct Stage {
     pub(crate) ends: Cell<u64>,
     pub(crate) core_count: usize,
     pub(crate) limits: Limits,
+    pub(crate) server_limits: server::Limits,
     /// Nothing befalls anybody but servers that end as they are asked to, and others in their place.
     pub(crate) is_calm: bool,
     /// Everybody takes his time, so that what takes minutes has them: silence that is noticed, deadlines, long stalls.
@@ -328,8 +329,8 @@ impl Stage {
         let count = if has(Part::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
         let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
         let core_count = if has(Part::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
+        let staging_bytes = draw(|random| *random.pick(&[256 << 10, 4 << 20, 1 << 30]));
         let limits = draw(|random| Limits {
-            staging_bytes: *random.pick(&[256 << 10, 4 << 20, 1 << 30]),
             session_staging_bytes: *random.pick(&[256 << 10, 256 << 20]),
             window: *random.pick(&[4, 32, 256]),
             nop_interval: Duration::from_secs(random.between(2, 15)),
@@ -338,14 +339,11 @@ impl Stage {
         });
         // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer than a command may
         // wait: the target has to take its memory back as soon as other sessions need it.
-        let limits = match is_calm {
-            true => Limits {
-                staging_bytes: limits.staging_bytes.min(CALM_STAGING),
-                send_stall: CALM_STALL,
-                ..limits
-            },
-            false => limits,
+        let (staging_bytes, limits) = match is_calm {
+            true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
+            false => (staging_bytes, limits),
         };
+        let server_limits = server::Limits { staging_bytes, ..server::Limits::default() };
         network::set_weather(draw(|random| Weather {
             least_delay: random.delay(5_000, 5_000_000),
             most_delay: random.delay(5_000_000, 200_000_000),
@@ -363,6 +361,7 @@ impl Stage {
             ends: Cell::new(0),
             core_count,
             limits: if has(Part::Want) { limits } else { Limits::default() },
+            server_limits: if has(Part::Want) { server_limits } else { server::Limits::default() },
             is_calm,
             is_long,
             redirects,
@@ -382,7 +381,7 @@ impl Stage {
 
     /// No command waits for memory.
     pub(crate) fn is_roomy(&self) -> bool {
-        self.limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
+        self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
     }
 
     /// Between two commands of one hand.

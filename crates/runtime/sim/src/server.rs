@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use iscsi::negotiate::Offers;
-use target::{Access, Portal, ServerConfig, Target};
+use server::{Portal, Server};
+use target::{Access, Config, Export, ISCSI, Iscsi, Target};
 use unit::LogicalUnit;
 
 use crate::adversary;
@@ -17,7 +18,8 @@ use crate::universe::{self, draw, note};
 /// A server that runs, or is about to end.
 pub(crate) struct Running {
     pub(crate) machine: Machine,
-    handle: Arc<target::Server>,
+    handle: Arc<Server>,
+    iscsi: Arc<Iscsi>,
     /// What must be gone when it is.
     units: Vec<Weak<LogicalUnit>>,
     ends: bool,
@@ -37,11 +39,7 @@ impl Stage {
         let own = self.volumes.iter().map(|volume| volume.export(number));
         let exports: Vec<_> = own.chain([adversary::export()]).collect();
         let units = exports.iter().map(|export| Arc::downgrade(&export.unit)).collect();
-        let portals = (1..=GROUPS)
-            .map(|tag| Portal { listen: portal(tag), tag, advertise: None, stream: Default::default() })
-            .collect();
-        let config = ServerConfig {
-            portals,
+        let config = Config {
             targets: vec![Arc::new(Target {
                 name: TARGET.to_owned(),
                 alias: None,
@@ -54,10 +52,11 @@ impl Stage {
             })],
             discovery_authentication: None,
             limits: self.limits.clone(),
-            cores: self.core_count,
             random: universe::fill_random,
         };
-        let (handle, cores) = target::Server::new(config);
+        let served = self.served(&config);
+        let iscsi = Iscsi::new(config, self.core_count);
+        let (handle, cores) = Server::new(served, self.core_count, vec![iscsi.clone()]);
         handle.open();
         let (bound, _) = mpsc::channel();
         for core in cores {
@@ -68,7 +67,24 @@ impl Stage {
         }
         note(&[12, number], || format!("{machine} starts"));
         *self.server.borrow_mut() =
-            Some(Running { machine, handle, units, ends: false, changes: Rc::default() });
+            Some(Running { machine, handle, iscsi, units, ends: false, changes: Rc::default() });
+    }
+
+    /// What a server serves whose targets are those of `config`.
+    fn served(&self, config: &Config) -> server::Config {
+        let named = |export: &Export| (export.volume.clone(), Arc::clone(export.unit.volume()));
+        let portal = |tag| Portal {
+            front_end: ISCSI,
+            listen: portal(tag),
+            tag,
+            advertise: None,
+            stream: Default::default(),
+        };
+        server::Config {
+            volumes: config.targets.iter().flat_map(|target| &target.exports).map(named).collect(),
+            portals: (1..=GROUPS).map(portal).collect(),
+            limits: self.server_limits,
+        }
     }
 
     /// Takes the adversary's LUN away, whatever is under way there, or gives it another, which is empty.
@@ -77,7 +93,7 @@ impl Stage {
         let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
             return;
         };
-        let mut config = ServerConfig::clone(&running.handle.config());
+        let mut config = Config::clone(&running.iscsi.config());
         let mut target = Target::clone(&config.targets[0]);
         let before = target.exports.len();
         target.exports.retain(|export| export.lun != adversary::LUN);
@@ -90,9 +106,11 @@ impl Stage {
         note(&[16, luns as u64], || format!("{} is to serve {luns} LUNs", running.machine));
         config.targets = vec![Arc::new(target)];
         running.changes.set(true);
-        let (handle, changes) = (Arc::clone(&running.handle), Rc::clone(&running.changes));
+        let served = self.served(&config);
+        let (handle, iscsi) = (Arc::clone(&running.handle), Arc::clone(&running.iscsi));
+        let changes = Rc::clone(&running.changes);
         running.machine.run(move || async move {
-            if let Err(error) = handle.reconfigure(config).await {
+            if let Err(error) = handle.reconfigure(served, || iscsi.adopt(config)).await {
                 note(&[17], || format!("the change is given up: {error}"));
             }
             changes.set(false);
@@ -171,8 +189,8 @@ impl Stage {
 impl Running {
     /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way there.
     fn check_gone(self) {
-        let Running { handle, units, .. } = self;
-        drop(handle);
+        let Running { handle, iscsi, units, .. } = self;
+        drop((handle, iscsi));
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {
             universe::fault(format!("{left} logical units are left of a server that has ended"));

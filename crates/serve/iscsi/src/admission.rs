@@ -1,15 +1,15 @@
 //! A connection from its first byte to its session: the login machine's driver.
 //!
 //! Everything here is bounded, for nothing is known of the peer yet: time by [`Limits::login_time`], connections by
-//! [`Limits::logins`] and the listener, PDUs and text by the machine. All of it together takes no more than
+//! [`Limits::logins`] and the server's listener, PDUs and text by the machine. All of it together takes no more than
 //! [`LOGIN_MEMORY_BYTES_MAX`] of memory for a connection.
 //!
 //! [`Limits::login_time`]: crate::config::Limits::login_time
-//! [`Limits::logins`]: crate::config::Limits::logins
+//! [`Limits::logins`]: server::Limits::logins
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,18 +25,19 @@ use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 use reactor::{Detached, InSlice, OutSlice, Stream};
+use server::{AddressBlock, Guest, Incoming, LOG, Phase};
 
-use crate::access::AddressBlock;
 use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
-use crate::core::{Local, Message};
+use crate::front_end::Context;
+use crate::on_core::OnCore;
 use crate::refusal::Refusal;
 use crate::registry::{Admittance, Claim, Newcomer, NexusName, Seat};
-use crate::server::{Phase, Server};
 
 /// A connection that has logged in, on its way to its session's core.
 pub(crate) struct Admitted {
     pub(crate) stream: Detached,
+    pub(crate) guest: Guest,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
@@ -59,9 +60,10 @@ enum Failure {
 
 /// A connection that has not logged in: what its login needs while it lasts. Dropped, it leaves nothing behind.
 pub(crate) struct Door {
-    local: Rc<Local>,
+    on_core: Rc<OnCore>,
     tag: u16,
     stream: Box<dyn Stream>,
+    guest: Guest,
     machine: TargetLogin,
     received: Vec<u8>,
     target: Option<Arc<Target>>,
@@ -72,10 +74,9 @@ pub(crate) struct Door {
     booking: Booking,
 }
 
-/// What a connection is on the books with, and is taken off with unless it logs in.
+/// The seat that a login has, which is vacated unless it logs in.
 struct Booking {
-    server: Arc<Server>,
-    address: IpAddr,
+    context: Context,
     seat: Option<Seat>,
     /// The seat is that of a new session.
     leading: bool,
@@ -84,30 +85,27 @@ struct Booking {
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        self.server.registry.leave(self.address);
-        if let (Some(seat), true) = (self.seat, self.leading) {
-            self.server.registry.vacate(seat);
+        if let (Some(seat), true, false) = (self.seat, self.leading, self.kept) {
+            self.context.registry().vacate(seat);
         }
     }
 }
 
 impl Door {
-    /// A connection that the registry has counted.
-    pub(crate) fn new(local: &Rc<Local>, tag: u16, stream: Box<dyn Stream>) -> Door {
-        let local = Rc::clone(local);
-        let (server, address) = (Arc::clone(&local.server), stream.peer().ip());
-        let booking = Booking { server, address, seat: None, leading: false, kept: false };
+    /// A connection that has just come in.
+    pub(crate) fn new(on_core: &Rc<OnCore>, incoming: Incoming) -> Door {
+        let Incoming { portal, stream, guest } = incoming;
+        let on_core = Rc::clone(on_core);
+        let booking = Booking { context: on_core.context.clone(), seat: None, leading: false, kept: false };
         let mut first = [0; 4];
-        (local.server.config().random)(&mut first);
+        (on_core.context.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
         let machine = TargetLogin::new(policy);
         Door {
-            local,
-            tag,
+            on_core,
+            tag: portal.tag,
             stream,
+            guest,
             machine,
             received: Vec::new(),
             target: None,
@@ -119,7 +117,7 @@ impl Door {
 
     /// Takes the connection through its login and hands it to the core of its session.
     pub(crate) async fn admit(mut self) {
-        let limit = self.local.server.config().limits.login_time;
+        let limit = self.on_core.context.config().limits.login_time;
         match reactor::timeout(limit, self.log_in()).await {
             Ok(Ok(login)) => self.hand_over(login),
             Ok(Err(failure)) => self.give_up(&failure),
@@ -226,8 +224,8 @@ impl Door {
 
     /// Whether this initiator may try to log in, and how it must prove itself.
     fn admission(&mut self, request: &AdmissionRequest) -> Result<Admission, Refusal> {
-        let server = Arc::clone(&self.local.server);
-        if server.phase() != Phase::Open {
+        let context = &self.on_core.context;
+        if context.server.phase() != Phase::Open {
             return Err(Refusal::NotOpen);
         }
         // By the type of the session alone: a discovery login may name a target, which means nothing.
@@ -237,7 +235,7 @@ impl Door {
             (SessionType::Normal, None) => return Err(Refusal::NoSuchTarget),
             (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
-        let config = server.config();
+        let config = context.config();
         let target = config.target(name.as_str()).ok_or(Refusal::NoSuchTarget)?;
         self.check_access(target, request)?;
         if let Some(redirect) = &target.redirect {
@@ -245,7 +243,9 @@ impl Door {
             return Ok(Admission::Redirect { address, permanent });
         }
         self.target = Some(Arc::clone(target));
-        let session = self.nexus(request).and_then(|nexus| server.registry.parameters(request.tsih, &nexus));
+        let session = self
+            .nexus(request)
+            .and_then(|nexus| self.on_core.context.registry().parameters(request.tsih, &nexus));
         Ok(self.acceptance(request, session))
     }
 
@@ -266,7 +266,7 @@ impl Door {
     fn authentication(&self) -> Option<Authentication> {
         match &self.target {
             Some(target) => target.authentication.clone(),
-            None => self.local.server.config().discovery_authentication.clone(),
+            None => self.on_core.context.config().discovery_authentication.clone(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Door {
         let missing = request.tsih != Tsih::NEW && session.is_none();
         let refusal = missing.then(|| self.refused(Refusal::NoSuchSession(request.tsih)));
         let target = self.target.as_ref();
-        let limits = &self.local.server.config().limits;
+        let limits = &self.on_core.context.config().limits;
         let offers = match target {
             Some(target) => Offers {
                 max_connections: limits.connections_per_session,
@@ -297,7 +297,7 @@ impl Door {
 
     fn chap(&self, wanted: &Authentication) -> ChapPolicy {
         let mut random = [0; CHALLENGE_BYTES + 1];
-        (self.local.server.config().random)(&mut random);
+        (self.on_core.context.config().random)(&mut random);
         let challenge = Challenge { identifier: random[0], bytes: random[1..].to_vec() };
         ChapPolicy {
             algorithms: wanted.algorithms.clone(),
@@ -310,20 +310,20 @@ impl Door {
     /// Lets a proof be looked at, unless there were too many wrong ones for this user from this address.
     fn judge(&mut self, user: &str) {
         self.user = Some(bounded(user));
-        let server = Arc::clone(&self.local.server);
+        let context = self.on_core.context.clone();
         let now = reactor::now();
         let from = AddressBlock::of(self.stream.peer().ip());
         let target = self.target.as_ref().map(|target| target.name.as_str());
         let attempt = Attempt { from, target, user };
-        let wait = server.backoff().wait(now, &attempt);
+        let wait = context.backoff().wait(now, &attempt);
         if let Some(wait) = wait {
             let status = self.refused(Refusal::TooManyGuesses(wait));
             return self.machine.judge(Err(status));
         }
         self.machine.judge(Ok(()));
         match self.machine.proved() {
-            Some(_) => server.backoff().succeeded(&attempt),
-            None => server.backoff().failed(now, &attempt),
+            Some(_) => context.backoff().succeeded(&attempt),
+            None => context.backoff().failed(now, &attempt),
         }
     }
 
@@ -349,7 +349,7 @@ impl Door {
         let seat = self.find_seat(claim, &request.parameters).await?;
         (self.booking.seat, self.booking.leading) = (Some(seat), true);
         let window = match self.target {
-            Some(_) => self.local.server.config().limits.window,
+            Some(_) => self.on_core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
         };
         Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
@@ -369,16 +369,16 @@ impl Door {
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
     async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, Refusal> {
-        let from = AddressBlock::of(self.booking.address);
+        let from = AddressBlock::of(self.stream.peer().ip());
         let mut newcomer = Newcomer { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
-            match self.local.server.registry.seat(&newcomer, parameters) {
+            match self.on_core.context.registry().seat(&newcomer, parameters) {
                 Admittance::Seated(seat) => return Ok(seat),
                 Admittance::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
                 Admittance::Full => return Err(Refusal::ServerIsFull),
                 Admittance::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
-                    self.local.server.tell(old.core, Message::End { seat: old, done });
+                    self.on_core.context.tell(old.core, move |on_core| on_core.end(old, done));
                     // Nothing is ever sent: the channel ends with the session.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
@@ -395,11 +395,14 @@ impl Door {
     ) -> Result<Grant, Refusal> {
         let tsih = request.request.tsih;
         let missing = || Refusal::NoSuchSession(tsih);
-        let seat = claim.and_then(|claim| self.local.server.registry.find(tsih, &claim));
+        let seat = claim.and_then(|claim| self.on_core.context.registry().find(tsih, &claim));
         let seat = seat.ok_or_else(missing)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
-        self.local.server.tell(seat.core, Message::Reserve { tsih, cid, answer });
+        self.on_core.context.tell(seat.core, move |on_core| {
+            // Whoever asked may be gone by now.
+            let _ = answer.send(on_core.reserve(tsih, cid));
+        });
         let window = answers.recv().await.ok_or_else(missing)??;
         self.booking.seat = Some(seat);
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
@@ -412,13 +415,14 @@ impl Door {
             peer: self.stream.peer(),
             local: self.stream.local(),
             stream: self.stream.detach(),
+            guest: self.guest,
             login,
             target: self.target,
             tag: self.tag,
             seat,
             leading: self.booking.leading,
         };
-        self.local.server.tell(seat.core, Message::Join(Box::new(admitted)));
+        self.on_core.context.tell(seat.core, move |on_core| on_core.join(admitted));
     }
 
     fn give_up(self, failure: &Failure) {
@@ -437,7 +441,7 @@ impl Door {
             (Failure::Socket(error), _) => error.to_string(),
             (Failure::TooLong, _) => "it took too long".to_owned(),
         };
-        if self.local.server.may_log(peer.ip()) {
+        if self.on_core.context.may_log(peer.ip()) {
             tracing::warn!(target: LOG, %peer, initiator, target, user = self.user, why, "login refused");
         }
     }
@@ -448,8 +452,6 @@ fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
-/// The log target of logins and logouts, shown by default.
-pub(crate) const LOG: &str = "linerate::login";
 /// What a connection takes of our memory at most before it has logged in. The kernel's socket buffers are not in it.
 pub const LOGIN_MEMORY_BYTES_MAX: usize = 64 << 10;
 /// What a discovery session takes at most, besides its answers to SendTargets: nobody need have proved anything for it.

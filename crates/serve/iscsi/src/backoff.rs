@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use crate::access::AddressBlock;
+use server::AddressBlock;
 
 /// Who proves to be whom.
 #[derive(Clone, Copy, Debug, Hash)]

@@ -1,63 +1,34 @@
 //! What a server serves, as values: the binary reads files and arguments, this crate never does.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials};
 use iscsi::negotiate::Offers;
-use reactor::StreamOptions;
 use unit::LogicalUnit;
 
 use crate::access::{Access, NamePattern};
 
-/// All of it. A server takes another by [`Server::reconfigure`](crate::Server::reconfigure), but for `cores` and `random`.
+/// All of it. The front end takes another by [`Iscsi::adopt`](crate::Iscsi::adopt), but for `random`.
 #[derive(Clone)]
-pub struct ServerConfig {
-    /// Where initiators connect.
-    pub portals: Vec<Portal>,
-    /// What they find there.
+pub struct Config {
+    /// What initiators find.
     pub targets: Vec<Arc<Target>>,
     /// What discovery sessions must prove; `None` lets anybody ask, and answers only with what they may use.
     pub discovery_authentication: Option<Authentication>,
     /// What nobody may exceed.
     pub limits: Limits,
-    /// Reactor threads. A session lives on one of them.
-    pub cores: usize,
     /// Fills a slice from the operating system's random source: for CHAP challenges.
     pub random: fn(&mut [u8]),
 }
 
-impl ServerConfig {
+impl Config {
     /// The target of this name; names compare without regard to case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
     }
-
-    /// Every logical unit, once, by the name of its volume.
-    pub(crate) fn units(&self) -> Vec<(String, Arc<LogicalUnit>)> {
-        let mut units: Vec<(String, Arc<LogicalUnit>)> = Vec::new();
-        for export in self.targets.iter().flat_map(|target| &target.exports) {
-            if !units.iter().any(|(_, unit)| Arc::ptr_eq(unit, &export.unit)) {
-                units.push((export.volume.clone(), Arc::clone(&export.unit)));
-            }
-        }
-        units
-    }
-}
-
-/// An address to listen on, and the portal group it belongs to (RFC 7143 section 4.4.1).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Portal {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Its portal group tag, at least 1. Connections of one session may come by any portal of one group.
-    pub tag: u16,
-    /// What discovery says instead of the address, for targets behind address translation: `host:port`.
-    pub advertise: Option<String>,
-    /// How accepted connections are set up.
-    pub stream: StreamOptions,
 }
 
 /// A target: a name, its logical units, and who may use them.
@@ -103,14 +74,6 @@ impl Export {
     /// Whether this initiator sees it.
     pub(crate) fn is_seen_by(&self, initiator: &str) -> bool {
         self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
-    }
-}
-
-impl Portal {
-    /// Whether a connection whose end here is `local` came in by it.
-    pub(crate) fn took_in(&self, local: SocketAddr) -> bool {
-        let (listen, here) = (self.listen.ip().to_canonical(), local.ip().to_canonical());
-        self.listen.port() == local.port() && (listen.is_unspecified() || listen == here)
     }
 }
 
@@ -166,14 +129,10 @@ pub struct Redirect {
     pub permanent: bool,
 }
 
-/// What nobody may exceed, so that neither a crowd nor a hostile peer takes the memory or the time of others.
+/// What nobody may exceed, besides [`server::Limits`], so that neither a crowd nor a hostile peer takes the memory or the time of
+/// others.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once, of one address or IPv6 network (/64), those still logging in included.
-    pub connections_per_address: usize,
-    /// Connections at once that have not logged in yet, all together. One more closes the oldest of the address with the
-    /// most.
-    pub logins: usize,
     /// Normal sessions at once, all together.
     pub sessions: usize,
     /// Discovery sessions at once, all together. One more ends the oldest of the address with the most.
@@ -191,21 +150,13 @@ pub struct Limits {
     pub nop_interval: Duration,
     /// How long a peer may take nothing of what is being sent to it, or send nothing of the data it owes.
     pub send_stall: Duration,
-    /// How long task management waits for a device to let go of aborted requests before it answers with the
-    /// logical unit fenced instead.
-    pub fence_time: Duration,
-    /// Memory that the commands of all sessions may hold, in bytes: data of volumes that are not memory themselves, and
-    /// working buffers. Reads beyond it wait; writes are told TASK SET FULL.
-    pub staging_bytes: usize,
-    /// The same for one session.
+    /// Memory that the commands of one session may hold, in bytes, within [`server::Limits::staging_bytes`].
     pub session_staging_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections_per_address: 1024,
-            logins: 1024,
             sessions: 4096,
             discovery_sessions: 64,
             discovery_time: Duration::from_secs(60), // asking takes a second
@@ -214,8 +165,6 @@ impl Default for Limits {
             window: 256,                         // users find 32, 64 and 128 too small (tcmu-runner#359)
             nop_interval: Duration::from_secs(15),
             send_stall: Duration::from_secs(60),
-            fence_time: Duration::from_secs(2), // task management is promised within 5 s
-            staging_bytes: 1 << 30,
             session_staging_bytes: 256 << 20, // the whole window in commands of 1 MiB
         }
     }

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
 use reactor::Stream;
+use server::Guest;
 
 use crate::admission::Admitted;
-use crate::core::Local;
 use crate::inbox::{Inbox, Input, Received, Scratch};
 use crate::link::{Closing, Link};
+use crate::on_core::OnCore;
 use crate::outbox::{self, Outbox};
 use crate::session::{Outgoing, SLOW, SharedSession};
 
@@ -81,11 +82,11 @@ impl fmt::Display for End {
 impl Connection {
     /// A connection that has just logged in, on the core of its session. What came behind its login is taken in.
     pub(crate) fn new(
-        local: &Rc<Local>,
+        on_core: &Rc<OnCore>,
         session: &SharedSession,
         admitted: Admitted,
-    ) -> io::Result<Connection> {
-        let Admitted { stream, peer, local: here, login, .. } = admitted;
+    ) -> io::Result<(Connection, Guest)> {
+        let Admitted { stream, guest, peer, local: here, login, .. } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let now = reactor::now();
         let link = Rc::new(Link::new(login.request.cid, peer, here));
@@ -95,14 +96,14 @@ impl Connection {
         *segment_max = outbox::segment_max(*segment_max, framing);
         let id = session.borrow_mut().open_link(now, Rc::clone(&link), start);
         session.borrow().log_in(&link);
-        Ok(Connection {
+        let connection = Connection {
             stream,
             id,
             framing,
             session: Rc::clone(session),
             link,
-            scratch: Rc::clone(&local.scratch),
-            send_stall: local.server.config().limits.send_stall,
+            scratch: Rc::clone(&on_core.scratch),
+            send_stall: on_core.context.config().limits.send_stall,
             inbox: Inbox::default(),
             outbox: match session.borrow().identity.target {
                 Some(_) => Outbox::new(framing),
@@ -111,7 +112,8 @@ impl Connection {
             readable: true,
             stuck: None,
             backlog: None,
-        })
+        };
+        Ok((connection, guest))
     }
 
     /// Runs it to its end.

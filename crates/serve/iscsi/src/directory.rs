@@ -3,7 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::{Portal, ServerConfig, Target};
+use server::Portal;
+
+use crate::config::{Config, Target};
 
 /// Who asks, and from where.
 pub(crate) struct Asker<'a> {
@@ -14,10 +16,7 @@ pub(crate) struct Asker<'a> {
 }
 
 /// The targets that `asker` may know of. One it may not log in to does not exist for it.
-pub(crate) fn visible<'a>(
-    config: &'a ServerConfig,
-    asker: &'a Asker<'a>,
-) -> impl Iterator<Item = &'a Target> + 'a {
+pub(crate) fn visible<'a>(config: &'a Config, asker: &'a Asker<'a>) -> impl Iterator<Item = &'a Target> + 'a {
     config
         .targets
         .iter()
@@ -83,10 +82,11 @@ mod tests {
     use super::*;
     use crate::access::{Access, NamePattern};
     use crate::config::Limits;
+    use crate::front_end::ISCSI;
 
     fn portal(listen: &str, tag: u16) -> Portal {
         let listen = listen.parse().expect("an address");
-        Portal { listen, tag, advertise: None, stream: reactor::StreamOptions::default() }
+        Portal { front_end: ISCSI, listen, tag, advertise: None, stream: reactor::StreamOptions::default() }
     }
 
     fn target(name: &str, initiators: &[&str]) -> Target {
@@ -106,17 +106,17 @@ mod tests {
         }
     }
 
-    fn ask(config: &ServerConfig, initiator: &str, local: &str) -> String {
+    fn ask((portals, config): &(Vec<Portal>, Config), initiator: &str, local: &str) -> String {
         let local: SocketAddr = local.parse().expect("an address");
         let asker = Asker { initiator, address: local.ip(), local };
-        let text = describe(visible(config, &asker), &config.portals, &asker);
+        let text = describe(visible(config, &asker), portals, &asker);
         String::from_utf8(text).expect("UTF-8").replace('\0', "\n")
     }
 
-    fn config(portals: Vec<Portal>, targets: Vec<Target>) -> ServerConfig {
+    fn config(portals: Vec<Portal>, targets: Vec<Target>) -> (Vec<Portal>, Config) {
         let targets = targets.into_iter().map(Arc::new).collect();
         let limits = Limits::default();
-        ServerConfig { portals, targets, discovery_authentication: None, limits, cores: 1, random: |_| {} }
+        (portals, Config { targets, discovery_authentication: None, limits, random: |_| {} })
     }
 
     #[test]

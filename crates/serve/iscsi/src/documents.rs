@@ -8,8 +8,8 @@ use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 
 use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
+use crate::backoff;
 use crate::session::{PATIENCE, SLOW};
-use crate::{backoff, log_limit};
 
 const SECURITY: &str = include_str!("../../../../docs/security.md");
 
@@ -28,7 +28,7 @@ fn s(time: Duration) -> String {
 fn the_document_about_security_has_the_figures_of_the_code() {
     let session = SessionConfig::new(Parameters::defaults(SessionType::Normal), Sn(0));
     let waits = format!("{}, {}", s(backoff::FIRST_WAIT), s(backoff::WAIT_MAX));
-    let lines = format!("{}, {}", log_limit::LINES_MAX, log_limit::ALL_LINES_MAX);
+    let lines = format!("{}, {}", server::LINES_MAX, server::ALL_LINES_MAX);
     for (what, figure) in [
         ("memory for one of them", kib(LOGIN_MEMORY_BYTES_MAX)),
         ("data of one login PDU", kib(LOGIN_DATA_BYTES_MAX)),
@@ -46,7 +46,7 @@ fn the_document_about_security_has_the_figures_of_the_code() {
             "combinations of address, target and user for which they are remembered",
             backoff::ENTRIES_MAX.to_string(),
         ),
-        (&format!("log lines about one address, and about all, in {}", s(log_limit::WINDOW)), lines),
+        (&format!("log lines about one address, and about all, in {}", s(server::WINDOW)), lines),
         ("immediate commands and functions besides", session.immediate_max.to_string()),
         ("of that, data that came before their turn", kib(session.staged_bytes_max)),
         ("answers to pings and texts that wait to be sent on one connection", kib(session.unsent_bytes_max)),

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Portal, ServerConfig};
+use server::Portal;
+
+use crate::config::Config;
 use crate::status::SessionStatus;
 
 /// What a session would lose.
@@ -43,16 +45,17 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What these sessions would lose if `wanted` were served instead of `now`, whose portals have the ports of `portals`.
+/// What these sessions would lose if `wanted` were served instead of `now`, by `wanted_portals` instead of `portals`.
 pub(crate) fn losses(
     sessions: &[SessionStatus],
-    now: &ServerConfig,
+    now: &Config,
     portals: &[Portal],
-    wanted: &ServerConfig,
+    wanted: &Config,
+    wanted_portals: &[Portal],
 ) -> Vec<Loss> {
     let of = |session: &SessionStatus| {
         let target = session.target.clone()?;
-        let what = lost(session, &target, now, portals, wanted)?;
+        let what = lost(session, &target, now, portals, wanted, wanted_portals)?;
         Some(Loss { initiator: session.initiator.clone(), target, what })
     };
     sessions.iter().filter_map(of).collect()
@@ -61,9 +64,10 @@ pub(crate) fn losses(
 fn lost(
     session: &SessionStatus,
     name: &str,
-    now: &ServerConfig,
+    now: &Config,
     portals: &[Portal],
-    wanted: &ServerConfig,
+    wanted: &Config,
+    wanted_portals: &[Portal],
 ) -> Option<Lost> {
     let user = session.user.as_deref();
     let came_by = |portal: &Portal| session.connections.iter().any(|link| portal.took_in(link.local));
@@ -89,7 +93,7 @@ fn lost(
     }
     // A portal with port 0 is found again by its address; which port it has is not in what is wanted.
     let is_there = |portal: &Portal| {
-        wanted.portals.iter().any(|other| {
+        wanted_portals.iter().any(|other| {
             let is_same_port = other.listen.port() == 0 || other.listen.port() == portal.listen.port();
             other.tag == portal.tag && is_same_port && other.listen.ip() == portal.listen.ip()
         })

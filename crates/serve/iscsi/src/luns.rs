@@ -7,6 +7,7 @@ use std::time::Duration;
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
 use unit::{InitiatorPort, LogicalUnit, Neighbours, Nexus, NexusId, TargetPort};
+use volume::Volume;
 
 use crate::config::Target;
 use crate::session::Waiting;
@@ -216,10 +217,11 @@ impl Luns {
         self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
-    /// The nexus at `unit`, of a LUN that was removed and has commands, too.
-    pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
-        let slots = self.iter().chain(self.places.iter().flatten());
-        slots.into_iter().find(|slot| Arc::ptr_eq(&slot.unit, unit)).map(|slot| slot.nexus.id())
+    /// The unit of `volume` and the nexus there, of a LUN that was removed and has commands, too.
+    pub(crate) fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
+        let mut slots = self.iter().chain(self.places.iter().flatten());
+        let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
+        Some((Arc::clone(&slot.unit), slot.nexus.id()))
     }
 
     /// The nexus of this name, if its LUN is there still.

@@ -19,7 +19,7 @@ use iscsi::framing::Framing;
 use iscsi::pdu::Bhs;
 use reactor::{OutSlice, Stream};
 
-use crate::budget::Charge;
+use server::Charge;
 
 /// Beyond this many bytes the machine is not asked for more until the socket has taken them.
 const FILL_BYTES: usize = 1 << 20;

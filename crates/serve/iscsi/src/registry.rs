@@ -5,13 +5,12 @@
 //! joined or replaced by that user alone.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use block::{Lock, LockGuard};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Isid, Tsih};
+use server::{AddressBlock, Counts};
 
-use crate::access::AddressBlock;
 use crate::config::Limits;
 
 /// What makes two sessions the same one: an I_T nexus (RFC 7143 section 4.4.2). Discovery sessions have none,
@@ -80,17 +79,9 @@ struct Book {
     /// Seats given so far.
     next: u64,
     per_core: Vec<usize>,
-    connections: Counts,
     /// Normal sessions.
     normal: Counts,
     discovery: Counts,
-}
-
-/// Numbers of things by address.
-#[derive(Default)]
-struct Counts {
-    all: usize,
-    per_block: BTreeMap<AddressBlock, usize>,
 }
 
 struct Entry {
@@ -110,7 +101,6 @@ impl Registry {
             last_tsih: 0,
             next: 0,
             per_core: vec![0; cores],
-            connections: Counts::default(),
             normal: Counts::default(),
             discovery: Counts::default(),
         };
@@ -125,21 +115,6 @@ impl Registry {
 
     fn book(&self) -> LockGuard<'_, Book> {
         self.book.lock()
-    }
-
-    /// Counts a connection from `address`, unless it has `most` already.
-    pub(crate) fn enter(&self, address: IpAddr, most: usize) -> bool {
-        let (mut book, block) = (self.book(), AddressBlock::of(address));
-        let room = book.connections.of(block) < most;
-        if room {
-            book.connections.add(block);
-        }
-        room
-    }
-
-    /// Takes a connection from `address` off the count.
-    pub(crate) fn leave(&self, address: IpAddr) {
-        self.book().connections.remove(AddressBlock::of(address));
     }
 
     /// Whether anybody there has a session other than for discovery.
@@ -161,8 +136,8 @@ impl Registry {
             };
         }
         let is_full = match newcomer.claim {
-            Some(_) => book.normal.all >= book.sessions_max && !newcomer.reinstates,
-            None => book.discovery.all >= book.discovery_max,
+            Some(_) => book.normal.all() >= book.sessions_max && !newcomer.reinstates,
+            None => book.discovery.all() >= book.discovery_max,
         };
         if is_full && newcomer.claim.is_none() {
             return book.oldest_discovery().map_or(Admittance::Full, Admittance::Replaces);
@@ -215,27 +190,6 @@ impl Registry {
 
 /// Handles there are: 0 means "none" on the wire (RFC 7143 section 11.12.6).
 const TSIHS: usize = u16::MAX as usize;
-
-impl Counts {
-    fn of(&self, block: AddressBlock) -> usize {
-        self.per_block.get(&block).copied().unwrap_or(0)
-    }
-
-    fn add(&mut self, block: AddressBlock) {
-        self.all += 1;
-        *self.per_block.entry(block).or_default() += 1;
-    }
-
-    fn remove(&mut self, block: AddressBlock) {
-        if let Some(count) = self.per_block.get_mut(&block) {
-            self.all -= 1;
-            *count -= 1;
-            if *count == 0 {
-                self.per_block.remove(&block);
-            }
-        }
-    }
-}
 
 impl Book {
     fn counts(&mut self, is_discovery: bool) -> &mut Counts {
@@ -366,11 +320,6 @@ mod tests {
     #[test]
     fn limits_hold_and_are_given_back() {
         let registry = registry(1, 1, 1);
-        let here: IpAddr = [127, 0, 0, 1].into();
-        assert!(registry.enter(here, 1));
-        assert!(!registry.enter(here, 1));
-        registry.leave(here);
-        assert!(registry.enter(here, 1));
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), Admittance::Full);
         registry.vacate(seat);
@@ -390,18 +339,6 @@ mod tests {
         assert!(registry.holds(another) && !registry.holds(lost));
         registry.vacate(lost);
         assert!(registry.holds(another));
-    }
-
-    /// A host of IPv6 has as many addresses as it likes.
-    #[test]
-    fn the_connections_of_an_ipv6_network_count_together() {
-        let registry = registry(1, 1, 1);
-        let host = |text: &str| text.parse::<IpAddr>().expect("an address");
-        assert!(registry.enter(host("2001:db8::1"), 2) && registry.enter(host("2001:db8::2"), 2));
-        assert!(!registry.enter(host("2001:db8::ffff:3"), 2));
-        assert!(registry.enter(host("2001:db8:0:1::1"), 2), "another network");
-        registry.leave(host("2001:db8::2"));
-        assert!(registry.enter(host("2001:db8::4"), 2));
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iscsi::target::TaskId;
+use server::Portal;
 use unit::LogicalUnit;
 
 use super::Session;
-use crate::config::{Portal, ServerConfig, Target};
+use crate::config::{Config, Target};
 
 /// Commands that ended because their LUNs are gone.
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl Session {
     /// Goes by what is served now. A session whose target is gone, or not for it any more, has no LUNs from now on and is
     /// asked to log out. Returns what ended.
     #[must_use]
-    pub(crate) fn adapt(&mut self, now: Instant, config: &ServerConfig, portals: &[Portal]) -> Removed {
+    pub(crate) fn adapt(&mut self, now: Instant, config: &Config, portals: &[Portal]) -> Removed {
         let Some(before) = &self.identity.target else { return Removed::default() };
         let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
         // Of a target that is gone the name is left: its volumes are to be closed.

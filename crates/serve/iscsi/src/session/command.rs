@@ -248,12 +248,12 @@ impl Session {
     /// A device at work, which speaks when it is done. What the command asks for besides is done before it is answered,
     /// and even if it is not: it may have been given up since.
     fn spawn(&self, id: TaskId, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
-        let (session, server) = (Weak::clone(&self.me), Arc::clone(&self.server));
+        let (session, server) = (Weak::clone(&self.me), Arc::clone(&self.context.server));
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
                 // In a place of its own: nearly no command needs room for it.
-                Box::pin(management::settle(server, id, effects)).await;
+                Box::pin(management::settle(server, Weak::clone(&session), id, effects)).await;
             }
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().complete(id, reply);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use iscsi::pdu::Lun;
 use iscsi::target::TaskId;
 use unit::{LogicalUnit, NexusId, Reply, Status};
+use volume::Volume;
 
 use super::{Session, State, Task};
 use crate::management;
@@ -156,7 +157,12 @@ impl Session {
 
     /// The nexus of this session at `unit`.
     pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
-        self.luns.nexus_of(unit)
+        self.user_of(unit.volume()).map(|(_, nexus)| nexus)
+    }
+
+    /// This session's unit of a volume and its nexus there, if it has or had it.
+    pub(crate) fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
+        self.luns.user_of(volume)
     }
 
     /// Commands in flight.

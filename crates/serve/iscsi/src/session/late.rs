@@ -24,9 +24,9 @@ use iscsi::target::{ConnectionId, TaskId};
 use unit::{DeviceRequest, LogicalUnit, Reply, Status};
 
 use super::{Session, State, Task};
-use crate::budget::Charge;
 use crate::inbox::Landing;
 use crate::outbox::Payload;
+use server::Charge;
 
 /// How a task stood when it was last looked at.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +232,7 @@ impl Session {
         if self.identity.target.is_some() {
             return;
         }
-        let most = self.server.config().limits.discovery_time;
+        let most = self.context.config().limits.discovery_time;
         if now.duration_since(self.identity.started) > most {
             self.links().for_each(|link| link.cut_late());
         }

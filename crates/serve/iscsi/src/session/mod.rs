@@ -30,6 +30,7 @@ use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{TaskAttribute, TaskManagementResult};
 use iscsi::target::{Command, ConnectionId, Event, NopPolicy, SessionConfig, TaskId};
 use reactor::{JoinHandle, Sender};
+use server::{Budget, Charge};
 use unit::{Data, InitiatorPort, Job, LogicalUnit, TargetPort, Watch};
 
 pub(crate) use self::change::Removed;
@@ -38,15 +39,14 @@ use self::late::Observed;
 pub(crate) use self::late::PATIENCE;
 pub(crate) use self::late::SLOW;
 use crate::admission::Admitted;
-use crate::budget::{Budget, Charge};
 use crate::config::Target;
+use crate::front_end::Context;
 use crate::inbox::Landing;
 use crate::link::Link;
 use crate::luns::Luns;
 use crate::management;
 use crate::outbox::Payload;
 use crate::registry::Seat;
-use crate::server::Server;
 use crate::status::Traffic;
 
 /// A session as its connections and its running commands share it.
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(crate) traffic: Traffic,
     pub(crate) identity: Identity,
     me: Weak<RefCell<Session>>,
-    server: Arc<Server>,
+    context: Context,
     /// By the index of their [`TaskId`].
     tasks: Vec<Option<Task>>,
     /// By the index of their [`ConnectionId`].
@@ -157,9 +157,9 @@ pub(crate) enum Waiting {
 
 impl Session {
     /// The session of a leading login. Its connections join it one by one.
-    pub(crate) fn begin(server: &Arc<Server>, memory: &Rc<Budget>, admitted: &Admitted) -> SharedSession {
+    pub(crate) fn begin(context: &Context, memory: &Rc<Budget>, admitted: &Admitted) -> SharedSession {
         let login = &admitted.login;
-        let limits = &server.config().limits;
+        let limits = &context.config().limits;
         let target = admitted.target.as_deref();
         let initiator = login.request.initiator_name.as_str().to_owned();
         let usual = match target {
@@ -198,7 +198,7 @@ impl Session {
                     started: reactor::now(),
                 },
                 me: Weak::clone(me),
-                server: Arc::clone(server),
+                context: context.clone(),
                 tasks: Vec::new(),
                 links: Vec::new(),
                 kept: budget.hold(0),
@@ -219,8 +219,8 @@ impl Session {
         Weak::clone(&self.me)
     }
 
-    pub(crate) fn server(&self) -> Arc<Server> {
-        Arc::clone(&self.server)
+    pub(crate) fn context(&self) -> Context {
+        self.context.clone()
     }
 
     /// Does all that the machine asks for.

@@ -3,16 +3,16 @@
 use iscsi::target::{ConnectionId, TextQuery};
 
 use super::Session;
-use crate::admission::LOG;
 use crate::connection::End;
 use crate::directory::{self, Asker};
 use crate::link::Link;
 use crate::status::{self, ConnectionStatus, SessionStatus};
+use server::LOG;
 
 impl Session {
     pub(super) fn send_targets(&mut self, id: ConnectionId, which: &TextQuery) {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
-        let config = self.server.config();
+        let config = self.context.config();
         let asker = Asker { initiator: &self.identity.initiator, address, local };
         let own = self.identity.target.as_ref().map(|target| target.name.as_str());
         // A session with a target "MUST NOT return targets other than the one to which the session is logged in"
@@ -23,14 +23,14 @@ impl Session {
                 TextQuery::All | TextQuery::Own => true,
                 TextQuery::One(name) => target.name.eq_ignore_ascii_case(name),
             });
-        let text = directory::describe(wanted, &self.server.portals(), &asker);
+        let text = directory::describe(wanted, &self.context.portals(), &asker);
         self.machine.text_reply(id, text);
         self.wake(id);
     }
 
     /// Discovery is open to strangers unless the configuration says otherwise.
     fn may_log(&self, link: &Link) -> bool {
-        self.identity.target.is_some() || self.server.may_log(link.peer.ip())
+        self.identity.target.is_some() || self.context.may_log(link.peer.ip())
     }
 
     /// One line for a login.

@@ -7,13 +7,36 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use reactor::{JoinHandle, ListenOptions, Listener, Stream};
+use reactor::{JoinHandle, ListenOptions, Listener, Stream, StreamOptions};
 
-use crate::access::AddressBlock;
-use crate::admission::{Door, LOG};
-use crate::config::{Limits, Portal};
+use crate::address::AddressBlock;
 use crate::core::Local;
+use crate::front_end::Incoming;
+use crate::log_limit::LOG;
 use crate::logins::Logins;
+
+/// An address to listen on, and the front end whose hosts connect there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// The name of the front end ([`FrontEnd::name`](crate::FrontEnd::name)).
+    pub front_end: &'static str,
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143 section 4.4.1).
+    pub tag: u16,
+    /// What discovery says instead of the address, for targets behind address translation: `host:port`.
+    pub advertise: Option<String>,
+    /// How accepted connections are set up.
+    pub stream: StreamOptions,
+}
+
+impl Portal {
+    /// Whether a connection whose end here is `local` came in by it.
+    pub fn took_in(&self, local: SocketAddr) -> bool {
+        let (listen, here) = (self.listen.ip().to_canonical(), local.ip().to_canonical());
+        self.listen.port() == local.port() && (listen.is_unspecified() || listen == here)
+    }
+}
 
 /// The portals that are listened on, and the connections that came by them and have not logged in.
 pub(crate) struct Listeners {
@@ -31,9 +54,9 @@ struct Listening {
 }
 
 impl Listeners {
-    /// None yet.
-    pub(crate) fn new(limits: &Limits) -> Listeners {
-        Listeners { listening: Vec::new(), logins: Rc::new(RefCell::new(Logins::new(limits.logins))) }
+    /// None yet, and room for so many logins.
+    pub(crate) fn new(logins: usize) -> Listeners {
+        Listeners { listening: Vec::new(), logins: Rc::new(RefCell::new(Logins::new(logins))) }
     }
 
     /// Room for so many logins from now on.
@@ -49,7 +72,7 @@ impl Listeners {
         let mut places: Vec<Option<Listening>> = Vec::new();
         for wanted in portals {
             let place = before.iter().position(|listening| listening.stays_for(wanted));
-            places.push(place.map(|place| before.swap_remove(place).renamed(wanted)));
+            places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
         let closed: Vec<Portal> = before.into_iter().map(Listening::close).collect();
         let opened = self.open_missing(local, portals, places);
@@ -61,7 +84,7 @@ impl Listeners {
                 }
             }
         }
-        local.server.set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
+        local.server().set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
         opened?;
         Ok(self.listening.iter().map(|listening| listening.taken.listen).collect())
     }
@@ -145,32 +168,35 @@ async fn accept(local: Rc<Local>, logins: SharedLogins, portal: Portal, listener
 }
 
 fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
-    let (server, peer) = (&local.server, stream.peer());
+    let (server, peer) = (local.server(), stream.peer());
     let (address, block) = (peer.ip(), AddressBlock::of(peer.ip()));
-    let most = server.config().limits.connections_per_address;
-    if !server.registry.enter(address, most) {
+    let guest = server.admit(address).or_else(|| {
         // One that has not logged in makes room for one that may.
         let ended = logins.borrow_mut().take_oldest(block);
         if let Some(login) = ended {
             give_way(local, login);
         }
-        if !server.registry.enter(address, most) {
-            if server.may_log(address) {
-                tracing::warn!(target: LOG, %peer, most, "refused: too many connections from this address");
-            }
-            return;
+        server.admit(address)
+    });
+    let Some(guest) = guest else {
+        if server.may_log(address) {
+            let most = server.limits().connections_per_address;
+            tracing::warn!(target: LOG, %peer, most, "refused: too many connections from this address");
         }
-    }
-    let door = Door::new(local, portal.tag, stream);
+        return;
+    };
+    // A server has the front ends of its portals.
+    let Some(front_end) = local.front_end_of(portal) else { return };
+    let welcome = Rc::clone(front_end).welcome(Incoming { portal: portal.clone(), stream, guest });
     let begin = |number| {
         let logins = Rc::clone(logins);
         let task = reactor::spawn(async move {
-            door.admit().await;
+            welcome.await;
             drop(logins.borrow_mut().remove(number));
         });
         Login { task, peer }
     };
-    let ended = logins.borrow_mut().add(block, begin, |block| server.registry.has_sessions(block));
+    let ended = logins.borrow_mut().add(block, begin, |block| server.has_sessions(block));
     if let Some(login) = ended {
         give_way(local, login);
     }
@@ -179,7 +205,7 @@ fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Bo
 /// Ends a connection that has not logged in.
 fn give_way(local: &Rc<Local>, login: Login) {
     login.task.abort();
-    if local.server.may_log(login.peer.ip()) {
+    if local.server().may_log(login.peer.ip()) {
         let why = "it gave way to newer connections that want to log in";
         tracing::warn!(target: LOG, peer = %login.peer, why, "login refused");
     }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::access::AddressBlock;
+use crate::address::AddressBlock;
 
 /// Connections that have not logged in, with what ends them.
 pub(crate) struct Logins<T> {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// A number of bytes that may be held at once.
-pub(crate) struct Budget {
+pub struct Budget {
     limit: Cell<usize>,
     used: Cell<usize>,
     /// Something was refused for want of it since [`Budget::take_refusal`].
@@ -15,24 +15,25 @@ pub(crate) struct Budget {
 }
 
 /// Bytes held; given back on drop.
-pub(crate) struct Charge {
+pub struct Charge {
     budget: Rc<Budget>,
     bytes: usize,
 }
 
 impl Budget {
-    pub(crate) fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
+    /// So many bytes, which also count against `within`.
+    pub fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
         Rc::new(Budget { limit: Cell::new(limit), used: Cell::new(0), refused: Cell::new(false), within })
     }
 
     /// Another limit, for what is taken from now on.
-    pub(crate) fn set_limit(&self, limit: usize) {
+    pub fn set_limit(&self, limit: usize) {
         self.limit.set(limit);
     }
 
     /// Takes `bytes`, if they are there. Who holds nothing yet gets any amount: a command larger than the limit
     /// must not wait for ever.
-    pub(crate) fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
+    pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);
             Charge { budget: Rc::clone(self), bytes }
@@ -40,13 +41,13 @@ impl Budget {
     }
 
     /// Takes `bytes` whether they are there or not: they are held already.
-    pub(crate) fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
+    pub fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge { budget: Rc::clone(self), bytes }
     }
 
     /// How many bytes are there to take.
-    pub(crate) fn free(&self) -> usize {
+    pub fn free(&self) -> usize {
         let free = self.limit.get().saturating_sub(self.used.get());
         self.within.as_ref().map_or(free, |within| free.min(within.free()))
     }
@@ -61,7 +62,7 @@ impl Budget {
     }
 
     /// Whether something was refused since the last call.
-    pub(crate) fn take_refusal(&self) -> bool {
+    pub fn take_refusal(&self) -> bool {
         self.refused.take()
     }
 
@@ -82,7 +83,7 @@ impl Budget {
 
 impl Charge {
     /// Holds so many bytes from now on, whether they are there or not.
-    pub(crate) fn set(&mut self, bytes: usize) {
+    pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.budget.add(bytes - self.bytes);
         } else {
@@ -92,14 +93,14 @@ impl Charge {
     }
 
     /// A part of it by itself: all of it, if it is no more than that.
-    pub(crate) fn split(&mut self, bytes: usize) -> Charge {
+    pub fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Charge { budget: Rc::clone(&self.budget), bytes }
     }
 
     /// Holds what another charge of the same budget holds, too.
-    pub(crate) fn merge(&mut self, mut other: Charge) {
+    pub fn merge(&mut self, mut other: Charge) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::access::AddressBlock;
+use crate::address::AddressBlock;
 
 /// Lines of strangers.
 #[derive(Debug, Default)]
@@ -28,12 +28,14 @@ pub(crate) struct LeftOut {
     pub(crate) lines: u64,
 }
 
+/// The log target of lines about connections, logins and logouts, shown by default.
+pub const LOG: &str = "linerate::login";
 /// Counted anew after so long.
-pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+pub const WINDOW: Duration = Duration::from_secs(10);
 /// Lines of one address in that time: an initiator that tries again every two seconds is seen to do so.
-pub(crate) const LINES_MAX: u32 = 5;
+pub const LINES_MAX: u32 = 5;
 /// Lines of all.
-pub(crate) const ALL_LINES_MAX: u32 = 50;
+pub const ALL_LINES_MAX: u32 = 50;
 /// Addresses whose lines are counted apart, 40 bytes each.
 const BLOCKS_MAX: usize = 1024;
 

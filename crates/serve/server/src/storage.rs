@@ -10,8 +10,7 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use unit::LogicalUnit;
-use volume::{StorageCondition, StorageError};
+use volume::{StorageCondition, StorageError, Volume};
 
 /// How often volumes are looked at: the results of requests are recorded by `volume`, whoever makes them.
 const LOOK: Duration = Duration::from_secs(1);
@@ -19,12 +18,12 @@ const LOOK: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Tells of a volume for as long as somebody serves it.
-pub(crate) async fn watch(name: String, unit: Weak<LogicalUnit>) {
-    let mut volume = Volume::default();
+pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
+    let mut observed = Observed::default();
     loop {
         reactor::sleep(LOOK).await;
-        let Some(unit) = unit.upgrade() else { return };
-        match volume.look(reactor::now(), &unit.volume().health().condition()) {
+        let Some(volume) = volume.upgrade() else { return };
+        match observed.look(reactor::now(), &volume.health().condition()) {
             None => {}
             Some(Line::Fails { cause }) => tracing::error!(volume = name, cause, "storage fails"),
             Some(Line::Works { cause, failed, time }) => {
@@ -43,7 +42,7 @@ pub(crate) async fn watch(name: String, unit: Weak<LogicalUnit>) {
 
 /// A volume as it was when it was last looked at.
 #[derive(Default)]
-struct Volume {
+struct Observed {
     failed: u64,
     episode: Option<Episode>,
 }
@@ -61,7 +60,7 @@ enum Line {
     Works { cause: String, failed: u64, time: Duration },
 }
 
-impl Volume {
+impl Observed {
     fn look(&mut self, now: Instant, condition: &StorageCondition) -> Option<Line> {
         let failed_before = std::mem::replace(&mut self.failed, condition.failed);
         let fails = condition.is_failing || condition.silent.is_some() || condition.failed > failed_before;
@@ -111,11 +110,11 @@ mod tests {
     const CAUSE: &str = "no space left for the device's data: No space left on device (os error 28)";
 
     fn lines(looks: impl IntoIterator<Item = StorageCondition>) -> Vec<(u64, Line)> {
-        let (begin, mut volume) = (Instant::now(), Volume::default());
+        let (begin, mut observed) = (Instant::now(), Observed::default());
         let looks = (0..).zip(looks);
         looks
             .filter_map(|(at, condition)| {
-                Some((at, volume.look(begin + Duration::from_secs(at), &condition)?))
+                Some((at, observed.look(begin + Duration::from_secs(at), &condition)?))
             })
             .collect()
     }

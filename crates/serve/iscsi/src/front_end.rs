@@ -1,0 +1,146 @@
+//! iSCSI as a front end of a server: what all cores share of it.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::{Lock, LockGuard};
+use server::{AddressBlock, FrontEnd, LocalFrontEnd, Place, Portal, Server};
+use unit::LogicalUnit;
+use volume::Volume;
+
+use crate::backoff::Backoff;
+use crate::config::Config;
+use crate::loss::{Loss, losses};
+use crate::on_core::OnCore;
+use crate::registry::Registry;
+use crate::status::SessionStatus;
+
+/// What portals of this front end are marked with ([`Portal::front_end`]).
+pub const ISCSI: &str = "iscsi";
+
+/// The iSCSI front end: targets, LUN maps, access control and who is logged in.
+pub struct Iscsi {
+    /// What is served now. A change makes another one; sessions hold what they use of it by `Arc`.
+    config: Lock<Arc<Config>>,
+    registry: Registry,
+    backoff: Lock<Backoff>,
+}
+
+/// What everything of the front end reaches: the server that it is part of, and what all cores share of it.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) server: Arc<Server>,
+    pub(crate) iscsi: Arc<Iscsi>,
+}
+
+impl Iscsi {
+    /// A front end that serves these targets on `cores` reactor threads.
+    pub fn new(config: Config, cores: usize) -> Arc<Iscsi> {
+        Arc::new(Iscsi {
+            registry: Registry::new(cores.max(1), &config.limits),
+            backoff: Lock::default(),
+            config: Lock::new(Arc::new(config)),
+        })
+    }
+
+    /// What is served now.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock())
+    }
+
+    /// Serves something else from now on: to be called from within [`Server::reconfigure`], which has sessions adapt to it.
+    /// An initiator is told what it sees of it: of LUNs that have come or gone (REPORTED LUNS DATA HAS CHANGED), or that it has
+    /// to log out, since its target is gone or not for it any more. `random` stays what it was; limits of memory within a
+    /// session are those of its login.
+    pub fn adopt(&self, config: Config) {
+        self.registry.set_limits(&config.limits);
+        *self.config.lock() = Arc::new(config);
+    }
+
+    /// What the sessions of now would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`] does.
+    pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
+        losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
+    }
+
+    /// All sessions now. Blocks for at most a second; not for reactor threads.
+    pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
+        let (answer, answers) = std::sync::mpsc::channel();
+        for core in 0..server.cores() {
+            let answer = answer.clone();
+            server.run_on(core, move |local| {
+                let sessions = local.front_end::<OnCore>().map(|on_core| on_core.status());
+                drop(answer.send(sessions.unwrap_or_default()));
+            });
+        }
+        drop(answer);
+        let mut sessions = Vec::new();
+        while let Ok(mut some) = answers.recv_timeout(Duration::from_secs(1)) {
+            sessions.append(&mut some);
+        }
+        sessions.sort_by_key(|session| session.tsih);
+        sessions
+    }
+}
+
+impl FrontEnd for Iscsi {
+    fn name(&self) -> &'static str {
+        ISCSI
+    }
+
+    fn begin(self: Arc<Self>, place: Place) -> Rc<dyn LocalFrontEnd> {
+        Rc::new(OnCore::new(self, place))
+    }
+
+    fn has_sessions(&self, from: AddressBlock) -> bool {
+        self.registry.has_sessions(from)
+    }
+
+    fn volume_grew(&self, volume: &Arc<Volume>) {
+        let config = self.config();
+        let exports = config.targets.iter().flat_map(|target| &target.exports);
+        let presents = |unit: &&Arc<LogicalUnit>| Arc::ptr_eq(unit.volume(), volume);
+        for unit in exports.map(|export| &export.unit).filter(presents) {
+            unit.tell_growth();
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.iscsi.config()
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.iscsi.registry
+    }
+
+    /// What is known of wrong secrets.
+    pub(crate) fn backoff(&self) -> LockGuard<'_, Backoff> {
+        self.iscsi.backoff.lock()
+    }
+
+    pub(crate) fn may_log(&self, from: IpAddr) -> bool {
+        self.server.may_log(from)
+    }
+
+    /// The portals that lead here, with real ports once they are bound.
+    pub(crate) fn portals(&self) -> Vec<Portal> {
+        self.server.portals().iter().filter(|portal| portal.front_end == ISCSI).cloned().collect()
+    }
+
+    /// Has another core do something with its part of the front end.
+    pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<OnCore>) + Send + 'static) {
+        self.server.run_on(core, move |local| {
+            if let Some(on_core) = local.front_end::<OnCore>() {
+                what(&on_core);
+            }
+        });
+    }
+}
+
+/// Waits until the devices of these units have quiesced what was aborted, or are fenced until then.
+pub(crate) async fn quiesce(server: &Server, units: Vec<Arc<LogicalUnit>>) {
+    server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
+}

@@ -1,0 +1,274 @@
+//! The front end's part of one core: the sessions that live there.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use iscsi::pdu::{Cid, Tsih};
+use iscsi::serial::Sn;
+use reactor::Sender;
+use server::{AbortOrder, Budget, Guest, Incoming, LocalFrontEnd, Place, SlowHolder};
+
+use crate::admission::{Admitted, Door};
+use crate::config::Target;
+use crate::connection::Connection;
+use crate::front_end::{Context, Iscsi, quiesce};
+use crate::inbox::{SCRATCH_BYTES, Scratch};
+use crate::refusal::Refusal;
+use crate::registry::Seat;
+use crate::session::{Removed, Session, SharedSession};
+use crate::status::SessionStatus;
+
+/// What the tasks of a core share.
+pub(crate) struct OnCore {
+    index: usize,
+    pub(crate) context: Context,
+    sessions: RefCell<BTreeMap<u16, SharedSession>>,
+    pub(crate) scratch: Rc<Scratch>,
+    /// Memory that the commands of this core may hold.
+    memory: Rc<Budget>,
+}
+
+impl OnCore {
+    pub(crate) fn new(iscsi: Arc<Iscsi>, place: Place) -> OnCore {
+        let Place { core: index, server, memory } = place;
+        let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
+        OnCore { index, context: Context { server, iscsi }, sessions: RefCell::default(), scratch, memory }
+    }
+
+    pub(crate) fn session(&self, tsih: Tsih) -> Option<SharedSession> {
+        self.sessions.borrow().get(&tsih.0).cloned()
+    }
+
+    fn all(&self) -> Vec<SharedSession> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// Whether a session has room for a connection, or has one of this CID already, which the new one replaces
+    /// (RFC 7143 section 6.3.4).
+    pub(crate) fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), Refusal> {
+        let session = self.session(tsih).ok_or(Refusal::NoSuchSession(tsih))?;
+        let session = session.borrow();
+        match session.has_room_for(cid) {
+            true => Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn())),
+            false => Err(Refusal::SessionIsFull),
+        }
+    }
+
+    /// A connection has logged in: its session begins, or goes on with one more.
+    pub(crate) fn join(self: &Rc<Self>, mut admitted: Admitted) {
+        let tsih = admitted.login.request.tsih;
+        let peer = admitted.peer;
+        if !self.is_current(&mut admitted) {
+            // What is served has changed since the login began. The initiator tries again, and is told by that login.
+            if admitted.leading {
+                self.context.registry().vacate(admitted.seat);
+            }
+            return;
+        }
+        let session = match (admitted.leading, self.session(tsih)) {
+            (true, _) if self.context.registry().holds(admitted.seat) => self.begin_session(&admitted),
+            (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
+            // Another login has taken its seat, or its session has ended, or others have joined, since the login looked.
+            _ => return,
+        };
+        match Connection::new(self, &session, admitted) {
+            Ok((connection, guest)) => {
+                drop(reactor::spawn(serve(Rc::clone(self), session, connection, guest)));
+            }
+            Err(error) => {
+                tracing::warn!(%peer, %error, "a connection could not change threads");
+                self.end_session_without_links(&session);
+            }
+        }
+    }
+
+    /// Whether the target is there still for who has logged in to it, and as it is now.
+    fn is_current(&self, admitted: &mut Admitted) -> bool {
+        let Some(before) = &admitted.target else { return true };
+        let config = self.context.config();
+        let (login, address) = (&admitted.login, admitted.peer.ip());
+        let (initiator, user) = (login.request.initiator_name.as_str(), login.authenticated_as.as_deref());
+        let keeps = |target: &&Arc<Target>| target.keeps(initiator, address, user, admitted.tag);
+        admitted.target = config.target(&before.name).filter(keeps).cloned();
+        admitted.target.is_some()
+    }
+
+    fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
+        let session = Session::begin(&self.context, &self.memory, admitted);
+        self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        session
+    }
+
+    /// Takes a session off the books once its last connection is gone.
+    fn end_session_without_links(&self, session: &SharedSession) {
+        let seat = session.borrow().identity.seat;
+        if session.borrow().links().next().is_none()
+            && self.sessions.borrow_mut().remove(&seat.tsih.0).is_some()
+        {
+            self.context.registry().vacate(seat);
+        }
+    }
+
+    /// Cuts a session's connections; their tasks take it off the books, which ends the wait of `done`. A seat whose login
+    /// is not over yet has no session and is vacated at once: its initiator, which may never read what it is told, must
+    /// not hold it against others.
+    pub(crate) fn end(&self, seat: Seat, done: Sender<()>) {
+        match self.session(seat.tsih) {
+            Some(session) if session.borrow().identity.seat == seat => {
+                let mut session = session.borrow_mut();
+                session.on_end(done);
+                session.links().for_each(|link| link.cut());
+            }
+            _ => self.context.registry().vacate(seat),
+        }
+    }
+
+    pub(crate) fn close_target(&self, target: &str, except: Tsih) {
+        for session in self.all() {
+            let session = session.borrow();
+            if session.target_name() == target && session.identity.seat.tsih != except {
+                session.links().for_each(|link| link.cut());
+            }
+        }
+    }
+
+    pub(crate) fn status(&self) -> Vec<SessionStatus> {
+        self.all().iter().map(|session| session.borrow().status(self.index)).collect()
+    }
+}
+
+impl LocalFrontEnd for OnCore {
+    fn welcome(self: Rc<Self>, incoming: Incoming) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(Door::new(&self, incoming).admit())
+    }
+
+    /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        let (mut cleared, mut others) = (Vec::new(), Vec::new());
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            let Some((unit, nexus)) = session.user_of(&order.volume) else { continue };
+            if order.is_about(nexus) {
+                cleared.push((session.weak(), session.clear_unit(&unit, &mut others)));
+            }
+        }
+        cleared.retain(|(_, tasks)| !tasks.is_empty());
+        others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
+        if !cleared.is_empty() || !others.is_empty() {
+            let (server, done) = (Arc::clone(&self.context.server), Sender::clone(done));
+            let volume = Arc::clone(&order.volume);
+            drop(reactor::spawn(async move {
+                quiesce(&server, others).await;
+                drop(done);
+                server.quiesce(vec![volume]).await;
+                for (session, tasks) in cleared {
+                    if let Some(session) = session.upgrade() {
+                        session.borrow_mut().tell_aborted(&tasks);
+                    }
+                }
+            }));
+        }
+    }
+
+    fn adapt(self: Rc<Self>, done: &Sender<()>) {
+        let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
+        for session in self.all() {
+            let ended = session.borrow_mut().adapt(now, &config, &portals);
+            if !ended.is_empty() {
+                let (session, context) = (Rc::downgrade(&session), self.context.clone());
+                drop(reactor::spawn(tell_removed(session, context, ended, Sender::clone(done))));
+            }
+        }
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let stall = self.context.config().limits.send_stall;
+        let mut busy = false;
+        for session in self.all() {
+            busy |= tick_session(&session, now, stall);
+        }
+        busy
+    }
+
+    fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
+        let slowest = |session: SharedSession| {
+            let (since, connection) = session.borrow().slowest_holder(now)?;
+            Some((since, session, connection))
+        };
+        let (since, session, connection) =
+            self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since)?;
+        Some(SlowHolder { since, cut: Box::new(move || session.borrow().cut_slow(connection)) })
+    }
+
+    fn request_end(&self, grace: Duration) {
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            session.machine.request_logout(reactor::now(), grace);
+            session.wake_all();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.sessions.borrow().is_empty()
+    }
+
+    fn cut_all(&self) {
+        for session in self.all() {
+            session.borrow().links().for_each(|link| link.cut());
+        }
+    }
+}
+
+/// Commands for LUNs that are gone are told so once the devices have let go of them; their number is free then.
+async fn tell_removed(
+    session: Weak<RefCell<Session>>,
+    context: Context,
+    Removed { units, tasks }: Removed,
+    done: Sender<()>,
+) {
+    quiesce(&context.server, units).await;
+    if let Some(session) = session.upgrade() {
+        let mut session = session.borrow_mut();
+        session.tell_aborted(&tasks);
+        session.sweep_luns();
+    }
+    drop(done);
+}
+
+/// A connection's life in full feature phase.
+async fn serve(on_core: Rc<OnCore>, session: SharedSession, mut connection: Connection, guest: Guest) {
+    let end = connection.run().await;
+    session.borrow().log_out(&connection.link, &end);
+    let id = connection.id;
+    drop(connection); // closes the socket
+    session.borrow_mut().lose_link(reactor::now(), id);
+    drop(guest);
+    // Another session of this nexus must not begin while commands of this one can still reach the medium.
+    let given_up = session.borrow_mut().take_given_up();
+    quiesce(&on_core.context.server, given_up).await;
+    on_core.end_session_without_links(&session);
+}
+
+fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool {
+    let mut session = session.borrow_mut();
+    session.observe(now);
+    let hung = session.expire(now);
+    hung.iter().for_each(|(unit, time)| server::fence(unit.volume(), *time));
+    session.withdraw_slow_transfers(now);
+    session.cut_stalled(now, stall);
+    session.end_discovery(now);
+    session.sweep_luns();
+    session.settle_kept();
+    session.feed_starved();
+    if session.machine.poll_timeout().is_some_and(|due| due <= now) {
+        session.machine.handle_timeout(now);
+        session.handle_events(now);
+    }
+    // Whether a socket has taken nothing for too long is for its connection to find.
+    session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
+    session.in_flight() > 0
+}

@@ -1,0 +1,225 @@
+//! A reactor thread's share of the server: the front ends' parts that live on it, the messages that reach it, and its clock.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use block::DeviceError;
+use reactor::{Receiver, Sender};
+use volume::Volume;
+
+use crate::budget::Budget;
+use crate::front_end::{AbortOrder, LocalFrontEnd};
+use crate::listener::{Listeners, Portal};
+use crate::server::Server;
+use crate::{growth, storage};
+
+/// Something to be run on the thread of a core.
+type Errand = Box<dyn FnOnce(&Rc<Local>) + Send>;
+
+/// What reaches a core from other threads.
+pub(crate) enum Message {
+    Run(Errand),
+    /// The server ends: ask hosts to leave, and end within so long.
+    Drain(Duration),
+}
+
+/// A reactor thread's share of a server. Made by [`Server::new`], moved to its thread, and run there.
+pub struct Core {
+    pub(crate) index: usize,
+    pub(crate) server: Arc<Server>,
+    pub(crate) messages: Receiver<Message>,
+}
+
+/// Where a front end's part lives.
+#[derive(Clone)]
+pub struct Place {
+    /// The number of the core, from 0.
+    pub core: usize,
+    /// The server that it is part of.
+    pub server: Arc<Server>,
+    /// Memory that the commands of this core may hold, of all front ends.
+    pub memory: Rc<Budget>,
+}
+
+/// What a core consists of while it runs.
+pub struct Local {
+    index: usize,
+    server: Arc<Server>,
+    memory: Rc<Budget>,
+    front_ends: Vec<Rc<dyn LocalFrontEnd>>,
+    /// The first core has all of them.
+    listeners: RefCell<Listeners>,
+    /// The volumes that this core, the first one, looks after.
+    watched: RefCell<Vec<Weak<Volume>>>,
+}
+
+impl Core {
+    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or why
+    /// it could not, to `bound`; the others report nothing. True if all volumes were flushed before the end.
+    pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
+        let Core { index, server, mut messages } = self;
+        let memory = Budget::new(server.memory_of_a_core(), None);
+        let place = Place { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
+        let front_ends =
+            server.front_ends.iter().map(|front_end| Arc::clone(front_end).begin(place.clone())).collect();
+        let listeners = RefCell::new(Listeners::new(server.limits().logins));
+        let watched = RefCell::default();
+        let local = Rc::new(Local { index, server, memory, front_ends, listeners, watched });
+        if index == 0 {
+            let portals = local.server.portals();
+            match local.listen(&portals) {
+                Ok(addresses) => {
+                    local.watch_volumes();
+                    drop(bound.send(Ok(addresses)));
+                }
+                Err(error) => {
+                    drop(bound.send(Err(error)));
+                    return true; // nothing was served
+                }
+            }
+        }
+        drop(bound);
+        let _clock = reactor::spawn(tick(Rc::clone(&local)));
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Run(run) => run(&local),
+                Message::Drain(grace) => return local.drain(grace).await,
+            }
+        }
+        true
+    }
+}
+
+impl Local {
+    /// This core's part of a front end, by its type.
+    pub fn front_end<T: LocalFrontEnd>(&self) -> Option<Rc<T>> {
+        self.front_ends.iter().find_map(|front_end| {
+            let any: Rc<dyn Any> = Rc::<dyn LocalFrontEnd>::clone(front_end);
+            any.downcast().ok()
+        })
+    }
+
+    /// The part of the front end that a portal belongs to.
+    pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn LocalFrontEnd>> {
+        let place = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
+        place.and_then(|place| self.front_ends.get(place))
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(crate) fn listen(self: &Rc<Self>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.borrow_mut().set(self, portals)
+    }
+
+    pub(crate) fn abort(&self, order: &AbortOrder, done: &Sender<()>) {
+        self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).abort(order, done));
+    }
+
+    /// What is served has changed: front ends tell their sessions, each as far as it is concerned.
+    pub(crate) fn adapt(self: &Rc<Self>, done: &Sender<()>) {
+        self.memory.set_limit(self.server.memory_of_a_core());
+        if self.index == 0 {
+            self.listeners.borrow().set_limit(self.server.limits().logins);
+            self.watch_volumes();
+        }
+        self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).adapt(done));
+    }
+
+    /// Looks after the volumes that are served, those that are new.
+    fn watch_volumes(&self) {
+        let mut watched = self.watched.borrow_mut();
+        watched.retain(|volume| volume.strong_count() > 0);
+        for (name, volume) in self.server.volumes().iter() {
+            if !watched.iter().any(|known| known.as_ptr() == Arc::as_ptr(volume)) {
+                let (name, server, weak) =
+                    (name.to_owned(), Arc::clone(&self.server), Arc::downgrade(volume));
+                drop(reactor::spawn(growth::watch(server, name.clone(), Weak::clone(&weak))));
+                drop(reactor::spawn(storage::watch(name, Weak::clone(&weak))));
+                watched.push(weak);
+            }
+        }
+    }
+
+    /// Somebody found no memory on this core since the last look: whoever has held some longest, because its peer is slow
+    /// to send or to read, loses its connection.
+    fn reclaim_memory(&self, now: Instant) {
+        if !self.memory.take_refusal() {
+            return;
+        }
+        let holders = self.front_ends.iter().filter_map(|front_end| front_end.slowest_holder(now));
+        if let Some(slowest) = holders.min_by_key(|holder| holder.since) {
+            (slowest.cut)();
+        }
+    }
+
+    /// Asks hosts to leave, lets commands end, then cuts what is left. Says whether the flush, which is the first core's,
+    /// went well.
+    async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
+        let end = reactor::now() + grace;
+        self.front_ends.iter().for_each(|front_end| front_end.request_end(grace));
+        while reactor::now() < end && !self.front_ends.iter().all(|front_end| front_end.is_idle()) {
+            reactor::sleep(DRAIN_STEP).await;
+        }
+        self.front_ends.iter().for_each(|front_end| front_end.cut_all());
+        // Their tasks see it on their next turn, and take their sessions off the books.
+        reactor::sleep(DRAIN_STEP).await;
+        self.index != 0 || self.flush_all().await
+    }
+
+    /// What was acknowledged is kept: the last flush is ours. All volumes at once, so that one that hangs costs
+    /// the others nothing.
+    async fn flush_all(&self) -> bool {
+        let mut all = true;
+        let end = reactor::now() + FLUSH_TIME;
+        let volumes = self.server.volumes();
+        let flushing: Vec<_> =
+            volumes.iter().map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name)).collect();
+        for (flushed, volume) in flushing {
+            let left = end.saturating_duration_since(reactor::now());
+            let cause = match reactor::timeout(left, flushed).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("the device does not answer for {} s", FLUSH_TIME.as_secs()),
+            };
+            tracing::error!(volume, cause, "could not flush before leaving");
+            all = false;
+        }
+        all
+    }
+}
+
+async fn flush(volume: Arc<Volume>) -> Result<(), DeviceError> {
+    volume.flush().await
+}
+
+/// Looks after what nobody's arrival wakes: commands that take too long, peers that are silent, sockets that
+/// take nothing.
+async fn tick(local: Rc<Local>) {
+    loop {
+        let now = reactor::now();
+        let mut busy = false;
+        if local.index == 0 {
+            local.server.log_left_out();
+        }
+        for front_end in &local.front_ends {
+            busy |= front_end.tick(now);
+        }
+        local.reclaim_memory(now);
+        reactor::sleep(if busy { BUSY_TICK } else { IDLE_TICK }).await;
+    }
+}
+
+/// Deadlines are seconds; a quarter of one is fine enough.
+const BUSY_TICK: Duration = Duration::from_millis(250);
+/// With nothing in flight only silence is timed.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+const DRAIN_STEP: Duration = Duration::from_millis(20);
+/// The process promises to end within ten seconds.
+const FLUSH_TIME: Duration = Duration::from_secs(4);

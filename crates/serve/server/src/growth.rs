@@ -1,0 +1,36 @@
+//! Volumes that grow while they are served.
+//!
+//! Nobody is told when a file grows, so it is looked at. Front ends tell their hosts: by the unit attention CAPACITY DATA
+//! HAS CHANGED in SCSI (SBC-3 4.10).
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use volume::Volume;
+
+use crate::server::Server;
+
+/// Whoever has grown a volume waits for it; whoever has not pays one look at a file.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
+pub(crate) async fn watch(server: Arc<Server>, name: String, volume: Weak<Volume>) {
+    let mut known = match volume.upgrade() {
+        Some(volume) => volume.device().geometry().blocks,
+        None => return,
+    };
+    loop {
+        reactor::sleep(LOOK).await;
+        let Some(volume) = volume.upgrade() else { return };
+        if let Err(error) = volume.device().refresh().await {
+            // What uses the volume will fail, and say so; its size stays what it was.
+            tracing::debug!(volume = name, %error, "cannot look at the size");
+        }
+        let blocks = volume.device().geometry().blocks;
+        if known < blocks {
+            tracing::info!(volume = name, blocks = blocks.0, "the volume has grown");
+            server.volume_grew(&volume);
+        }
+        known = blocks;
+    }
+}
