@@ -15,7 +15,7 @@ mod mutations;
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// The one world of this seed, step by step
-    #[arg(long, conflicts_with_all = ["hours", "minimize"])]
+    #[arg(long, conflicts_with_all = ["hours", "minimize", "rate"])]
     seed: Option<u64>,
     /// World after world, for so long
     #[arg(long, conflicts_with = "minimize")]
@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// The smallest world with the same kind of fault as that of this seed
     #[arg(long)]
     minimize: Option<u64>,
+    /// What a second of as many commands as possible costs, with this seed
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["hours", "minimize"])]
+    rate: Option<u64>,
     /// Puts a fault back into a copy of the tree, and holds if it is found; `all` for one after the other
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "minimize"])]
     mutate: Option<String>,
@@ -41,7 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     if let Some(name) = &options.mutate {
         return mutate(name, options);
     }
-    let mut words: Vec<String> = match (options.seed, options.minimize) {
+    let mut words: Vec<String> = match (options.seed.or(options.rate), options.minimize) {
+        (Some(seed), _) if options.rate.is_some() => vec!["rate".to_owned(), seed.to_string()],
         (Some(seed), _) => vec!["show".to_owned(), seed.to_string()],
         (_, Some(seed)) => vec!["minimize".to_owned(), seed.to_string()],
         _ => {

@@ -46,6 +46,8 @@ pub(crate) struct Stage {
     /// The server is out of reach again and again, for longer than our initiator waits, and nothing else befalls it but what its
     /// disks do: what was on its way arrives when the session has long been begun again, perhaps in another portal group.
     pub(crate) is_moving: bool,
+    /// Nothing but as many commands as possible: [`Run::dense`].
+    pub(crate) is_dense: bool,
     without: Vec<Part>,
 }
 
@@ -186,6 +188,9 @@ pub struct Run {
     pub without: Vec<Part>,
     /// Its busy part ends after so many commands, if not before.
     pub commands: Option<u64>,
+    /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a quick network, many
+    /// commands at once. It shows what a simulated second of many commands costs.
+    pub dense: bool,
 }
 
 /// Runs a simulation, on a thread of its own: what threads keep for later, such as buffers, is none of its business.
@@ -204,10 +209,11 @@ pub fn run(run: &Run) -> Outcome {
 fn play(run: &Run) -> Outcome {
     let seed = run.seed;
     universe::begin(seed, run.shown);
-    let stage = Stage::set(run.without.clone());
-    let busy = match stage.is_long {
-        true => draw(|random| random.between(100, 600)),
-        false => draw(|random| random.between(5, 60)),
+    let stage = if run.dense { Stage::dense() } else { Stage::set(run.without.clone()) };
+    let busy = match (stage.is_dense, stage.is_long) {
+        (true, _) => DENSE_SECONDS,
+        (false, true) => draw(|random| random.between(100, 600)),
+        (false, false) => draw(|random| random.between(5, 60)),
     };
     note(&[10, busy], || {
         format!(
@@ -228,7 +234,7 @@ fn play(run: &Run) -> Outcome {
         move || direct(stage)
     });
     let end = universe::nanoseconds() + busy * 1_000_000_000;
-    let enough = run.commands.unwrap_or(COMMANDS_MAX);
+    let enough = run.commands.unwrap_or(if stage.is_dense { u64::MAX } else { COMMANDS_MAX });
     cores::run_until(|| universe::nanoseconds() >= end || stage.commands.get() >= enough, end);
     stage.is_over.set(true);
     director.kill();
@@ -252,7 +258,13 @@ fn play(run: &Run) -> Outcome {
 
 fn begin_actors(stage: &Rc<Stage>) -> Vec<Machine> {
     let mut actors = Vec::new();
-    let writers = if stage.has(Part::Writers) { draw(|random| random.between(1, 3)) } else { 1 };
+    let writers = if stage.is_dense {
+        DENSE_WRITERS
+    } else if stage.has(Part::Writers) {
+        draw(|random| random.between(1, 3))
+    } else {
+        1
+    };
     for number in 0..writers {
         actors.push(writing::begin(stage, number + 1));
     }
@@ -306,6 +318,27 @@ fn finish(stage: &Rc<Stage>, actors: &[Machine]) {
     }
     stage.stop_server();
 }
+
+/// Initiators on a dense day.
+const DENSE_WRITERS: u64 = 4;
+/// How long a dense day lasts.
+const DENSE_SECONDS: u64 = 3;
+/// Parts that keep initiators from asking for as much as they can.
+const NOT_DENSE: [Part; 13] = [
+    Part::Crashes,
+    Part::Ends,
+    Part::Changes,
+    Part::NetworkTrouble,
+    Part::DiskTrouble,
+    Part::Ours,
+    Part::Fencing,
+    Part::Adversary,
+    Part::Redirections,
+    Part::Resets,
+    Part::Aborts,
+    Part::SlowPeers,
+    Part::Want,
+];
 
 /// With quick disks and a quick network a world ends after so many commands: another one shows more.
 const COMMANDS_MAX: u64 = 300_000;
@@ -366,8 +399,24 @@ impl Stage {
             is_long,
             redirects,
             is_moving,
+            is_dense: false,
             without,
         })
+    }
+
+    /// The stage of [`Run::dense`].
+    fn dense() -> Rc<Stage> {
+        let mut stage = Stage::set(NOT_DENSE.to_vec());
+        network::set_weather(Weather {
+            least_delay: 1_000,
+            most_delay: 10_000,
+            lost_once_in: crate::disk::NEVER,
+            most_buffer: 1 << 20,
+        });
+        let set = Rc::get_mut(&mut stage).expect("nobody else has it yet");
+        (set.is_dense, set.is_long, set.is_moving, set.core_count) = (true, false, false, 1);
+        set.volumes = vec![Rc::new(Volume::dense())];
+        stage
     }
 
     fn disks(&self) -> impl Iterator<Item = &Disk> {

@@ -102,6 +102,22 @@ impl Volume {
         Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies }
     }
 
+    /// In memory, with so many blocks that commands seldom meet.
+    pub(crate) fn dense() -> Volume {
+        let blocks = 1 << 12;
+        Volume {
+            lun: 0,
+            blocks,
+            medium: Medium::Ram,
+            keep: SimKeep::default(),
+            checker: RefCell::new(Checker::new(0, BLOCK, blocks, true, false)),
+            long_once_in: NEVER,
+            is_fenced: false,
+            registrations: RefCell::default(),
+            copies: RefCell::default(),
+        }
+    }
+
     fn device(&self) -> Arc<dyn BlockDevice> {
         match &self.medium {
             Medium::Ram => ram(self.blocks * BLOCK as u64),

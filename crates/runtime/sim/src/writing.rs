@@ -59,7 +59,13 @@ async fn live(stage: Rc<Stage>, number: u64) {
         let writer = writer(number, group);
         // What is asked for in the old session from now on cannot be: it is lost, and nobody waits any more.
         let Some(session) = log_in(&stage, &terms, group, writer).await else { continue };
-        let depth = if stage.has(Part::Depth) { draw(|random| random.between(1, 12)) } else { 1 };
+        let depth = if stage.is_dense {
+            DENSE_DEPTH
+        } else if stage.has(Part::Depth) {
+            draw(|random| random.between(1, 12))
+        } else {
+            1
+        };
         let hands: Vec<_> =
             (0..depth).map(|_| reactor::spawn(work(Rc::clone(&stage), session.clone(), writer))).collect();
         for hand in hands {
@@ -68,6 +74,9 @@ async fn live(stage: Rc<Stage>, number: u64) {
         session.leave();
     }
 }
+
+/// Commands at once of each initiator on a dense day.
+const DENSE_DEPTH: u64 = 64;
 
 /// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is over.
 async fn log_in(stage: &Stage, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
@@ -119,6 +128,7 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
             50..90 => read(&session, &volume, writer).await,
             90..96 => flush(&session, &volume, writer).await,
             96..97 => reset(&stage, &session, &volume, writer).await,
+            _ if stage.is_dense => continue,
             _ => {
                 let wait = draw(|random| random.delay(1_000, 1_000_000_000));
                 reactor::sleep(Duration::from_nanos(wait)).await;

@@ -37,6 +37,8 @@ enum Task {
         #[arg(required = true)]
         seeds: Vec<u64>,
     },
+    /// One day of nothing but commands, as many as there can be: what a simulated second costs at 100,000 commands
+    Rate { seed: u64 },
     /// The smallest with the same kind of fault
     Minimize { seed: u64 },
 }
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Task::Find { first, seconds, without } => find(first, seconds, &without),
         Task::Each { seeds } => each(&seeds),
         Task::Print { commands, seeds } => print(commands, &seeds),
+        Task::Rate { seed } => rate(seed),
         Task::Minimize { seed } => minimize(seed),
     };
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -114,6 +117,22 @@ fn print(commands: u64, seeds: &[u64]) -> bool {
         is_sound &= fault.is_none();
     }
     is_sound
+}
+
+fn rate(seed: u64) -> bool {
+    let before = cputime::process();
+    let outcome = run(&Run { seed, dense: true, ..Run::default() });
+    let used = cputime::process().saturating_sub(before).as_secs_f64();
+    let (commands, simulated) = (outcome.commands as f64, outcome.passed.as_secs_f64());
+    println!(
+        "seed {seed}: {:.0} commands ({:.0} blocks checked) a simulated second, which costs {:.2} s of CPU time; 100,000 commands cost {:.2} s; {}",
+        commands / simulated,
+        outcome.checks as f64 / simulated,
+        used / simulated,
+        used * 1e5 / commands,
+        outcome.fault.as_deref().unwrap_or("sound")
+    );
+    outcome.fault.is_none()
 }
 
 /// What several have come to, each of which is told of if it has a fault.
