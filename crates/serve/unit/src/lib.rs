@@ -27,7 +27,6 @@ mod unit;
 pub use command::luns::{REPORT_LUNS_WELL_KNOWN, absent, well_known};
 pub use command::name;
 pub use identity::Identity;
-pub use kept::Damaged;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Running,
@@ -37,3 +36,4 @@ pub use scsi::{Condition, SenseData, SenseFormat, SenseKey, Specific, Status, as
 pub use unit::{
     AT_ONCE_BYTES_MAX, DeviceRequest, LogicalUnit, LogicalUnitOptions, Misdeclared, TransferFault, Watch,
 };
+pub use volume::Damaged;

@@ -5,30 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::Geometry;
 use scsi::SenseFormat;
-pub use volume::AttachmentId as NexusId;
+pub(crate) use volume::HostPath as NexusName;
+pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort as TargetPort};
 
 use crate::unit::LogicalUnit;
-
-/// The initiator's end. With iSCSI: name and ISID together (RFC 7143 4.4.2); reservations are held by this pair,
-/// so they survive the loss of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InitiatorPort {
-    /// The iSCSI name.
-    pub name: String,
-    /// The session's ISID.
-    pub isid: [u8; 6],
-}
-
-/// The target's end.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TargetPort {
-    /// The iSCSI name of the target.
-    pub name: String,
-    /// The portal group tag, which with the name makes the SCSI port name (RFC 7143 4.4.2).
-    pub group: u16,
-    /// Its number among the ports of the target, from 1.
-    pub relative_port: u16,
-}
 
 /// An I_T nexus at a logical unit: what a session holds for each LUN it uses. Dropping it is the loss of the
 /// nexus, which releases what only lives with it.

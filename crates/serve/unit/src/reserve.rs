@@ -6,6 +6,7 @@
 //! reservations and extents, optional even then, are refused.
 
 use scsi::Condition;
+use volume::Access;
 
 use crate::command::Call;
 use crate::failure::Failure;
@@ -69,7 +70,7 @@ impl State {
         let name = self.name(id).ok_or(Failure::ReservationConflict)?;
         let registered = self.registrations.key_of(name).is_some();
         let reserved = self.registrations.reservation().is_some();
-        if registered && reserved && self.registrations.allows(name, Reserved::Write) {
+        if registered && reserved && self.registrations.permit(name, Access::Write) {
             Ok(true)
         } else {
             Err(Failure::ReservationConflict)

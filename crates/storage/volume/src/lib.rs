@@ -44,6 +44,9 @@ mod lost_writes;
 pub mod nearest;
 mod persistent_state;
 mod registry;
+mod requester;
+pub mod reservations;
+mod saved;
 pub mod spec;
 
 use std::fmt;
@@ -60,6 +63,8 @@ pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use persistent_state::{PersistentState, SaveLock};
 pub use registry::{NamedVolumes, Registry, Snapshot};
+pub use requester::{Access, HostPath, HostPort, ServicePort};
+pub use saved::{Damaged, Saved};
 
 /// A device and what its front ends share. All sessions of all cores and all protocols that serve it hold the same one.
 pub struct Volume {

@@ -177,7 +177,7 @@ impl Session {
         // Strangers take nothing from the memory of others: what a discovery session may keep is little and bounded.
         let within = target.map(|_| Rc::clone(memory));
         let budget = Budget::new(limits.session_staging_bytes, within);
-        let port = InitiatorPort { name: initiator.clone(), isid: login.request.isid.0 };
+        let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
         let target_port = TargetPort {
             name: target.map_or(String::new(), |target| target.name.clone()),
             group: admitted.tag,

@@ -90,7 +90,7 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
         _ => return Err(Condition::invalid_bit(1, 7).into()),
     };
     let mut ports: Vec<u16> =
-        call.unit.look(|state| state.nexuses.iter().map(|nexus| nexus.name.target.relative_port).collect());
+        call.unit.look(|state| state.nexuses.iter().map(|nexus| nexus.name.service.relative_port).collect());
     ports.sort_unstable();
     ports.dedup();
     ports.truncate(usize::from(u8::MAX));

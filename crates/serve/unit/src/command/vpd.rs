@@ -62,7 +62,7 @@ fn device_identification(call: &Call<'_>) -> Vec<u8> {
     designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &identity.t10_vendor_id());
     let port = call.unit.look(|state| {
         let mut nexuses = state.nexuses.iter();
-        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.name.target.clone())
+        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.name.service.clone())
     });
     if let Some(port) = port {
         designate_port(&mut body, &port);
@@ -89,8 +89,8 @@ fn designate_port_name(body: &mut Vec<u8>, port: &TargetPort) {
 /// another SCSI device, so its ports are not listed.
 fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     let mut ports: Vec<TargetPort> = call.unit.look(|state| {
-        let target = state.name(call.nexus.id).map(|name| name.target.name.as_str());
-        let all = state.nexuses.iter().map(|nexus| &nexus.name.target);
+        let target = state.name(call.nexus.id).map(|name| name.service.name.as_str());
+        let all = state.nexuses.iter().map(|nexus| &nexus.name.service);
         all.filter(|port| Some(port.name.as_str()) == target).cloned().collect()
     });
     ports.sort_unstable_by_key(|port| port.relative_port);

@@ -10,8 +10,7 @@ use super::results::{Progress, Status};
 use super::{DESCRIPTOR_BYTES_MAX, list};
 use crate::command::Call;
 use crate::failure::Failure;
-use crate::nexus::NexusId;
-use crate::persistent::NexusName;
+use crate::nexus::{NexusId, NexusName};
 use crate::plan::{Neighbours, Outcome, Plan};
 use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, Reserved, give_way};
 

@@ -16,7 +16,7 @@ pub(crate) mod sense;
 pub(crate) use page::Facts;
 use page::{BYTES_MAX, COUNT, Definition, PageCode, TABLE};
 
-use crate::kept::Damaged;
+use volume::Damaged;
 
 /// Every mode page of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]

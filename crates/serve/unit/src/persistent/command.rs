@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use block::Buffer;
+use volume::reservations::{Change, Changed, Registration, Registrations};
 
-use super::change::Changed;
-use super::out::{Around, Command, Request};
+use super::out::{Around, Request};
 use super::report::Report;
-use super::{NexusName, Registration, Registrations};
 use crate::command::Call;
 use crate::failure::Failure;
-use crate::nexus::NexusId;
+use crate::nexus::{NexusId, NexusName};
 use crate::plan::{DataIn, Effect, Outcome, Plan};
 use crate::unit::{DeviceAccess, State};
 
@@ -20,7 +19,7 @@ pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let can_keep = call.unit.volume().can_save();
     let data = call.unit.look(|state| {
         not_reserved(state)?;
-        Ok::<_, Failure>(state.registrations.report(report, can_keep))
+        Ok::<_, Failure>(report.data(&state.registrations, can_keep))
     })?;
     call.parameter_data(data, allocation as u32)
 }
@@ -57,9 +56,9 @@ async fn carry_out(
     });
     let by = by.ok_or(Failure::ReservationConflict)?;
     let around = Around { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
-    let command = request.read(&list, &around)?;
-    let abort = matches!(command, Command::Preempt { abort: true, .. });
-    let changed = next.carry_out(&by, command)?;
+    let change = request.read(&list, &around)?;
+    let abort = matches!(change, Change::Preempt { abort: true, .. });
+    let changed = next.change(&by, change)?;
     unit.commit();
     unit.save_registrations(&next, &lock).await?;
     let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
@@ -75,7 +74,7 @@ impl State {
         self.registrations = next;
         for notice in &changed.notices {
             for id in self.covered(&notice.who, by) {
-                self.raise(id, notice.what);
+                self.raise(id, notice.what.into());
             }
         }
         changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()

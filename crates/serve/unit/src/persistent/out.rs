@@ -1,12 +1,10 @@
 //! PERSISTENT RESERVE OUT: its CDB and parameter lists (SPC-4 6.16).
 
-use scsi::{Condition, ReservationType};
+use scsi::Condition;
+use volume::reservations::{Change, Move, Register, ReservationType};
 
-use super::change::{Changed, Move, Register};
 use super::transport_id::TransportId;
-use super::{NexusName, Registrations};
-use crate::failure::Failure;
-use crate::nexus::{InitiatorPort, TargetPort};
+use crate::nexus::{InitiatorPort, NexusName, TargetPort};
 
 /// What the CDB says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +26,6 @@ enum Action {
     PreemptAndAbort,
     RegisterAndIgnoreExistingKey,
     RegisterAndMove,
-}
-
-/// A service action with its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    Register(Register),
-    Reserve { key: u64, kind: ReservationType },
-    Release { key: u64, kind: ReservationType },
-    Clear { key: u64 },
-    Preempt { key: u64, victims: u64, kind: Option<ReservationType>, abort: bool },
-    Move(Move),
 }
 
 /// What a parameter list is read against.
@@ -64,7 +51,7 @@ impl Request {
         };
         let request = Request {
             action: Action::from_code(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?,
-            kind: ReservationType::new(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
+            kind: ReservationType::from_code(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
             length: u32::from_be_bytes([a, b, c, d]) as usize,
         };
         request.check(scope_type)
@@ -86,24 +73,24 @@ impl Request {
     }
 
     /// Reads the parameter list.
-    pub(crate) fn read(&self, list: &[u8], around: &Around<'_>) -> Result<Command, Condition> {
+    pub(crate) fn read(&self, list: &[u8], around: &Around<'_>) -> Result<Change, Condition> {
         if list.len() < self.length {
             return Err(Condition::parameter_list_length());
         }
         let (key, second) = (u64_at(list, 0)?, u64_at(list, 8)?);
         match (self.action, self.kind) {
-            (Action::Register, _) => self.register(list, Some(key), second, around).map(Command::Register),
+            (Action::Register, _) => self.register(list, Some(key), second, around).map(Change::Register),
             (Action::RegisterAndIgnoreExistingKey, _) => {
-                self.register(list, None, second, around).map(Command::Register)
+                self.register(list, None, second, around).map(Change::Register)
             }
-            (Action::RegisterAndMove, _) => moved(list, key, second, around).map(Command::Move),
-            (Action::Clear, _) => Ok(Command::Clear { key }),
+            (Action::RegisterAndMove, _) => moved(list, key, second, around).map(Change::Move),
+            (Action::Clear, _) => Ok(Change::Clear { key }),
             (Action::Preempt | Action::PreemptAndAbort, kind) => {
                 let abort = self.action == Action::PreemptAndAbort;
-                Ok(Command::Preempt { key, victims: second, kind, abort })
+                Ok(Change::Preempt { key, victims: second, kind, abort })
             }
-            (Action::Reserve, Some(kind)) => Ok(Command::Reserve { key, kind }),
-            (Action::Release, Some(kind)) => Ok(Command::Release { key, kind }),
+            (Action::Reserve, Some(kind)) => Ok(Change::Reserve { key, kind }),
+            (Action::Release, Some(kind)) => Ok(Change::Release { key, kind }),
             (Action::Reserve | Action::Release, None) => Err(Condition::invalid_bit(2, 3)),
         }
     }
@@ -127,9 +114,9 @@ impl Request {
         Ok(Register {
             existing,
             key,
-            all_target_ports: flags & 0x04 != 0,
+            all_ports: flags & 0x04 != 0,
             persist_through_power_loss: persists(flags, bit(20, 0), around)?,
-            initiators: spec_i_pt.then(|| initiators(list, around)).transpose()?,
+            others: spec_i_pt.then(|| initiators(list, around)).transpose()?,
         })
     }
 }
@@ -161,9 +148,9 @@ fn ports_of(id: TransportId, around: &Around<'_>) -> Vec<InitiatorPort> {
     match id {
         TransportId::Port(port) => vec![port],
         TransportId::Device(name) => {
-            let here = around.attached.iter().map(|nexus| &nexus.initiator);
+            let here = around.attached.iter().map(|nexus| &nexus.host);
             let mut ports: Vec<InitiatorPort> = here.filter(|port| port.name == name).cloned().collect();
-            ports.sort_unstable_by_key(|port| port.isid);
+            ports.sort_unstable_by_key(|port| port.qualifier);
             ports.dedup();
             ports
         }
@@ -185,7 +172,7 @@ fn moved(list: &[u8], existing: u64, key: u64, around: &Around<'_>) -> Result<Mo
     Ok(Move {
         existing,
         key,
-        to: NexusName { initiator, target },
+        to: NexusName { host: initiator, service: target },
         unregister: flags & 0x02 != 0,
         persist_through_power_loss: persists(flags, bit(17, 0), around)?,
     })
@@ -193,8 +180,8 @@ fn moved(list: &[u8], existing: u64, key: u64, around: &Around<'_>) -> Result<Mo
 
 /// The target port with this RELATIVE TARGET PORT IDENTIFIER, as far as it is in use.
 fn target_port(relative: u16, around: &Around<'_>) -> Option<TargetPort> {
-    let mut ports = around.attached.iter().chain([around.by]).map(|nexus| &nexus.target);
-    ports.find(|port| port.name == around.by.target.name && port.relative_port == relative).cloned()
+    let mut ports = around.attached.iter().chain([around.by]).map(|nexus| &nexus.service);
+    ports.find(|port| port.name == around.by.service.name && port.relative_port == relative).cloned()
 }
 
 /// APTPL, which is refused where nothing can be kept.
@@ -219,20 +206,6 @@ impl Action {
     }
 }
 
-impl Registrations {
-    /// Carries out a service action for the nexus `by`.
-    pub(crate) fn carry_out(&mut self, by: &NexusName, command: Command) -> Result<Changed, Failure> {
-        match command {
-            Command::Register(register) => self.register(by, &register),
-            Command::Reserve { key, kind } => self.reserve(by, key, kind),
-            Command::Release { key, kind } => self.release(by, key, kind),
-            Command::Clear { key } => self.clear(by, key),
-            Command::Preempt { key, victims, kind, .. } => self.preempt(by, key, victims, kind),
-            Command::Move(command) => self.register_and_move(by, command),
-        }
-    }
-}
-
 fn u64_at(list: &[u8], at: usize) -> Result<u64, Condition> {
     let bytes =
         list.get(at..).and_then(|tail| tail.first_chunk()).ok_or(Condition::parameter_list_length())?;
@@ -250,6 +223,7 @@ fn bit(byte: u16, bit: u8) -> Condition {
 #[cfg(test)]
 mod tests {
     use super::super::scene::{nexus, through};
+    use super::super::transport_id::transport_id;
     use super::*;
 
     fn cdb(action: u8, scope_type: u8, length: u32) -> [u8; 10] {
@@ -261,7 +235,7 @@ mod tests {
         [&key.to_be_bytes()[..], &second.to_be_bytes(), &[0, 0, 0, 0, flags, 0, 0, 0]].concat()
     }
 
-    fn read(action: u8, scope_type: u8, list: &[u8]) -> Result<Command, Condition> {
+    fn read(action: u8, scope_type: u8, list: &[u8]) -> Result<Change, Condition> {
         let by = nexus(1);
         let attached = [nexus(1), nexus(2), through(2, 2)];
         let around = Around { by: &by, attached: &attached, can_persist: true };
@@ -273,25 +247,25 @@ mod tests {
         let expected = Register {
             existing: Some(1),
             key: 2,
-            all_target_ports: true,
+            all_ports: true,
             persist_through_power_loss: true,
-            initiators: None,
+            others: None,
         };
-        assert_eq!(read(0, 0, &list(1, 2, 0x05)), Ok(Command::Register(expected.clone())));
+        assert_eq!(read(0, 0, &list(1, 2, 0x05)), Ok(Change::Register(expected.clone())));
         let ignoring = Register { existing: None, ..expected };
-        assert_eq!(read(6, 0, &list(1, 2, 0x05)), Ok(Command::Register(ignoring)));
+        assert_eq!(read(6, 0, &list(1, 2, 0x05)), Ok(Change::Register(ignoring)));
     }
 
     #[test]
     fn scope_and_type_count_where_a_reservation_is_made_or_ended() {
         assert_eq!(
             read(1, 3, &list(1, 0, 0)),
-            Ok(Command::Reserve { key: 1, kind: ReservationType::ExclusiveAccess })
+            Ok(Change::Reserve { key: 1, kind: ReservationType::ExclusiveAccess })
         );
         assert_eq!(read(1, 0x13, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 7)));
         assert_eq!(read(2, 2, &list(1, 0, 0)), Err(Condition::invalid_bit(2, 3)));
-        assert_eq!(read(3, 0x1f, &list(1, 0, 0)), Ok(Command::Clear { key: 1 }));
-        let preempt = Command::Preempt { key: 1, victims: 2, kind: None, abort: true };
+        assert_eq!(read(3, 0x1f, &list(1, 0, 0)), Ok(Change::Clear { key: 1 }));
+        let preempt = Change::Preempt { key: 1, victims: 2, kind: None, abort: true };
         assert_eq!(read(5, 0, &list(1, 2, 0)), Ok(preempt));
     }
 
@@ -328,9 +302,9 @@ mod tests {
 
     #[test]
     fn spec_i_pt_lists_initiator_ports() {
-        let list = with_ids(0x08, &[nexus(5).initiator.transport_id(), nexus(6).initiator.transport_id()]);
-        let Ok(Command::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
-        assert_eq!(register.initiators, Some(vec![nexus(5).initiator, nexus(6).initiator]));
+        let list = with_ids(0x08, &[transport_id(&nexus(5).host), transport_id(&nexus(6).host)]);
+        let Ok(Change::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        assert_eq!(register.others, Some(vec![nexus(5).host, nexus(6).host]));
     }
 
     #[test]
@@ -342,15 +316,15 @@ mod tests {
             id
         };
         let list = with_ids(0x08, &[device("iqn.2026-11.test:host2")]);
-        let Ok(Command::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
-        assert_eq!(register.initiators, Some(vec![nexus(2).initiator]));
+        let Ok(Change::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
+        assert_eq!(register.others, Some(vec![nexus(2).host]));
         let nobody = with_ids(0x08, &[device("iqn.2026-11.test:host9")]);
         assert_eq!(read(0, 0, &nobody), Err(Condition::invalid_parameter(28)));
     }
 
     #[test]
     fn transport_ids_that_do_not_fill_their_list_are_wrong() {
-        let mut list = with_ids(0x08, &[nexus(5).initiator.transport_id()]);
+        let mut list = with_ids(0x08, &[transport_id(&nexus(5).host)]);
         list.push(0);
         assert_eq!(read(0, 0, &list), Err(Condition::parameter_list_length()));
         let garbage = with_ids(0x08, &[vec![0xff; 24]]);
@@ -380,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_move_names_its_new_holder() {
-        let id = nexus(2).initiator.transport_id();
+        let id = transport_id(&nexus(2).host);
         let expected = Move {
             existing: 1,
             key: 2,
@@ -388,7 +362,7 @@ mod tests {
             unregister: true,
             persist_through_power_loss: true,
         };
-        assert_eq!(read(7, 0, &move_list(3, 2, &id)), Ok(Command::Move(expected)));
+        assert_eq!(read(7, 0, &move_list(3, 2, &id)), Ok(Change::Move(expected)));
         assert_eq!(read(7, 0, &move_list(3, 9, &id)), Err(Condition::invalid_parameter(18)));
         assert_eq!(read(7, 0, &move_list(3, 2, &[0; 24])), Err(Condition::invalid_parameter(24)));
     }

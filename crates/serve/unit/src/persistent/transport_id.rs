@@ -55,7 +55,7 @@ fn port(text: &str) -> Result<InitiatorPort, Malformed> {
     let digits = (1..=12).contains(&isid.len()) && isid.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u64::from_str_radix(isid, 16).ok().filter(|_| digits).ok_or(Malformed)?;
     let [_, _, isid @ ..] = number.to_be_bytes();
-    Ok(InitiatorPort { name: name(before)?, isid })
+    Ok(InitiatorPort { name: name(before)?, qualifier: isid })
 }
 
 /// iSCSI names are compared in lower case (RFC 7143 4.2.7.1).
@@ -64,17 +64,15 @@ fn name(text: &str) -> Result<String, Malformed> {
     legal.then(|| text.to_lowercase()).ok_or(Malformed)
 }
 
-impl InitiatorPort {
-    /// Its TransportID.
-    pub(crate) fn transport_id(&self) -> Vec<u8> {
-        let [a, b, c, d, e, f] = self.isid;
-        let text = format!("{}{SEPARATOR}{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}\0", self.name);
-        let length = text.len().next_multiple_of(4).max(ADDITIONAL_BYTES_MIN);
-        let mut id = vec![0x40 | ISCSI, 0, (length >> 8) as u8, length as u8];
-        id.extend(text.as_bytes());
-        id.resize(4 + length, 0);
-        id
-    }
+/// The TransportID of an initiator port.
+pub(crate) fn transport_id(port: &InitiatorPort) -> Vec<u8> {
+    let [a, b, c, d, e, f] = port.qualifier;
+    let text = format!("{}{SEPARATOR}{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}\0", port.name);
+    let length = text.len().next_multiple_of(4).max(ADDITIONAL_BYTES_MIN);
+    let mut id = vec![0x40 | ISCSI, 0, (length >> 8) as u8, length as u8];
+    id.extend(text.as_bytes());
+    id.resize(4 + length, 0);
+    id
 }
 
 #[cfg(test)]
@@ -83,12 +81,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn host() -> InitiatorPort {
-        InitiatorPort { name: "iqn.1994-05.com.redhat:a".into(), isid: [0x00, 0x02, 0x3d, 0, 0, 1] }
+        InitiatorPort { name: "iqn.1994-05.com.redhat:a".into(), qualifier: [0x00, 0x02, 0x3d, 0, 0, 1] }
     }
 
     #[test]
     fn a_port_looks_as_in_the_standard() {
-        let id = host().transport_id();
+        let id = transport_id(&host());
         assert_eq!(id[..4], [0x45, 0, 0, 44]);
         assert_eq!(&id[4..], b"iqn.1994-05.com.redhat:a,i,0x00023d000001\0\0\0");
     }
@@ -104,7 +102,7 @@ mod tests {
 
     #[test]
     fn another_protocol_or_a_cut_or_endless_name_is_malformed() {
-        let id = host().transport_id();
+        let id = transport_id(&host());
         assert_eq!(TransportId::parse(&[&[0x46][..], &id[1..]].concat()), Err(Malformed));
         for length in 0..id.len() {
             assert_eq!(TransportId::parse(&id[..length]), Err(Malformed), "{length}");
@@ -116,8 +114,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_port_comes_back_as_it_was(name in "[a-z0-9.:-]{1,223}", isid: [u8; 6]) {
-            let port = InitiatorPort { name, isid };
-            let id = port.transport_id();
+            let port = InitiatorPort { name, qualifier: isid };
+            let id = transport_id(&port);
             prop_assert_eq!(TransportId::parse(&id), Ok((TransportId::Port(port), &[][..])));
         }
 

@@ -9,8 +9,7 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::nexus::{Nexus, NexusId};
-use crate::persistent::NexusName;
+use crate::nexus::{Nexus, NexusId, NexusName};
 use crate::unit::{LogicalUnit, State};
 
 /// What nexuses that are gone had been told.
@@ -64,8 +63,7 @@ impl State {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
             meant.map(|nexus| nexus.losses_told).min()
         };
-        let (same, elsewhere) =
-            (present(&|other| other == name), present(&|other| other.initiator == name.initiator));
+        let (same, elsewhere) = (present(&|other| other == name), present(&|other| other.host == name.host));
         let known = self.departed.take(name).into_iter().chain(same).min();
         known.or_else(|| self.departed.by_initiator(name).into_iter().chain(elsewhere).min())
     }
@@ -79,7 +77,7 @@ impl Departed {
         {
             self.forgotten = Some(self.forgotten.map_or(told, |lowest| lowest.min(told)));
         }
-        self.nexuses.push_back(Gone { name: hash(name), initiator: hash(&name.initiator), told });
+        self.nexuses.push_back(Gone { name: hash(name), initiator: hash(&name.host), told });
     }
 
     fn take(&mut self, name: &NexusName) -> Option<u64> {
@@ -90,7 +88,7 @@ impl Departed {
 
     /// By any target port. One that is not known may have been forgotten.
     fn by_initiator(&self, name: &NexusName) -> Option<u64> {
-        let initiator = hash(&name.initiator);
+        let initiator = hash(&name.host);
         let gone = self.nexuses.iter().filter(|gone| gone.initiator == initiator);
         gone.map(|gone| gone.told).chain(self.forgotten).min()
     }

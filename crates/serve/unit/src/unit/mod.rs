@@ -17,13 +17,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, Lock, RangeLocks};
-use volume::Volume;
+use volume::{Damaged, Volume};
 
 use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::command::{self, Call, Kind};
 use crate::identity::Identity;
-use crate::kept::{self, Damaged};
+use crate::kept;
 use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};

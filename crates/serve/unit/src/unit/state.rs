@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use block::{Blocks, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
-use volume::Volume;
+use volume::reservations::Registrations;
+use volume::{Access, Volume};
 
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
 use crate::failure::Failure;
 use crate::medium_operation::Operations;
 use crate::mode::Pages;
-use crate::nexus::{Counters, InitiatorPort, NexusId, TargetPort, Traffic, View};
-use crate::persistent::{NexusName, Registrations};
+use crate::nexus::{Counters, InitiatorPort, NexusId, NexusName, TargetPort, Traffic, View};
 use crate::unit::{Departed, LogicalUnit};
 
 /// Whether there is a medium, and whether it can be used.
@@ -84,7 +84,7 @@ impl State {
         losses: u64,
     ) {
         let attentions = Attentions::default();
-        let name = NexusName { initiator, target: target_port };
+        let name = NexusName { host: initiator, service: target_port };
         let losses_told = self.losses_told(&name).unwrap_or(losses);
         self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters, losses_told });
         self.raise(id, Attention::PowerOn);
@@ -203,14 +203,16 @@ impl State {
     pub(crate) fn admits(&self, name: &NexusName, class: Reserved) -> Result<(), Failure> {
         let here = self.nexuses.iter().find(|nexus| nexus.name.is(name)).map(|nexus| nexus.id);
         let free = self.reserved_by.is_none() || self.reserved_by == here;
-        let free = free && self.registrations.allows(name, class);
+        let free = free && class.access().is_none_or(|access| self.registrations.permit(name, access));
         if free { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
     /// A nexus that is not attached any more passes nothing.
     fn passes_persistent(&self, id: NexusId, class: Reserved) -> bool {
         self.registrations.reservation().is_none()
-            || self.name(id).is_some_and(|name| self.registrations.allows(name, class))
+            || self.name(id).is_some_and(|name| {
+                class.access().is_none_or(|access| self.registrations.permit(name, access))
+            })
     }
 
     pub(crate) fn name(&self, id: NexusId) -> Option<&NexusName> {
@@ -248,4 +250,15 @@ pub(crate) enum Reserved {
     Write,
     /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
     Own,
+}
+
+impl Reserved {
+    /// What a persistent reservation may forbid of it, if anything.
+    fn access(self) -> Option<Access> {
+        match self {
+            Reserved::Never | Reserved::Status | Reserved::Own => None,
+            Reserved::Read => Some(Access::Read),
+            Reserved::Write => Some(Access::Write),
+        }
+    }
 }

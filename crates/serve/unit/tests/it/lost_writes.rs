@@ -180,7 +180,7 @@ fn a_session_that_ends_before_the_answer_arrives_hears_it_in_its_next_one() {
 #[test]
 fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     let mut bench = Bench::new();
-    let initiator = InitiatorPort { name: "iqn.2026-11.test:mover".into(), isid: [0x80; 6] };
+    let initiator = InitiatorPort { name: "iqn.2026-11.test:mover".into(), qualifier: [0x80; 6] };
     let port = |group| TargetPort { name: "iqn.2026-11.test:target".into(), group, relative_port: group };
     drop(bench.unit.attach(initiator.clone(), port(1)));
     bench.disk.lose_writes();
@@ -205,7 +205,7 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     for number in 0..5000_u32 {
         let mut isid = [0x80; 6];
         isid[2..].copy_from_slice(&number.to_be_bytes());
-        let initiator = InitiatorPort { name: "iqn.2026-11.test:crowd".into(), isid };
+        let initiator = InitiatorPort { name: "iqn.2026-11.test:crowd".into(), qualifier: isid };
         let port = TargetPort { name: "iqn.2026-11.test:target".into(), group: 1, relative_port: 1 };
         drop(bench.unit.attach(initiator, port));
     }

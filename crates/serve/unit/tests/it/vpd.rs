@@ -113,7 +113,7 @@ fn the_ports_of_this_target_are_listed() {
     let mut bench = Bench::new();
     let _other = bench.second();
     let mut stranger = bench.unit.attach(
-        unit::InitiatorPort { name: "iqn.2026-11.test:initiator1".into(), isid: [0; 6] },
+        unit::InitiatorPort { name: "iqn.2026-11.test:initiator1".into(), qualifier: [0; 6] },
         unit::TargetPort { name: "iqn.2026-11.test:elsewhere".into(), group: 1, relative_port: 3 },
     );
     let ports = |page: &[u8]| -> Vec<(u16, Vec<u8>)> {

@@ -214,7 +214,7 @@ impl Bench {
 pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
     let initiator = InitiatorPort {
         name: format!("iqn.2026-11.test:initiator{number}"),
-        isid: [0x80, 0, 0, 0, 0, number],
+        qualifier: [0x80, 0, 0, 0, 0, number],
     };
     let target_port = TargetPort {
         name: "iqn.2026-11.test:target".into(),

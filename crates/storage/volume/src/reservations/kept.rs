@@ -1,36 +1,34 @@
 //! Registrations in bytes, for a file that outlives a loss of power (APTPL, SPC-4 5.12.5).
 //!
 //! ```text
-//!  registrations: count u32, then each: initiator · key u64 · ports
-//!  reservation:   type u8 (0: none), then initiator · target port
-//!  initiator:     name · isid [6]
-//!  ports:         one: 0 u8 · target port      all but some: 1 u8 · count u16 · target ports
-//!  target port:   name · group u16 · relative port u16
+//!  registrations: count u32, then each: host · key u64 · ports
+//!  reservation:   type u8 (0: none), then host · port
+//!  host:          name · qualifier [6]
+//!  ports:         one: 0 u8 · port      all but some: 1 u8 · count u16 · ports
+//!  port:          name · group u16 · relative port u16
 //!  name:          length u16 · UTF-8 bytes
 //! ```
 //!
 //! All numbers are big-endian. PRGENERATION is not among them: it starts anew at power on (SPC-4 6.15.2). What
-//! guards the bytes against damage as such is around them, in [`crate::kept`]; here anything that could not have
+//! guards the bytes against damage as such is around them, in [`crate::saved`]; here anything that could not have
 //! been written is refused all the same.
 
 use std::num::NonZeroU64;
 
-use scsi::ReservationType;
-
-use super::{NexusName, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation};
-use crate::kept::{Damaged, Reader};
-use crate::nexus::{InitiatorPort, TargetPort};
+use super::{Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, ReservationType};
+use crate::requester::{HostPath, HostPort, ServicePort};
+use crate::saved::{Damaged, Reader};
 
 impl Registrations {
     /// What survives a loss of power: all of it with APTPL, nothing without.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.persist_through_power_loss {
             return bytes;
         }
         bytes.extend((self.registered.len() as u32).to_be_bytes());
         for registration in &self.registered {
-            put_initiator(&mut bytes, &registration.initiator);
+            put_host(&mut bytes, &registration.host);
             bytes.extend(registration.key.get().to_be_bytes());
             put_ports(&mut bytes, &registration.ports);
         }
@@ -38,15 +36,18 @@ impl Registrations {
             None => bytes.push(0),
             Some(reservation) => {
                 bytes.push(reservation.kind.code());
-                put_initiator(&mut bytes, &reservation.holder.initiator);
-                put_port(&mut bytes, &reservation.holder.target);
+                put_host(&mut bytes, &reservation.holder.host);
+                put_port(&mut bytes, &reservation.holder.service);
             }
         }
         bytes
     }
 
     /// What [`Registrations::to_bytes`] wrote.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
+    ///
+    /// # Errors
+    /// It was something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
         if bytes.is_empty() {
             return Ok(Registrations::default());
         }
@@ -61,21 +62,13 @@ impl Registrations {
         }
         state.reservation = reservation(&mut reader)?;
         reader.end()?;
-        state.consistent().then_some(state).ok_or(Damaged)
-    }
-
-    /// A reservation has a holder.
-    fn consistent(&self) -> bool {
-        self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
-            true => !self.registered.is_empty(),
-            false => self.key_of(&reservation.holder).is_some(),
-        })
+        state.is_consistent().then_some(state).ok_or(Damaged)
     }
 }
 
 fn registration(reader: &mut Reader<'_>) -> Result<Registration, Damaged> {
     Ok(Registration {
-        initiator: initiator(reader)?,
+        host: host(reader)?,
         key: NonZeroU64::new(reader.u64()?).ok_or(Damaged)?,
         ports: ports(reader)?,
     })
@@ -86,18 +79,18 @@ fn reservation(reader: &mut Reader<'_>) -> Result<Option<Reservation>, Damaged> 
     if code == 0 {
         return Ok(None);
     }
-    let kind = ReservationType::new(code).ok_or(Damaged)?;
-    let holder = NexusName { initiator: initiator(reader)?, target: port(reader)? };
+    let kind = ReservationType::from_code(code).ok_or(Damaged)?;
+    let holder = HostPath { host: host(reader)?, service: port(reader)? };
     Ok(Some(Reservation { kind, holder }))
 }
 
-fn put_initiator(bytes: &mut Vec<u8>, initiator: &InitiatorPort) {
-    put_name(bytes, &initiator.name);
-    bytes.extend(initiator.isid);
+fn put_host(bytes: &mut Vec<u8>, host: &HostPort) {
+    put_name(bytes, &host.name);
+    bytes.extend(host.qualifier);
 }
 
-fn initiator(reader: &mut Reader<'_>) -> Result<InitiatorPort, Damaged> {
-    Ok(InitiatorPort { name: name(reader)?, isid: reader.array()? })
+fn host(reader: &mut Reader<'_>) -> Result<HostPort, Damaged> {
+    Ok(HostPort { name: name(reader)?, qualifier: reader.array()? })
 }
 
 fn put_ports(bytes: &mut Vec<u8>, ports: &Ports) {
@@ -125,17 +118,17 @@ fn ports(reader: &mut Reader<'_>) -> Result<Ports, Damaged> {
     }
 }
 
-fn put_port(bytes: &mut Vec<u8>, port: &TargetPort) {
+fn put_port(bytes: &mut Vec<u8>, port: &ServicePort) {
     put_name(bytes, &port.name);
     bytes.extend(port.group.to_be_bytes());
     bytes.extend(port.relative_port.to_be_bytes());
 }
 
-fn port(reader: &mut Reader<'_>) -> Result<TargetPort, Damaged> {
-    Ok(TargetPort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
+fn port(reader: &mut Reader<'_>) -> Result<ServicePort, Damaged> {
+    Ok(ServicePort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
 }
 
-/// Names are at most 223 bytes long (RFC 7143 4.2.7.1), so their length always fits.
+/// Names are at most 223 bytes long with iSCSI (RFC 7143 4.2.7.1), so their length always fits.
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
     bytes.extend((name.len() as u16).to_be_bytes());
     bytes.extend(name.as_bytes());
@@ -149,17 +142,17 @@ fn name(reader: &mut Reader<'_>) -> Result<String, Damaged> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::change::Register;
-    use super::super::scene::{key, nexus, through};
+    use super::super::Register;
+    use super::super::scene::{key, path, through};
     use super::*;
 
     fn persistent() -> Registrations {
         let mut state = Registrations::default();
         let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
-        state.register(&nexus(1), &lasting.clone()).unwrap();
-        state.register(&nexus(2), &Register { all_target_ports: true, ..lasting.clone() }).unwrap();
+        state.register(&path(1), &lasting.clone()).unwrap();
+        state.register(&path(2), &Register { all_ports: true, ..lasting.clone() }).unwrap();
         state.register(&through(2, 2), &Register { key: 0, ..lasting }).unwrap();
-        state.reserve(&nexus(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
         state
     }
 

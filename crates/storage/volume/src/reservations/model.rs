@@ -1,20 +1,15 @@
-//! Random service actions by several nexuses, against a model that is slow and obvious: one key a nexus, one
-//! holder set, each action as the standard's prose says it.
+//! Random changes by several hosts, against a model that is slow and obvious: one key a host, one holder set, each
+//! change as the standard's prose says it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use scsi::ReservationType;
 
-use super::change::{Move, Register};
-use super::out::Command;
-use super::scene::nexus;
-use super::{NexusName, Registrations};
-use crate::attention::Attention;
-use crate::failure::Failure;
-use crate::unit::Reserved;
+use super::scene::path;
+use super::{Change, Changed, Event, Move, Refusal, Register, Registrations, ReservationType};
+use crate::requester::{Access, HostPath};
 
-/// Nexus number to key; the holders are worked out, not stored.
+/// Host number to key; the holders are worked out, not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     generation: u32,
@@ -27,10 +22,10 @@ struct Model {
 enum Answer {
     Conflict,
     Refused,
-    Good { told: BTreeSet<(u8, Attention)>, preempted: BTreeSet<u8> },
+    Good { told: BTreeSet<(u8, Event)>, preempted: BTreeSet<u8> },
 }
 
-const NEXUSES: u8 = 4;
+const HOSTS: u8 = 4;
 
 impl Model {
     fn holders(&self) -> BTreeSet<u8> {
@@ -45,32 +40,32 @@ impl Model {
         self.keys.keys().copied().filter(move |&who| who != by)
     }
 
-    fn good(told: BTreeSet<(u8, Attention)>) -> Answer {
+    fn good(told: BTreeSet<(u8, Event)>) -> Answer {
         Answer::Good { told, preempted: BTreeSet::new() }
     }
 
-    fn carry_out(&mut self, by: u8, command: &Command) -> Answer {
+    fn carry_out(&mut self, by: u8, change: &Change) -> Answer {
         let own = self.keys.get(&by).copied();
-        match command {
-            Command::Register(register) => self.register(by, register),
-            Command::Reserve { key, .. }
-            | Command::Release { key, .. }
-            | Command::Clear { key }
-            | Command::Preempt { key, .. }
+        match change {
+            Change::Register(register) => self.register(by, register),
+            Change::Reserve { key, .. }
+            | Change::Release { key, .. }
+            | Change::Clear { key }
+            | Change::Preempt { key, .. }
                 if own != Some(*key) =>
             {
                 Answer::Conflict
             }
-            Command::Move(Move { existing, .. }) if own != Some(*existing) => Answer::Conflict,
-            Command::Reserve { kind, .. } => self.reserve(by, *kind),
-            Command::Release { kind, .. } => self.release(by, *kind),
-            Command::Clear { .. } => {
-                let told = self.others(by).map(|who| (who, Attention::ReservationsPreempted)).collect();
+            Change::Move(Move { existing, .. }) if own != Some(*existing) => Answer::Conflict,
+            Change::Reserve { kind, .. } => self.reserve(by, *kind),
+            Change::Release { kind, .. } => self.release(by, *kind),
+            Change::Clear { .. } => {
+                let told = self.others(by).map(|who| (who, Event::ReservationPreempted)).collect();
                 *self = Model { generation: self.generation + 1, ..Model::default() };
                 Model::good(told)
             }
-            Command::Preempt { victims, kind, .. } => self.preempt(by, *victims, kind.expect("a type")),
-            Command::Move(command) => self.hand_over(by, command),
+            Change::Preempt { victims, kind, .. } => self.preempt(by, *victims, kind.expect("a type")),
+            Change::Move(command) => self.hand_over(by, command),
         }
     }
 
@@ -97,7 +92,7 @@ impl Model {
         {
             self.reservation = None;
             if kind.registrants_have_access() {
-                told = self.keys.keys().map(|&who| (who, Attention::ReservationsReleased)).collect();
+                told = self.keys.keys().map(|&who| (who, Event::ReservationReleased)).collect();
             }
         }
         Model::good(told)
@@ -120,7 +115,7 @@ impl Model {
             return Answer::Refused;
         }
         self.reservation = None;
-        let told = self.others(by).map(|who| (who, Attention::ReservationsReleased));
+        let told = self.others(by).map(|who| (who, Event::ReservationReleased));
         Model::good(if held.registrants_have_access() { told.collect() } else { BTreeSet::new() })
     }
 
@@ -140,10 +135,10 @@ impl Model {
         self.keys.retain(|who, _| !preempted.contains(who));
         self.generation += 1;
         let mut told: BTreeSet<_> =
-            preempted.iter().map(|&who| (who, Attention::RegistrationsPreempted)).collect();
+            preempted.iter().map(|&who| (who, Event::RegistrationPreempted)).collect();
         if takes_over {
             if self.reservation.is_some_and(|(before, _)| before != kind) {
-                told.extend(self.others(by).map(|who| (who, Attention::ReservationsReleased)));
+                told.extend(self.others(by).map(|who| (who, Event::ReservationReleased)));
             }
             self.reservation = Some((kind, by));
         }
@@ -151,7 +146,7 @@ impl Model {
     }
 
     fn hand_over(&mut self, by: u8, command: &Move) -> Answer {
-        let to = command.to.initiator.isid[5];
+        let to = command.to.host.qualifier[5];
         let Some((kind, holder)) = self.reservation else { return Answer::Conflict };
         if holder != by || kind.all_registrants() {
             return Answer::Conflict;
@@ -177,11 +172,11 @@ impl Model {
 }
 
 /// The answer of what is tested, in the model's words. The sender hears nothing, covered or not.
-fn answer(by: u8, outcome: Result<super::change::Changed, Failure>) -> Answer {
-    let number = |registration: &super::Registration| registration.initiator.isid[5];
+fn answer(by: u8, outcome: Result<Changed, Refusal>) -> Answer {
+    let number = |registration: &super::Registration| registration.host.qualifier[5];
     match outcome {
-        Err(Failure::ReservationConflict) => Answer::Conflict,
-        Err(Failure::Check(_)) => Answer::Refused,
+        Err(Refusal::Conflict) => Answer::Conflict,
+        Err(_) => Answer::Refused,
         Ok(changed) => {
             let told = changed.notices.iter().map(|notice| (number(&notice.who), notice.what));
             let preempted = changed.preempted.iter().map(number).collect();
@@ -190,57 +185,51 @@ fn answer(by: u8, outcome: Result<super::change::Changed, Failure>) -> Answer {
     }
 }
 
-/// Few keys and few nexuses, so that things happen.
-fn commands() -> impl Strategy<Value = (u8, Command)> {
+/// Few keys and few hosts, so that things happen.
+fn changes() -> impl Strategy<Value = (u8, Change)> {
     let key = 0u64..4;
     let kind = proptest::sample::select(ReservationType::ALL.to_vec());
     let register = (proptest::option::of(key.clone()), key.clone(), any::<bool>()).prop_map(
         |(existing, key, persist_through_power_loss)| {
-            Command::Register(Register {
+            Change::Register(Register {
                 existing,
                 key,
-                all_target_ports: false,
+                all_ports: false,
                 persist_through_power_loss,
-                initiators: None,
+                others: None,
             })
         },
     );
-    let reserve = (key.clone(), kind.clone()).prop_map(|(key, kind)| Command::Reserve { key, kind });
-    let release = (key.clone(), kind.clone()).prop_map(|(key, kind)| Command::Release { key, kind });
-    let clear = key.clone().prop_map(|key| Command::Clear { key });
+    let reserve = (key.clone(), kind.clone()).prop_map(|(key, kind)| Change::Reserve { key, kind });
+    let release = (key.clone(), kind.clone()).prop_map(|(key, kind)| Change::Release { key, kind });
+    let clear = key.clone().prop_map(|key| Change::Clear { key });
     let preempt = (key.clone(), key.clone(), kind, any::<bool>())
-        .prop_map(|(key, victims, kind, abort)| Command::Preempt { key, victims, kind: Some(kind), abort });
+        .prop_map(|(key, victims, kind, abort)| Change::Preempt { key, victims, kind: Some(kind), abort });
     let hand_over =
-        (key.clone(), key, 1..=NEXUSES, any::<bool>()).prop_map(|(existing, key, to, unregister)| {
-            Command::Move(Move {
-                existing,
-                key,
-                to: nexus(to),
-                unregister,
-                persist_through_power_loss: false,
-            })
+        (key.clone(), key, 1..=HOSTS, any::<bool>()).prop_map(|(existing, key, to, unregister)| {
+            Change::Move(Move { existing, key, to: path(to), unregister, persist_through_power_loss: false })
         });
     let action =
         prop_oneof![4 => register, 3 => reserve, 2 => release, 1 => clear, 3 => preempt, 2 => hand_over];
-    (1..=NEXUSES, action)
+    (1..=HOSTS, action)
 }
 
-fn names() -> Vec<(u8, NexusName)> {
-    (1..=NEXUSES).map(|who| (who, nexus(who))).collect()
+fn names() -> Vec<(u8, HostPath)> {
+    (1..=HOSTS).map(|who| (who, path(who))).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
     fn any_sequence_of_actions_does_what_the_model_does(
-        actions in proptest::collection::vec(commands(), 1..40),
+        actions in proptest::collection::vec(changes(), 1..40),
     ) {
         let mut state = Registrations::default();
         let mut model = Model::default();
-        for (by, command) in actions {
+        for (by, change) in actions {
             let before = state.clone();
-            let seen = answer(by, state.carry_out(&nexus(by), command.clone()));
-            prop_assert_eq!(&seen, &model.carry_out(by, &command), "{:?} by {}", command, by);
+            let seen = answer(by, state.change(&path(by), change.clone()));
+            prop_assert_eq!(&seen, &model.carry_out(by, &change), "{:?} by {}", change, by);
             if !matches!(seen, Answer::Good { .. }) {
                 prop_assert_eq!(&state, &before, "a refusal changes nothing");
             }
@@ -248,8 +237,8 @@ proptest! {
             for (who, name) in names() {
                 prop_assert_eq!(state.key_of(&name).map(std::num::NonZeroU64::get), model.keys.get(&who).copied());
                 prop_assert_eq!(state.holds(&name), model.holders().contains(&who));
-                prop_assert_eq!(state.allows(&name, Reserved::Read), model.allows(who, false));
-                prop_assert_eq!(state.allows(&name, Reserved::Write), model.allows(who, true));
+                prop_assert_eq!(state.permit(&name, Access::Read), model.allows(who, false));
+                prop_assert_eq!(state.permit(&name, Access::Write), model.allows(who, true));
             }
             let restarted = Registrations::from_bytes(&state.to_bytes()).expect("what was saved is whole");
             let kept = if state.persist_through_power_loss { state.clone() } else { Registrations::default() };
