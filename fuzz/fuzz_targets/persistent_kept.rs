@@ -12,7 +12,7 @@ use iscsi::digest::RunningDigest;
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 use unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
-use support::{Disk, DiskOptions, Paper, TwoLuns, attach, sized, unit_options};
+use support::{Disk, DiskOptions, Paper, TwoLuns, attach, kept_on, sized, unit_options, unit_over};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
@@ -115,7 +115,7 @@ fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
 
 fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
     let disk = Arc::new(Disk::new(DiskOptions { blocks: 1, ..DiskOptions::default() }));
-    LogicalUnit::new(volume::Volume::new(disk, Some(Arc::clone(paper) as _)), unit_options()).ok()
+    unit_over(disk, kept_on(paper), unit_options()).ok()
 }
 
 /// Who is registered, and who holds the reservation, as PERSISTENT RESERVE IN, READ FULL STATUS tells. PRGENERATION

@@ -22,8 +22,8 @@ use unit::{
     Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
     Nexus, Plan, Reply, Status, Step, Watch,
 };
-use support::{Disk, DiskOptions, Paper, attach, poll, sized, unmap};
-use volume::Fence;
+use support::{Disk, DiskOptions, Paper, attach, kept_on, poll, sized, unit_over, unmap};
+use volume::{Fence, VolumeOptions};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
@@ -50,6 +50,7 @@ struct Bench {
 struct Unit {
     device: Arc<Guarded>,
     paper: Arc<Paper>,
+    is_read_only: bool,
     options: LogicalUnitOptions,
     unit: Arc<LogicalUnit>,
     fence: Option<Fence>,
@@ -401,24 +402,29 @@ impl Unit {
         });
         let options = LogicalUnitOptions {
             identity: Identity::new([lun; 16]),
-            read_only: choices & 0xe0 == 0xc0,
             removable: choices & 0x60 == 0x20,
             thin: None,
         };
         let device = Arc::new(Guarded { disk, read_only: choices & 0xc0 == 0xc0 });
         let paper = Arc::new(Paper::default());
-        let unit = Unit::power_on(&device, options, &paper);
-        Unit { device, paper, options, unit, fence: None }
+        let is_read_only = choices & 0xe0 == 0xc0;
+        let unit = Unit::power_on(&device, is_read_only, options, &paper);
+        Unit { device, paper, is_read_only, options, unit, fence: None }
     }
 
-    fn power_on(device: &Arc<Guarded>, options: LogicalUnitOptions, paper: &Arc<Paper>) -> Arc<LogicalUnit> {
-        LogicalUnit::new(volume::Volume::new(Arc::clone(device) as _, Some(Arc::clone(paper) as _)), options)
-            .expect("what was saved is whole")
+    fn power_on(
+        device: &Arc<Guarded>,
+        read_only: bool,
+        options: LogicalUnitOptions,
+        paper: &Arc<Paper>,
+    ) -> Arc<LogicalUnit> {
+        let volume = VolumeOptions { read_only, ..kept_on(paper) };
+        unit_over(Arc::clone(device) as _, volume, options).expect("what was saved is whole")
     }
 
     fn restart(&mut self) {
         self.fence = None;
-        self.unit = Unit::power_on(&self.device, self.options, &self.paper);
+        self.unit = Unit::power_on(&self.device, self.is_read_only, self.options, &self.paper);
     }
 
     fn toggle_fence(&mut self) {

@@ -12,7 +12,7 @@ use reactor::StreamOptions;
 use server::{Portal, Server};
 use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::Volume;
+use volume::{Volume, VolumeOptions};
 
 use crate::failure::Failure;
 use crate::remote::random;
@@ -101,13 +101,9 @@ impl OwnTarget {
 /// A logical unit of so many bytes of memory.
 pub(crate) fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
-    let options = LogicalUnitOptions {
-        identity: Identity::new(*ANY_UUID),
-        read_only: false,
-        removable: false,
-        thin: None,
-    };
-    LogicalUnit::new(Volume::new(Arc::new(device), None), options).map_err(Failure::failed)
+    let options = LogicalUnitOptions { identity: Identity::new(*ANY_UUID), removable: false, thin: None };
+    let volume = Volume::new(Arc::new(device), VolumeOptions::default());
+    volume.and_then(|volume| LogicalUnit::new(volume, options)).map_err(Failure::failed)
 }
 
 /// The volume lives for a measurement and meets no initiator but ours: any identity will do.

@@ -59,13 +59,9 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
             Arc::new(Null::new(Geometry { block_size, blocks, physical_exponent: 0 }))
         }
     };
-    let options = LogicalUnitOptions {
-        identity: Identity::new(*b"linerate's count"),
-        read_only: false,
-        removable: false,
-        thin: None,
-    };
-    Ok(LogicalUnit::new(volume::Volume::new(device, None), options)?)
+    let options =
+        LogicalUnitOptions { identity: Identity::new(*b"linerate's count"), removable: false, thin: None };
+    Ok(LogicalUnit::new(volume::Volume::new(device, Default::default())?, options)?)
 }
 
 fn served(unit: Arc<LogicalUnit>) -> (server::Config, Config) {

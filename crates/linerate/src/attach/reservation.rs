@@ -5,14 +5,14 @@
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
 use initiator::RemoteLun;
-use initiator::verbs::{Registration, Reservation, ReservationType, VerbError};
+use initiator::verbs::{Registration, Reservation, VerbError};
 
 use crate::failure::{Failure, Kind};
 
 /// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
 pub(crate) async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
-        Ok(Some(held)) if !(read_only && lets_others_read(held.kind)) => {
+        Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
             // Who holds it is good to know, and no more.
             let registrations = lun.unit().registrations().await.unwrap_or_default();
             Err(refusal(held, &registrations, instead))
@@ -29,18 +29,9 @@ fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> 
     let holder = registrations.iter().find(|registration| registration.holds.is_some());
     let holder = holder.and_then(|registration| registration.initiator.as_ref());
     let holder = holder.map_or_else(String::new, |initiator| format!(", held by {initiator}"));
-    let way = if lets_others_read(kind) { format!("; {instead}") } else { String::new() };
+    let way = if kind.others_may_read() { format!("; {instead}") } else { String::new() };
     let sentence = format!("another initiator has reserved the LUN: {kind}, key {key:#018x}{holder}{way}");
     Failure::new(Kind::Reserved, sentence)
-}
-
-/// SPC-4 table 65: who has not registered may still read under the write exclusive ones.
-fn lets_others_read(kind: ReservationType) -> bool {
-    use ReservationType as T;
-    match kind {
-        T::WriteExclusive | T::WriteExclusiveRegistrantsOnly | T::WriteExclusiveAllRegistrants => true,
-        T::ExclusiveAccess | T::ExclusiveAccessRegistrantsOnly | T::ExclusiveAccessAllRegistrants => false,
-    }
 }
 
 /// Whether the LUN lets us read, by reading.
@@ -58,7 +49,7 @@ async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use initiator::verbs::TransportId;
+    use initiator::verbs::{ReservationType, TransportId};
 
     use super::*;
 

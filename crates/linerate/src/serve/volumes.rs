@@ -8,7 +8,7 @@ use std::thread;
 use block::{BlockDevice, DeviceError, FaultControl};
 use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::{NamedVolumes, PersistentState};
+use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::backends;
 use crate::config::{Config, Uuid, Volume, VolumeName};
@@ -192,14 +192,17 @@ fn open_one(volume: &Volume, state: &State, remote: &Remotes) -> Result<Opened, 
     };
     let options = LogicalUnitOptions {
         identity: Identity::new(uuid.0).with_cache_generation(generation),
-        read_only: volume.spec.is_readonly(),
         removable: volume.spec.removable,
         thin: volume.spec.thick.then_some(false),
     };
     let path = folder.unit_path();
     let kept = Arc::new(folder.unit().map_err(Failure::refused)?);
-    let in_use = volume::Volume::new(device, Some(Arc::clone(&kept) as Arc<dyn PersistentState>));
-    let unit = LogicalUnit::new(in_use, options).map_err(|damaged| {
+    let of_volume = VolumeOptions {
+        persistent_state: Some(Arc::clone(&kept) as Arc<dyn PersistentState>),
+        read_only: volume.spec.is_readonly(),
+    };
+    let in_use = volume::Volume::new(device, of_volume);
+    let unit = in_use.and_then(|volume| LogicalUnit::new(volume, options)).map_err(|damaged| {
         refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);

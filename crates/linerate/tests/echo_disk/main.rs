@@ -17,7 +17,7 @@ use iscsi::negotiate::Offers;
 use server::{Config, Limits, Portal, Server};
 use target::{Access, Export, ISCSI, Iscsi, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::{NamedVolumes, Volume};
+use volume::{NamedVolumes, Volume, VolumeOptions};
 
 const NAME: &str = "iqn.2026-01.io.linerate:both";
 
@@ -37,7 +37,6 @@ impl Both {
         let volume = memory(&faults);
         let options = LogicalUnitOptions {
             identity: Identity::new(*b"behind two sides"),
-            read_only: false,
             removable: false,
             thin: None,
         };
@@ -116,7 +115,8 @@ const LIMITS: Limits = Limits {
 
 fn memory(faults: &FaultControl) -> Arc<Volume> {
     let device = RamDevice::new(RamOptions::new(1 << 20)).expect("memory");
-    Volume::new(Arc::new(Fault::new(device, Arc::new(ReactorClock), faults.clone())), None)
+    let device = Fault::new(device, Arc::new(ReactorClock), faults.clone());
+    Volume::new(Arc::new(device), VolumeOptions::default()).expect("nothing was saved")
 }
 
 fn portal(front_end: &'static str) -> Portal {

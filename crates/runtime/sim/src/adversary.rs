@@ -8,7 +8,7 @@ use std::time::Duration;
 use reactor::{InSlice, Stream};
 use target::Export;
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
-use volume::Volume;
+use volume::{Volume, VolumeOptions};
 
 use crate::cores::Machine;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
@@ -23,9 +23,10 @@ pub(crate) const LUN: u16 = 15;
 /// Its volume, which nobody else looks at.
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
-    let options = LogicalUnitOptions { identity, read_only: false, removable: false, thin: None };
-    let unit = LogicalUnit::new(Volume::new(ram(512 * BLOCK as u64), None), options)
-        .expect("a unit that keeps nothing");
+    let options = LogicalUnitOptions { identity, removable: false, thin: None };
+    let volume = Volume::new(ram(512 * BLOCK as u64), VolumeOptions::default());
+    let unit =
+        volume.and_then(|volume| LogicalUnit::new(volume, options)).expect("a unit that keeps nothing");
     let deadline = Duration::from_secs(30);
     Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
 }

@@ -9,6 +9,7 @@ use block::{BlockDevice, BlockSize, Buffered, Spawner, Window};
 use host::{RamDevice, RamOptions};
 use target::Export;
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
+use volume::{PersistentState, VolumeOptions};
 
 use crate::checker::{Checker, Now, WriteId, Writer, Wrong};
 use crate::disk::{Disk, Habits, Lost, NEVER};
@@ -146,21 +147,16 @@ impl Volume {
 
     /// As the server of this number has it.
     pub(crate) fn export(&self, server: u64) -> Export {
-        let options = LogicalUnitOptions {
-            identity: self.identity(server),
-            read_only: false,
-            removable: false,
-            thin: None,
+        let options = LogicalUnitOptions { identity: self.identity(server), removable: false, thin: None };
+        let unit = |keep: Option<Arc<dyn PersistentState>>| {
+            let of_volume = VolumeOptions { persistent_state: keep, ..VolumeOptions::default() };
+            let volume = volume::Volume::new(self.device(), of_volume)?;
+            LogicalUnit::new(volume, options)
         };
-        let keep: Arc<dyn volume::PersistentState> = Arc::new(self.keep.clone());
-        let unit = match LogicalUnit::new(volume::Volume::new(self.device(), Some(keep)), options) {
-            Ok(unit) => unit,
-            Err(error) => {
-                universe::fault(format!("LUN {}: {error}", self.lun));
-                LogicalUnit::new(volume::Volume::new(self.device(), None), options)
-                    .expect("a unit that keeps nothing")
-            }
-        };
+        let unit = unit(Some(Arc::new(self.keep.clone()))).unwrap_or_else(|error| {
+            universe::fault(format!("LUN {}: {error}", self.lun));
+            unit(None).expect("a unit that keeps nothing")
+        });
         Export {
             lun: self.lun,
             volume: format!("volume{}", self.lun),

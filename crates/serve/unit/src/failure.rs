@@ -2,6 +2,7 @@
 
 use block::DeviceError;
 use scsi::{Condition, SenseKey, asc};
+use volume::Unsaved;
 
 /// A command that ends with something other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,12 @@ impl From<Condition> for Failure {
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Failure {
         Failure::Check(condition(error))
+    }
+}
+
+impl From<Unsaved> for Failure {
+    fn from(_: Unsaved) -> Failure {
+        Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE).into()
     }
 }
 

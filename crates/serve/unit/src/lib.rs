@@ -3,7 +3,8 @@
 //! A [`LogicalUnit`] stands between a transport and a [`block::BlockDevice`]. A front end attaches each I_T
 //! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data as the [`Plan`] says,
 //! and lets [`LogicalUnit::finish`] do the rest. Task management, the order of commands and the limits of time
-//! are the front end's; reservations, unit attentions, mode pages and everything a CDB can say are decided here.
+//! are the front end's; unit attentions, mode pages and everything a CDB can say are decided here. Who may use the volume is the
+//! volume's to know ([`volume::Volume::permits`]), so that other protocols obey what was reserved or protected by SCSI.
 //!
 //! This crate does no I/O but through the device, never asks the time and spawns nothing.
 
@@ -14,7 +15,6 @@ mod copy;
 mod failure;
 mod format;
 mod identity;
-mod kept;
 mod medium_operation;
 mod mode;
 mod nexus;

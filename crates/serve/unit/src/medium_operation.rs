@@ -173,13 +173,13 @@ pub(crate) enum Method {
 
 /// Refuses an operation at once that [`start`] would refuse now.
 pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
-    call.unit.look(|state| writable(state, call.unit))
+    call.unit.look(writable)
 }
 
 /// The medium is there and may be written. That the last operation failed is a reason for another.
-fn writable(state: &State, unit: &LogicalUnit) -> Result<(), Condition> {
+fn writable(state: &State) -> Result<(), Condition> {
     state.accessible()?;
-    state.writable(unit.read_only())
+    state.writable()
 }
 
 /// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so everything that could
@@ -193,7 +193,7 @@ pub(crate) fn start(
 ) -> Result<(Background, Ending), Failure> {
     unit.change_in_generation(|state, generation| {
         state.reserved(by, Reserved::Write)?;
-        writable(state, &unit)?;
+        writable(state)?;
         Ok::<_, Failure>(state.operations.start(kind, generation)?)
     })?;
     let completion = Rc::default();

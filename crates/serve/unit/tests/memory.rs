@@ -166,8 +166,7 @@ impl Neighbours for Many {
 
 fn unit() -> Arc<LogicalUnit> {
     let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 24), physical_exponent: 0 };
-    LogicalUnit::new(volume::Volume::new(Arc::new(Null::new(geometry)), None), unit_options())
-        .expect("nothing was kept")
+    unit_over(Arc::new(Null::new(geometry)), Default::default(), unit_options()).expect("nothing was kept")
 }
 
 /// All commands of the unit: operation code, and service action if it has one.

@@ -1,6 +1,6 @@
 //! The gate: one generation counter that stands for everything that could forbid a request.
 //!
-//! A front end reads the generation first, then checks the fence, reservations and write protection, and caches the result.
+//! A front end reads the generation first, then asks [`Volume::permits`], and caches the result.
 //! The cached result is valid while the generation is unchanged. A change of any of these takes effect first and advances
 //! the generation afterwards, so that a cached result can be stale but is never taken for a newer state.
 

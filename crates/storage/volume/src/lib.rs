@@ -3,8 +3,8 @@
 //! [`Volume`] owns what all front ends of one device must share, whatever protocol each of them speaks:
 //!
 //! - the device and its [range locks](Volume::range_locks): which requests may overlap;
-//! - the gate: one [generation counter](Volume::generation), read by each request, and the [`Fence`] of a device that does
-//!   not answer;
+//! - the gate: one [generation counter](Volume::generation), read by each request, which stands for everything that could
+//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of a device that does not answer;
 //! - [aborted requests](Volume::quiesced) that the device may still carry out, with their blocks locked until it cannot;
 //! - [lost writes](Volume::lost_writes): acknowledged, and not on stable storage after a flush that failed;
 //! - [`Health`]: how the device fails and recovers;
@@ -12,8 +12,8 @@
 //!
 //! Which volumes are served is a [`Registry`]: a versioned [`Snapshot`].
 //!
-//! It knows no protocol, no clock and no operating system. Reservations, deadlines and the list of requests under way are not
-//! here yet: the SCSI logical unit (`unit`) has them.
+//! It knows no protocol, no clock and no operating system: hosts have names here ([`HostPath`]), and so have their attachments.
+//! Deadlines and the list of requests under way are not here yet.
 //!
 //! What a volume is made of is a [`Spec`](spec::Spec), read by a [`Grammar`](spec::Grammar) from a text such as
 //! `delay:5ms:[ram:1GiB]`; each kind of store or layer is a [`Backend`](backend::Backend), in a file of its own.
@@ -22,11 +22,11 @@
 //! use std::sync::Arc;
 //!
 //! use block::{BlockSize, Geometry, Null};
-//! use volume::Volume;
+//! use volume::{Volume, VolumeOptions};
 //!
 //! let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
 //! let device = Null::new(Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 });
-//! let volume = Volume::new(Arc::new(device), None);
+//! let volume = Volume::new(Arc::new(device), VolumeOptions::default()).expect("nothing was saved");
 //! let before = volume.generation();
 //! let fence = volume.fence();
 //! assert!(volume.is_fenced() && volume.generation() != before);
@@ -42,6 +42,7 @@ mod gate;
 mod health;
 mod lost_writes;
 pub mod nearest;
+mod permission;
 mod persistent_state;
 mod registry;
 mod requester;
@@ -52,27 +53,44 @@ pub mod spec;
 use std::fmt;
 use std::sync::Arc;
 
-use block::{BlockDevice, DeviceError, RangeLocks};
+use block::{BlockDevice, DeviceError, Lock, RangeLocks};
 
 use aborted::AbortedRequests;
 use gate::Gate;
 use lost_writes::LostWrites;
+use permission::Permissions;
+use reservations::Registrations;
+use saved::Saved;
 
 pub use attachment::AttachmentId;
 pub use gate::Fence;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
-pub use persistent_state::{PersistentState, SaveLock};
+pub use permission::{Denied, WriteProtection};
+pub use persistent_state::{PersistentState, SaveLock, Unsaved};
 pub use registry::{NamedVolumes, Registry, Snapshot};
-pub use requester::{Access, HostPath, HostPort, ServicePort};
-pub use saved::{Damaged, Saved};
+pub use requester::{Access, HostPath, HostPort, Requester, ServicePort};
+pub use saved::Damaged;
+
+/// What a volume is besides its device.
+#[derive(Clone, Default)]
+pub struct VolumeOptions {
+    /// Where it keeps what must survive a restart. Without it nothing does.
+    pub persistent_state: Option<Arc<dyn PersistentState>>,
+    /// Writes are refused, whatever the device could do.
+    pub read_only: bool,
+}
 
 /// A device and what its front ends share. All sessions of all cores and all protocols that serve it hold the same one.
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
+    is_read_only: bool,
     persistent_state: Option<Arc<dyn PersistentState>>,
+    /// What the front end has saved of its own.
+    front_end_state: Lock<Vec<u8>>,
     save_locks: Arc<RangeLocks>,
     range_locks: Arc<RangeLocks>,
     gate: Gate,
+    permissions: Lock<Permissions>,
     aborted: AbortedRequests,
     health: Health,
     lost_writes: LostWrites,
@@ -85,21 +103,28 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// A volume over `device`. Without a `persistent_state` nothing survives a restart.
-    pub fn new(
-        device: Arc<dyn BlockDevice>,
-        persistent_state: Option<Arc<dyn PersistentState>>,
-    ) -> Arc<Volume> {
-        Arc::new(Volume {
+    /// A volume over `device`. What it saved in an earlier life is in force again.
+    ///
+    /// # Errors
+    /// What was saved is damaged: the volume must not be served as if nobody had reserved it.
+    pub fn new(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Volume>, Damaged> {
+        let VolumeOptions { persistent_state, read_only } = options;
+        let saved = persistent_state.as_ref().and_then(|state| state.load());
+        let saved = saved.map_or_else(|| Ok(Saved::default()), |bytes| Saved::from_bytes(&bytes))?;
+        let reservations = Registrations::from_bytes(&saved.reservations)?;
+        Ok(Arc::new(Volume {
             device,
+            is_read_only: read_only,
             persistent_state,
+            front_end_state: Lock::new(saved.front_end),
+            permissions: Lock::new(Permissions::new(reservations)),
             save_locks: Arc::default(),
             range_locks: Arc::default(),
             gate: Gate::default(),
             aborted: AbortedRequests::default(),
             health: Health::default(),
             lost_writes: LostWrites::default(),
-        })
+        }))
     }
 
     /// The device.

@@ -1,8 +1,11 @@
-//! What a volume keeps across restarts besides its blocks: bytes of the front end, and that acknowledged writes were lost.
+//! What a volume keeps across restarts besides its blocks: reservations, bytes of the front end, and that acknowledged writes
+//! were lost.
 
-use block::{DeviceError, Exclusive, Extent, Pending};
+use block::{Exclusive, Extent, Pending};
 
 use crate::Volume;
+use crate::reservations::Registrations;
+use crate::saved::Saved;
 
 /// Where a volume saves what must survive a restart: reservations, mode pages.
 pub trait PersistentState: Send + Sync {
@@ -21,26 +24,54 @@ pub trait PersistentState: Send + Sync {
 /// state in memory until both that and the saved one have changed.
 pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 
+/// What must survive a restart could not be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsaved;
+
 impl Volume {
     /// Waits for the right to change what is saved.
     pub async fn lock_to_save(&self) -> SaveLock {
         SaveLock(self.save_locks.exclude(Extent::new(0, 1)).await)
     }
 
-    /// Replaces what is saved.
+    /// Saves `next` in place of the reservations, unless a restart would see no difference. They are in force after
+    /// [`Volume::set_reservations`] only: what is acknowledged is kept, and what could not be kept has not happened.
     ///
     /// # Errors
-    /// [`DeviceError::Unsupported`] if this volume has no [`PersistentState`]; what [`PersistentState::save`] says otherwise.
-    pub async fn save(&self, bytes: Vec<u8>, _lock: &SaveLock) -> Result<(), DeviceError> {
-        match &self.persistent_state {
-            Some(state) => state.save(bytes).await,
-            None => Err(DeviceError::Unsupported),
+    /// Nothing has changed.
+    pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
+        let reservations = next.to_bytes();
+        if reservations == self.reservations().to_bytes() {
+            return Ok(());
         }
+        let front_end = self.front_end_state();
+        self.save(Saved { reservations, front_end }, lock).await
     }
 
-    /// What was saved last, if anything.
-    pub fn saved(&self) -> Option<Vec<u8>> {
-        self.persistent_state.as_ref()?.load()
+    /// Saves these bytes in place of the front end's.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
+        let reservations = self.reservations().to_bytes();
+        self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;
+        self.set_front_end_state(bytes);
+        Ok(())
+    }
+
+    /// What the front end has saved, empty if nothing.
+    pub fn front_end_state(&self) -> Vec<u8> {
+        self.front_end_state.lock().clone()
+    }
+
+    /// What the front end keeps, to be saved with whatever is saved next.
+    pub fn set_front_end_state(&self, bytes: Vec<u8>) {
+        *self.front_end_state.lock() = bytes;
+    }
+
+    async fn save(&self, saved: Saved, _lock: &SaveLock) -> Result<(), Unsaved> {
+        let state = self.persistent_state.as_ref().ok_or(Unsaved)?;
+        state.save(saved.to_bytes()).await.map_err(|_| Unsaved)
     }
 
     /// Whether anything can be saved.

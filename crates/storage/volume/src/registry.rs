@@ -79,7 +79,8 @@ mod tests {
     fn volume() -> Arc<Volume> {
         let block_size = BlockSize::B512;
         let blocks = block_size.exact(1 << 20).expect("whole blocks");
-        Volume::new(Arc::new(Null::new(Geometry { block_size, blocks, physical_exponent: 0 })), None)
+        let device = Null::new(Geometry { block_size, blocks, physical_exponent: 0 });
+        Volume::new(Arc::new(device), Default::default()).expect("nothing was saved")
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Who asks for what: hosts by names that outlive their connections, in the words of no protocol.
 
+use crate::AttachmentId;
+
 /// A host's end: what reservations are held by, so that they survive the loss of a connection and a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
@@ -42,6 +44,15 @@ impl ServicePort {
     pub(crate) fn is(&self, other: &ServicePort) -> bool {
         self.group == other.group && self.name == other.name
     }
+}
+
+/// Who asks for something.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester<'a> {
+    /// Its attachment: what reservations belong to that end with it.
+    pub attachment: AttachmentId,
+    /// Its ends: what persistent reservations are held by.
+    pub path: &'a HostPath,
 }
 
 /// What a request does to blocks.

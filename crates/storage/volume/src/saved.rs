@@ -16,11 +16,11 @@ use std::fmt;
 
 /// The two parts that are kept, each in its own form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Saved {
+pub(crate) struct Saved {
     /// [`Registrations`](crate::reservations::Registrations).
-    pub reservations: Vec<u8>,
+    pub(crate) reservations: Vec<u8>,
     /// What the front end keeps of its own.
-    pub front_end: Vec<u8>,
+    pub(crate) front_end: Vec<u8>,
 }
 
 /// The bytes that were kept for a volume are not what was saved: cut, changed, or of a version to come.
@@ -39,8 +39,7 @@ const MAGIC: &[u8; 8] = b"LINERATE";
 const VERSION: u16 = 1;
 
 impl Saved {
-    /// In one.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_be_bytes());
         for part in [&self.reservations, &self.front_end] {
@@ -52,10 +51,7 @@ impl Saved {
     }
 
     /// What [`Saved::to_bytes`] wrote.
-    ///
-    /// # Errors
-    /// It was something else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Saved, Damaged> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Saved, Damaged> {
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or(Damaged)?;
         if crc32c(body) != u32::from_be_bytes(*crc) {
             return Err(Damaged);

@@ -53,20 +53,7 @@ impl ReservationType {
         self.words().0
     }
 
-    /// Every registered I_T nexus is a holder.
-    pub fn all_registrants(self) -> bool {
-        matches!(
-            self,
-            ReservationType::WriteExclusiveAllRegistrants | ReservationType::ExclusiveAccessAllRegistrants
-        )
-    }
-
-    /// Every registered I_T nexus has access, whether it holds the reservation or not.
-    pub fn registrants_have_access(self) -> bool {
-        !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
-    }
-
-    /// Others may still read.
+    /// Others may still read (SPC-4 table 65).
     pub fn others_may_read(self) -> bool {
         matches!(
             self,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
 use scsi::{Condition, SenseKey, asc};
+use volume::{Access, Requester};
 
 use super::list::{List, Segment, Target, Usage};
 use super::results::{Progress, Status};
@@ -12,7 +13,7 @@ use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::{NexusId, NexusName};
 use crate::plan::{Neighbours, Outcome, Plan};
-use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, Reserved, give_way};
+use crate::unit::{DeviceAccess, LogicalUnit, PIECE_BYTES, give_way};
 
 /// EXTENDED COPY(LID1).
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -34,7 +35,8 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// A copy whose segments have all been checked: what cannot end well does not begin.
 struct Copy {
-    by: NexusName,
+    by: NexusId,
+    name: NexusName,
     steps: Vec<Step>,
     record: Record,
 }
@@ -61,11 +63,12 @@ impl Copy {
         let mut others = Vec::new();
         let ends = list.targets.iter().map(|target| end(access, luns, target, &mut others));
         let ends = ends.collect::<Result<Vec<_>, _>>()?;
-        let steps = list.segments.iter().map(|segment| step(segment, &ends, &name));
+        let requester = Requester { attachment: by, path: &name };
+        let steps = list.segments.iter().map(|segment| step(segment, &ends, &requester));
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let record = Record::begin(access, by, &list)?;
         access.uses(others);
-        Ok(Copy { by: name, steps, record })
+        Ok(Copy { by, name, steps, record })
     }
 
     async fn run(self) -> Result<Outcome, Failure> {
@@ -84,18 +87,19 @@ impl Copy {
     /// end is asked again for each piece, when nothing is left to wait for.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
+        let by = Requester { attachment: self.by, path: &self.name };
         let shift = destination.device().geometry().block_size.shift();
         let mut done = 0;
         for from in source.pieces(step.from) {
             let bytes = source.device().geometry().length(from);
             let data = {
                 let _shared = source.locks().share(from).await;
-                source.admits(&self.by, Reserved::Read).map_err(third_party)?;
+                source.admits(&by, Access::Read).map_err(third_party)?;
                 source.fetch(from).await.map_err(third_party)?
             };
             let to = Extent::new(step.to.lba.0 + (done >> shift), bytes >> shift);
             let _shared = destination.locks().share(to).await;
-            destination.admits(&self.by, Reserved::Write).map_err(third_party)?;
+            destination.admits(&by, Access::Write).map_err(third_party)?;
             let durability = destination.copy_durability();
             destination.store(to, data.share(), durability).await.map_err(third_party)?;
             done += bytes;
@@ -135,14 +139,14 @@ fn end(
     Ok(Some(access.to(unit, index + 1)))
 }
 
-fn step(segment: &Segment, ends: &[Option<DeviceAccess>], by: &NexusName) -> Result<Step, Failure> {
+fn step(segment: &Segment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) -> Result<Step, Failure> {
     let end = |index: u16| {
         ends.get(usize::from(index)).cloned().flatten().ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
     };
     let (source, destination) = (end(segment.source)?, end(segment.destination)?);
     let (from, to) = extents(segment, &source, &destination)?;
-    source.admits(by, Reserved::Read)?;
-    destination.admits(by, Reserved::Write)?;
+    source.admits(by, Access::Read)?;
+    destination.admits(by, Access::Write)?;
     Ok(Step { source, from, destination, to })
 }
 
@@ -187,12 +191,12 @@ fn third_party(failure: Failure) -> Failure {
 
 impl LogicalUnit {
     /// Whether a copy on behalf of this nexus may read here, or write.
-    fn admits(&self, by: &NexusName, class: Reserved) -> Result<(), Failure> {
+    fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         self.look(|state| {
-            state.admits(by, class)?;
+            state.admits(by, access)?;
             state.ready()?;
-            if class == Reserved::Write {
-                state.writable(self.read_only())?;
+            if access == Access::Write {
+                state.writable()?;
             }
             Ok(())
         })

@@ -44,7 +44,7 @@ async fn select_pages(
     let changed = select.apply(&mut next, &list, medium)?;
     if select.save {
         unit.commit();
-        unit.save_modes(&next, &lock).await?;
+        unit.volume().save_front_end_state(next.to_bytes(), &lock).await?;
     }
     unit.change(|state| state.take_modes(id, next, changed));
     settle_cache(&unit, &before).await?;
@@ -66,7 +66,7 @@ impl LogicalUnit {
         Medium {
             blocks: geometry.blocks.0,
             block_bytes: geometry.block_size.bytes(),
-            write_protected: state.writable(self.read_only()).is_err(),
+            write_protected: state.writable().is_err(),
             dpo_fua: true,
             can_save: self.volume().can_save(),
         }
@@ -75,6 +75,7 @@ impl LogicalUnit {
 
 impl State {
     fn take_modes(&mut self, by: NexusId, next: Pages, changed: bool) {
+        self.volume.set_write_protected(next.write_protect());
         self.modes = next;
         if changed {
             self.raise_others(by, Attention::ModeParametersChanged);

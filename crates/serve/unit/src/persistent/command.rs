@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use block::Buffer;
+use volume::Volume;
 use volume::reservations::{Change, Changed, Registration, Registrations};
 
 use super::out::{Around, Request};
@@ -16,26 +17,24 @@ use crate::unit::{DeviceAccess, State};
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (report, allocation) = Report::parse(&call.cdb.full())?;
-    let can_keep = call.unit.volume().can_save();
-    let data = call.unit.look(|state| {
-        not_reserved(state)?;
-        Ok::<_, Failure>(report.data(&state.registrations, can_keep))
-    })?;
+    let volume = call.unit.volume();
+    not_reserved(volume)?;
+    let data = report.data(&volume.reservations(), volume.can_save());
     call.parameter_data(data, allocation as u32)
 }
 
 /// PERSISTENT RESERVE OUT (SPC-4 6.16).
 pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let request = Request::parse(&call.cdb.full())?;
-    call.unit.look(not_reserved)?;
+    not_reserved(call.unit.volume())?;
     let id = call.nexus.id;
     call.receive(request.length as u32, 0, move |access, list| carry_out(access, id, request, list))
 }
 
 /// While any nexus holds the unit by RESERVE, PERSISTENT RESERVE IN and OUT conflict (SPC-2 5.5.3), whoever
 /// sends them.
-fn not_reserved(state: &State) -> Result<(), Failure> {
-    match state.reserved_by {
+fn not_reserved(volume: &Volume) -> Result<(), Failure> {
+    match volume.reserved_by() {
         None => Ok(()),
         Some(_) => Err(Failure::ReservationConflict),
     }
@@ -50,28 +49,30 @@ async fn carry_out(
     list: Buffer,
 ) -> Result<Outcome, Failure> {
     let lock = unit.volume().lock_to_save().await;
-    let (by, attached, mut next) = unit.look(|state| {
+    let (by, attached) = unit.look(|state| {
         let attached: Vec<NexusName> = state.nexuses.iter().map(|nexus| nexus.name.clone()).collect();
-        (state.name(id).cloned(), attached, state.registrations.clone())
+        (state.name(id).cloned(), attached)
     });
+    let mut next = Registrations::clone(&unit.volume().reservations());
     let by = by.ok_or(Failure::ReservationConflict)?;
     let around = Around { by: &by, attached: &attached, can_persist: unit.volume().can_save() };
     let change = request.read(&list, &around)?;
     let abort = matches!(change, Change::Preempt { abort: true, .. });
     let changed = next.change(&by, change)?;
     unit.commit();
-    unit.save_registrations(&next, &lock).await?;
-    let preempted = unit.change(|state| state.take_registrations(id, next, &changed));
+    unit.volume().save_reservations(&next, &lock).await?;
+    let preempted = unit.change(|state| {
+        unit.volume().set_reservations(next, &lock);
+        state.tell(id, &changed)
+    });
     let demand = || Effect::AbortTasks { unit: Arc::clone(&unit), nexuses: preempted, by: id };
     let effects = abort.then(demand).into_iter().collect();
     Ok(Outcome { data: DataIn::None, effects })
 }
 
 impl State {
-    /// Takes the new registrations and tells those whom it concerns. Returns the preempted nexuses, `by` never
-    /// among them.
-    fn take_registrations(&mut self, by: NexusId, next: Registrations, changed: &Changed) -> Vec<NexusId> {
-        self.registrations = next;
+    /// Tells those whom a change of reservations concerns. Returns the preempted nexuses, `by` never among them.
+    fn tell(&mut self, by: NexusId, changed: &Changed) -> Vec<NexusId> {
         for notice in &changed.notices {
             for id in self.covered(&notice.who, by) {
                 self.raise(id, notice.what.into());

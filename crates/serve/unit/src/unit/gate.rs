@@ -39,7 +39,7 @@ impl LogicalUnit {
                 state.ready()?;
             }
             if command.writes {
-                state.writable(self.read_only())?;
+                state.writable()?;
             }
             Ok(())
         })
@@ -63,7 +63,7 @@ impl LogicalUnit {
             RequestKind::Read => state.ready(),
             RequestKind::Change => {
                 state.ready()?;
-                state.writable(self.read_only())?;
+                state.writable()?;
                 state.operations.none_since(accepted)
             }
             RequestKind::Flush | RequestKind::Inspect => Ok(()),

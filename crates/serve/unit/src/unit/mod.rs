@@ -23,7 +23,6 @@ use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::command::{self, Call, Kind};
 use crate::identity::Identity;
-use crate::kept;
 use crate::mode::{Facts, Pages};
 use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, View};
 use crate::plan::{CommandIn, Plan, Reply};
@@ -41,8 +40,6 @@ pub(crate) use state::{Medium, Reserved, State};
 pub struct LogicalUnitOptions {
     /// Its names.
     pub identity: Identity,
-    /// Writes are refused, whatever the device could do.
-    pub read_only: bool,
     /// The medium can be ejected and loaded (INQUIRY, RMB).
     pub removable: bool,
     /// Whether space can be given back; `None` for what the device says.
@@ -63,14 +60,16 @@ impl fmt::Debug for LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A logical unit over `volume`. What that has saved in an earlier life is taken over.
+    /// A logical unit over `volume`. The mode pages that were saved in an earlier life are taken over.
     ///
     /// # Errors
-    /// What was saved is damaged: the volume must not be served as if nobody had reserved it.
+    /// What was saved is damaged.
     pub fn new(volume: Arc<Volume>, options: LogicalUnitOptions) -> Result<Arc<LogicalUnit>, Damaged> {
         let mut modes = Pages::new(Facts { volatile_cache: volume.device().profile().volatile_cache });
-        let registrations = kept::restore(&volume, &mut modes)?;
-        let state = Lock::new(State::new(Arc::clone(&volume), modes, registrations));
+        modes.restore(&volume.front_end_state())?;
+        volume.set_front_end_state(modes.to_bytes());
+        volume.set_write_protected(modes.write_protect());
+        let state = Lock::new(State::new(Arc::clone(&volume), modes));
         Ok(Arc::new(LogicalUnit { volume, options, state }))
     }
 
@@ -81,7 +80,7 @@ impl LogicalUnit {
         let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
         self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters), losses));
         let geometry = self.device().geometry();
-        let view = self.look(|state| state.view(id, geometry, View::NONE, self));
+        let view = self.look(|state| state.view(id, geometry, View::NONE));
         Nexus { unit: Arc::clone(self), id, view, counters }
     }
 
@@ -110,7 +109,7 @@ impl LogicalUnit {
         let generation = self.generation();
         let geometry = self.device().geometry();
         let id = nexus.id;
-        nexus.view = self.look(|state| state.view(id, geometry, generation, self));
+        nexus.view = self.look(|state| state.view(id, geometry, generation));
     }
 
     /// Logical unit reset (SAM-5 6.3.3), for task management. All nexuses hear of it, the one that asked too:
@@ -176,11 +175,6 @@ impl LogicalUnit {
     pub(crate) fn kind(&self) -> Kind {
         let thin = self.thin();
         Kind { thin, forgetful: thin && !self.device().profile().durable }
-    }
-
-    /// Whether writes are always refused.
-    pub(crate) fn read_only(&self) -> bool {
-        self.options.read_only || self.device().profile().read_only
     }
 
     /// Changes the state, and has every nexus look again before its next command.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use block::{Blocks, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
-use volume::reservations::Registrations;
-use volume::{Access, Volume};
+use volume::{Access, Requester, Volume, WriteProtection};
 
 use crate::attention::{Attention, Attentions};
 use crate::copy::results::Copies;
@@ -13,7 +12,7 @@ use crate::failure::Failure;
 use crate::medium_operation::Operations;
 use crate::mode::Pages;
 use crate::nexus::{Counters, InitiatorPort, NexusId, NexusName, TargetPort, Traffic, View};
-use crate::unit::{Departed, LogicalUnit};
+use crate::unit::Departed;
 
 /// Whether there is a medium, and whether it can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +38,11 @@ pub(crate) struct Attached {
 
 /// All of it, behind the unit's lock.
 pub(crate) struct State {
-    volume: Arc<Volume>,
+    pub(crate) volume: Arc<Volume>,
     pub(crate) nexuses: Vec<Attached>,
     pub(crate) departed: Departed,
     pub(crate) medium: Medium,
     pub(crate) modes: Pages,
-    /// Persistent reservations.
-    pub(crate) registrations: Registrations,
-    /// The nexus that holds the logical unit by RESERVE.
-    pub(crate) reserved_by: Option<NexusId>,
     /// What RECEIVE COPY RESULTS tells of.
     pub(crate) copies: Copies,
     /// Of nexuses that are gone.
@@ -59,7 +54,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(volume: Arc<Volume>, modes: Pages, registrations: Registrations) -> State {
+    pub(crate) fn new(volume: Arc<Volume>, modes: Pages) -> State {
         State {
             blocks_told: volume.device().geometry().blocks,
             volume,
@@ -67,8 +62,6 @@ impl State {
             departed: Departed::default(),
             medium: Medium::Loaded,
             modes,
-            registrations,
-            reserved_by: None,
             copies: Copies::default(),
             past_traffic: Traffic::default(),
             operations: Operations::default(),
@@ -97,7 +90,7 @@ impl State {
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
             self.departed.note(&nexus.name, nexus.losses_told);
         }
-        self.release_reserve(id);
+        self.volume.end_reservation(Some(id));
         self.copies.forget_all(id);
     }
 
@@ -112,9 +105,10 @@ impl State {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
         }
-        self.reserved_by = None;
+        self.volume.end_reservation(None);
         self.start();
         self.modes.reset();
+        self.volume.set_write_protected(self.modes.write_protect());
         self.raise_all(Attention::BusDeviceReset);
     }
 
@@ -182,37 +176,42 @@ impl State {
     }
 
     /// Why nothing may be written, if it may not.
-    pub(crate) fn writable(&self, read_only: bool) -> Result<(), Condition> {
-        match (read_only, self.modes.write_protect()) {
-            (true, _) => Err(Condition::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)),
-            (false, true) => Err(Condition::new(SenseKey::DataProtect, asc::SOFTWARE_WRITE_PROTECTED)),
-            (false, false) => Ok(()),
+    pub(crate) fn writable(&self) -> Result<(), Condition> {
+        let protected = |code| Err(Condition::new(SenseKey::DataProtect, code));
+        match self.volume.write_protection() {
+            Some(WriteProtection::Permanent) => protected(asc::WRITE_PROTECTED),
+            Some(WriteProtection::Software) => protected(asc::SOFTWARE_WRITE_PROTECTED),
+            None => Ok(()),
         }
     }
 
-    /// Whether the reservations there are let this nexus carry out a command of this class. RESERVE and
-    /// persistent reservations exclude each other (SPC-2 5.5.1), so each can be asked by itself.
+    /// Whether the reservations there are let this nexus carry out a command of this class. A nexus that is not attached any
+    /// more reads and writes nothing.
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
-        let free =
-            class == Reserved::Never || self.passes_reserve(id, class) && self.passes_persistent(id, class);
-        if free { Ok(()) } else { Err(Failure::ReservationConflict) }
+        let permits = |access| {
+            self.requester(id).is_some_and(|requester| self.volume.reservations_permit(&requester, access))
+        };
+        let is_permitted = match class {
+            Reserved::Never | Reserved::Own => true,
+            Reserved::Status => self.volume.reserved_by().is_none_or(|holder| holder == id),
+            Reserved::Read => permits(Access::Read),
+            Reserved::Write => permits(Access::Write),
+        };
+        if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
     /// The same for a command that reaches this logical unit through another one: by its nexus' name, which need
     /// not be attached here.
-    pub(crate) fn admits(&self, name: &NexusName, class: Reserved) -> Result<(), Failure> {
-        let here = self.nexuses.iter().find(|nexus| nexus.name.is(name)).map(|nexus| nexus.id);
-        let free = self.reserved_by.is_none() || self.reserved_by == here;
-        let free = free && class.access().is_none_or(|access| self.registrations.permit(name, access));
-        if free { Ok(()) } else { Err(Failure::ReservationConflict) }
+    pub(crate) fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
+        let here = self.nexuses.iter().find(|nexus| nexus.name.is(by.path)).map(|nexus| nexus.id);
+        let requester = Requester { attachment: here.unwrap_or(by.attachment), ..*by };
+        let is_permitted = self.volume.reservations_permit(&requester, access);
+        if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// A nexus that is not attached any more passes nothing.
-    fn passes_persistent(&self, id: NexusId, class: Reserved) -> bool {
-        self.registrations.reservation().is_none()
-            || self.name(id).is_some_and(|name| {
-                class.access().is_none_or(|access| self.registrations.permit(name, access))
-            })
+    /// This nexus as a volume knows it.
+    pub(crate) fn requester(&self, id: NexusId) -> Option<Requester<'_>> {
+        self.name(id).map(|path| Requester { attachment: id, path })
     }
 
     pub(crate) fn name(&self, id: NexusId) -> Option<&NexusName> {
@@ -220,17 +219,18 @@ impl State {
     }
 
     /// What this nexus may take for granted until the state changes.
-    pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64, unit: &LogicalUnit) -> View {
-        let quiet = self.nexuses.iter().any(|nexus| nexus.id == id && nexus.attentions.is_empty());
-        let ready = quiet && self.ready().is_ok();
-        let writable = self.writable(unit.read_only()).is_ok();
-        let volatile_cache = unit.device().profile().volatile_cache;
+    pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64) -> View {
+        let quiet = self.nexuses.iter().find(|nexus| nexus.id == id && nexus.attentions.is_empty());
+        let requester = quiet.map(|nexus| Requester { attachment: id, path: &nexus.name });
+        let requester = requester.filter(|_| self.ready().is_ok());
+        let permits =
+            |access| requester.is_some_and(|requester| self.volume.permits(&requester, access).is_ok());
         View {
             generation,
             geometry,
-            reads: ready && self.reserved(id, Reserved::Read).is_ok(),
-            writes: ready && writable && self.reserved(id, Reserved::Write).is_ok(),
-            volatile_cache,
+            reads: permits(Access::Read),
+            writes: permits(Access::Write),
+            volatile_cache: self.volume.device().profile().volatile_cache,
             write_through: !self.modes.write_cache(),
             format: self.sense_format(),
         }
@@ -250,15 +250,4 @@ pub(crate) enum Reserved {
     Write,
     /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
     Own,
-}
-
-impl Reserved {
-    /// What a persistent reservation may forbid of it, if anything.
-    fn access(self) -> Option<Access> {
-        match self {
-            Reserved::Never | Reserved::Status | Reserved::Own => None,
-            Reserved::Read => Some(Access::Read),
-            Reserved::Write => Some(Access::Write),
-        }
-    }
 }

@@ -199,7 +199,7 @@ fn protection_types_defects_and_patterns_are_refused() {
 
 #[test]
 fn protection_of_the_medium_holds() {
-    let mut protected = Bench::of_unit(|unit| unit.read_only = true);
+    let mut protected = Bench::read_only();
     protected.command(&FORMAT).check(7, 0x2700);
     let mut stopped = Bench::new();
     stopped.command(&start_stop(0)).good();

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use unit::{Effect, LogicalUnit, Nexus, Plan};
+use unit::{Effect, Nexus, Plan};
 
 use crate::support::*;
 
@@ -250,7 +250,7 @@ fn damaged_reservations_refuse_the_volume() {
     for damaged in [&text[..text.len() - 1], &text[..3], &[]] {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let paper = Arc::new(Paper::of(damaged.to_vec()));
-        assert!(LogicalUnit::new(volume::Volume::new(disk, Some(paper)), unit_options()).is_err());
+        assert!(unit_over(disk, kept_on(&paper), unit_options()).is_err());
     }
 }
 

@@ -211,7 +211,7 @@ fn reserved_bits_and_service_actions_are_refused() {
 
 #[test]
 fn protection_and_reservations_hold() {
-    let mut protected = Bench::of_unit(|unit| unit.read_only = true);
+    let mut protected = Bench::read_only();
     protected.command(&sanitize(BLOCK_ERASE, 0)).check(7, 0x2700);
     let mut bench = Bench::new();
     let mut other = bench.second();

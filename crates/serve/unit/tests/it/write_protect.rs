@@ -7,7 +7,7 @@ const WRITERS: [u8; 14] =
 
 #[test]
 fn every_command_that_writes_is_refused_before_its_data_are_asked_for() {
-    let of_unit = || Bench::of_unit(|unit| unit.read_only = true);
+    let of_unit = || Bench::read_only();
     let of_disk = || Bench::of_disk(DiskOptions { read_only: true, ..DiskOptions::default() });
     for mut bench in [of_unit(), of_disk()] {
         for opcode in WRITERS {

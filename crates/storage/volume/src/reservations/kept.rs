@@ -21,7 +21,7 @@ use crate::saved::{Damaged, Reader};
 
 impl Registrations {
     /// What survives a loss of power: all of it with APTPL, nothing without.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.persist_through_power_loss {
             return bytes;
@@ -44,10 +44,7 @@ impl Registrations {
     }
 
     /// What [`Registrations::to_bytes`] wrote.
-    ///
-    /// # Errors
-    /// It was something else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
         if bytes.is_empty() {
             return Ok(Registrations::default());
         }

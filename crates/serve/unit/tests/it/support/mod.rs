@@ -17,12 +17,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use block::{BlockDevice as _, Buffer};
+use block::{BlockDevice, Buffer};
 use unit::{
-    CommandIn, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
-    Nexus, Plan, Reply, Running, Step, TargetPort,
+    CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions,
+    Neighbours, Nexus, Plan, Reply, Running, Step, TargetPort,
 };
-use volume::Volume;
+use volume::{Volume, VolumeOptions};
 
 pub struct Bench {
     pub disk: Arc<Disk>,
@@ -45,12 +45,7 @@ impl Neighbours for TwoLuns {
 }
 
 pub fn unit_options() -> LogicalUnitOptions {
-    LogicalUnitOptions {
-        identity: Identity::new(*b"0123456789abcdef"),
-        read_only: false,
-        removable: false,
-        thin: None,
-    }
+    LogicalUnitOptions { identity: Identity::new(*b"0123456789abcdef"), removable: false, thin: None }
 }
 
 impl Bench {
@@ -71,16 +66,22 @@ impl Bench {
 
     pub fn with(disk: DiskOptions, options: LogicalUnitOptions) -> Bench {
         let disk = Arc::new(Disk::new(disk));
-        let unit =
-            LogicalUnit::new(Volume::new(Arc::clone(&disk) as _, None), options).expect("nothing was kept");
-        Bench::of(disk, unit)
+        let unit = unit_over(Arc::clone(&disk) as _, VolumeOptions::default(), options);
+        Bench::of(disk, unit.expect("nothing was kept"))
+    }
+
+    /// A logical unit over a volume that may not be written.
+    pub fn read_only() -> Bench {
+        let disk = Arc::new(Disk::new(DiskOptions::default()));
+        let volume = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+        let unit = unit_over(Arc::clone(&disk) as _, volume, unit_options());
+        Bench::of(disk, unit.expect("nothing was kept"))
     }
 
     /// A logical unit that keeps what must survive a restart on this piece of paper.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
-        let volume = Volume::new(Arc::clone(&disk) as _, Some(Arc::clone(paper) as _));
-        let unit = LogicalUnit::new(volume, unit_options());
+        let unit = unit_over(Arc::clone(&disk) as _, kept_on(paper), unit_options());
         Bench::of(disk, unit.expect("what was kept is whole"))
     }
 
@@ -209,6 +210,20 @@ impl Bench {
     pub fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
         self.command(&sixteen(0x88, 0, lba, blocks)).good().data
     }
+}
+
+/// A volume that keeps what must survive a restart on this piece of paper.
+pub fn kept_on(paper: &Arc<Paper>) -> VolumeOptions {
+    VolumeOptions { persistent_state: Some(Arc::clone(paper) as _), ..VolumeOptions::default() }
+}
+
+/// A logical unit over a volume over a device.
+pub fn unit_over(
+    device: Arc<dyn BlockDevice>,
+    volume: VolumeOptions,
+    options: LogicalUnitOptions,
+) -> Result<Arc<LogicalUnit>, Damaged> {
+    Volume::new(device, volume).and_then(|volume| LogicalUnit::new(volume, options))
 }
 
 pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {

@@ -1,0 +1,276 @@
+//! Who may use a volume: the question that every front end asks before it lets a request through, and what decides it.
+//!
+//! | a request is denied by | which |
+//! |---|---|
+//! | persistent [reservations](crate::reservations) | belong to a host's path, and outlive its attachment |
+//! | the reservation of an attachment ([`Volume::reserve`]) | ends with the attachment |
+//! | a [`Fence`](crate::Fence) | the device does not answer |
+//! | write protection ([`WriteProtection`]) | is configured, the device's, or set by a front end |
+//!
+//! All but the fence is behind one lock, under which nothing else is locked: a front end takes its own lock first. Each change
+//! takes effect, and then advances [`Volume::generation`].
+
+use std::sync::Arc;
+
+use crate::reservations::{Refusal, Registrations};
+use crate::{Access, AttachmentId, Requester, SaveLock, Volume};
+
+/// What decides about requests, other than the fence.
+#[derive(Default)]
+pub(crate) struct Permissions {
+    reservations: Arc<Registrations>,
+    /// The attachment that has reserved the volume for itself.
+    reserved_by: Option<AttachmentId>,
+    is_write_protected: bool,
+}
+
+/// Why a request is denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Another host's reservation forbids it.
+    Reserved,
+    /// The device does not answer.
+    Fenced,
+    /// Nothing may be written.
+    WriteProtected,
+}
+
+/// What keeps a volume from being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteProtection {
+    /// Its configuration, or its device.
+    Permanent,
+    /// [`Volume::set_write_protected`].
+    Software,
+}
+
+impl Permissions {
+    pub(crate) fn new(reservations: Registrations) -> Permissions {
+        Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
+    }
+
+    /// Persistent reservations and an attachment's exclude each other (SPC-2 5.5.1), so each can be asked by itself.
+    fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
+        self.reserved_by.is_none_or(|holder| holder == requester.attachment)
+            && self.reservations.permit(requester.path, access)
+    }
+
+    /// Whether persistent reservations rule here, and this requester has access. A conflict if it has none.
+    fn shared_by_registrants(&self, requester: &Requester<'_>) -> Result<bool, Refusal> {
+        if self.reservations.registered().is_empty() {
+            return Ok(false);
+        }
+        let is_registered = self.reservations.key_of(requester.path).is_some();
+        let is_reserved = self.reservations.reservation().is_some();
+        if is_registered && is_reserved && self.reservations.permit(requester.path, Access::Write) {
+            Ok(true)
+        } else {
+            Err(Refusal::Conflict)
+        }
+    }
+}
+
+impl Volume {
+    /// Whether this request may go to the device. A front end may keep the answer as long as the
+    /// [generation](Volume::generation), read before it asked, is the same.
+    ///
+    /// # Errors
+    /// The first reason why it may not.
+    ///
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// # use std::future::Future;
+    /// # use std::pin::pin;
+    /// # use std::sync::Arc;
+    /// # use std::task::{Context, Poll, Waker};
+    /// # use block::{BlockSize, Geometry, Null};
+    /// # use volume::{Access, AttachmentId, Denied, HostPath, HostPort, Requester, ServicePort, Volume, VolumeOptions};
+    /// use volume::reservations::{Change, Register, Registrations, ReservationType};
+    ///
+    /// # fn now<T>(future: impl Future<Output = T>) -> T {
+    /// #     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+    /// #         Poll::Ready(value) => value,
+    /// #         Poll::Pending => unreachable!("nobody else saves"),
+    /// #     }
+    /// # }
+    /// # fn path(host: &str) -> HostPath {
+    /// #     let host = HostPort { name: host.to_owned(), qualifier: [0; 6] };
+    /// #     HostPath { host, service: ServicePort { name: "disk".to_owned(), group: 1, relative_port: 1 } }
+    /// # }
+    /// # let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
+    /// # let device = Null::new(Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 });
+    /// # let volume = Volume::new(Arc::new(device), VolumeOptions::default()).expect("nothing was saved");
+    /// // A client of some protocol without reservations, and a host that has reserved the volume by another protocol.
+    /// let (client, host) = (path("client.example.com"), path("iqn.1994-05.com.redhat:host"));
+    /// let requester = Requester { attachment: AttachmentId::next(), path: &client };
+    /// assert_eq!(volume.permits(&requester, Access::Write), Ok(()));
+    ///
+    /// let change = |change| {
+    ///     let lock = now(volume.lock_to_save());
+    ///     let mut next = Registrations::clone(&volume.reservations());
+    ///     next.change(&host, change).expect("it is the host's to do");
+    ///     now(volume.save_reservations(&next, &lock)).expect("there is nothing to save");
+    ///     volume.set_reservations(next, &lock);
+    /// };
+    /// let before = volume.generation();
+    /// change(Change::Register(Register::new(NonZeroU64::MIN)));
+    /// change(Change::Reserve { key: 1, kind: ReservationType::WriteExclusive });
+    /// assert_ne!(volume.generation(), before, "ask again");
+    /// assert_eq!(volume.permits(&requester, Access::Write), Err(Denied::Reserved));
+    /// assert_eq!(volume.permits(&requester, Access::Read), Ok(()));
+    ///
+    /// let before = volume.generation();
+    /// change(Change::Release { key: 1, kind: ReservationType::WriteExclusive });
+    /// assert_ne!(volume.generation(), before, "ask again");
+    /// assert_eq!(volume.permits(&requester, Access::Write), Ok(()));
+    /// ```
+    pub fn permits(&self, requester: &Requester<'_>, access: Access) -> Result<(), Denied> {
+        if !self.reservations_permit(requester, access) {
+            Err(Denied::Reserved)
+        } else if self.is_fenced() {
+            Err(Denied::Fenced)
+        } else if access == Access::Write && self.write_protection().is_some() {
+            Err(Denied::WriteProtected)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether reservations of either sort let this request through.
+    pub fn reservations_permit(&self, requester: &Requester<'_>, access: Access) -> bool {
+        self.permissions.lock().permit(requester, access)
+    }
+
+    /// The persistent reservations as they are now.
+    pub fn reservations(&self) -> Arc<Registrations> {
+        Arc::clone(&self.permissions.lock().reservations)
+    }
+
+    /// Puts `next` in force, which was made of [`Volume::reservations`] and [saved](Volume::save_reservations) under this lock.
+    pub fn set_reservations(&self, next: Registrations, _lock: &SaveLock) {
+        self.change_permissions(|permissions| permissions.reservations = Arc::new(next));
+    }
+
+    /// The attachment that has reserved the volume for itself.
+    pub fn reserved_by(&self) -> Option<AttachmentId> {
+        self.permissions.lock().reserved_by
+    }
+
+    /// Reserves the volume for one attachment alone, until it releases or ends: RESERVE of SCSI (SPC-2 7.21). Reserving again is
+    /// no error. Where there are persistent reservations, it does nothing for a host to which they give access (CRH, SPC-4
+    /// 5.12.3), and is refused to others.
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`]: another has reserved it.
+    pub fn reserve(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
+        self.change_permissions(|permissions| {
+            if permissions.shared_by_registrants(requester)? {
+                return Ok(());
+            }
+            let reserved_by = *permissions.reserved_by.get_or_insert(requester.attachment);
+            if reserved_by == requester.attachment { Ok(()) } else { Err(Refusal::Conflict) }
+        })
+    }
+
+    /// Ends the reservation of this attachment. Releasing what another holds is no error and does nothing (SPC-2 7.23).
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`]: persistent reservations give this host no access.
+    pub fn release(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
+        self.change_permissions(|permissions| {
+            if !permissions.shared_by_registrants(requester)? {
+                permissions.reserved_by =
+                    permissions.reserved_by.filter(|holder| *holder != requester.attachment);
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends the reservation of an attachment: of this one, which has ended, or of any with `None`.
+    pub fn end_reservation(&self, of: Option<AttachmentId>) {
+        self.change_permissions(|permissions| {
+            permissions.reserved_by =
+                permissions.reserved_by.filter(|holder| of.is_some_and(|of| of != *holder));
+        });
+    }
+
+    /// What keeps the volume from being written, if anything does.
+    pub fn write_protection(&self) -> Option<WriteProtection> {
+        if self.is_read_only || self.device().profile().read_only {
+            Some(WriteProtection::Permanent)
+        } else {
+            self.permissions.lock().is_write_protected.then_some(WriteProtection::Software)
+        }
+    }
+
+    /// Protects the volume by software (SWP of SCSI's control mode page), or ends that.
+    pub fn set_write_protected(&self, is_write_protected: bool) {
+        self.change_permissions(|permissions| permissions.is_write_protected = is_write_protected);
+    }
+
+    fn change_permissions<T>(&self, change: impl FnOnce(&mut Permissions) -> T) -> T {
+        let result = change(&mut self.permissions.lock());
+        self.advance_generation();
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block::{BlockSize, Geometry, Null};
+
+    use super::*;
+    use crate::reservations::scene;
+    use crate::{HostPath, VolumeOptions};
+
+    fn volume(read_only: bool) -> Arc<Volume> {
+        let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
+        let device = Null::new(Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 });
+        let options = VolumeOptions { read_only, ..VolumeOptions::default() };
+        Volume::new(Arc::new(device), options).expect("nothing was saved")
+    }
+
+    fn attached(path: &HostPath) -> Requester<'_> {
+        Requester { attachment: AttachmentId::next(), path }
+    }
+
+    /// The same host with two attachments: what is reserved by one is not the other's.
+    #[test]
+    fn what_an_attachment_reserves_is_its_own_until_it_ends() {
+        let (volume, path) = (volume(false), scene::path(1));
+        let (holder, other) = (attached(&path), attached(&path));
+        volume.reserve(&holder).expect("nobody has reserved it");
+        assert_eq!(volume.permits(&holder, Access::Write), Ok(()));
+        assert_eq!(volume.permits(&other, Access::Read), Err(Denied::Reserved));
+        assert_eq!(volume.reserve(&other), Err(Refusal::Conflict));
+        assert_eq!(volume.release(&other), Ok(()));
+        volume.end_reservation(Some(other.attachment));
+        assert_eq!(volume.reserved_by(), Some(holder.attachment));
+        let before = volume.generation();
+        volume.end_reservation(Some(holder.attachment));
+        assert!(volume.generation() > before);
+        assert_eq!(volume.permits(&other, Access::Write), Ok(()));
+    }
+
+    #[test]
+    fn a_fence_stops_all_and_write_protection_stops_writes() {
+        let (volume, path) = (volume(false), scene::path(1));
+        let requester = attached(&path);
+        volume.set_write_protected(true);
+        assert_eq!(volume.permits(&requester, Access::Read), Ok(()));
+        assert_eq!(volume.permits(&requester, Access::Write), Err(Denied::WriteProtected));
+        let fence = volume.fence();
+        assert_eq!(volume.permits(&requester, Access::Read), Err(Denied::Fenced));
+        drop(fence);
+        volume.set_write_protected(false);
+        assert_eq!(volume.permits(&requester, Access::Write), Ok(()));
+    }
+
+    #[test]
+    fn what_is_configured_read_only_stays_so() {
+        let (volume, path) = (volume(true), scene::path(1));
+        volume.set_write_protected(false);
+        assert_eq!(volume.write_protection(), Some(WriteProtection::Permanent));
+        assert_eq!(volume.permits(&attached(&path), Access::Write), Err(Denied::WriteProtected));
+    }
+}
