@@ -35,8 +35,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// A copy whose segments have all been checked: what cannot end well does not begin.
 struct Copy {
-    by: NexusId,
-    name: NexusName,
+    by: NexusName,
     steps: Vec<Step>,
     record: Record,
 }
@@ -68,7 +67,7 @@ impl Copy {
         let steps = steps.collect::<Result<Vec<_>, _>>()?;
         let record = Record::begin(access, by, &list)?;
         access.uses(others);
-        Ok(Copy { by, name, steps, record })
+        Ok(Copy { by: name, steps, record })
     }
 
     async fn run(self) -> Result<Outcome, Failure> {
@@ -87,7 +86,7 @@ impl Copy {
     /// end is asked again for each piece, when nothing is left to wait for.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
-        let by = Requester { attachment: self.by, path: &self.name };
+        let by = Requester { attachment: self.record.by, path: &self.by };
         let shift = destination.device().geometry().block_size.shift();
         let mut done = 0;
         for from in source.pieces(step.from) {

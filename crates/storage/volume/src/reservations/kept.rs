@@ -160,6 +160,20 @@ mod tests {
         assert_eq!(after, Registrations { generation: 0, ..before });
     }
 
+    /// Files of earlier versions are read.
+    #[test]
+    fn the_bytes_are_those_of_the_first_version() {
+        let mut state = Registrations::default();
+        let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
+        state.register(&path(1), &lasting).unwrap();
+        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        let host = b"\0\x16iqn.2026-11.test:host1\x40\0\0\0\0\x01";
+        let port = b"\0\x17iqn.2026-11.test:target\0\x01\0\x01";
+        let registered = [&[0, 0, 0, 1], &host[..], &[0, 0, 0, 0, 0, 0, 0xab, 0xcd], &[0], port].concat();
+        let reserved = [&[5], &host[..], port].concat();
+        assert_eq!(state.to_bytes(), [registered, reserved].concat());
+    }
+
     #[test]
     fn without_aptpl_nothing_is_kept() {
         let state = Registrations { persist_through_power_loss: false, ..persistent() };
