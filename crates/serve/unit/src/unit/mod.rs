@@ -185,6 +185,7 @@ impl LogicalUnit {
     /// The same for a change that must know the generation that it ends.
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
         // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
+        // The volume's own lock comes after this one.
         let mut state = self.state.lock();
         // A fence advances the generation without this lock. A nexus that reads that later generation still waits for the lock
         // before it looks at the state, and so sees this change.

@@ -4,8 +4,8 @@
 //! returns which hosts are to be told what. It knows neither sessions nor any protocol: a host is a [`HostPath`], which
 //! outlives connections and restarts. SCSI's service actions are one encoding of it.
 //!
-//! Reading order: this file (the state and the questions to it), `change` (the changes), `access` (what a reservation
-//! forbids), `kept` (the state in a file).
+//! Reading order: this file (the state and the questions to it), `request` (what can be asked for), `change` (the changes),
+//! `access` (what a reservation forbids), `kept` (the state in a file).
 //!
 //! ```text
 //!                 register           reserve
@@ -19,11 +19,12 @@ mod kept;
 mod kind;
 #[cfg(test)]
 mod model;
+mod request;
 
 use std::num::NonZeroU64;
 
-pub use change::{Change, Changed, Event, Move, Notice, Refusal, Register};
 pub use kind::ReservationType;
+pub use request::{Change, Changed, Event, Move, Notice, Refusal, Register};
 
 use crate::requester::{HostPath, HostPort, ServicePort};
 
