@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use block::{Buffer, DeviceError, Durability, Extent};
 use reactor::{InSlice, OutSlice, Sender, Stream};
-use server::{AbortOrder, AddressBlock, FrontEnd, Guest, Incoming, LocalFrontEnd, Place, SlowHolder};
-use volume::{AttachmentId, RequestKind, Volume};
+use server::{AbortOrder, AddressBlock, FrontEnd, Guest, Incoming, LocalFrontEnd, Place, Portal, SlowHolder};
+use volume::{Access, AttachmentId, Denied, HostPath, HostPort, RequestKind, Requester, ServicePort, Volume};
 
 /// What its portals are marked with.
 pub(crate) const ECHO: &str = "echo";
@@ -38,6 +38,7 @@ struct OnCore {
 /// A connection.
 struct Session {
     attachment: AttachmentId,
+    path: HostPath,
     stream: Box<dyn Stream>,
     _guest: Guest,
     volume: RefCell<Option<(String, Arc<Volume>)>>,
@@ -66,10 +67,11 @@ impl FrontEnd for EchoDisk {
 impl LocalFrontEnd for OnCore {
     fn welcome(
         self: Rc<Self>,
-        Incoming { stream, guest, .. }: Incoming,
+        Incoming { portal, stream, guest }: Incoming,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         let session = Rc::new(Session {
             attachment: AttachmentId::next(),
+            path: path(&portal, &*stream),
             stream,
             _guest: guest,
             volume: RefCell::default(),
@@ -224,7 +226,7 @@ impl Session {
         changes: Option<Extent>,
         request: impl Future<Output = Result<T, DeviceError>>,
     ) -> Result<T, String> {
-        permits(volume, self.attachment, kind)?;
+        self.permits(volume, kind)?;
         let (before, mut request) = (self.aborts.get(), Box::pin(request));
         let ended = poll_fn(|cx| {
             *self.waker.borrow_mut() = Some(cx.waker().clone());
@@ -244,12 +246,25 @@ impl Session {
         volume.record_end(kind, &result);
         result.map_err(|error| error.to_string())
     }
+
+    /// Whether the volume may be used so now.
+    fn permits(&self, volume: &Volume, kind: RequestKind) -> Result<(), &'static str> {
+        let access = match kind {
+            RequestKind::Change => Access::Write,
+            RequestKind::Read | RequestKind::Flush | RequestKind::Inspect => Access::Read,
+        };
+        let requester = Requester { attachment: self.attachment, path: &self.path };
+        volume.permits(&requester, access).map_err(|denied| match denied {
+            Denied::Reserved => "reserved",
+            Denied::Fenced => "not ready",
+            Denied::WriteProtected => "write-protected",
+        })
+    }
 }
 
-/// Whether the volume may be used so now.
-fn permits(volume: &Arc<Volume>, _: AttachmentId, _: RequestKind) -> Result<(), String> {
-    match volume.is_fenced() {
-        true => Err("not ready".to_owned()),
-        false => Ok(()),
-    }
+/// A host has no name here but its address.
+fn path(portal: &Portal, stream: &dyn Stream) -> HostPath {
+    let host = HostPort { name: stream.peer().ip().to_string(), qualifier: [0; 6] };
+    let service = ServicePort { name: ECHO.to_owned(), group: portal.tag, relative_port: portal.tag };
+    HostPath { host, service }
 }

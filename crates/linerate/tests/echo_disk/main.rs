@@ -1,5 +1,5 @@
-//! A second front end beside iSCSI on the same volumes: what one of them writes the other reads, fences and resets reach both,
-//! and both come and go while the server serves.
+//! A second front end beside iSCSI on the same volumes: what one of them writes the other reads, fences, resets and reservations
+//! reach both, and both come and go while the server serves.
 
 mod front_end;
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 use block::{BlockDevice, Buffer, Durability, Extent, Fault, FaultControl};
 use front_end::{ECHO, EchoDisk};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions, ReactorClock};
+use initiator::verbs::{PersistentReserve, ReservationType};
 use initiator::{Management, RemoteLun, TaskManagementResult};
 use iscsi::negotiate::Offers;
 use server::{Config, Limits, Portal, Server};
@@ -207,6 +208,26 @@ fn a_reset_and_a_fence_reach_both() {
     assert_eq!(echo.ask("write 7 77"), "error not ready");
     drop(fence);
     assert_eq!(echo.ask("write 7 77"), "ok");
+    both.stop();
+}
+
+/// The hosts of the other front end, which cannot reserve anything, obey what an iSCSI initiator has reserved.
+#[test]
+fn a_reservation_holds_for_both() {
+    let both = Both::start();
+    let mut echo = both.echo();
+    assert_eq!(echo.ask("use disk"), "ok 2048");
+    by_iscsi(&both, async |lun| {
+        let (unit, key, kind) = (lun.unit(), 7, ReservationType::WriteExclusive);
+        let register = PersistentReserve::RegisterAndIgnoreExistingKey { new_key: key, persist: false };
+        unit.persistent_reserve(register).await.expect("registered");
+        unit.persistent_reserve(PersistentReserve::Reserve { key, kind }).await.expect("reserved");
+        assert_eq!(echo.ask("write 7 77"), "error reserved");
+        assert_eq!(echo.ask("read 7"), "ok 00");
+        unit.persistent_reserve(PersistentReserve::Release { key, kind }).await.expect("released");
+        assert_eq!(echo.ask("write 7 77"), "ok");
+        lun.close().await;
+    });
     both.stop();
 }
 
