@@ -179,6 +179,19 @@ impl From<volume::backend::OpenError> for Failure {
     }
 }
 
+impl From<contents::Refused> for Failure {
+    fn from(refused: contents::Refused) -> Failure {
+        let kind = match &refused {
+            contents::Refused::WriteProtected(_) => Kind::WriteProtected,
+            contents::Refused::Kept(sentence) => {
+                return Failure::refused(format_args!("{sentence}; say --yes to overwrite it"));
+            }
+            contents::Refused::Unreadable(_, error) => of_device(*error),
+        };
+        Failure::new(kind, refused)
+    }
+}
+
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
         Failure::new(of_open(&error), error)

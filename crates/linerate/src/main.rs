@@ -12,7 +12,7 @@ mod bytewise;
 mod compare;
 mod completions;
 mod config;
-mod contents;
+mod consent;
 mod control;
 mod copy;
 mod diagnose;

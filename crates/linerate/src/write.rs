@@ -12,7 +12,7 @@ use block::{BlockDevice, Buffer, Slice};
 use reactor::{Receiver, mailbox};
 
 use crate::bytewise;
-use crate::contents::Overwritten;
+use crate::consent::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::{Opened, Place};

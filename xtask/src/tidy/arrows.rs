@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-scsi", &[]),
     ("linerate-reactor", &["linerate-block"]),
     ("linerate-volume", &["linerate-block"]),
+    ("linerate-contents", &["linerate-block"]),
     // Its logical unit is the SCSI face of a volume.
     ("linerate-unit", &["linerate-scsi", "linerate-block", "linerate-volume"]),
     ("linerate-host", &["linerate-block", "linerate-reactor"]),
@@ -35,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "linerate-block",
             "linerate-volume",
+            "linerate-contents",
             "linerate-unit",
             "linerate-iscsi",
             "linerate-reactor",

@@ -75,6 +75,7 @@ const IMPURE: &[&str] = &[
 const PURE: &[&str] = &[
     "crates/storage/block/src/",
     "crates/storage/volume/src/",
+    "crates/storage/contents/src/",
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
     "crates/wire/scsi/src/",

@@ -3,7 +3,7 @@
 use super::extent::Extent;
 use super::fit::Limits;
 use super::storage::Storage;
-use crate::contents::Overwritten;
+use crate::consent::Overwritten;
 use crate::failure::Failure;
 
 /// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is not

@@ -14,7 +14,7 @@ use initiator::Unit;
 use super::journal::{self, Begun};
 use super::source::Source;
 use crate::bytewise;
-use crate::contents::{Overwritten, ask};
+use crate::consent::{self, Overwritten};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
 use crate::private_file;
@@ -209,5 +209,8 @@ fn give_way(path: &Path, name: &str, yes: bool) -> Result<(), Failure> {
         let options = FileOptions { bytes: whole, ..FileOptions::new(path) };
         FileDevice::open(options).map_err(Failure::refused)?;
     }
-    if bytes > 0 && !yes { ask(&format!("{name} holds {}", Bytes(bytes))) } else { Ok(()) }
+    if bytes == 0 {
+        return Ok(());
+    }
+    Ok(consent::by(yes).to(format!("{name} holds {}", Bytes(bytes)))?)
 }

@@ -7,7 +7,7 @@ use initiator::{RemoteLun, Url};
 use super::Options;
 use super::places::{Part, physical_block_bytes};
 use crate::bench::extent::Extent;
-use crate::contents::Overwritten;
+use crate::consent::Overwritten;
 use crate::failure::Failure;
 
 /// The part, in whole physical blocks.

@@ -11,7 +11,7 @@ use reactor::{Stream, StreamOptions};
 use serde::Serialize;
 
 use super::Poll;
-use crate::contents::Overwritten;
+use crate::consent::Overwritten;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;

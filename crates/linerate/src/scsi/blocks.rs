@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
-use crate::contents::Overwritten;
+use crate::consent::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use crate::remote;

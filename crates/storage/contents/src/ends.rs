@@ -29,7 +29,7 @@ impl Ends {
         })
     }
 
-    #[cfg(test)]
+    /// Of a device in memory.
     pub(super) fn new(bytes: &[u8], block_bytes: u64) -> Ends {
         let tail = bytes.len().saturating_sub(TAIL_BYTES as usize);
         Ends {

@@ -1,8 +1,19 @@
 //! What is on a disk, as far as its first two and its last MiB tell: partition tables, file systems, members of sets,
-//! disk images. Whoever is about to overwrite it asks here first, and names what would be lost ([`Overwritten`]).
+//! disk images. A command that is about to overwrite it asks here first, and names what would be lost ([`Overwritten`]).
 //!
 //! Nothing is mounted, followed or believed: a signature at its place is what is looked for, and a few bytes beside it
-//! that tell people which disk it is. Reading order: [`contents`], `ends`, `signatures`, `partitions`, `sets`.
+//! that tell people which disk it is. It knows no terminal: who is asked is up to the caller ([`Consent`]). Reading
+//! order: [`contents`], `ends`, `signatures`, `partitions`, `sets`, `consent`.
+//!
+//! ```
+//! let mut disk = vec![0; 1 << 20];
+//! assert_eq!(contents::of_bytes(&disk, 512), None);
+//!
+//! disk[..4].copy_from_slice(b"XFSB");
+//! disk[108..112].copy_from_slice(b"data");
+//! let found = contents::of_bytes(&disk, 512).expect("a file system");
+//! assert_eq!(found.to_string(), "an XFS file system (label data)");
+//! ```
 
 mod consent;
 mod ends;
@@ -14,12 +25,13 @@ use std::fmt;
 
 use block::{BlockDevice, DeviceError};
 
-pub(crate) use consent::{Overwritten, ask};
 use ends::Ends;
+
+pub use consent::{Consent, Overwritten, Refused};
 
 /// What was recognised; at least one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Contents(Vec<Found>);
+pub struct Contents(Vec<Found>);
 
 /// One thing that was recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +53,17 @@ enum Detail {
 
 /// What is on `device`; nothing, if it begins and ends with zeros or is not there at all.
 ///
-/// Reads at most 3 MiB. Errors are those of the device.
-pub(crate) async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
+/// Reads at most 3 MiB.
+///
+/// # Errors
+/// Those of the device.
+pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
     Ok(recognised(&Ends::of(device).await?))
+}
+
+/// The same of a device in memory, all of whose bytes these are, in blocks of `block_bytes`.
+pub fn of_bytes(bytes: &[u8], block_bytes: u64) -> Option<Contents> {
+    recognised(&Ends::new(bytes, block_bytes))
 }
 
 fn recognised(ends: &Ends) -> Option<Contents> {
@@ -101,7 +121,12 @@ impl fmt::Display for Found {
             Some(Detail::Partitions(count)) => write!(f, " with {count} partitions"),
             Some(Detail::Label(label)) => write!(f, " (label {label})"),
             Some(Detail::Set(name)) => write!(f, " (of {name})"),
-            Some(Detail::Uuid(uuid)) => write!(f, " (UUID {})", crate::config::Uuid(*uuid)),
+            Some(Detail::Uuid(uuid)) => {
+                let number = u128::from_be_bytes(*uuid);
+                let [b, c, d] = [80, 64, 48].map(|bits| number >> bits & 0xffff);
+                let (a, e) = (number >> 96, number & 0xffff_ffff_ffff);
+                write!(f, " (UUID {a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x})")
+            }
         }
     }
 }
