@@ -6,7 +6,10 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
 use std::sync::OnceLock;
+
+use crate::failure::Failure;
 
 /// The first error of standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();
@@ -34,6 +37,13 @@ pub(crate) fn error() -> Option<&'static io::Error> {
 /// Says a line beside the results, on standard error. That may be a file on a full disk, which is no reason to end.
 pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Says on standard error how a command failed. A sentence may hold a target's words, which are kept from moving the cursor.
+pub(crate) fn report(failure: &Failure) -> ExitCode {
+    let lines: Vec<String> = failure.to_string().lines().map(printable).collect();
+    remark(format_args!("linerate: {}", lines.join("\n")));
+    ExitCode::from(failure.code())
 }
 
 /// Asks, on standard error: the answer is typed behind it.

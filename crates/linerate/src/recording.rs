@@ -5,9 +5,8 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use initiator::{FlightRecorder, Settings};
+use backends::recorders;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -16,19 +15,7 @@ use crate::failure::Failure;
 use crate::output::remark;
 use crate::private_file;
 
-/// Where connections that were lost leave a file each.
-const FOLDER: &str = "LINERATE_RECORD_DIR";
-
-/// The recorders of all URLs of this command: one, or two.
-static RECORDERS: Mutex<Vec<FlightRecorder>> = Mutex::new(Vec::new());
-
-/// Sees to it that the sessions of these settings are in the file.
-pub(crate) fn keep(settings: &Settings) {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        settings.recorder.write_endings_to(Path::new(&folder));
-    }
-    RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
-}
+pub(crate) use backends::recorders::keep;
 
 /// A file to be written.
 #[derive(Clone)]
@@ -46,8 +33,7 @@ impl RecordFile {
 
     /// Writes what has been recorded until now.
     pub(crate) fn write(&self) -> Result<(), Failure> {
-        let recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let recorded = initiator::pcapng(recorders.iter());
+        let recorded = recorders::pcapng();
         let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }

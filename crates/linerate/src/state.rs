@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     fn volume(name: &str) -> Volume {
-        let spec = crate::backends::parse("ram:1MiB").expect("a specification");
+        let spec = backends::parse("ram:1MiB").expect("a specification");
         Volume::new(name.parse().expect("a name"), spec)
     }
 

@@ -12,7 +12,6 @@ use block::{BlockDevice, Buffer, Slice};
 use reactor::{Receiver, mailbox};
 
 use crate::bytewise;
-use crate::consent::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::{Opened, Place};
@@ -20,6 +19,7 @@ use crate::queue::Queue;
 use crate::read::{REQUEST_BYTES, part, requests};
 use crate::remote;
 use crate::spec::Bytes;
+use crate::terminal::Overwritten;
 
 /// Writes standard input to a LUN or volume, or to a part of it; ends when the data are on stable storage
 #[derive(Debug, clap::Args)]

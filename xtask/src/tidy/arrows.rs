@@ -29,6 +29,19 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("linerate-initiator", &["linerate-scsi", "linerate-block", "linerate-iscsi", "linerate-reactor"]),
+    // The one place where specifications meet a system and a network: `volume` knows neither.
+    (
+        "linerate-backends",
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-contents",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-initiator",
+        ],
+    ),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
@@ -44,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-server",
             "linerate-target",
             "linerate-initiator",
+            "linerate-backends",
             "linerate-bench",
             "linerate-lab",
         ],

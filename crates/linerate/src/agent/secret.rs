@@ -1,7 +1,6 @@
 //! The secret that a coordinator shares with its agents: from a file, from the environment, or from whoever sits at the
 //! terminal, and never from the command line, where anybody who may list processes reads it.
 
-use std::io::{IsTerminal as _, stdin};
 use std::path::Path;
 
 use zeroize::Zeroizing;
@@ -41,15 +40,12 @@ fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 }
 
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    if !stdin().is_terminal() {
-        return Err(Failure::refused(format!(
+    let secret = secrets::ask("secret of the agents: ")?;
+    secret.map(|secret| Zeroizing::new(secret.as_bytes().to_vec())).ok_or_else(|| {
+        Failure::refused(format!(
             "the agents' secret is missing: name a file that holds it with {option}, or set {VARIABLE}"
-        )));
-    }
-    let secret = rpassword::prompt_password("secret of the agents: ");
-    secret
-        .map(|secret| Zeroizing::new(secret.into_bytes()))
-        .map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Reading order: [`file`] (what the kernel asks), [`request`] (on its way), [`disk`] (bytes to blocks); then what is
-//! around them: [`volume`] and [`reservation`], [`place`] and [`mounts`], [`background`], [`record`], [`signals`],
+//! around them: [`volume`], [`place`] and [`mounts`], [`background`], [`record`], [`signals`],
 //! and the commands that look after the result, [`detach`] and [`attachments`]. That a target restarts is nothing to
 //! any of these: requests wait in the initiator.
 
@@ -20,7 +20,6 @@ mod mounts;
 mod place;
 mod record;
 mod request;
-pub(crate) mod reservation;
 mod signals;
 mod users;
 mod volume;
@@ -29,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use backends::reservation;
 use reactor::mailbox;
 
 pub(crate) use attachments::{AttachmentsArguments, run as list};

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use block::BlockDevice;
 use initiator::{RemoteLun, Url};
 
-use crate::backends;
 use crate::failure::Failure;
 use crate::place;
 use crate::remote;

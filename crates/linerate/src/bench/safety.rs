@@ -3,8 +3,8 @@
 use super::extent::Extent;
 use super::fit::Limits;
 use super::storage::Storage;
-use crate::consent::Overwritten;
 use crate::failure::Failure;
+use crate::terminal::Overwritten;
 
 /// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is not
 /// write-protected, and there is nothing on it, or whoever started this agrees to lose it.

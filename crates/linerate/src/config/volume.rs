@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::section::{Placed, Section};
 use super::values::{Uuid, VolumeName};
-use crate::backends;
 use crate::spec::{Spec, Time};
 
 /// A volume and how it is presented.

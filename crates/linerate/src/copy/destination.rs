@@ -14,11 +14,11 @@ use initiator::Unit;
 use super::journal::{self, Begun};
 use super::source::Source;
 use crate::bytewise;
-use crate::consent::{self, Overwritten};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
 use crate::private_file;
 use crate::spec::Bytes;
+use crate::terminal::{self, Overwritten};
 
 /// A destination, open for writing.
 pub(super) struct Destination {
@@ -212,5 +212,5 @@ fn give_way(path: &Path, name: &str, yes: bool) -> Result<(), Failure> {
     if bytes == 0 {
         return Ok(());
     }
-    Ok(consent::by(yes).to(format!("{name} holds {}", Bytes(bytes)))?)
+    Ok(terminal::consent(yes).to(format!("{name} holds {}", Bytes(bytes)))?)
 }

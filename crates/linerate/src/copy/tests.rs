@@ -7,11 +7,10 @@ use block::{
     Pending, Profile, Requests, Rule, Run, Slice,
 };
 use clap::Parser;
-use host::ReactorClock;
+use host::{RamDevice, RamOptions, ReactorClock};
 use proptest::prelude::*;
 
 use super::*;
-use crate::backends;
 use crate::bytewise;
 use crate::place::Opened;
 
@@ -41,7 +40,10 @@ impl Scene {
             .expect("a world")
             .expect("memory");
         let fault = |inner: &Arc<dyn BlockDevice>, control: &FaultControl| {
-            Opened::of(Arc::new(Fault::new(Arc::clone(inner), Arc::new(ReactorClock), control.clone())))
+            Opened::local(
+                Arc::new(Fault::new(Arc::clone(inner), Arc::new(ReactorClock), control.clone())),
+                None,
+            )
         };
         Scene {
             source: Rc::new(Source::of(fault(&from, &reading), "from".to_owned())),
@@ -59,7 +61,7 @@ impl Scene {
             inner: Arc::clone(&scene.behind),
             cache: Mutex::new(Cache { crashes: crashes.to_vec(), ..Cache::default() }),
         };
-        let destination = Rc::new(Destination::of(Opened::of(Arc::new(device)), "to".to_owned()));
+        let destination = Rc::new(Destination::of(Opened::local(Arc::new(device), None), "to".to_owned()));
         Scene { destination, ..scene }
     }
 
@@ -77,7 +79,7 @@ impl Scene {
 }
 
 fn memory() -> Arc<dyn BlockDevice> {
-    backends::memory("ram:8MiB")
+    Arc::new(RamDevice::new(RamOptions::new(8 << 20)).expect("memory"))
 }
 
 /// A device that forgets: at a crash, all that was written since the last flush is what it was before.

@@ -7,8 +7,8 @@ use initiator::{RemoteLun, Url};
 use super::Options;
 use super::places::{Part, physical_block_bytes};
 use crate::bench::extent::Extent;
-use crate::consent::Overwritten;
 use crate::failure::Failure;
+use crate::terminal::Overwritten;
 
 /// The part, in whole physical blocks.
 pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Result<Option<Part>, Failure> {

@@ -11,11 +11,11 @@ use reactor::{Stream, StreamOptions};
 use serde::Serialize;
 
 use super::Poll;
-use crate::consent::Overwritten;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
 use crate::spec::Bytes;
+use crate::terminal::Overwritten;
 
 /// Keeps READs or WRITEs under way and throws away what it reads: what a target can do at most
 #[derive(Debug, clap::Args)]

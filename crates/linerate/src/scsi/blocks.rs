@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
-use crate::consent::Overwritten;
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use crate::remote;
 use crate::spec::Bytes;
 use crate::table::{Align, lines, pairs};
+use crate::terminal::Overwritten;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArguments {

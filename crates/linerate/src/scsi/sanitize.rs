@@ -6,10 +6,10 @@ use initiator::Unit;
 use initiator::verbs::{Sanitize, SanitizeManner};
 
 use super::unit::{UnitArguments, settle};
-use crate::consent;
 use crate::failure::Failure;
 use crate::output::remark;
 use crate::remote;
+use crate::terminal;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SanitizeArguments {
@@ -80,7 +80,7 @@ pub(super) fn sanitize(asked: &SanitizeArguments) -> Result<(), Failure> {
     asked.unit.with(async |unit| {
         if !asked.yes && !asked.how.exit_failure_mode {
             let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
-            consent::by(false).to(lost)?;
+            terminal::consent(false).to(lost)?;
         }
         // The answer comes at once: a medium of any size takes longer than a command may.
         let manner = SanitizeManner { immediate: true, unrestricted_exit: false };

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::backends;
 use crate::config::{self, Address, Config, ConfigFile, Portal, Target, Volume, VolumeName};
 use crate::failure::Failure;
 use crate::poll::{Gather, Poll};

@@ -4,7 +4,6 @@
 use super::arguments::ServeArguments;
 use super::difference::Difference;
 use super::live::{Live, ReloadOptions, Reloaded};
-use crate::backends;
 use crate::config::{Addition, Config, ConfigFile, VolumeName};
 use crate::control::{Change, Lun, Volume};
 use crate::failure::Failure;

@@ -8,7 +8,6 @@ use std::thread;
 use block::{BlockDevice, FaultControl};
 use host::{Epoll, EpollOptions};
 
-use crate::backends;
 use crate::failure::Failure;
 use crate::spec::Spec;
 

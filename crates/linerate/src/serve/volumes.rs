@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
-use crate::backends;
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
 use crate::failure::Failure;

@@ -17,6 +17,7 @@ pub mod namespace;
 mod noted;
 mod open_error;
 mod path;
+pub mod private_file;
 pub mod processes;
 mod ram;
 pub mod realtime;

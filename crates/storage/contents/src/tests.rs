@@ -192,7 +192,10 @@ fn consent(device: &Disk, part: Option<&str>, answer: Option<bool>) -> Result<()
 #[test]
 fn what_is_on_a_disk_is_lost_with_consent_only() {
     let disk = Disk::new(true, false);
-    assert_eq!(consent(&disk, None, Some(false)), Err(Refused::Kept("an XFS file system is on san".to_owned())));
+    assert_eq!(
+        consent(&disk, None, Some(false)),
+        Err(Refused::Kept("an XFS file system is on san".to_owned()))
+    );
     let said = consent(&disk, Some("1MiB"), Some(false)).expect_err("a refusal").to_string();
     assert_eq!(said, "an XFS file system is on san, of which 1MiB would be overwritten");
     assert_eq!(consent(&disk, None, Some(true)), Ok(()));

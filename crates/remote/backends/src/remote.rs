@@ -1,10 +1,9 @@
 //! From the text of a URL to an open target: what every command that uses one does first.
 //!
 //! A secret never stands on the command line, where anybody who may list processes reads it. It comes from a file
-//! (the keys `secret-file` and `target-secret-file`), from the environment, or from whoever sits at the terminal.
+//! (the keys `secret-file` and `target-secret-file`), from the environment, or from who is asked ([`secrets::ask_by`]).
 
 use std::future::Future;
-use std::io::{IsTerminal, stdin};
 use std::net::Ipv6Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -17,12 +16,11 @@ use initiator::{
     UrlProblem,
 };
 use iscsi::chap::{Credentials, Secret};
+use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::nearest::hint;
-use crate::recording;
-use crate::secrets;
+use crate::{recorders, secrets};
 
 /// The secret that we prove ourselves with.
 const SECRET: &str = "LINERATE_SECRET";
@@ -30,16 +28,22 @@ const SECRET: &str = "LINERATE_SECRET";
 const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 
 /// The URL of a LUN, with its secrets.
-pub(crate) fn url(text: &str) -> Result<Url, Failure> {
+///
+/// # Errors
+/// What is wrong with the text, or a secret that is not to be found.
+pub fn url(text: &str) -> Result<Url, Failure> {
     refuse_secrets(text)?;
     let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
     find_secrets(&mut url.settings)?;
-    recording::keep(&url.settings);
+    recorders::keep(&url.settings);
     Ok(url)
 }
 
 /// What is wrong with the URL of a LUN, in one sentence. Secrets are not looked for.
-pub(crate) fn check(text: &str) -> Result<(), String> {
+///
+/// # Errors
+/// That sentence.
+pub fn check(text: &str) -> Result<(), String> {
     if secrets::is_in(text) {
         return Err(format!(
             "a secret in a specification is one that others read; put it into a file (secret-file=PATH, \
@@ -50,7 +54,10 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
 }
 
 /// The URL of a target, and of one of its LUNs if it names one; the LUN in the URL is 0 if it does not.
-pub(crate) fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
+///
+/// # Errors
+/// As [`url`].
+pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
         return Ok((url(&format!("{path}/0{query}"))?, None));
@@ -61,7 +68,10 @@ pub(crate) fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
 }
 
 /// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
-pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
+///
+/// # Errors
+/// As [`url`].
+pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     let address = match text.parse::<Ipv6Addr>() {
         Ok(bare) => format!("iscsi://[{bare}]"),
         Err(_) if text.contains("://") => text.to_owned(),
@@ -70,22 +80,31 @@ pub(crate) fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     refuse_secrets(&address)?;
     let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
     find_secrets(&mut settings)?;
-    recording::keep(&settings);
+    recorders::keep(&settings);
     Ok((portal, settings))
 }
 
 /// Logs in and attaches the LUN. The session lives in the world of this thread: see [`run`].
-pub(crate) async fn open(url: &Url) -> Result<RemoteLun, Failure> {
+///
+/// # Errors
+/// What kept it from being opened.
+pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     initiator::open(url, random).await.map_err(|error| refused(error, &url.settings))
 }
 
 /// Logs in, for any of the target's LUNs.
-pub(crate) async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
 
 /// The same without a URL.
-pub(crate) async fn log_in(
+///
+/// # Errors
+/// As [`open`].
+pub async fn log_in(
     portal: &Portal,
     target: &str,
     settings: &Settings,
@@ -94,7 +113,10 @@ pub(crate) async fn log_in(
 }
 
 /// Asks a portal for the targets that we may see.
-pub(crate) async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
+///
+/// # Errors
+/// As [`open`].
+pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     initiator::discover(portal, settings, random).await.map_err(|error| refused(error, settings))
 }
 
@@ -108,7 +130,10 @@ fn refused(error: OpenError, settings: &Settings) -> Failure {
 }
 
 /// A unit as a disk, which it must be if there are blocks to look at.
-pub(crate) async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
+///
+/// # Errors
+/// What it is instead.
+pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
     match LunAddress::of(unit.lun()) {
         LunAddress::Number(number) if number <= LUN_MAX => Ok(unit.target().lun(number as u16).await?),
         other => Err(Failure::failed(format!("LUN {other} cannot be used as a disk"))),
@@ -119,13 +144,19 @@ pub(crate) async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
 const LUN_MAX: u64 = 16_383;
 
 /// Does the work in a world of this thread, from which sessions are made.
-pub(crate) fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+///
+/// # Errors
+/// The work's, or that the system has no such world to give.
+pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, work)
 }
 
 /// Fresh random numbers, for session identifiers and CHAP challenges.
-pub(crate) fn random(bytes: &mut [u8]) {
+///
+/// # Panics
+/// If the system has none.
+pub fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
@@ -194,16 +225,12 @@ fn find_secret(
     Ok(())
 }
 
-/// Asks who sits at the terminal, without an echo.
 fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
-    if !stdin().is_terminal() {
-        return Err(Failure::refused(format!(
+    secrets::ask(&format!("secret of {name}: "))?.ok_or_else(|| {
+        Failure::refused(format!(
             "the secret of {name:?} is missing: set {variable}, or name a file that holds it"
-        )));
-    }
-    let secret = rpassword::prompt_password(format!("secret of {name}: "));
-    let secret = secret.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
-    Ok(Zeroizing::new(secret))
+        ))
+    })
 }
 
 fn warn_of_readers(file: &Path) {
@@ -258,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_key() {
-        let page = include_str!("../../../docs/initiator.md");
+        let page = include_str!("../../../../docs/initiator.md");
         for (name, _) in Settings::keys() {
             assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
         }

@@ -2,9 +2,9 @@ use std::path::Path;
 
 use block::BlockSize;
 use proptest::prelude::*;
+use volume::spec::encode;
 
 use super::*;
-use crate::spec::encode;
 
 fn spec(text: &str) -> Spec {
     parse(text).unwrap_or_else(|error| panic!("{error}"))

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::spec::{Problem, Written};
 
 use crate::remote;
-use crate::spec::{Problem, Written};
 
 /// A LUN of another target.
-pub(super) static ISCSI: Kind = Kind {
+pub(crate) static ISCSI: Kind = Kind {
     name: "iscsi",
     usage: "iscsi://HOST/TARGET/LUN",
     about: "a LUN of another iSCSI target, so that this server is a gateway to it. Its options are those of URLs \

@@ -1,11 +1,10 @@
-//! How a command fails: one sentence, and an exit code that says what kind of failure it was.
+//! How work on storage fails: one sentence, and a kind with an exit code.
 //!
-//! The codes are promised, [`Kind::ALL`] is their table, and `--help` and `docs/initiator.md` print it. What a
+//! The codes are promised, `Kind::ALL` is their table, and `--help` and `docs/initiator.md` print it. What a
 //! target said decides the kind wherever it said something; the sentence keeps its words.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
-use std::process::ExitCode;
 
 use block::DeviceError;
 use initiator::verbs::VerbError;
@@ -13,32 +12,45 @@ use initiator::{CommandError, Ending, OpenError, Sense, status};
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
 
-use crate::output::{printable, remark};
 use crate::secrets;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: Kind,
     sentence: String,
 }
 
 /// What kind of failure it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Tried, and failed in a way that no other kind names.
     Failed,
+    /// Refused before anything was done.
     Refused,
+    /// No address, no connection, or no answer in time.
     Unreachable,
+    /// The login was refused.
     LoginRefused,
+    /// A wrong secret, or none, on either side.
     Authentication,
+    /// No such target, or no such LUN.
     NotFound,
+    /// Another initiator has reserved the LUN.
     Reserved,
+    /// The LUN is write-protected.
     WriteProtected,
+    /// The medium or the device failed.
     Device,
+    /// Data are not what they should be.
     Mismatch,
+    /// No space is left.
     NoSpace,
+    /// A comparison found something worse.
     Worse,
+    /// A diagnosis found a bottleneck, which was asked to be a failure.
     HeldBack,
+    /// A signal, or the caller, has ended it.
     Interrupted,
 }
 
@@ -61,7 +73,7 @@ impl Kind {
     ];
 
     /// The kind with this exit code; a code that is not known is a failure like others.
-    pub(crate) fn of_code(code: u8) -> Kind {
+    pub fn of_code(code: u8) -> Kind {
         Kind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(Kind::Failed)
     }
 
@@ -88,7 +100,7 @@ impl Kind {
 }
 
 /// The table for `--help`.
-pub(crate) fn exit_codes() -> String {
+pub fn exit_codes() -> String {
     let rows = Kind::ALL.map(Kind::code);
     let rows = rows.iter().map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
     format!("Exit codes:\n    0  done{}", rows.collect::<String>())
@@ -96,22 +108,22 @@ pub(crate) fn exit_codes() -> String {
 
 impl Failure {
     /// What was asked for cannot be done as asked; the sentence says what to change.
-    pub(crate) fn refused(why: impl Display) -> Failure {
+    pub fn refused(why: impl Display) -> Failure {
         Failure::new(Kind::Refused, why)
     }
 
     /// It was tried, and failed in a way that has no exit code of its own.
-    pub(crate) fn failed(why: impl Display) -> Failure {
+    pub fn failed(why: impl Display) -> Failure {
         Failure::new(Kind::Failed, why)
     }
 
     /// The sentence repeats no secret, whoever made it of whatever text.
-    pub(crate) fn new(kind: Kind, why: impl Display) -> Failure {
+    pub fn new(kind: Kind, why: impl Display) -> Failure {
         Failure { kind, sentence: secrets::masked(&why.to_string()) }
     }
 
     /// Output could not be written: to standard output, or to a file that was asked for.
-    pub(crate) fn unwritten(to: impl Display, error: &io::Error) -> Failure {
+    pub fn unwritten(to: impl Display, error: &io::Error) -> Failure {
         let kind = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Kind::NoSpace,
             _ => Kind::Failed,
@@ -120,47 +132,40 @@ impl Failure {
     }
 
     /// A device failed at something: "cannot read block 7: …".
-    pub(crate) fn device(doing: impl Display, error: DeviceError) -> Failure {
+    pub fn device(doing: impl Display, error: DeviceError) -> Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
     /// The same, of what it is about.
-    pub(crate) fn of(mut self, what: impl Display) -> Failure {
+    pub fn of(mut self, what: impl Display) -> Failure {
         self.sentence = format!("{what}: {}", self.sentence);
         self
     }
 
     /// The same, with what more there is to say.
-    pub(crate) fn and(mut self, more: impl Display) -> Failure {
+    pub fn and(mut self, more: impl Display) -> Failure {
         self.sentence += &format!("; {more}");
         self
     }
 
     /// The exit code that says what kind it is.
-    pub(crate) fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         self.kind.code().0
     }
 
     /// Whether it is worth trying another way to the same target.
-    pub(crate) fn is_unreachable(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         self.kind == Kind::Unreachable
     }
 
     /// Whether a reservation is in the way.
-    pub(crate) fn is_conflict(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         self.kind == Kind::Reserved
     }
 
     /// Whether the other side asked who we are, and did not like the answer.
-    pub(crate) fn is_about_secrets(&self) -> bool {
+    pub fn is_about_secrets(&self) -> bool {
         self.kind == Kind::Authentication
-    }
-
-    /// Says so on standard error. A sentence may hold a target's words, which are kept from moving the cursor.
-    pub(crate) fn report(&self) -> ExitCode {
-        let lines: Vec<String> = self.sentence.lines().map(printable).collect();
-        remark(format_args!("linerate: {}", lines.join("\n")));
-        ExitCode::from(self.code())
     }
 }
 
@@ -272,7 +277,7 @@ fn of_command(error: CommandError) -> Kind {
 }
 
 /// What a status and its sense data are for somebody who asked for the command (SPC-4 4.5.6, sense keys).
-pub(crate) fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
+pub fn of_answer(status: u8, sense: Option<Sense>) -> Kind {
     const NOT_READY: u8 = 0x2;
     const MEDIUM_ERROR: u8 = 0x3;
     const HARDWARE_ERROR: u8 = 0x4;
@@ -323,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_exit_code() {
-        let page = include_str!("../../../docs/initiator.md");
+        let page = include_str!("../../../../docs/initiator.md");
         for (code, meaning) in Kind::ALL.map(Kind::code) {
             assert!(page.contains(&format!("| {code} | {meaning} |")), "{code}: {meaning}");
         }

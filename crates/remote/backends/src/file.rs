@@ -8,11 +8,10 @@ use std::sync::Arc;
 use block::BlockSize;
 use host::{FileDevice, FileOptions};
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-
-use crate::spec::{BlockShape, Bytes, Problem, Word, Written, decode, encode};
+use volume::spec::{BlockShape, Bytes, Problem, Word, Written, decode, encode};
 
 /// A regular file or a block device.
-pub(super) static FILE: Kind = Kind {
+pub(crate) static FILE: Kind = Kind {
     name: "file",
     usage: "file:PATH",
     about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is one too",

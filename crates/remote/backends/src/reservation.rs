@@ -1,4 +1,4 @@
-//! Whether another initiator has reserved the LUN: then it is not attached, or only for reading.
+//! Whether another initiator has reserved the LUN: then it is not written to, or not used at all.
 //!
 //! A session of ours is a nexus that nobody knows, so that every reservation is another's. One by RESERVE(6) cannot be
 //! asked for; it is met as a RESERVATION CONFLICT.
@@ -10,7 +10,10 @@ use initiator::verbs::{Registration, Reservation, VerbError};
 use crate::failure::{Failure, Kind};
 
 /// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
-pub(crate) async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// Who has reserved it, or why that cannot be told.
+pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
             // Who holds it is good to know, and no more.

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use block::{BlockDevice, SingleUser};
 use host::{FileDevice, FileOptions};
 use initiator::{RemoteLun, Transfer, Unit, Url, cdb};
+use volume::spec::Spec;
 
-use crate::backends;
 use crate::failure::Failure;
 use crate::remote;
-use crate::spec::Spec;
 
 /// A place, named but not yet opened.
-pub(crate) enum Place {
+pub enum Place {
     /// A LUN of a target.
     Lun(Box<Url>),
     /// A volume, of whatever layers.
@@ -27,32 +26,35 @@ pub(crate) enum Place {
 }
 
 /// A place in use.
-pub(crate) struct Opened {
-    pub(crate) device: Arc<dyn BlockDevice>,
+pub struct Opened {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one: its session is to be closed, and it can do more than block devices in general.
     lun: Option<Arc<RemoteLun>>,
     /// What tells it from other places; nothing, if it ends with this process.
-    pub(crate) identity: Option<String>,
+    pub identity: Option<String>,
 }
 
 impl Place {
-    /// Reads the text of an argument. Asks for secrets if it has to.
-    pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
+    /// Reads the text of an argument. Looks for secrets, and asks for them if it has to.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or a secret that is not to be found.
+    pub fn parse(text: &str) -> Result<Place, Failure> {
         if is_url(text) {
             return Ok(Place::Lun(Box::new(remote::url(text)?)));
         }
-        if backends::GRAMMAR.is_meant(text) {
-            return backends::parse(text).map(Place::Volume).map_err(Failure::refused);
+        if crate::GRAMMAR.is_meant(text) {
+            return crate::parse(text).map(Place::Volume).map_err(Failure::refused);
         }
         Ok(Place::Path(PathBuf::from(text)))
     }
 
     /// The same, with so many connections a session and this congestion control of our sockets, if it is a LUN.
-    pub(crate) fn reached_by(
-        self,
-        connections: Option<u16>,
-        congestion: Option<&str>,
-    ) -> Result<Place, Failure> {
+    ///
+    /// # Errors
+    /// Anything else has no connections.
+    pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Place, Failure> {
         match self {
             Place::Lun(mut url) => {
                 let settings = &mut url.settings;
@@ -69,7 +71,7 @@ impl Place {
     }
 
     /// Whether whatever is on it ends with this process. A file that does not exist yet is a file.
-    pub(crate) fn is_fleeting(&self) -> bool {
+    pub fn is_fleeting(&self) -> bool {
         match self {
             Place::Volume(spec) => !spec.keeps_data(),
             Place::Lun(_) | Place::Path(_) => false,
@@ -77,18 +79,21 @@ impl Place {
     }
 
     /// The file that is made when this volume is opened for writing, if there is none yet.
-    pub(crate) fn new_file(&self) -> Option<&Path> {
+    pub fn new_file(&self) -> Option<&Path> {
         let Place::Volume(spec) = self else { return None };
         spec.store().makes_file()
     }
 
     /// Opens what is there, whole, for reading and, unless `read_only`, for writing.
-    pub(crate) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
+    ///
+    /// # Errors
+    /// Whatever keeps it from being used.
+    pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         match self {
             Place::Lun(url) => lun(url).await,
             Place::Volume(spec) => {
                 let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = backends::open(&spec).await?;
+                let device = crate::open(&spec).await?;
                 Ok(Opened { device, lun: None, identity: spec.path().and_then(file_identity) })
             }
             Place::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
@@ -97,12 +102,15 @@ impl Place {
 }
 
 /// Whether a text is a URL, rather than a volume over one: it begins with a scheme.
-pub(crate) fn is_url(text: &str) -> bool {
+pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']))
 }
 
 /// A file or block device.
-pub(crate) fn file(options: FileOptions) -> Result<Opened, Failure> {
+///
+/// # Errors
+/// The system's.
+pub fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
     Ok(Opened { device: Arc::new(SingleUser::new(device)), lun: None, identity })
@@ -126,7 +134,7 @@ async fn serial_number(lun: &RemoteLun) -> String {
 }
 
 /// What tells a file or block device from others. A file keeps it when it is renamed, and loses it when another takes its name.
-pub(crate) fn file_identity(path: &Path) -> Option<String> {
+pub fn file_identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     Some(match metadata.file_type().is_block_device() {
         true => format!("block device {}", metadata.rdev()),
@@ -136,30 +144,24 @@ pub(crate) fn file_identity(path: &Path) -> Option<String> {
 
 impl Opened {
     /// A device of this machine.
-    pub(crate) fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
+    pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
         Opened { device, lun: None, identity }
     }
 
     /// The LUN, if it is one.
-    pub(crate) fn lun(&self) -> Option<Arc<RemoteLun>> {
+    pub fn lun(&self) -> Option<Arc<RemoteLun>> {
         self.lun.clone()
     }
 
-    /// A device of a test's own.
-    #[cfg(test)]
-    pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Opened {
-        Opened { device, lun: None, identity: None }
-    }
-
     /// Says good-bye, so that a target need not find out by itself.
-    pub(crate) async fn close(&self) {
+    pub async fn close(&self) {
         if let Some(lun) = &self.lun {
             lun.target().close().await;
         }
     }
 
     /// The logical unit, if it is one, and where its target was reached.
-    pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+    pub fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
     }
 }

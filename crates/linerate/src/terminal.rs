@@ -1,14 +1,14 @@
-//! Consent at the terminal before something is lost: `contents` says what is there, and whoever sits there answers.
+//! What is asked at the terminal: consent before something is lost, and secrets.
 
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 
+use backends::reservation;
 use block::BlockDevice;
 use contents::Consent;
 use initiator::RemoteLun;
 
-use crate::attach::reservation;
 use crate::failure::Failure;
 use crate::output::prompt;
 
@@ -32,12 +32,12 @@ impl Overwritten<'_> {
             reservation::check(lun, false, "reading is possible").await?;
         }
         let overwritten = contents::Overwritten { device, name, part: part.as_deref() };
-        Ok(overwritten.consent(by(yes)).await?)
+        Ok(overwritten.consent(consent(yes)).await?)
     }
 }
 
 /// Consent that was given on the command line, or that the terminal is asked for. Everybody else is refused.
-pub(crate) fn by(yes: bool) -> Consent<'static> {
+pub(crate) fn consent(yes: bool) -> Consent<'static> {
     if yes { Consent::Given } else { Consent::Ask(&ask) }
 }
 
@@ -51,4 +51,9 @@ fn answered(question: &str) -> io::Result<bool> {
     let mut line = String::new();
     BufReader::new(File::open("/dev/tty")?).read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// A secret, without an echo, if somebody sits there.
+pub(crate) fn secret(question: &str) -> Option<io::Result<String>> {
+    io::stdin().is_terminal().then(|| rpassword::prompt_password(question))
 }

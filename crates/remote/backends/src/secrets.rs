@@ -9,13 +9,36 @@ use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use initiator::Settings;
 use zeroize::Zeroizing;
 
+use crate::failure::Failure;
+
+/// Asks for a secret with these words, without an echo; `None` where nobody can be asked.
+pub type Ask = fn(&str) -> Option<io::Result<String>>;
+
+static ASK: OnceLock<Ask> = OnceLock::new();
+
+/// Names who is asked for secrets that stand neither in a file nor in the environment, once for the process.
+pub fn ask_by(ask: Ask) {
+    let _ = ASK.set(ask); // who was named first stays
+}
+
+/// Asks for a secret, with these words; `None` where nobody can be asked.
+///
+/// # Errors
+/// It was asked for, and not answered.
+pub fn ask(question: &str) -> Result<Option<Zeroizing<String>>, Failure> {
+    let answer = ASK.get().and_then(|ask| ask(question)).transpose();
+    let answer = answer.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
+    Ok(answer.map(Zeroizing::new))
+}
+
 /// A file with a secret in it that others than its owner may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Exposed {
+pub struct Exposed {
     path: PathBuf,
     mode: u32,
 }
@@ -42,7 +65,10 @@ fn quoted(path: &Path) -> String {
 }
 
 /// What is in a file that holds a secret, and whether others may use it.
-pub(crate) fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Option<Exposed>)> {
+///
+/// # Errors
+/// The system's, or that it is too long.
+pub fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Option<Exposed>)> {
     let mut file = File::open(path)?;
     // Of what was opened: the name may lead elsewhere by now.
     let exposed = exposed(path, file.metadata()?.permissions().mode());
@@ -56,7 +82,7 @@ pub(crate) fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Option<Expose
 }
 
 /// Whether a file of this mode is open to others.
-pub(crate) fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
+pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
     const OTHERS: u32 = 0o077;
     (mode & OTHERS != 0).then(|| Exposed { path: path.to_owned(), mode: mode & 0o777 })
 }
@@ -65,7 +91,7 @@ pub(crate) fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
 const SECRET_FILE_BYTES_MAX: usize = 4096;
 
 /// Whether a URL holds a secret: `user%secret@`, as libiscsi writes it, `user:password@`, as the web does, or the target's.
-pub(crate) fn is_in(url: &str) -> bool {
+pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
     let user = url[begin..end].rfind('@').map(|at| &url[begin..begin + at]);
@@ -75,7 +101,7 @@ pub(crate) fn is_in(url: &str) -> bool {
 
 /// The same URL, and a star for every letter of what is a secret, or may be one in a URL that has a mistake: the letters
 /// keep their columns.
-pub(crate) fn masked_url(url: &str) -> String {
+pub fn masked_url(url: &str) -> String {
     let values = query(url).filter_map(|(key, value)| match is_secret(key) {
         true => Some(value.start..url.len()), // it may hold a & as well
         false => (!is_known(key)).then_some(value),
@@ -87,7 +113,7 @@ pub(crate) fn masked_url(url: &str) -> String {
 
 /// Any text with a URL in it, or several. Words of the command line are known as such; elsewhere a secret may have blanks, and
 /// what is doubtful is masked.
-pub(crate) fn masked(text: &str) -> String {
+pub fn masked(text: &str) -> String {
     let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     masked_beside(text, &words)
 }

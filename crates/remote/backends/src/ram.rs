@@ -5,11 +5,10 @@ use std::sync::Arc;
 use block::BlockSize;
 use host::{RamDevice, RamOptions};
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
-
-use crate::spec::{BlockShape, Bytes, Problem, Written};
+use volume::spec::{BlockShape, Bytes, Problem, Written};
 
 /// Memory, taken as it is written.
-pub(super) static RAM: Kind = Kind {
+pub(crate) static RAM: Kind = Kind {
     name: "ram",
     usage: "ram:SIZE",
     about: "memory, taken as it is written and given back on UNMAP; empty after a restart",

@@ -9,11 +9,17 @@ use std::path::Path;
 const MODE: u32 = 0o600;
 
 /// Opens a file for writing and empties it, or makes it.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The system's.
+pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)
 }
 
 /// Makes a file that is not there.
-pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// The system's; that it is there already.
+pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }

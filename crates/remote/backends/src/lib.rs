@@ -1,0 +1,106 @@
+//! Any storage by its name: the table of all kinds of volumes, with those that need a system or a network; URLs with their
+//! secrets; and how it fails. A test or another program opens here what `linerate` opens.
+//!
+//! Reading order: [`GRAMMAR`] and [`open`] (a specification in, a device out), [`place`] (the same for a URL or a path, as
+//! commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`], [`recorders`], [`failure`].
+//!
+//! It prints nothing and reads no arguments. Secrets come from files and the environment, and whoever else can be asked for
+//! them is named by [`secrets::ask_by`].
+//!
+//! ```
+//! use block::{Buffer, Extent};
+//! use volume::backend::OpenError;
+//!
+//! let spec = backends::parse("512e:[ram:1MiB?block=4096]").expect("a specification");
+//! let device = backends::open_local(&spec, Default::default())?;
+//! assert_eq!(device.geometry().block_size.bytes(), 512);
+//! let data = backends::remote::run(async { Ok(device.read(Extent::new(7, 1), Buffer::zeroed(512)).await) });
+//! assert_eq!(&data.expect("a world").expect("memory")[..], [0; 512]);
+//! # Ok::<(), OpenError>(())
+//! ```
+
+pub mod failure;
+mod file;
+mod iscsi;
+pub mod place;
+mod ram;
+pub mod recorders;
+pub mod remote;
+pub mod reservation;
+pub mod secrets;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use block::{BlockDevice, FaultControl, SingleUser};
+use host::{ReactorClock, ReactorTasks};
+use volume::backend::{OpenError, Opening};
+use volume::backends::{BUFFERED, DELAY, EMULATED_512, FAULT, LIMIT, NULL};
+
+use volume::spec::{Grammar, Spec, SpecError};
+
+pub use failure::{Failure, Kind};
+
+/// All kinds of volumes, in the order of the document.
+pub const GRAMMAR: Grammar = Grammar(&[
+    &ram::RAM,
+    &file::FILE,
+    &iscsi::ISCSI,
+    &NULL,
+    &DELAY,
+    &LIMIT,
+    &BUFFERED,
+    &EMULATED_512,
+    &FAULT,
+]);
+
+/// Reads a volume specification.
+///
+/// # Errors
+/// The first mistake, with its place; it shows no secrets.
+pub fn parse(text: &str) -> Result<Spec, SpecError> {
+    GRAMMAR.parse(text).map_err(|error| error.masked(secrets::masked_url))
+}
+
+/// Opens the volume that `spec` describes, for one user.
+///
+/// # Errors
+/// Whatever keeps it from being used; a [`Failure`] if it is remote.
+pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    Ok(Arc::new(SingleUser::new(spec.open(&opening(FaultControl::default())).await?)))
+}
+
+/// The same for serving: each of its users is told of lost writes by its logical unit. `faults` makes all its `fault:` layers
+/// misbehave.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with_faults(spec: &Spec, faults: FaultControl) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    spec.open(&opening(faults)).await
+}
+
+/// The same on a thread without a reactor, where nothing of it is remote.
+///
+/// # Errors
+/// As [`open`]; and if it is remote.
+pub fn open_local(spec: &Spec, faults: FaultControl) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    match pin!(open_with_faults(spec, faults)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(opened) => opened,
+        Poll::Pending => Err(format!("{spec} is remote").into()),
+    }
+}
+
+fn opening(faults: FaultControl) -> Opening {
+    Opening { read_only: false, faults, sleeper: Arc::new(ReactorClock), spawner: Arc::new(ReactorTasks) }
+}
+
+/// A volume of a test's own, for one user.
+#[cfg(test)]
+fn memory(text: &str) -> Arc<dyn BlockDevice> {
+    let spec = parse(text).unwrap_or_else(|error| panic!("{error}"));
+    Arc::new(SingleUser::new(open_local(&spec, FaultControl::default()).expect("memory")))
+}
+
+#[cfg(test)]
+mod tests;
