@@ -29,7 +29,6 @@ use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
 use crate::raw::{self, RawArguments};
-use crate::read::{self, ReadArguments};
 use crate::recording::RecordFile;
 use crate::reload::{self, ReloadArguments};
 use crate::report::{self, ReportArguments};
@@ -38,8 +37,8 @@ use crate::secrets;
 use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
 use crate::sessions::{self, SessionsArguments};
+use crate::stream::{self, ReadArguments, WriteArguments};
 use crate::verify_log::{self, VerifyLogArguments};
-use crate::write::{self, WriteArguments};
 
 /// An IP SAN in one program: serves block storage over iSCSI, uses it and measures it
 #[derive(Debug, Parser)]
@@ -210,9 +209,9 @@ impl Arguments {
             Command::Lab(arguments) => return lab::run(&arguments),
             Command::Limits(arguments) => limits::run(&arguments)?,
             Command::Copy(arguments) => copy::run(&arguments)?,
-            Command::Read(arguments) => read::run(&arguments)?,
+            Command::Read(arguments) => stream::read(&arguments)?,
             Command::Report(arguments) => report::run(&arguments)?,
-            Command::Write(arguments) => write::run(&arguments)?,
+            Command::Write(arguments) => stream::write(&arguments)?,
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),
             Command::Detach(arguments) => attach::detach(&arguments)?,

@@ -42,6 +42,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-initiator",
         ],
     ),
+    // It offloads to a target that has both ends, and makes files with holes.
+    (
+        "linerate-copy",
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-contents",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-initiator",
+            "linerate-backends",
+        ],
+    ),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
@@ -58,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-target",
             "linerate-initiator",
             "linerate-backends",
+            "linerate-copy",
             "linerate-bench",
             "linerate-lab",
         ],

@@ -1,10 +1,13 @@
-//! What can be asked of a copy.
+//! What can be asked of a copy on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::destination::Destination;
-use super::source::Source;
+use copy::{JournalPlace, Options};
+
 use crate::spec::Bytes;
+use crate::state;
+use crate::terminal;
 
 /// Copies a LUN, volume, file or block device to another; holes stay holes, and what was interrupted can be gone on
 /// with
@@ -19,13 +22,13 @@ pub(crate) struct CopyArguments {
     pub(super) destination: String,
     /// Overwrite what is at the destination without asking
     #[arg(long)]
-    pub(super) yes: bool,
+    yes: bool,
     /// Read the destination back when all is written, and compare
     #[arg(long)]
-    pub(super) verify: bool,
+    verify: bool,
     /// Print the SHA-256 of the data that were read
     #[arg(long)]
-    pub(super) checksum: bool,
+    checksum: bool,
     /// Requests under way at once [default: 16, and 2 between local places]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: Option<u16>,
@@ -34,22 +37,22 @@ pub(crate) struct CopyArguments {
     request: Option<Bytes>,
     /// Write zeros that the source holds as data, instead of leaving them out
     #[arg(long)]
-    pub(super) no_zero_detect: bool,
+    no_zero_detect: bool,
     /// Do not ask a target that has both ends to copy by itself
     #[arg(long)]
-    pub(super) no_xcopy: bool,
+    no_xcopy: bool,
     /// Go on after data that cannot be read: zeros are written in their place, and the exit code is 1
     #[arg(long)]
-    pub(super) skip_errors: bool,
+    skip_errors: bool,
     /// The directory for what is needed to go on after an interruption [default: within the state directory]
     #[arg(long, value_name = "DIRECTORY")]
-    pub(super) journal: Option<PathBuf>,
+    journal: Option<PathBuf>,
     /// Begin at the start, whatever an earlier copy has done
     #[arg(long)]
-    pub(super) restart: bool,
+    restart: bool,
     /// Seconds between two notes of how far the copy is for sure, each behind a flush of the destination
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
-    pub(super) checkpoint: u16,
+    checkpoint: u16,
     /// How to show the progress [default: a bar on a terminal, else nothing]
     #[arg(long, value_name = "HOW")]
     pub(super) progress: Option<ProgressKind>,
@@ -72,23 +75,25 @@ pub(super) enum ProgressKind {
     None,
 }
 
-/// Pieces start and end at multiples of a request's length, so that these have to fit both ends' blocks.
-/// How much is under way at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
-    pub(super) depth: u16,
-    pub(super) request_bytes: u64,
-}
-
 impl CopyArguments {
-    /// As much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are under
-    /// way, so that the second time finds it in a cache (measured beside qemu-img and dd: docs/copy.md).
-    pub(super) fn flight(&self, source: &Source, destination: &Destination) -> Flight {
-        let is_local = source.unit().is_none() && destination.unit().is_none();
-        let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
-        Flight {
-            depth: self.depth.unwrap_or(depth),
-            request_bytes: self.request.map_or(request_bytes, |request| request.0),
+    /// The same for the library.
+    pub(super) fn options(&self) -> Options<'_> {
+        Options {
+            consent: terminal::consent(self.yes),
+            verify: self.verify,
+            checksum: self.checksum,
+            depth: self.depth,
+            request_bytes: self.request.map(|request| request.0),
+            detect_zeros: !self.no_zero_detect,
+            offload: !self.no_xcopy,
+            skip_errors: self.skip_errors,
+            journal: match (&self.journal, state::usual_directory()) {
+                (Some(named), _) => JournalPlace::Directory(named.clone()),
+                (None, Ok(state)) => JournalPlace::Below(state.join("copies")),
+                (None, Err(_)) => JournalPlace::Nowhere,
+            },
+            restart: self.restart,
+            checkpoint: Duration::from_secs(self.checkpoint.into()),
         }
     }
 }

@@ -8,13 +8,13 @@ const GRAIN_BYTES: usize = 64 << 10;
 
 /// A part of some data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) range: Range<usize>,
-    pub(super) is_zero: bool,
+pub(crate) struct Part {
+    pub(crate) range: Range<usize>,
+    pub(crate) is_zero: bool,
 }
 
 /// The data cut into parts that are zero and parts that are not.
-pub(super) fn parts(data: &[u8]) -> Vec<Part> {
+pub(crate) fn parts(data: &[u8]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (index, grain) in data.chunks(GRAIN_BYTES).enumerate() {
         let start = index * GRAIN_BYTES;

@@ -6,7 +6,10 @@ use std::ops::Range;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 
 /// The bytes of `range`.
-pub(crate) async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, DeviceError> {
+///
+/// # Errors
+/// Those of the device.
+pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, DeviceError> {
     let geometry = device.geometry();
     let extent = covering(device, &range)?;
     let buffer = device.read(extent, Buffer::recycled(geometry.length(extent) as usize)).await?;
@@ -15,7 +18,10 @@ pub(crate) async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<
 }
 
 /// Writes `data` from the byte `at` on.
-pub(crate) async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(), DeviceError> {
+///
+/// # Errors
+/// Those of the device.
+pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(), DeviceError> {
     let range = at..at.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
     let extent = covering(device, &range)?;
     let whole =
@@ -23,8 +29,11 @@ pub(crate) async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Res
     device.write(extent, whole, Durability::Cached).await
 }
 
-/// Makes the bytes of `range` zero, without taking space where that can be had.
-pub(crate) async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
+/// Makes the bytes of `range` zero, without taking space where that is possible.
+///
+/// # Errors
+/// Those of the device.
+pub async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
     let block = block_bytes(device);
     let inner = range.start.next_multiple_of(block)..range.end - range.end % block;
     if inner.is_empty() {
@@ -44,7 +53,10 @@ async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), 
 }
 
 /// The blocks with a byte of `range` in them.
-pub(crate) fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, DeviceError> {
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`] beyond the end of the device.
+pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, DeviceError> {
     let geometry = device.geometry();
     if range.start > range.end || range.end > geometry.bytes() {
         return Err(DeviceError::OutOfRange);
@@ -97,7 +109,7 @@ fn length(range: &Range<u64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote;
+    use backends::remote;
     use host::{RamDevice, RamOptions};
     use proptest::prelude::*;
 

@@ -6,20 +6,20 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use backends::Failure;
+use backends::place::{self, Opened, Place};
 use block::{BlockSize, Buffer, DeviceError, Run, Slice};
 use host::FileOptions;
 use initiator::Unit;
 
 use crate::bytewise;
-use crate::failure::Failure;
-use crate::place::{self, Opened, Place};
 
 /// A source, open for reading.
-pub(super) struct Source {
+pub(crate) struct Source {
     opened: Opened,
-    pub(super) name: String,
+    pub(crate) name: String,
     /// How much there is: all of it is copied.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// What follows the last whole block of a file of any length.
     tail: Option<Slice>,
     /// When a file was changed last, in nanoseconds; LUNs do not tell.
@@ -27,7 +27,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) async fn open(place: &Place) -> Result<Source, Failure> {
+    pub(crate) async fn open(place: &Place) -> Result<Source, Failure> {
         let name = place.to_string();
         match place {
             Place::Path(path) if !is_block_device(path) => of_file(path, name),
@@ -36,34 +36,34 @@ impl Source {
     }
 
     /// All of a device.
-    pub(super) fn of(opened: Opened, name: String) -> Source {
+    pub(crate) fn of(opened: Opened, name: String) -> Source {
         let bytes = opened.device.geometry().bytes();
         Source { opened, name, bytes, tail: None, modified: None }
     }
 
     /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
-    pub(super) fn identity(&self) -> Option<String> {
+    pub(crate) fn identity(&self) -> Option<String> {
         let identity = self.opened.identity.as_ref()?;
         let modified = self.modified.map(|time| format!(", changed at {time} ns")).unwrap_or_default();
         Some(format!("{identity}, {} bytes{modified}", self.bytes))
     }
 
     /// Whether the place is this one.
-    pub(super) fn is_at(&self, other: &Opened) -> bool {
+    pub(crate) fn is_at(&self, other: &Opened) -> bool {
         self.opened.identity.is_some() && self.opened.identity == other.identity
     }
 
     /// Whether this is what `path` names.
-    pub(super) fn is_path(&self, path: &Path) -> bool {
+    pub(crate) fn is_path(&self, path: &Path) -> bool {
         self.opened.identity.is_some() && self.opened.identity == place::file_identity(path)
     }
 
     /// The length of its blocks.
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.opened.device.geometry().block_size.bytes())
     }
 
-    pub(super) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
+    pub(crate) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
         let whole_end = self.whole_bytes();
         let Some(tail) = self.tail.as_ref().filter(|_| range.end > whole_end) else {
             return bytewise::read(&*self.opened.device, range).await;
@@ -78,7 +78,7 @@ impl Source {
     }
 
     /// Which parts of the beginning of `range` take space.
-    pub(super) async fn allocation(&self, range: Range<u64>) -> Result<Vec<Run>, DeviceError> {
+    pub(crate) async fn allocation(&self, range: Range<u64>) -> Result<Vec<Run>, DeviceError> {
         /// What a target tells with one command.
         const RUNS: usize = 256;
         let range = range.start..range.end.min(self.whole_bytes());
@@ -90,11 +90,11 @@ impl Source {
     }
 
     /// The logical unit that it is, if it is one, and where its target was reached.
-    pub(super) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+    pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.opened.unit()
     }
 
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.opened.close().await;
     }
 }

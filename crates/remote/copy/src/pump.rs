@@ -5,24 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use backends::Failure;
 use block::DeviceError;
+use volume::spec::Bytes;
 
-use super::arguments::{CopyArguments, Flight};
-use super::carry::{Carried, Carrier, Tally, carry};
-use super::destination::Destination;
-use super::digest::Digest;
-use super::journal::Journal;
-use super::offload::Offload;
-use super::pieces::{Piece, Pieces};
-use super::progress::Progress;
-use super::source::Source;
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
+use crate::carry::{Carried, Carrier, Tally, carry};
+use crate::destination::Destination;
+use crate::digest::Digest;
+use crate::journal::Journal;
+use crate::offload::Offload;
+use crate::options::{Flight, Observer, Options};
+use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
-use crate::spec::Bytes;
+use crate::source::Source;
 
 /// A copy under way.
-pub(super) struct Pump {
+pub(crate) struct Pump {
     carrier: Rc<Carrier>,
     pieces: Pieces,
     queue: Queue<(Range<u64>, Result<Carried, Failure>)>,
@@ -52,13 +50,13 @@ struct Cut {
 
 /// How far a copy is: all before this byte is on the destination, and what was moved for it.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
-    pub(super) done: u64,
-    pub(super) tally: Tally,
+pub(crate) struct Mark {
+    pub(crate) done: u64,
+    pub(crate) tally: Tally,
 }
 
 /// Why a copy does not go on.
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// The destination may have lost what it acknowledged since it was flushed last.
     WritesLost,
     /// It cannot be flushed.
@@ -77,14 +75,14 @@ const RETURNS_MAX: u32 = 5;
 
 /// What has been done so far.
 #[derive(Clone, Default)]
-pub(super) struct Account {
-    pub(super) tally: Tally,
+pub(crate) struct Account {
+    pub(crate) tally: Tally,
     /// Parts of the source that zeros were written for.
-    pub(super) unreadable: Vec<Range<u64>>,
+    pub(crate) unreadable: Vec<Range<u64>>,
 }
 
 /// How a copy that did not fail ended.
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// All of it is on the destination, and flushed. The SHA-256, if it was wanted.
     Complete(Option<String>),
     /// Somebody asked for an end; what lies before this byte is on the destination, and flushed.
@@ -93,19 +91,19 @@ pub(super) enum Ended {
 
 impl Pump {
     /// A copy of what lies from `start` on.
-    pub(super) fn new(
-        arguments: &CopyArguments,
+    pub(crate) fn new(
+        options: &Options<'_>,
         source: Rc<Source>,
         destination: Rc<Destination>,
         journal: Option<Journal>,
         offload: Option<Offload>,
         start: u64,
     ) -> Pump {
-        let Flight { depth, request_bytes } = arguments.flight(&source, &destination);
+        let Flight { depth, request_bytes } = options.flight(&source, &destination);
         let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
         // A digest is of everything, so that what is copied already is read again.
-        let from = if arguments.checksum { 0 } else { start };
+        let from = if options.checksum { 0 } else { start };
         Pump {
             pieces: Pieces::new(Rc::clone(&source), from, request, block),
             queue: Queue::new(usize::from(depth)),
@@ -113,7 +111,7 @@ impl Pump {
             ahead_bytes_max: 4 * request * u64::from(depth),
             cut: Cut { request, block },
             journal,
-            digest: arguments.checksum.then(Digest::default),
+            digest: options.checksum.then(Digest::default),
             account: Account::default(),
             ahead: BTreeMap::new(),
             durable: Mark { done: start, tally: Tally::default() },
@@ -121,9 +119,9 @@ impl Pump {
             carrier: Rc::new(Carrier {
                 source,
                 destination,
-                detect_zeros: !arguments.no_zero_detect,
-                skip_errors: arguments.skip_errors,
-                keep_data: arguments.checksum,
+                detect_zeros: options.detect_zeros,
+                skip_errors: options.skip_errors,
+                keep_data: options.checksum,
                 offload,
                 request_bytes,
                 write_from: Cell::new(start),
@@ -134,21 +132,21 @@ impl Pump {
     /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any more when
     /// this ends, and what is done is flushed and, if there is a journal, written down. What the destination has lost
     /// is copied again.
-    pub(super) async fn run(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<Ended, Failure> {
+    pub(crate) async fn run(&mut self, observer: &dyn Observer) -> Result<Ended, Failure> {
         loop {
-            match self.pass(progress, interrupt).await {
+            match self.pass(observer).await {
                 Ok(()) if self.durable.done < self.carrier.source.bytes => break,
                 Ok(()) => return Ok(Ended::Complete(self.digest.take().map(Digest::hex))),
-                Err(Stop::WritesLost) if interrupt.is_asked() => break,
-                Err(Stop::WritesLost) => self.go_back(progress).map_err(|failure| self.with_hint(failure))?,
+                Err(Stop::WritesLost) if observer.is_interrupted() => break,
+                Err(Stop::WritesLost) => self.go_back(observer).map_err(|failure| self.with_hint(failure))?,
                 Err(Stop::Unflushed(failure) | Stop::Failed(failure)) => return Err(self.with_hint(failure)),
             }
         }
         Ok(Ended::Interrupted(self.durable.done))
     }
 
-    async fn pass(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Stop> {
-        let mut result = self.fill(progress, interrupt).await;
+    async fn pass(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
+        let mut result = self.fill(observer).await;
         while let Some((range, ended)) = self.queue.next().await {
             result = result.and(self.account_for(range, ended));
         }
@@ -165,7 +163,7 @@ impl Pump {
     }
 
     /// Begins again where the destination's stable storage ends.
-    fn go_back(&mut self, progress: &Progress) -> Result<(), Failure> {
+    fn go_back(&mut self, observer: &dyn Observer) -> Result<(), Failure> {
         let Mark { done, tally } = self.durable;
         let (name, durable) = (&self.carrier.destination.name, Bytes(done));
         if self.returns == RETURNS_MAX {
@@ -179,7 +177,7 @@ impl Pump {
             ));
         }
         self.returns += 1;
-        progress.note(Some(format!("{name} has lost what was not flushed: going back to {durable}")));
+        observer.note(&format!("{name} has lost what was not flushed: going back to {durable}"));
         self.carrier.destination.copied_again();
         self.carrier.write_from.set(done);
         let is_read_again = self.digest.is_some();
@@ -211,15 +209,15 @@ impl Pump {
     }
 
     /// Starts pieces until there are none left, somebody asks for an end, or one fails.
-    async fn fill(&mut self, progress: &Progress, interrupt: &Interrupt) -> Result<(), Stop> {
+    async fn fill(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
                 let Some((range, ended)) = self.queue.next().await else { break };
                 self.account_for(range, ended)?;
-                progress.at(self.done_to());
+                observer.at(self.done_to());
                 self.checkpoint().await?;
             }
-            if interrupt.is_asked() {
+            if observer.is_interrupted() {
                 return Ok(());
             }
             let Some(piece) = self.pieces.next().await else { return Ok(()) };
@@ -288,16 +286,16 @@ impl Pump {
     }
 
     /// Whether the same command will go on where this one ended.
-    pub(super) fn is_resumable(&self) -> bool {
+    pub(crate) fn is_resumable(&self) -> bool {
         self.journal.is_some()
     }
 
-    pub(super) fn account(&self) -> &Account {
+    pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
     /// There is nothing to go on with any more.
-    pub(super) async fn forget_journal(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn forget_journal(&mut self) -> Result<(), Failure> {
         match self.journal.take() {
             Some(journal) => journal.forget().await,
             None => Ok(()),
@@ -309,7 +307,7 @@ impl Pump {
 const PAGE_BYTES: u64 = 4096;
 
 /// Everything acknowledged so far is on stable storage.
-pub(super) async fn flushed(destination: &Destination) -> Result<(), Stop> {
+pub(crate) async fn flushed(destination: &Destination) -> Result<(), Stop> {
     let name = &destination.name;
     destination.flush().await.map_err(|error| match error {
         DeviceError::WritesLost => Stop::WritesLost,

@@ -46,7 +46,7 @@ impl<T: Send + 'static> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote;
+    use backends::remote;
     use std::time::Duration;
 
     #[test]

@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::arguments::CopyArguments;
-use super::destination::Destination;
-use super::pieces::{Piece, Pieces};
-use super::progress::Progress;
-use super::source::Source;
-use crate::failure::{Failure, Kind};
-use crate::interrupt::Interrupt;
+use backends::{Failure, Kind};
+
+use crate::destination::Destination;
+use crate::options::{Observer, Options};
+use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
+use crate::source::Source;
 
 /// The two sides.
 struct Sides {
@@ -19,27 +18,26 @@ struct Sides {
 }
 
 /// Fails at the first byte that differs.
-pub(super) async fn compare(
-    arguments: &CopyArguments,
+pub(crate) async fn compare(
+    options: &Options<'_>,
     source: &Rc<Source>,
     destination: &Rc<Destination>,
-    progress: &Progress,
-    interrupt: &Interrupt,
+    observer: &dyn Observer,
 ) -> Result<(), Failure> {
     let sides = Rc::new(Sides { source: Rc::clone(source), destination: Rc::clone(destination) });
-    let flight = arguments.flight(source, destination);
+    let flight = options.flight(source, destination);
     let mut pieces = Pieces::new(Rc::clone(source), 0, flight.request_bytes, source.block_bytes());
     let mut queue = Queue::new(usize::from(flight.depth));
     let mut differences = Vec::new();
     while differences.is_empty() {
-        if interrupt.is_asked() {
+        if observer.is_interrupted() {
             return Err(Failure::new(
                 Kind::Interrupted,
                 "interrupted while comparing; the copy itself is complete",
             ));
         }
         let Some(piece) = pieces.next().await else { break };
-        progress.at(piece.range.start);
+        observer.at(piece.range.start);
         queue.start(difference(Rc::clone(&sides), piece));
         if queue.is_full()
             && let Some(ended) = queue.next().await

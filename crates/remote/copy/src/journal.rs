@@ -10,30 +10,29 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use backends::place::Place;
+use backends::{Failure, Kind};
 use host::Keep;
 use reactor::JoinHandle;
 use serde::{Deserialize, Serialize};
+use volume::spec::Bytes;
 
-use super::arguments::CopyArguments;
-use super::destination::Destination;
-use super::digest;
-use super::pump::{Mark, Stop, flushed};
-use super::source::Source;
-use crate::failure::{Failure, Kind};
-use crate::place::Place;
-use crate::spec::Bytes;
-use crate::state;
+use crate::destination::Destination;
+use crate::digest;
+use crate::options::{JournalPlace, Options};
+use crate::pump::{Mark, Stop, flushed};
+use crate::source::Source;
 
 /// A copy that was begun.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(super) struct Begun {
+pub(crate) struct Begun {
     source: String,
     destination: String,
     done_bytes: u64,
 }
 
 /// The journal of the copy that runs.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     keep: Rc<Keep>,
     directory: PathBuf,
     source: String,
@@ -48,16 +47,18 @@ const NAME: &str = "copy.json";
 
 impl Journal {
     /// Opens it, and reads what an earlier copy has left; nothing, if the source ends with this process.
-    pub(super) async fn open(
-        arguments: &CopyArguments,
+    pub(crate) async fn open(
+        options: &Options<'_>,
         source: &Source,
         to: &Place,
     ) -> Result<Option<Journal>, Failure> {
         let Some(identity) = source.identity() else { return Ok(None) };
-        let Some(directory) = directory(arguments, &source.name, &to.to_string())? else { return Ok(None) };
+        let Some(directory) = directory(&options.journal, &source.name, &to.to_string()) else {
+            return Ok(None);
+        };
         let keep = Keep::open(&directory).map_err(|error| not_opened(&directory, &error))?;
         let kept = keep.load(NAME).await.map_err(|error| unusable(&directory, &error))?;
-        let begun = match kept.filter(|_| !arguments.restart) {
+        let begun = match kept.filter(|_| !options.restart) {
             Some(kept) => Some(serde_json::from_slice(&kept).map_err(|error| unusable(&directory, &error))?),
             None => None,
         };
@@ -66,20 +67,20 @@ impl Journal {
             directory,
             source: identity,
             begun,
-            interval: Duration::from_secs(u64::from(arguments.checkpoint)),
+            interval: options.checkpoint,
             noted: Instant::now(),
             noting: None,
         }))
     }
 
     /// What an earlier copy has left.
-    pub(super) fn begun(&self) -> Option<&Begun> {
+    pub(crate) fn begun(&self) -> Option<&Begun> {
         self.begun.as_ref()
     }
 
     /// Flushes the destination and writes down that all before the mark is on it, if it is time to; the copy goes on
     /// meanwhile. Gives what the last such note came to.
-    pub(super) async fn perhaps(
+    pub(crate) async fn perhaps(
         &mut self,
         mark: Mark,
         destination: &Rc<Destination>,
@@ -99,7 +100,7 @@ impl Journal {
     }
 
     /// The same, now; ends when it is done.
-    pub(super) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
+    pub(crate) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
         match self.entry(mark.done, destination) {
             Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
             None => flushed(destination).await,
@@ -107,7 +108,7 @@ impl Journal {
     }
 
     /// Ends when no note is being made any more; gives how far the copy is by that one, if there was one.
-    pub(super) async fn noted(&mut self) -> Result<Option<Mark>, Stop> {
+    pub(crate) async fn noted(&mut self) -> Result<Option<Mark>, Stop> {
         match self.noting.take() {
             Some(noting) => noting.await.map(Some),
             None => Ok(None),
@@ -120,12 +121,12 @@ impl Journal {
     }
 
     /// Whether a copy to this destination can be gone on with by means of it.
-    pub(super) fn serves(&self, destination: &Destination) -> bool {
+    pub(crate) fn serves(&self, destination: &Destination) -> bool {
         destination.identity().is_some()
     }
 
     /// Removes it.
-    pub(super) async fn forget(self) -> Result<(), Failure> {
+    pub(crate) async fn forget(self) -> Result<(), Failure> {
         let removed = self.keep.remove(NAME).await;
         removed.map_err(|error| unusable(&self.directory, &error))
     }
@@ -146,7 +147,7 @@ async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Res
 
 impl Begun {
     /// Whether both ends are what they were when that copy was begun.
-    pub(super) fn is_of(&self, source: &Source, destination: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn is_of(&self, source: &Source, destination: Option<&str>) -> Result<(), Failure> {
         if source.identity().as_ref() != Some(&self.source) {
             return Err(another("source", &source.name));
         }
@@ -157,7 +158,7 @@ impl Begun {
     }
 
     /// The byte before which all is done.
-    pub(super) fn done_bytes(&self) -> u64 {
+    pub(crate) fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
 }
@@ -169,12 +170,12 @@ fn another(end: &str, name: &str) -> Failure {
 }
 
 /// The destination of a copy to be gone on with is not there any more.
-pub(super) fn gone(name: &str) -> Failure {
+pub(crate) fn gone(name: &str) -> Failure {
     Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
 }
 
 /// What to say when somebody has asked for an end.
-pub(super) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure {
+pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure {
     let then = match is_resumable {
         true => "run the same command again to go on",
         false => "what is at the destination is not complete",
@@ -183,18 +184,18 @@ pub(super) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
     Failure::new(Kind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
 }
 
-/// Where the journal is; nothing, if there is no place for one and none was asked for.
-fn directory(arguments: &CopyArguments, from: &str, to: &str) -> Result<Option<PathBuf>, Failure> {
-    if let Some(named) = &arguments.journal {
-        return Ok(Some(named.clone()));
+/// Where the journal is; nothing, if there is no place for one.
+fn directory(place: &JournalPlace, from: &str, to: &str) -> Option<PathBuf> {
+    let copies = match place {
+        JournalPlace::Nowhere => return None,
+        JournalPlace::Directory(named) => return Some(named.clone()),
+        JournalPlace::Below(copies) => copies,
+    };
+    if let Err(error) = std::fs::create_dir_all(copies) {
+        tracing::warn!(directory = %copies.display(), %error, "no journal: this copy cannot be resumed");
+        return None;
     }
-    let Ok(state) = state::usual_directory() else { return Ok(None) };
-    let copies = state.join("copies");
-    if let Err(error) = std::fs::create_dir_all(&copies) {
-        tracing::warn!(directory = %copies.display(), %error, "no journal: this copy cannot be gone on with");
-        return Ok(None);
-    }
-    Ok(Some(copies.join(&digest::hex(format!("{from}\n{to}").as_bytes())[..16])))
+    Some(copies.join(&digest::hex(format!("{from}\n{to}").as_bytes())[..16]))
 }
 
 fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {

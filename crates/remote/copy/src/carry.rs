@@ -4,52 +4,52 @@ use std::cell::Cell;
 use std::ops::{AddAssign, Range};
 use std::rc::Rc;
 
+use backends::Failure;
 use block::{Buffer, DeviceError, Slice};
 
-use super::destination::Destination;
-use super::offload::Offload;
-use super::pieces::Piece;
-use super::source::Source;
-use super::zeros::{self, Part};
-use crate::failure::Failure;
-use crate::read::requests;
+use crate::destination::Destination;
+use crate::offload::Offload;
+use crate::pieces::Piece;
+use crate::source::Source;
+use crate::stream::requests;
+use crate::zeros::{self, Part};
 
 /// What is the same for all pieces.
-pub(super) struct Carrier {
-    pub(super) source: Rc<Source>,
-    pub(super) destination: Rc<Destination>,
+pub(crate) struct Carrier {
+    pub(crate) source: Rc<Source>,
+    pub(crate) destination: Rc<Destination>,
     /// Zeros among the data are treated as holes.
-    pub(super) detect_zeros: bool,
+    pub(crate) detect_zeros: bool,
     /// What cannot be read is replaced by zeros.
-    pub(super) skip_errors: bool,
+    pub(crate) skip_errors: bool,
     /// Whoever computes a digest needs the data.
-    pub(super) keep_data: bool,
+    pub(crate) keep_data: bool,
     /// The target that copies by itself, if it does.
-    pub(super) offload: Option<Offload>,
+    pub(crate) offload: Option<Offload>,
     /// What is read at once at most.
-    pub(super) request_bytes: u64,
+    pub(crate) request_bytes: u64,
     /// What lies before this byte is on the destination for sure, and is not written again.
-    pub(super) write_from: Cell<u64>,
+    pub(crate) write_from: Cell<u64>,
 }
 
 /// What became of a piece.
 #[derive(Default)]
-pub(super) struct Carried {
+pub(crate) struct Carried {
     /// If they were to be kept; of a hole there are none.
-    pub(super) data: Option<Slice>,
-    pub(super) tally: Tally,
-    pub(super) unreadable: Vec<Range<u64>>,
+    pub(crate) data: Option<Slice>,
+    pub(crate) tally: Tally,
+    pub(crate) unreadable: Vec<Range<u64>>,
 }
 
 /// What was moved, in bytes.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) read: u64,
-    pub(super) written: u64,
+pub(crate) struct Tally {
+    pub(crate) read: u64,
+    pub(crate) written: u64,
     /// Copied by the target itself.
-    pub(super) offloaded: u64,
+    pub(crate) offloaded: u64,
     /// Told to the destination to become zeros.
-    pub(super) cleared: u64,
+    pub(crate) cleared: u64,
 }
 
 impl AddAssign for Tally {
@@ -62,7 +62,7 @@ impl AddAssign for Tally {
 }
 
 /// Copies one piece.
-pub(super) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried, Failure> {
+pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried, Failure> {
     let mut carried = Carried::default();
     let is_written = piece.range.end <= carrier.write_from.get();
     if piece.is_hole {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// A digest of pieces that come in any order.
 #[derive(Default)]
-pub(super) struct Digest {
+pub(crate) struct Digest {
     state: Sha256,
     at: u64,
     /// Those behind a gap, by where they begin.
@@ -18,7 +18,7 @@ pub(super) struct Digest {
 
 impl Digest {
     /// Takes a piece in; without data it is a hole.
-    pub(super) fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
+    pub(crate) fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         self.waiting.insert(range.start, (range.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.at) {
             match data {
@@ -39,13 +39,13 @@ impl Digest {
     }
 
     /// Of all that has come.
-    pub(super) fn hex(self) -> String {
+    pub(crate) fn hex(self) -> String {
         written(&self.state.finalize())
     }
 }
 
 /// The digest of these bytes.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     written(&Sha256::digest(bytes))
 }
 

@@ -2,23 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use backends::place::Opened;
+use backends::remote;
 use block::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultControl, Geometry, Misbehaviour,
     Pending, Profile, Requests, Rule, Run, Slice,
 };
-use clap::Parser;
 use host::{RamDevice, RamOptions, ReactorClock};
 use proptest::prelude::*;
 
 use super::*;
-use crate::bytewise;
-use crate::place::Opened;
-
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    copy: CopyArguments,
-}
 
 const MIB: u64 = 1 << 20;
 
@@ -65,10 +58,8 @@ impl Scene {
         Scene { destination, ..scene }
     }
 
-    fn copy(&self, more: &[&str]) -> Result<Report, Failure> {
-        let line = Line::parse_from([&["copy", "from", "to", "--quiet"], more].concat());
-        let (source, destination) = (&self.source, &self.destination);
-        remote::run(between(&line.copy, source, destination, None, 0, &Interrupt::never()))
+    fn copy(&self, options: &Options<'_>) -> Result<Report, Failure> {
+        remote::run(between(options, &self.source, &self.destination, None, 0, &Unobserved))
     }
 
     /// What has arrived.
@@ -169,7 +160,7 @@ fn unreadable(lba: u64) -> Rule {
 fn what_cannot_be_read_ends_the_copy_and_is_told() {
     let scene = Scene::new();
     scene.reading.set([unreadable(5000)]);
-    let said = scene.copy(&[]).err().expect("a failure").to_string();
+    let said = scene.copy(&Options::default()).expect_err("a failure").to_string();
     assert_eq!(said, "cannot read from at byte 2097152: block 5000 could not be read");
 }
 
@@ -177,7 +168,9 @@ fn what_cannot_be_read_ends_the_copy_and_is_told() {
 fn with_skip_errors_it_is_replaced_by_zeros_and_named() {
     let scene = Scene::new();
     scene.reading.set([unreadable(5000), unreadable(9)]);
-    let report = scene.copy(&["--skip-errors"]).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = scene
+        .copy(&Options { skip_errors: true, ..Options::default() })
+        .unwrap_or_else(|failure| panic!("{failure}"));
     let said = report.verdict().expect_err("not what was asked for").to_string();
     assert!(said.contains("\n  4096-8191") && said.contains("\n  2560000-2564095"), "{said}");
     let bytes = scene.bytes();
@@ -189,14 +182,14 @@ fn with_skip_errors_it_is_replaced_by_zeros_and_named() {
 fn a_source_that_fails_otherwise_is_not_skipped() {
     let scene = Scene::new();
     scene.reading.set([failing(Requests::Reads, 5000, 1, DeviceError::NotReady)]);
-    assert!(scene.copy(&["--skip-errors"]).is_err());
+    assert!(scene.copy(&Options { skip_errors: true, ..Options::default() }).is_err());
 }
 
 #[test]
 fn a_full_destination_is_told() {
     let scene = Scene::new();
     scene.writing.set([failing(Requests::Writes, 8000, 8192, DeviceError::NoSpace)]);
-    let said = scene.copy(&[]).err().expect("a failure").to_string();
+    let said = scene.copy(&Options::default()).expect_err("a failure").to_string();
     assert!(said.starts_with("cannot write to at byte 3145728: no space left"), "{said}");
 }
 
@@ -205,25 +198,23 @@ fn a_copy_that_was_not_flushed_is_no_success() {
     let scene = Scene::new();
     let lost = Misbehaviour::Fail(DeviceError::Unwritable(block::Lba(0)));
     scene.writing.set([Rule { requests: Requests::Flushes, within: None, misbehaviour: lost }]);
-    let said = scene.copy(&[]).err().expect("a failure").to_string();
+    let said = scene.copy(&Options::default()).expect_err("a failure").to_string();
     assert!(said.starts_with("cannot flush to: "), "{said}");
 }
 
 #[test]
 fn the_first_byte_that_differs_is_told() {
     let scene = Scene::new();
-    scene
-        .copy(&["--verify", "--depth", "3", "--request", "64KiB"])
-        .unwrap_or_else(|failure| panic!("{failure}"));
-    let line = Line::parse_from(["copy", "from", "to", "--quiet", "--request", "1MiB"]);
+    let options =
+        Options { verify: true, depth: Some(3), request_bytes: Some(64 << 10), ..Options::default() };
+    scene.copy(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    let options = Options { request_bytes: Some(1 << 20), ..Options::default() };
     let other = Buffer::from(&[8; 3][..]).share();
     let compared = remote::run(async {
         for at in [7 * MIB, 3 * MIB + 5] {
             bytewise::write(&*scene.behind, at, other.clone()).await.expect("memory");
         }
-        let progress = Progress::new(&line.copy, "compared", 8 * MIB);
-        let (source, destination) = (&scene.source, &scene.destination);
-        compare::compare(&line.copy, source, destination, &progress, &Interrupt::never()).await
+        compare::compare(&options, &scene.source, &scene.destination, &Unobserved).await
     });
     let said = compared.expect_err("a difference").to_string();
     assert_eq!(said, format!("to differs from from at byte {}", 3 * MIB + 5));
@@ -232,7 +223,7 @@ fn the_first_byte_that_differs_is_told() {
 #[test]
 fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
     let crashes: Vec<u64> = (1..=1000).collect();
-    let said = Scene::with_crashes(&crashes).copy(&[]).err().expect("a failure").to_string();
+    let said = Scene::with_crashes(&crashes).copy(&Options::default()).expect_err("a failure").to_string();
     let expected = "cannot copy beyond 0B to to, which has lost what was not flushed 6 times in a row; look for errors of its \
                     storage in its log, or copy with a smaller --checkpoint: acknowledged writes may be lost";
     assert_eq!(said, expected);
@@ -241,7 +232,9 @@ fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
 #[test]
 fn a_digest_is_of_the_source_however_often_it_is_read() {
     let digest = |scene: Scene| {
-        let report = scene.copy(&["--checksum"]).unwrap_or_else(|failure| panic!("{failure}"));
+        let report = scene
+            .copy(&Options { checksum: true, ..Options::default() })
+            .unwrap_or_else(|failure| panic!("{failure}"));
         report.sha256.expect("a digest")
     };
     assert_eq!(digest(Scene::with_crashes(&[3, 9])), digest(Scene::new()));
@@ -250,9 +243,10 @@ fn a_digest_is_of_the_source_however_often_it_is_read() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn what_a_destination_loses_is_copied_again(crashes in prop::collection::vec(1u64..160, 0..=5), depth in 1u32..8) {
+    fn what_a_destination_loses_is_copied_again(crashes in prop::collection::vec(1u64..160, 0..=5), depth in 1u16..8) {
         let scene = Scene::with_crashes(&crashes);
-        let report = scene.copy(&["--depth", &depth.to_string(), "--request", "64KiB"]);
+        let options = Options { depth: Some(depth), request_bytes: Some(64 << 10), ..Options::default() };
+        let report = scene.copy(&options);
         prop_assert!(report.is_ok());
         prop_assert!(scene.bytes().iter().all(|byte| *byte == 7));
     }

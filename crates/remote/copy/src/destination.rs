@@ -7,23 +7,23 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use backends::Failure;
+use backends::place::{self, Opened, Place};
 use block::{Allocation, BlockSize, DeviceError, Slice};
+use contents::{Consent, Overwritten};
+use host::private_file;
 use host::{FileDevice, FileOptions};
 use initiator::Unit;
+use volume::spec::Bytes;
 
-use super::journal::{self, Begun};
-use super::source::Source;
 use crate::bytewise;
-use crate::failure::Failure;
-use crate::place::{self, Opened, Place};
-use crate::private_file;
-use crate::spec::Bytes;
-use crate::terminal::{self, Overwritten};
+use crate::journal::{self, Begun};
+use crate::source::Source;
 
 /// A destination, open for writing.
-pub(super) struct Destination {
+pub(crate) struct Destination {
     opened: Opened,
-    pub(super) name: String,
+    pub(crate) name: String,
     /// A file that this copy has made, or goes on with.
     file: Option<PathBuf>,
     /// It reads as zeros wherever this copy has not written.
@@ -33,23 +33,23 @@ pub(super) struct Destination {
 impl Destination {
     /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten. `begun` tells
     /// of an earlier copy that is to be gone on with.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         place: &Place,
         source: &Source,
         begun: Option<&Begun>,
-        yes: bool,
+        consent: Consent<'_>,
     ) -> Result<Destination, Failure> {
         let name = place.to_string();
         let path = regular_file(place);
         let opened = match path {
-            Some(path) if begun.is_none() => fresh_file(path, &name, source, yes)?,
+            Some(path) if begun.is_none() => fresh_file(path, &name, source, consent)?,
             Some(path) if !path.exists() => return Err(journal::gone(&name)),
             _ => place.open(false).await?,
         };
         let is_fresh = Cell::new(path.is_some() && begun.is_none());
         let file = path.map(Path::to_owned);
         let destination = Destination { file, is_fresh, ..Destination::of(opened, name) };
-        let checked = destination.check(source, begun, yes).await;
+        let checked = destination.check(source, begun, consent).await;
         if checked.is_err() {
             destination.close().await;
         }
@@ -57,11 +57,16 @@ impl Destination {
     }
 
     /// A device, with whatever is on it.
-    pub(super) fn of(opened: Opened, name: String) -> Destination {
+    pub(crate) fn of(opened: Opened, name: String) -> Destination {
         Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
 
-    async fn check(&self, source: &Source, begun: Option<&Begun>, yes: bool) -> Result<(), Failure> {
+    async fn check(
+        &self,
+        source: &Source,
+        begun: Option<&Begun>,
+        consent: Consent<'_>,
+    ) -> Result<(), Failure> {
         let (device, name) = (&self.opened.device, &self.name);
         if source.is_at(&self.opened) {
             return Err(Failure::refused(format!("{name} is the source itself")));
@@ -71,51 +76,52 @@ impl Destination {
             return Err(Failure::refused(format!("{name} has {found} bytes, and the source {needed}")));
         }
         let is_known = begun.is_some() || self.file.is_some();
-        Overwritten { device: &**device, name, part: None, lun: None }.consent(yes || is_known).await?;
+        let consent = if is_known { Consent::Given } else { consent };
+        Overwritten { device: &**device, name, part: None }.consent(consent).await?;
         begun.map_or(Ok(()), |begun| begun.is_of(source, self.identity()))
     }
 
     /// What must be the same if a copy is to be gone on with; nothing, if it cannot be.
-    pub(super) fn identity(&self) -> Option<&str> {
+    pub(crate) fn identity(&self) -> Option<&str> {
         self.opened.identity.as_deref()
     }
 
     /// The block that is written at once, in bytes.
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.opened.device.geometry().block_size.bytes())
     }
 
     /// That there is more behind what is written.
-    pub(super) fn note(&self, source_bytes: u64) -> Option<String> {
+    pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
         let behind = self.opened.device.geometry().bytes() - source_bytes;
         let left_alone = behind > 0 && self.file.is_none();
         left_alone.then(|| format!("{} behind the copy are left as they are on {}", Bytes(behind), self.name))
     }
 
-    pub(super) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
+    pub(crate) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
         bytewise::read(&*self.opened.device, range).await
     }
 
-    pub(super) async fn write(&self, at: u64, data: Slice) -> Result<(), DeviceError> {
+    pub(crate) async fn write(&self, at: u64, data: Slice) -> Result<(), DeviceError> {
         bytewise::write(&*self.opened.device, at, data).await
     }
 
-    pub(super) async fn flush(&self) -> Result<(), DeviceError> {
+    pub(crate) async fn flush(&self) -> Result<(), DeviceError> {
         self.opened.device.flush().await
     }
 
     /// Ends when nothing that ended without an answer can change the destination any more.
-    pub(super) async fn quiesced(&self) -> Result<(), DeviceError> {
+    pub(crate) async fn quiesced(&self) -> Result<(), DeviceError> {
         self.opened.device.quiesced().await
     }
 
     /// What was written may be there or not: a part of it is copied again, and zeros have to be made sure of.
-    pub(super) fn copied_again(&self) {
+    pub(crate) fn copied_again(&self) {
         self.is_fresh.set(false);
     }
 
     /// Sees to it that `range` reads as zeros; how much of it had to be told to the device, in bytes.
-    pub(super) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
+    pub(crate) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
         let mut cleared = 0;
         if self.is_fresh.get() {
             return Ok(cleared);
@@ -133,7 +139,7 @@ impl Destination {
     }
 
     /// Whether the beginning of `range` is known to read as zeros, and how far that holds.
-    pub(super) async fn is_zero(&self, range: Range<u64>) -> Result<(u64, bool), DeviceError> {
+    pub(crate) async fn is_zero(&self, range: Range<u64>) -> Result<(u64, bool), DeviceError> {
         let device = &self.opened.device;
         if !device.profile().thin {
             return Ok((range.end, false));
@@ -149,7 +155,7 @@ impl Destination {
     }
 
     /// All is written: a file gets its length to the byte.
-    pub(super) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
         let Some(path) = &self.file else { return Ok(()) };
         let cut = File::options().write(true).open(path).and_then(|file| {
             if file.metadata()?.len() != source_bytes {
@@ -161,11 +167,11 @@ impl Destination {
     }
 
     /// The logical unit that it is, if it is one, and where its target was reached.
-    pub(super) fn unit(&self) -> Option<(Unit, SocketAddr)> {
+    pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.opened.unit()
     }
 
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.opened.close().await;
     }
 }
@@ -182,14 +188,14 @@ fn regular_file(place: &Place) -> Option<&Path> {
 }
 
 /// A file of zeros that takes no space, as long as the source is in whole blocks.
-fn fresh_file(path: &Path, name: &str, source: &Source, yes: bool) -> Result<Opened, Failure> {
+fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) -> Result<Opened, Failure> {
     let block = BlockSize::B512;
     let refused = |error: std::io::Error| Failure::refused(format!("{name}: {error}"));
     if source.is_path(path) {
         return Err(Failure::refused(format!("{name} is the source itself")));
     }
     if path.exists() {
-        give_way(path, name, yes)?;
+        give_way(path, name, consent)?;
     }
     let file = private_file::create(path).map_err(refused)?;
     file.set_len(source.bytes.next_multiple_of(u64::from(block.bytes()))).map_err(refused)?;
@@ -200,7 +206,7 @@ fn fresh_file(path: &Path, name: &str, source: &Source, yes: bool) -> Result<Ope
 }
 
 /// Whether the file that is there may lose what is in it: nobody else uses it, and whoever asks agrees.
-fn give_way(path: &Path, name: &str, yes: bool) -> Result<(), Failure> {
+fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure> {
     let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
     let block = u64::from(BlockSize::B512.bytes());
     if bytes >= block {
@@ -212,5 +218,5 @@ fn give_way(path: &Path, name: &str, yes: bool) -> Result<(), Failure> {
     if bytes == 0 {
         return Ok(());
     }
-    Ok(terminal::consent(yes).to(format!("{name} holds {}", Bytes(bytes)))?)
+    Ok(consent.to(format!("{name} holds {}", Bytes(bytes)))?)
 }

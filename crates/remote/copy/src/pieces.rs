@@ -9,39 +9,39 @@ use std::rc::Rc;
 
 use block::{Allocation, Run};
 
-use super::source::Source;
+use crate::source::Source;
 
 /// A part of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// In bytes from the start.
-    pub(super) range: Range<u64>,
+    pub(crate) range: Range<u64>,
     /// It takes no space, and reads as zeros.
-    pub(super) is_hole: bool,
+    pub(crate) is_hole: bool,
 }
 
 /// The pieces that are left.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     source: Rc<Source>,
     cutter: Cutter,
 }
 
 impl Pieces {
     /// Those from `start` on. Data come in pieces of at most `request` bytes.
-    pub(super) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
+    pub(crate) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
         let cutter = Cutter { at: start, end, known_to: start, holes: VecDeque::new(), request, block };
         Pieces { source, cutter }
     }
 
     /// From where on there is something left.
-    pub(super) fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.cutter.at
     }
 
     /// The next one; nothing at the end. A source that fails to tell where its holes are is taken to have none: its data
     /// tell what is the matter with it.
-    pub(super) async fn next(&mut self) -> Option<Piece> {
+    pub(crate) async fn next(&mut self) -> Option<Piece> {
         let cutter = &mut self.cutter;
         if cutter.at == cutter.known_to && cutter.at < cutter.end {
             let runs = self.source.allocation(cutter.at..cutter.end).await;

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use initiator::verbs::ExtendedCopy;
 
-use super::destination::Destination;
-use super::source::Source;
+use crate::destination::Destination;
+use crate::source::Source;
 
 /// A target that copies, for as long as it does.
-pub(super) struct Offload {
+pub(crate) struct Offload {
     copy: RefCell<Option<ExtendedCopy>>,
     block_bytes: u64,
 }
@@ -19,7 +19,7 @@ const COMMAND_BYTES_MAX: u64 = 16 << 20;
 
 impl Offload {
     /// Asks the target, if both ends are LUNs; nothing, and why, if it does not copy.
-    pub(super) async fn between(
+    pub(crate) async fn between(
         source: &Source,
         destination: &Destination,
     ) -> Result<Option<Offload>, String> {
@@ -37,14 +37,14 @@ impl Offload {
     }
 
     /// What one command copies, in bytes: a power of two.
-    pub(super) fn request_bytes(&self) -> u64 {
+    pub(crate) fn request_bytes(&self) -> u64 {
         let most = self.copy.borrow().as_ref().map_or(1, |copy| copy.blocks_max()) * self.block_bytes;
         1 << most.min(COMMAND_BYTES_MAX).ilog2()
     }
 
     /// Whether the target has copied this. Once it has failed at something, it is not asked any more: a target that
     /// knows only one of the two says so no earlier.
-    pub(super) async fn carries(&self, range: &Range<u64>) -> bool {
+    pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
         let Some(copy) = self.copy.borrow().clone() else { return false };
         let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
         let Err(error) = copy.copy(first, first, blocks).await else { return true };

@@ -1,0 +1,132 @@
+//! `linerate read` and `linerate write`: storage, or a part of it, to standard output or a file, and standard input to it.
+//! The library `copy` carries the data.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use backends::place::{Opened, Place};
+use copy::stream;
+
+use crate::failure::{Failure, Kind};
+use crate::interrupt::Interrupt;
+use crate::private_file;
+use crate::remote;
+use crate::spec::Bytes;
+use crate::terminal::Overwritten;
+
+/// Reads a LUN or volume, or a part of it, to standard output or a file
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArguments {
+    /// What to read: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or the
+    /// path of a file or block device
+    #[arg(value_name = "URL")]
+    place: String,
+    #[command(flatten)]
+    how: How,
+    /// How much to read [default: to the end]
+    #[arg(long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Where to write to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Writes standard input to a LUN or volume, or to a part of it; ends when the data are on stable storage
+#[derive(Debug, clap::Args)]
+pub(crate) struct WriteArguments {
+    /// Where to write: iscsi://[user@]host[:port]/target/lun[?key=value&...], a volume such as file:/data/vm1.img, or
+    /// the path of a file or block device
+    #[arg(value_name = "URL")]
+    place: String,
+    #[command(flatten)]
+    how: How,
+    /// How much to write; it is an error if less comes, and what follows is not read [default: all that comes]
+    #[arg(long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Overwrite what is there without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What both directions have in common.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Where to begin
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    offset: Bytes,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+}
+
+/// Runs `linerate read`.
+pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
+    with(&arguments.place, true, &arguments.how, arguments.length, async |_, part| {
+        let (output, name): (Box<dyn Write + Send>, _) = match &arguments.output {
+            None => (Box::new(io::stdout()), "standard output".to_owned()),
+            Some(path) => {
+                let name = path.display().to_string();
+                let made = private_file::create_new(path);
+                let made = made.map_err(|error| Failure::refused(format!("cannot make {name}: {error}")))?;
+                (Box::new(made), name)
+            }
+        };
+        stream::read(part, output, &name).await
+    })
+}
+
+/// Runs `linerate write`.
+pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
+    with(&arguments.place, false, &arguments.how, arguments.length, async |opened, part| {
+        let (device, place) = (&*opened.device, part.name);
+        Overwritten { device, name: &place, part: None, lun: None }.consent(arguments.yes).await?;
+        let written = stream::write(part, Box::new(io::stdin()), arguments.length.is_some()).await;
+        let flushed = device.flush().await;
+        let end = written?;
+        flushed.map_err(|error| Failure::device(format_args!("cannot flush {place}"), error))?;
+        let Range { start, end: wanted } = part.range;
+        match arguments.length {
+            _ if (part.is_interrupted)() => Err(Failure::new(
+                Kind::Interrupted,
+                format_args!("interrupted; {place} is written up to {}", Bytes(end)),
+            )),
+            Some(Bytes(length)) if end < wanted => {
+                let came = end - start;
+                Err(Failure::failed(format_args!("the input ended after {came} bytes of {length}")))
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Does the work on the part of the place that was asked for.
+fn with(
+    place: &str,
+    read_only: bool,
+    how: &How,
+    length: Option<Bytes>,
+    work: impl AsyncFnOnce(&Opened, &stream::Part<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let place = Place::parse(place)?;
+    let (name, interrupt) = (place.to_string(), Interrupt::listen()?);
+    remote::run(async {
+        let opened = place.open(read_only).await?;
+        let bytes = opened.device.geometry().bytes();
+        let done = match stream::range(how.offset.0, length.map(|length| length.0), bytes) {
+            None => Err(Failure::refused(format!("{name} ends at byte {bytes}"))),
+            Some(range) => {
+                let part = stream::Part {
+                    device: &opened.device,
+                    name: &name,
+                    range,
+                    depth: how.depth,
+                    is_interrupted: &|| interrupt.is_asked(),
+                };
+                work(&opened, &part).await
+            }
+        };
+        opened.close().await;
+        done
+    })
+}

@@ -1,0 +1,124 @@
+//! Copies storage, from any place to any other: as fast as both go, holes left out, resumed after an interruption.
+//!
+//! The order of events is [`copy`]. Reading order: `options` (what can be asked for, and what is told meanwhile), `source`
+//! and `destination` (the two ends), `pieces` (what to do), `carry` and `offload` (one piece), `pump` (many at once),
+//! `journal` (how much is certain to be on the destination), `compare`, `digest`, `report`. [`stream`] copies between storage
+//! and a pipe. All of them address devices by bytes ([`bytewise`]).
+//!
+//! It prints nothing: an [`Observer`] hears how far a copy is.
+//!
+//! ```
+//! use backends::place::Place;
+//! use copy::{Options, Unobserved};
+//!
+//! let [from, to] = ["ram:1MiB", "ram:2MiB"].map(|text| Place::parse(text).expect("a place"));
+//! let options = Options { verify: true, ..Options::default() };
+//! let report = backends::remote::run(copy::copy(&from, &to, &options, &Unobserved));
+//! let report = report.expect("a copy");
+//! assert!(report.verified && report.bytes == 1 << 20);
+//! ```
+
+pub mod bytewise;
+mod carry;
+mod compare;
+mod destination;
+mod digest;
+mod journal;
+mod offload;
+mod options;
+mod pieces;
+mod pump;
+mod queue;
+mod report;
+mod source;
+pub mod stream;
+mod zeros;
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use backends::Failure;
+use backends::place::Place;
+use volume::spec::Bytes;
+
+use destination::Destination;
+use journal::Journal;
+use offload::Offload;
+use pump::{Ended, Pump};
+use source::Source;
+
+pub use options::{JournalPlace, Observer, Options, Phase, Unobserved};
+pub use report::Report;
+
+/// Copies all of one place to the beginning of another.
+///
+/// # Errors
+/// What kept it from being made whole; if the observer ended it, [`backends::Kind::Interrupted`].
+pub async fn copy(
+    from: &Place,
+    to: &Place,
+    options: &Options<'_>,
+    observer: &dyn Observer,
+) -> Result<Report, Failure> {
+    let source = Rc::new(Source::open(from).await?);
+    let journal = Journal::open(options, &source, to).await?;
+    let begun = journal.as_ref().and_then(Journal::begun).cloned();
+    let destination = Rc::new(Destination::open(to, &source, begun.as_ref(), options.consent).await?);
+    let journal = journal.filter(|journal| journal.serves(&destination));
+    let start = begun.map_or(0, |begun| begun.done_bytes());
+    let report = between(options, &source, &destination, journal, start, observer).await;
+    source.close().await;
+    destination.close().await;
+    report
+}
+
+async fn between(
+    options: &Options<'_>,
+    source: &Rc<Source>,
+    destination: &Rc<Destination>,
+    journal: Option<Journal>,
+    start: u64,
+    observer: &dyn Observer,
+) -> Result<Report, Failure> {
+    observer.begin(Phase::Copy, source.bytes);
+    destination.note(source.bytes).into_iter().for_each(|note| observer.note(&note));
+    if start > 0 {
+        observer.note(&format!("going on at {}", Bytes(start)));
+    }
+    let offload = offload(options, source, destination, observer).await;
+    let clock = Instant::now();
+    let mut pump = Pump::new(options, Rc::clone(source), Rc::clone(destination), journal, offload, start);
+    let ended = pump.run(observer).await?;
+    let mut report = Report::new(source, destination, start, pump.account(), clock.elapsed());
+    match ended {
+        Ended::Complete(digest) => report.sha256 = digest,
+        Ended::Interrupted(at) => return Err(journal::interrupted(at, source.bytes, pump.is_resumable())),
+    }
+    pump.forget_journal().await?;
+    if options.verify {
+        observer.begin(Phase::Compare, source.bytes);
+        compare::compare(options, source, destination, observer).await?;
+        report.verified = true;
+    }
+    destination.complete(source.bytes)?;
+    Ok(report)
+}
+
+/// A target that copies by itself, unless somebody needs to see the data.
+async fn offload(
+    options: &Options<'_>,
+    source: &Source,
+    destination: &Destination,
+    observer: &dyn Observer,
+) -> Option<Offload> {
+    if !options.offload || options.checksum || options.skip_errors {
+        return None;
+    }
+    Offload::between(source, destination).await.unwrap_or_else(|why| {
+        observer.note(&why);
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests;

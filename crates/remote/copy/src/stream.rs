@@ -1,0 +1,266 @@
+//! Between storage and a pipe: [`read`] writes a part of a device to an output, [`write`] an input to a part of a device.
+//!
+//! Requests end in any order, and their data pass in theirs. The other end of the pipe has a thread of its own: while it
+//! hangs, the session goes on answering its target.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use backends::{Failure, Kind};
+use block::{BlockDevice, Buffer, DeviceError, Slice};
+use reactor::{JoinHandle, Receiver, mailbox};
+
+use crate::bytewise;
+use crate::queue::Queue;
+
+/// A part of a device, and how it is read or written.
+pub struct Part<'a> {
+    /// The device.
+    pub device: &'a Arc<dyn BlockDevice>,
+    /// Its place, for people.
+    pub name: &'a str,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// Outstanding requests at most.
+    pub depth: u16,
+    /// Whether to end early. What is outstanding is still carried out.
+    pub is_interrupted: &'a dyn Fn() -> bool,
+}
+
+/// What one request asks for. They begin at multiples of it.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+/// Pieces between us and the thread at the other end of the pipe: enough that neither waits for the other in general.
+const WAITING_MAX: usize = 4;
+
+/// The bytes from `offset` on of something `bytes` long, `length` of them or all; `None` if there are not so many.
+pub fn range(offset: u64, length: Option<u64>, bytes: u64) -> Option<Range<u64>> {
+    let all = bytes.checked_sub(offset)?;
+    let length = length.unwrap_or(all);
+    (length <= all).then(|| offset..offset + length)
+}
+
+/// A range cut at multiples of `request_bytes`: no two of the pieces share a block.
+pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = (start - start % request_bytes).saturating_add(request_bytes).min(range.end);
+        (start < range.end).then_some(start..at)
+    })
+}
+
+/// Writes the part to `output`, which has a name for people. A pipe that is closed at its other end has had what was wanted.
+///
+/// # Errors
+/// What kept it from being read or written. If it was interrupted, [`Kind::Interrupted`].
+pub async fn read(part: &Part<'_>, output: Box<dyn Write + Send>, output_name: &str) -> Result<(), Failure> {
+    let mut outlet = Outlet::open(output, output_name.to_owned())?;
+    let mut outstanding: VecDeque<(u64, JoinHandle<Result<Slice, DeviceError>>)> = VecDeque::new();
+    let mut requests = requests(part.range.clone(), REQUEST_BYTES);
+    loop {
+        while outstanding.len() < usize::from(part.depth) && !(part.is_interrupted)() {
+            let Some(request) = requests.next() else { break };
+            let (at, device) = (request.start, Arc::clone(part.device));
+            let reading = reactor::spawn(async move { bytewise::read(&*device, request).await });
+            outstanding.push_back((at, reading));
+        }
+        let Some((at, reading)) = outstanding.pop_front() else { break };
+        let data = reading.await.map_err(|error| {
+            Failure::device(format_args!("cannot read {} at byte {at}", part.name), error)
+        })?;
+        if !outlet.put(data).await? {
+            return Ok(()); // `linerate read … | head` has what it asked for
+        }
+    }
+    outlet.finish().await?;
+    match (part.is_interrupted)() {
+        true => Err(Failure::new(Kind::Interrupted, "interrupted")),
+        false => Ok(()),
+    }
+}
+
+/// Writes what comes from `input` to the part, until the input ends or the part is full, and says at which byte that was;
+/// nothing of it is flushed. Input behind the part is left alone if the part `is_exact`, and an error otherwise.
+///
+/// # Errors
+/// What kept it from being read or written.
+pub async fn write(part: &Part<'_>, input: Box<dyn Read + Send>, is_exact: bool) -> Result<u64, Failure> {
+    let mut inlet = Inlet::open(input, part.range.clone(), is_exact)?;
+    let mut queue: Queue<Result<(), Failure>> = Queue::new(usize::from(part.depth));
+    let (mut end, mut result) = (part.range.start, Ok(()));
+    while result.is_ok() && !(part.is_interrupted)() {
+        let data = match inlet.next().await {
+            Ok(Some(data)) => data,
+            Ok(None) => break,
+            Err(error) => {
+                result = Err(Failure::failed(format_args!("cannot read standard input: {error}")));
+                break;
+            }
+        };
+        if end >= part.range.end {
+            let full = format_args!("{} is full, and more input follows", part.name);
+            result = Err(Failure::new(Kind::NoSpace, full));
+            break;
+        }
+        let (at, length) = (end, data.len() as u64);
+        let (device, name) = (Arc::clone(part.device), part.name.to_owned());
+        queue.start(async move {
+            let written = bytewise::write(&*device, at, data).await;
+            written.map_err(|error| Failure::device(format_args!("cannot write {name} at byte {at}"), error))
+        });
+        end += length;
+        if queue.is_full()
+            && let Some(written) = queue.next().await
+        {
+            result = result.and(written);
+        }
+    }
+    while let Some(written) = queue.next().await {
+        result = result.and(written);
+    }
+    result.map(|()| end)
+}
+
+/// A thread that writes.
+struct Outlet {
+    data: Option<mpsc::Sender<Slice>>,
+    /// An answer for each of the data, and one for the end.
+    written: Receiver<io::Result<()>>,
+    waiting: usize,
+    name: String,
+}
+
+impl Outlet {
+    fn open(mut output: Box<dyn Write + Send>, name: String) -> Result<Outlet, Failure> {
+        let (data, to_write) = mpsc::channel::<Slice>();
+        let (done, written) = mailbox();
+        let write = move || {
+            for data in to_write {
+                if done.send(output.write_all(&data)).is_err() {
+                    return;
+                }
+            }
+            let _ = done.send(output.flush()); // nobody asks any more only where the command has failed
+        };
+        thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
+        Ok(Outlet { data: Some(data), written, waiting: 0, name })
+    }
+
+    /// Hands it more; false once nobody reads any more.
+    async fn put(&mut self, data: Slice) -> Result<bool, Failure> {
+        // A thread that has gone has said why.
+        let _ = self.data.as_ref().map(|queue| queue.send(data));
+        self.waiting += 1;
+        let mut is_open = true;
+        while self.waiting >= WAITING_MAX && is_open {
+            is_open = self.next().await?;
+        }
+        Ok(is_open)
+    }
+
+    /// Ends when all is written.
+    async fn finish(mut self) -> Result<(), Failure> {
+        self.data = None;
+        self.waiting += 1;
+        while self.waiting > 0 && self.next().await? {}
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<bool, Failure> {
+        self.waiting -= 1;
+        match self.written.recv().await {
+            Some(Ok(())) => Ok(true),
+            Some(Err(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Some(Err(error)) => Err(Failure::unwritten(&self.name, &error)),
+            None => Err(Failure::failed("the output has gone")),
+        }
+    }
+}
+
+/// A thread that reads, in pieces that fit the requests.
+struct Inlet {
+    data: Receiver<io::Result<Slice>>,
+    /// How many more it may read.
+    allow: mpsc::Sender<()>,
+}
+
+impl Inlet {
+    /// For what goes to `range`. One byte behind it is read, unless the range `is_exact`: that is too much, then.
+    fn open(mut input: Box<dyn Read + Send>, range: Range<u64>, is_exact: bool) -> Result<Inlet, Failure> {
+        let (sender, data) = mailbox();
+        let (allow, allowed) = mpsc::channel();
+        let read = move || {
+            let beyond = (!is_exact).then_some(range.end..range.end.saturating_add(1));
+            for request in requests(range, REQUEST_BYTES).chain(beyond) {
+                if allowed.recv().is_err() {
+                    return; // the command is over
+                }
+                let wanted = (request.end - request.start) as usize;
+                let filled = fill(&mut *input, wanted);
+                let is_last = !matches!(&filled, Ok(data) if data.len() == wanted);
+                let is_empty = matches!(&filled, Ok(data) if data.is_empty());
+                if is_empty || sender.send(filled).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("input".to_owned()).spawn(read).map_err(Failure::failed)?;
+        for _ in 0..WAITING_MAX {
+            let _ = allow.send(()); // it has gone only if there is nothing to read
+        }
+        Ok(Inlet { data, allow })
+    }
+
+    /// The next data; nothing at the end.
+    async fn next(&mut self) -> io::Result<Option<Slice>> {
+        let next = self.data.recv().await.transpose();
+        let _ = self.allow.send(());
+        next
+    }
+}
+
+/// So many bytes of the input; fewer at its end.
+fn fill(input: &mut dyn Read, wanted: usize) -> io::Result<Slice> {
+    let (mut buffer, mut filled) = (Buffer::recycled(wanted), 0);
+    while filled < wanted {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer.share())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_cut_at_multiples_of_their_length() {
+        let cut: Vec<_> = requests(1000..2 * REQUEST_BYTES + 7, REQUEST_BYTES).collect();
+        let expected =
+            [1000..REQUEST_BYTES, REQUEST_BYTES..2 * REQUEST_BYTES, 2 * REQUEST_BYTES..2 * REQUEST_BYTES + 7];
+        assert_eq!(cut, expected);
+        assert_eq!(requests(5..5, 512).count(), 0);
+        assert_eq!(requests(u64::MAX - 3..u64::MAX, 512).count(), 1);
+    }
+
+    #[test]
+    fn a_part_that_is_not_there_has_no_range() {
+        let whole = 1 << 20;
+        let part = |offset, length| range(offset, length, whole);
+        assert_eq!(part(0, None), Some(0..whole));
+        assert_eq!(part(3, Some(5)), Some(3..8));
+        assert_eq!(part(whole, Some(0)), Some(whole..whole));
+        assert_eq!(part(whole + 1, None), None);
+        assert_eq!(part(1, Some(whole)), None);
+        assert_eq!(part(1, Some(u64::MAX)), None);
+    }
+}
