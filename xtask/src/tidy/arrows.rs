@@ -56,6 +56,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
+    // Orders and news have plans and records in them; `host` is for its tests.
+    ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
@@ -73,6 +75,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-backends",
             "linerate-copy",
             "linerate-bench",
+            "linerate-agent",
             "linerate-lab",
         ],
     ),

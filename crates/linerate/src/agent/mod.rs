@@ -1,30 +1,23 @@
 //! `linerate agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
 //! machines measure the same storage at the same time.
 //!
-//! Reading order: [`wire`] (what is said, without I/O), [`channel`] (over a connection), [`secret`], [`door`] (who may
-//! come in), [`work`] (what is done for whom). The coordinator's side is `bench::agents`.
+//! What is said is the library `agent`'s. Reading order: [`secret`], [`work`] (what is done for a coordinator). The
+//! coordinator's side is `bench::agents`.
 
-pub(crate) mod channel;
-mod door;
 pub(crate) mod secret;
-pub(crate) mod wire;
 mod work;
-
-#[cfg(test)]
-mod strangers;
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use agent::channel::Channel;
+use agent::{PORT, door};
 use host::{Epoll, EpollOptions};
 use reactor::ListenOptions;
 
 use crate::failure::Failure;
 use crate::output::say;
-
-/// Where agents listen if nobody says otherwise. Not assigned by IANA.
-pub(crate) const PORT: u16 = 9860;
 
 /// Measures for a coordinator on another machine (`linerate bench --agents`)
 #[derive(Debug, clap::Args)]
@@ -62,8 +55,17 @@ pub(crate) fn run(arguments: &AgentArguments) -> Result<(), Failure> {
         let may =
             if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
         say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));
-        door::keep(&*listener, secret, arguments.allow_write).await
+        let allow_write = arguments.allow_write;
+        let gone = door::keep(&*listener, secret, move |channel| Box::pin(work_for(channel, allow_write)));
+        match gone.await {}
     })
+}
+
+async fn work_for(channel: Channel, allow_write: bool) {
+    let peer = channel.peer();
+    say(&format!("{peer} coordinates\n"));
+    let why = work::obey(channel, allow_write).await;
+    say(&format!("{peer} is gone: {why}\n"));
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use agent::wire::Secret;
 use zeroize::Zeroizing;
 
-use super::wire::Secret;
 use crate::failure::Failure;
 use crate::secrets;
 

@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use agent::channel::{Broken, Channel, Ear, Mouth};
+use agent::wire::message::{News, Open, Opened, Order, Part, Run};
 use bench::Go;
 use bench::plan::{self, Span, Stop};
 use reactor::{Receiver, Sender, bounded_mailbox};
 
-use super::channel::{Broken, Channel, Ear, Mouth};
-use super::wire::message::{News, Open, Opened, Order, Part, Run};
 use crate::bench::client;
 use crate::bench::crew::{Crew as _, LocalCrew, Progress};
 use crate::bench::storage::Storage;

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent::wire::message::Open;
 use bench::plan::Suite;
 
-use super::agents::{AgentName, Agents};
-use super::extent::Extent;
-use super::folder::Folder;
-use super::options::WorkloadOptions;
 use crate::agent::secret;
-use crate::agent::wire::message::Open;
 use crate::failure::Failure;
 use crate::link_rate::LinkRate;
 use crate::place::Place;
 use crate::spec::Bytes;
+use super::agents::{AgentName, Agents};
+use super::extent::Extent;
+use super::folder::Folder;
+use super::options::WorkloadOptions;
 
 /// Measures storage: suites of well-known tests, or a workload of your own
 #[derive(clap::Args, Debug)]

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use agent::wire::message::{self, News, Order};
 use bench::Go;
 use bench::plan::{Cell, Stop};
 use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
 
-use super::clock::Clock;
-use super::post::Post;
-use crate::agent::wire::message::{self, News, Order};
 use crate::bench::client::Part;
 use crate::bench::crew::{Carried, Progress};
 use crate::failure::{Failure, Kind};
+use super::clock::Clock;
+use super::post::Post;
 
 /// What has been heard of a run so far.
 pub(super) struct Gathering<'a> {

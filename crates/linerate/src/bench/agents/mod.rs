@@ -14,6 +14,8 @@ mod spread;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use agent::wire::Secret;
+use agent::wire::message::{News, Open, Opened, Order, Run};
 use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::{Fact, Facts, Subject};
@@ -25,8 +27,6 @@ use self::clock::Clock;
 use self::gather::Gathering;
 use self::post::Post;
 use super::crew::{Carried, Crew, Progress, Purged};
-use crate::agent::wire::Secret;
-use crate::agent::wire::message::{News, Open, Opened, Order, Run};
 use crate::failure::Failure;
 
 /// Agents that have the storage open.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
-use crate::agent::PORT;
+use agent::PORT;
+
 use crate::failure::{Failure, Kind};
 
 /// Where an agent listens.

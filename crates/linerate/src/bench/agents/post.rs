@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
+use agent::channel::{Broken, Channel, Ear, Mouth};
+use agent::wire::Secret;
+use agent::wire::message::{News, Order};
 use bench::Go;
 use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
-use super::clock::{Clock, Trip};
-use super::name::AgentName;
-use crate::agent::channel::{Broken, Channel, Ear, Mouth};
-use crate::agent::wire::Secret;
-use crate::agent::wire::message::{News, Order};
 use crate::failure::{Failure, Kind};
 use crate::output::printable;
+use super::clock::{Clock, Trip};
+use super::name::AgentName;
 
 /// Connections to all agents.
 pub(super) struct Post {

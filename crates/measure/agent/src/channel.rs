@@ -11,19 +11,18 @@ use std::time::Duration;
 
 use reactor::{InSlice, JoinHandle, OutSlice, Receiver, Sender, Stream, StreamOptions, mailbox};
 
-use super::wire::frame::{Frames, TooLong, framed};
-use super::wire::handshake::{Greeted, Greeting, Keys, Nonce, Refusal};
-use super::wire::message::{self, BREATH};
-use super::wire::seal::{Forged, Seal};
-use super::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
-use crate::remote;
+use crate::wire::frame::{Frames, TooLong, framed};
+use crate::wire::handshake::{Greeted, Greeting, Keys, Nonce, Refusal};
+use crate::wire::message::{self, BREATH};
+use crate::wire::seal::{Forged, Seal};
+use crate::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
 
 /// How long two sides may take to get to know each other, connecting included.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Why there is no connection, or no longer.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub enum Broken {
     /// The other side has closed it.
     Closed,
     /// The other side has said nothing for longer than it may.
@@ -43,19 +42,21 @@ pub(crate) enum Broken {
 }
 
 /// Both ends of a connection whose other side knows the secret.
-pub(crate) struct Channel {
-    pub(crate) ear: Ear,
-    pub(crate) mouth: Mouth,
+pub struct Channel {
+    /// What the other side says.
+    pub ear: Ear,
+    /// What is said to it.
+    pub mouth: Mouth,
 }
 
 /// What the other side says.
-pub(crate) struct Ear {
+pub struct Ear {
     frames: Incoming,
     seal: Seal,
 }
 
 /// What is said to the other side: in order, by a task that also says that we are alive. The connection ends with it.
-pub(crate) struct Mouth {
+pub struct Mouth {
     messages: Sender<Vec<u8>>,
     task: JoinHandle<()>,
     stream: Rc<dyn Stream>,
@@ -63,7 +64,10 @@ pub(crate) struct Mouth {
 
 impl Channel {
     /// Connects, and gets to know the agent there. `alive` is what is said when there is nothing else.
-    pub(crate) async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let known = reactor::timeout(HANDSHAKE, async {
             let stream = connect(to).await.map_err(Broken::Io)?;
             let mut frames = Incoming::new(Rc::clone(&stream));
@@ -74,7 +78,10 @@ impl Channel {
     }
 
     /// Gets to know who has connected.
-    pub(crate) async fn accept(
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn accept(
         stream: Box<dyn Stream>,
         secret: &Secret,
         alive: Vec<u8>,
@@ -95,14 +102,18 @@ impl Channel {
         Channel { ear: Ear { frames, seal: keys.theirs }, mouth: Mouth { messages, task, stream } }
     }
 
-    pub(crate) fn peer(&self) -> SocketAddr {
+    /// Its address.
+    pub fn peer(&self) -> SocketAddr {
         self.mouth.stream.peer()
     }
 }
 
 impl Ear {
     /// The next message.
-    pub(crate) async fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+    ///
+    /// # Errors
+    /// Why there will be none.
+    pub async fn hear(&mut self) -> Result<Vec<u8>, Broken> {
         let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
         let frame = frame.unwrap_or(Err(Broken::Silent))?;
         self.seal.open(&frame).map(<[u8]>::to_vec).map_err(Broken::Forged)
@@ -111,13 +122,13 @@ impl Ear {
 
 impl Mouth {
     /// Says something, as soon as what was said before is on its way. That it does not arrive, the ear hears.
-    pub(crate) fn say(&self, message: Vec<u8>) {
+    pub fn say(&self, message: Vec<u8>) {
         // The task ends early only with the connection.
         let _ = self.messages.send(message);
     }
 
     /// Says what is still to be said, and hangs up.
-    pub(crate) async fn close(self) {
+    pub async fn close(self) {
         let Mouth { messages, task, stream } = self;
         drop(messages);
         let _ = reactor::timeout(HANDSHAKE, task).await;
@@ -175,7 +186,7 @@ async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken>
 
 fn nonce() -> Nonce {
     let mut nonce = Nonce::default();
-    remote::random(&mut nonce);
+    getrandom::fill(&mut nonce).expect("the system has random numbers once it has started");
     nonce
 }
 
@@ -234,6 +245,8 @@ async fn write(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
+
+impl std::error::Error for Broken {}
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,19 +5,19 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{JoinHandle, Listener, Stream};
 
-use super::channel::{Broken, Channel};
-use super::wire::Secret;
-use super::wire::handshake::Refusal;
-use super::wire::message::News;
-use super::work;
-use crate::failure::Failure;
-use crate::output::say;
+use crate::channel::{Broken, Channel};
+use crate::wire::Secret;
+use crate::wire::handshake::Refusal;
+use crate::wire::message::News;
 
 /// Connections whose other side has not proved anything yet.
 const STRANGERS_MAX: usize = 8;
@@ -25,16 +25,23 @@ const STRANGERS_MAX: usize = 8;
 /// Before a connection is accepted again, if that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What all who come in have to do with.
+/// What is done for a coordinator, until it is gone.
+pub type Work = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What all connections share.
 struct House {
     secret: Secret,
-    allow_write: bool,
+    work: Box<dyn Fn(Channel) -> Work>,
     coordinator: Cell<Option<SocketAddr>>,
 }
 
-/// Lets in whoever comes, for ever.
-pub(super) async fn keep(listener: &dyn Listener, secret: Secret, allow_write: bool) -> Result<(), Failure> {
-    let house = Rc::new(House { secret, allow_write, coordinator: Cell::new(None) });
+/// Lets in who knows the secret, one at a time, and does `work` for it; for ever.
+pub async fn keep(
+    listener: &dyn Listener,
+    secret: Secret,
+    work: impl Fn(Channel) -> Work + 'static,
+) -> Infallible {
+    let house = Rc::new(House { secret, work: Box::new(work), coordinator: Cell::new(None) });
     let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
@@ -71,8 +78,6 @@ async fn let_in(house: Rc<House>, channel: Channel) {
         return channel.mouth.close().await;
     }
     house.coordinator.set(Some(peer));
-    say(&format!("{peer} coordinates\n"));
-    let why = work::obey(channel, house.allow_write).await;
-    say(&format!("{peer} is gone: {why}\n"));
+    (house.work)(channel).await;
     house.coordinator.set(None);
 }

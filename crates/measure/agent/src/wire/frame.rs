@@ -4,39 +4,39 @@ use std::fmt;
 
 /// What has come of a stream of frames.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub struct Frames {
     bytes: Vec<u8>,
     limit: usize,
 }
 
 /// A frame says that it is longer than any that is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong {
+pub struct TooLong {
     /// As it says.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
 }
 
 const LENGTH: usize = 4;
 
 impl Frames {
     /// Nothing yet, and nothing longer than `limit` bytes.
-    pub(crate) fn new(limit: usize) -> Frames {
+    pub fn new(limit: usize) -> Frames {
         Frames { bytes: Vec::new(), limit }
     }
 
     /// From the next frame on.
-    pub(crate) fn set_limit(&mut self, limit: usize) {
+    pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
     /// Takes in what has come. Whoever takes out what is there before he takes in more never holds more than one frame
     /// and what came with its end: the length that a frame claims is not believed, but waited for.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next frame, once all of it is there.
-    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > self.limit {
@@ -53,7 +53,7 @@ impl Frames {
 }
 
 /// The parts, one after the other, as one frame.
-pub(crate) fn framed(parts: &[&[u8]]) -> Result<Vec<u8>, TooLong> {
+pub fn framed(parts: &[&[u8]]) -> Result<Vec<u8>, TooLong> {
     let bytes = parts.iter().map(|part| part.len()).sum();
     let length = u32::try_from(bytes).map_err(|_| TooLong { bytes })?;
     Ok([&length.to_be_bytes()]

@@ -10,32 +10,32 @@ use sha2::Sha256;
 use super::frame::{TooLong, framed};
 
 /// Bytes of a code, and of a key.
-pub(crate) const CODE: usize = 32;
+pub const CODE: usize = 32;
 
 /// The key of one direction, and how many messages went by it.
-pub(crate) struct Seal {
+pub struct Seal {
     key: Hmac<Sha256>,
     number: u64,
 }
 
 /// The code is not that of this message: somebody is between the two sides, or one of them is out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forged;
+pub struct Forged;
 
 impl Seal {
     /// For the first message.
-    pub(crate) fn new(key: &[u8; CODE]) -> Seal {
+    pub fn new(key: &[u8; CODE]) -> Seal {
         Seal { key: keyed(key), number: 0 }
     }
 
     /// The message and its code as a frame.
-    pub(crate) fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
+    pub fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
         let code = self.next(message).finalize().into_bytes();
         framed(&[&code, message])
     }
 
     /// The message in a frame, if its code is right. After a wrong one nothing more is right.
-    pub(crate) fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Forged> {
+    pub fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Forged> {
         let (code, message) = frame.split_first_chunk::<CODE>().ok_or(Forged)?;
         self.next(message).verify_slice(code).map_err(|_| Forged)?;
         Ok(message)

@@ -20,33 +20,33 @@
 //! reads the place, the workload and the results (secrets of storage never pass here), and may try secrets against a
 //! proof that he has seen, which is why a short one is refused.
 
-pub(crate) mod frame;
-pub(crate) mod handshake;
-pub(crate) mod message;
-pub(crate) mod seal;
+pub mod frame;
+pub mod handshake;
+pub mod message;
+pub mod seal;
 
 use zeroize::Zeroizing;
 
 /// The version of all of this. Coordinator and agents must have the same; they must be the same program too, since a
 /// workload that one side understands otherwise would be measured wrongly.
-pub(crate) const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 1;
 
 /// Frames before the secret is proved are no longer than this.
-pub(crate) const STRANGER_BYTES_MAX: usize = 1024;
+pub const STRANGER_BYTES_MAX: usize = 1024;
 
 /// Frames after that are no longer than this: a result with a day's samples and all of its latencies takes 20 MB.
-pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// What coordinator and agents know, and nobody else.
 #[derive(Clone)]
-pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// A shorter one could be guessed by whoever has seen a proof.
-    pub(crate) const BYTES_MIN: usize = 16;
+    pub const BYTES_MIN: usize = 16;
 
     /// `None` if it is too short.
-    pub(crate) fn new(bytes: &[u8]) -> Option<Secret> {
+    pub fn new(bytes: &[u8]) -> Option<Secret> {
         (bytes.len() >= Secret::BYTES_MIN).then(|| Secret(Zeroizing::new(bytes.to_vec())))
     }
 }

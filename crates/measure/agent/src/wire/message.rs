@@ -11,15 +11,15 @@ use bench::record::{ClientRun, Facts, Sample};
 use serde::{Deserialize, Serialize};
 
 /// Each side says something at least so often.
-pub(crate) const BREATH: Duration = Duration::from_secs(1);
+pub const BREATH: Duration = Duration::from_secs(1);
 
 /// Whoever has said nothing for so long is gone: ten breaths, since the network may be busy with what is measured.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an agent is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Order {
+pub enum Order {
     /// Open the storage that is to be measured: [`News::Opened`]. The first order.
     Open(Open),
     /// Say what time it is: [`News::Time`].
@@ -47,33 +47,33 @@ pub(crate) enum Order {
 /// What is to be opened, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Open {
+pub struct Open {
     /// As on the command line of `linerate bench`, without secrets: an agent has its own.
-    pub(crate) place: String,
+    pub place: String,
     /// Whether anything will be written.
-    pub(crate) write: bool,
+    pub write: bool,
     /// Connections of each session, instead of what the URL says.
-    pub(crate) connections: Option<u16>,
+    pub connections: Option<u16>,
     /// Congestion control of its sockets, instead of what the URL says.
-    pub(crate) congestion: Option<String>,
+    pub congestion: Option<String>,
     /// How long a thread looks for answers before it sleeps, in microseconds.
-    pub(crate) poll_us: u64,
+    pub poll_us: u64,
 }
 
 /// A run of the roles that were prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Run {
+pub struct Run {
     /// When it ends.
-    pub(crate) stop: Stop,
+    pub stop: Stop,
     /// When the first request is made, by the agent's clock ([`News::Time`]).
-    pub(crate) start_ns: u64,
+    pub start_ns: u64,
 }
 
 /// What an agent tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum News {
+pub enum News {
     /// It works for somebody else. Nothing follows.
     Busy {
         /// For whom: an address.
@@ -123,52 +123,63 @@ pub(crate) enum News {
 /// The storage, as the agent sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Opened {
+pub struct Opened {
     /// Its capacity.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Its logical block.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// What tells it from other places; nothing if it is the agent's alone.
-    pub(crate) identity: Option<String>,
+    pub identity: Option<String>,
     /// What there is to know of the agent's machine, and of its way to the storage.
-    pub(crate) facts: Facts,
+    pub facts: Facts,
 }
 
 /// What came of a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
-    pub(crate) run: ClientRun,
+pub struct Part {
+    /// What it did.
+    pub run: ClientRun,
     /// What its sessions told, as people read it.
-    pub(crate) tables: Vec<String>,
+    pub tables: Vec<String>,
     /// When it really began, by the agent's clock.
-    pub(crate) started_ns: u64,
+    pub started_ns: u64,
 }
 
 /// What came is no message that is known.
-pub(crate) type Unintelligible = serde_json::Error;
+pub type Unintelligible = serde_json::Error;
 
 impl Order {
-    pub(crate) fn parse(message: &[u8]) -> Result<Order, Unintelligible> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is no order.
+    pub fn parse(message: &[u8]) -> Result<Order, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    pub(crate) fn text(&self) -> Vec<u8> {
+    /// As it is sent.
+    pub fn text(&self) -> Vec<u8> {
         json(self)
     }
 }
 
 impl News {
     /// Whether it only tells how something goes.
-    pub(crate) fn is_progress(&self) -> bool {
+    pub fn is_progress(&self) -> bool {
         matches!(self, News::Counting | News::Sample { .. } | News::Purged { .. })
     }
 
-    pub(crate) fn parse(message: &[u8]) -> Result<News, Unintelligible> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is no news.
+    pub fn parse(message: &[u8]) -> Result<News, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    pub(crate) fn text(&self) -> Vec<u8> {
+    /// As it is sent.
+    pub fn text(&self) -> Vec<u8> {
         json(self)
     }
 }

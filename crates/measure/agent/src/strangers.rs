@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use host::{Epoll, EpollOptions};
 use reactor::ListenOptions;
 
-use super::channel::{Broken, Channel};
-use super::door;
-use super::wire::Secret;
-use super::wire::handshake::Refusal;
-use super::wire::message::{News, Order};
-use crate::failure::Failure;
-use crate::remote;
+use crate::channel::{Broken, Channel};
+use crate::door;
+use crate::wire::Secret;
+use crate::wire::handshake::Refusal;
+use crate::wire::message::{News, Order};
 
 fn secret(text: &str) -> Secret {
     Secret::new(text.as_bytes()).expect("a long one")
@@ -19,14 +18,27 @@ fn secret(text: &str) -> Secret {
 
 /// Runs a scene beside an agent that knows "correct horse battery".
 fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
-    let outcome = remote::run(async {
+    let world = Epoll::shared(EpollOptions::default()).expect("a world");
+    reactor::block_on(world, async {
         let any = "127.0.0.1:0".parse().expect("an address");
-        let listener = reactor::world().listen(any, &ListenOptions::default()).map_err(Failure::failed)?;
+        let listener = reactor::world().listen(any, &ListenOptions::default()).expect("a port");
         let at = listener.local();
-        reactor::spawn(async move { door::keep(&*listener, secret("correct horse battery"), false).await });
-        Ok(scene(at).await)
-    });
-    outcome.expect("a world")
+        let work = |channel| Box::pin(tell_the_time(channel)) as door::Work;
+        reactor::spawn(async move { door::keep(&*listener, secret("correct horse battery"), work).await });
+        scene(at).await
+    })
+}
+
+/// The least that an agent does.
+async fn tell_the_time(channel: Channel) {
+    let Channel { mut ear, mouth } = channel;
+    while let Ok(order) = ear.hear().await.map(|message| Order::parse(&message)) {
+        match order {
+            Ok(Order::Time) => mouth.say(News::Time { ns: 0 }.text()),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 async fn come(to: SocketAddr, with: &str) -> Result<Channel, Broken> {

@@ -18,7 +18,7 @@ use super::seal::{CODE, Seal, keyed};
 use super::{PROTOCOL, Secret};
 
 /// Fresh random bytes, for one handshake.
-pub(crate) type Nonce = [u8; 32];
+pub type Nonce = [u8; 32];
 
 /// The program and its version.
 const PROGRAM: &str = concat!("linerate ", env!("CARGO_PKG_VERSION"));
@@ -43,7 +43,7 @@ enum Answer {
 
 /// Why there is no understanding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// What came is not of this protocol.
     NotOurs,
     /// The other side is of another version.
@@ -61,43 +61,43 @@ pub(crate) enum Refusal {
 
 /// The seals of one connection.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub struct Keys {
     /// For what this side says.
-    pub(crate) ours: Seal,
+    pub ours: Seal,
     /// For what it hears.
-    pub(crate) theirs: Seal,
+    pub theirs: Seal,
 }
 
 /// A coordinator that has said hello.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub struct Greeting {
     hello: Vec<u8>,
 }
 
 /// A coordinator that has proved who it is.
 #[derive(Debug)]
-pub(crate) struct Proved {
+pub struct Proved {
     understanding: Understanding,
 }
 
 /// An agent that has answered a hello.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub struct Greeted {
     understanding: Understanding,
 }
 
 impl Greeting {
     /// What the coordinator says first.
-    pub(crate) fn new(nonce: &Nonce) -> Greeting {
+    pub fn new(nonce: &Nonce) -> Greeting {
         Greeting { hello: hello(nonce) }
     }
 
-    pub(crate) fn message(&self) -> &[u8] {
+    pub fn message(&self) -> &[u8] {
         &self.hello
     }
 
     /// The agent's hello; gives the proof to send.
-    pub(crate) fn answered(self, hello: &[u8], secret: &Secret) -> Result<(Vec<u8>, Proved), Refusal> {
+    pub fn answered(self, hello: &[u8], secret: &Secret) -> Result<(Vec<u8>, Proved), Refusal> {
         let understanding = Understanding::new(&self.hello, hello, hello, secret)?;
         let proof = understanding.proof(Side::Coordinator);
         Ok((proof, Proved { understanding }))
@@ -106,7 +106,7 @@ impl Greeting {
 
 impl Proved {
     /// The agent's proof.
-    pub(crate) fn answered(self, answer: &[u8]) -> Result<Keys, Refusal> {
+    pub fn answered(self, answer: &[u8]) -> Result<Keys, Refusal> {
         match serde_json::from_slice(answer).map_err(|_| Refusal::NotOurs)? {
             Answer::Proof(proof) if self.understanding.is_proved(Side::Agent, &proof) => {
                 Ok(self.understanding.keys(Side::Coordinator))
@@ -119,14 +119,14 @@ impl Proved {
 
 impl Greeted {
     /// A stranger's hello; gives ours, which is said even to one of another version so that it can tell.
-    pub(crate) fn by(theirs: &[u8], nonce: &Nonce, secret: &Secret) -> (Vec<u8>, Result<Greeted, Refusal>) {
+    pub fn by(theirs: &[u8], nonce: &Nonce, secret: &Secret) -> (Vec<u8>, Result<Greeted, Refusal>) {
         let ours = hello(nonce);
         let understanding = Understanding::new(theirs, &ours, theirs, secret);
         (ours, understanding.map(|understanding| Greeted { understanding }))
     }
 
     /// The stranger's proof; gives what to answer, and the keys if it is one.
-    pub(crate) fn answered(self, answer: &[u8]) -> (Vec<u8>, Result<Keys, Refusal>) {
+    pub fn answered(self, answer: &[u8]) -> (Vec<u8>, Result<Keys, Refusal>) {
         match serde_json::from_slice(answer) {
             Ok(Answer::Proof(proof)) if self.understanding.is_proved(Side::Coordinator, &proof) => {
                 (self.understanding.proof(Side::Agent), Ok(self.understanding.keys(Side::Agent)))
@@ -231,7 +231,7 @@ fn json(message: &impl Serialize) -> Vec<u8> {
 
 impl Refusal {
     /// Whether one side does not know the other's secret.
-    pub(crate) fn is_about_secrets(&self) -> bool {
+    pub fn is_about_secrets(&self) -> bool {
         matches!(self, Refusal::WrongSecret | Refusal::Impostor)
     }
 }

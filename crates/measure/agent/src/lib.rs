@@ -1,0 +1,22 @@
+//! Several machines measure the same storage at the same time: a coordinator tells agents what to do, and hears what came of
+//! it. Here is what they say to each other and how each knows the other; what is done for whom is the program's.
+//!
+//! Reading order: [`wire`] (what is said, without I/O), [`channel`] (over a connection), [`door`] (access control of an agent).
+//!
+//! ```
+//! use agent::wire::message::{News, Order};
+//!
+//! let order = Order::parse(br#""time""#).expect("an order");
+//! assert_eq!(order, Order::Time);
+//! assert_eq!(News::Time { ns: 7 }.text(), br#"{"time":{"ns":7}}"#);
+//! ```
+
+pub mod channel;
+pub mod door;
+pub mod wire;
+
+#[cfg(test)]
+mod strangers;
+
+/// Where agents listen if nothing else is said. Not assigned by IANA.
+pub const PORT: u16 = 9860;
