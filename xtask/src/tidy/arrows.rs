@@ -55,6 +55,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-backends",
         ],
     ),
+    // `host` is for its tests: what it mounts is behind FUSE.
+    (
+        "linerate-attach",
+        &["linerate-block", "linerate-reactor", "linerate-host", "linerate-initiator", "linerate-backends"],
+    ),
     ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     // Orders and news have plans and records in them; `host` is for its tests.
     ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
@@ -74,6 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-initiator",
             "linerate-backends",
             "linerate-copy",
+            "linerate-attach",
             "linerate-bench",
             "linerate-agent",
             "linerate-lab",

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::record::{self, Found, Record};
+use attach::record::{Found, Record};
+
+use super::records;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::Bytes;
@@ -17,8 +19,7 @@ pub(crate) struct AttachmentsArguments {
 
 /// Carries the command out.
 pub(crate) fn run(arguments: &AttachmentsArguments) -> Result<(), Failure> {
-    let records = record::directory().map_err(Failure::failed)?;
-    let all = Found::all(&records).map_err(Failure::failed)?;
+    let all = Found::all(&records()?).map_err(Failure::failed)?;
     say(&if arguments.json { json(&all)? } else { text(&all) });
     Ok(())
 }

@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use attach::mounts::{self, Way};
+use attach::users;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mounts::{self, Way};
-use super::users;
 use crate::failure::Failure;
 
 /// Waits for signals on a thread of its own.

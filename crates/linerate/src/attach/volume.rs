@@ -1,11 +1,10 @@
 //! What is attached: a LUN by its URL, or any volume that could be served.
 
-use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use block::BlockDevice;
-use initiator::{RemoteLun, Url};
+use attach::Volume;
+use initiator::Url;
 
 use crate::failure::Failure;
 use crate::place;
@@ -13,26 +12,19 @@ use crate::remote;
 use crate::spec::Spec;
 
 /// Something to attach, not looked at yet.
-pub(super) enum Volume {
+pub(super) enum Named {
     Remote(Box<Url>),
     Local(Spec),
-}
-
-/// The same, open.
-pub(super) struct Opened {
-    pub(super) device: Arc<dyn BlockDevice>,
-    /// The LUN that the device is, if it is one.
-    pub(super) remote: Option<Arc<RemoteLun>>,
 }
 
 /// As often as Linux disks try.
 const TRIES: u32 = 5;
 
-impl Volume {
+impl Named {
     /// Asks for secrets if there is need to.
-    pub(super) fn parse(text: &str) -> Result<Volume, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Named, Failure> {
         if !place::is_url(text) {
-            return backends::parse(text).map(Volume::Local).map_err(Failure::refused);
+            return backends::parse(text).map(Named::Local).map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;
         // They are read again at every login.
@@ -40,36 +32,27 @@ impl Volume {
         make_absolute(url.settings.target_secret_file.as_mut())?;
         // A file system takes a command that was late for a broken disk.
         url.settings.command_tries.get_or_insert(TRIES);
-        Ok(Volume::Remote(Box::new(url)))
+        Ok(Named::Remote(Box::new(url)))
     }
 
     /// For reading alone, a file that does not exist is not made.
-    pub(super) async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
+    pub(super) async fn open(&self, read_only: bool) -> Result<Volume, Failure> {
         match self {
-            Volume::Local(spec) => {
-                let spec = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
-                let device = backends::open(&spec).await?;
-                Ok(Opened { device, remote: None })
+            Named::Local(spec) => {
+                let opened = Spec { readonly: spec.readonly || read_only, ..spec.clone() };
+                let device = backends::open(&opened).await?;
+                Ok(Volume { device, lun: None, name: spec.to_string() })
             }
-            Volume::Remote(url) => {
+            Named::Remote(url) => {
                 let lun = Arc::new(remote::open(url).await?);
-                Ok(Opened { device: Arc::clone(&lun) as Arc<dyn BlockDevice>, remote: Some(lun) })
+                Ok(Volume { device: Arc::clone(&lun) as _, lun: Some(lun), name: url.to_string() })
             }
         }
     }
 }
 
-impl fmt::Display for Volume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Volume::Remote(url) => url.fmt(f),
-            Volume::Local(spec) => spec.fmt(f),
-        }
-    }
-}
-
-fn make_absolute(path: Option<&mut std::path::PathBuf>) -> Result<(), Failure> {
+fn make_absolute(path: Option<&mut PathBuf>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
-    *path = std::path::absolute(Path::new(path)).map_err(Failure::refused)?;
+    *path = std::path::absolute(&*path).map_err(Failure::refused)?;
     Ok(())
 }

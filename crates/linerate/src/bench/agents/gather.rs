@@ -7,11 +7,11 @@ use bench::Go;
 use bench::plan::{Cell, Stop};
 use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
 
+use super::clock::Clock;
+use super::post::Post;
 use crate::bench::client::Part;
 use crate::bench::crew::{Carried, Progress};
 use crate::failure::{Failure, Kind};
-use super::clock::Clock;
-use super::post::Post;
 
 /// What has been heard of a run so far.
 pub(super) struct Gathering<'a> {

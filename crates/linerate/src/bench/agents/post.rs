@@ -9,10 +9,10 @@ use agent::wire::message::{News, Order};
 use bench::Go;
 use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
-use crate::failure::{Failure, Kind};
-use crate::output::printable;
 use super::clock::{Clock, Trip};
 use super::name::AgentName;
+use crate::failure::{Failure, Kind};
+use crate::output::printable;
 
 /// Connections to all agents.
 pub(super) struct Post {

@@ -15,7 +15,7 @@ use block::{
 };
 
 /// The device behind the file.
-pub(super) struct Disk {
+pub struct Disk {
     device: Arc<dyn BlockDevice>,
     read_only: bool,
     locks: Arc<RangeLocks>,
@@ -57,7 +57,7 @@ impl Losses {
 
 /// What becomes of bytes that are to read as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Clearing {
+pub enum Clearing {
     /// Their space is given back (`FALLOC_FL_PUNCH_HOLE`).
     Punch,
     /// They keep it (`FALLOC_FL_ZERO_RANGE`).
@@ -73,7 +73,7 @@ const RUNS: usize = 64;
 
 impl Disk {
     /// What is read-only stays so, whatever is asked for.
-    pub(super) fn new(device: Arc<dyn BlockDevice>, read_only: bool) -> Disk {
+    pub fn new(device: Arc<dyn BlockDevice>, read_only: bool) -> Disk {
         let read_only = read_only || device.profile().read_only;
         Disk {
             device,
@@ -85,11 +85,13 @@ impl Disk {
         }
     }
 
-    pub(super) fn geometry(&self) -> Geometry {
+    /// Its shape as of the last time that anybody looked.
+    pub fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
 
-    pub(super) fn is_read_only(&self) -> bool {
+    /// Whether nobody may write.
+    pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
@@ -98,7 +100,7 @@ impl Disk {
     }
 
     /// Its size as of now, as far as the target tells in time.
-    pub(super) async fn measured(&self) -> Geometry {
+    pub async fn measured(&self) -> Geometry {
         let now = reactor::now();
         let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
         if is_stale {
@@ -110,7 +112,10 @@ impl Disk {
     }
 
     /// So many bytes from there on, or as many as there are up to the end.
-    pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Slice, DeviceError> {
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn read(&self, offset: u64, length: usize) -> Result<Slice, DeviceError> {
         let geometry = self.geometry();
         let bytes = clipped(geometry, offset, length as u64);
         if bytes.is_empty() {
@@ -123,7 +128,10 @@ impl Disk {
     }
 
     /// Writes the data there, up to the end of the device; gives how many bytes that were.
-    pub(super) async fn write(
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn write(
         &self,
         offset: u64,
         mut data: Buffer,
@@ -169,7 +177,10 @@ impl Disk {
     }
 
     /// Makes bytes read as zeros; beyond the end there is nothing to do.
-    pub(super) async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
         self.writable()?;
         if how == Clearing::Punch && !self.device.profile().thin {
             return Err(DeviceError::Unsupported);
@@ -205,28 +216,31 @@ impl Disk {
     }
 
     /// The file is opened; gives the opening a number.
-    pub(super) fn open(&self) -> u64 {
+    pub fn open(&self) -> u64 {
         self.losses.borrow_mut().open()
     }
 
     /// What was opened is closed.
-    pub(super) fn close(&self, opening: u64) {
+    pub fn close(&self, opening: u64) {
         self.losses.borrow_mut().told.remove(&opening);
     }
 
     /// Brings what was written to stable storage. Fails if any of it was lost and this opening has not been told yet.
-    pub(super) async fn flush(&self, opening: u64) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn flush(&self, opening: u64) -> Result<(), DeviceError> {
         let flushed = self.flush_device().await;
         self.losses.borrow_mut().tell(opening, flushed)
     }
 
     /// Brings what was written to stable storage, if anything was since the last time. Nobody is told what is lost.
-    pub(super) async fn flush_if_written(&self) -> Result<(), DeviceError> {
+    pub async fn flush_if_written(&self) -> Result<(), DeviceError> {
         if self.unflushed.get() { self.flush_device().await } else { Ok(()) }
     }
 
     /// The last flush. Fails also if something was lost before that nobody has been told of.
-    pub(super) async fn finish(&self) -> Result<(), DeviceError> {
+    pub async fn finish(&self) -> Result<(), DeviceError> {
         self.flush_if_written().await?;
         let Losses { count, reported, .. } = *self.losses.borrow();
         if reported < count { Err(DeviceError::WritesLost) } else { Ok(()) }
@@ -249,7 +263,7 @@ impl Disk {
 
     /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`); nowhere
     /// for an offset beyond the end and for data where no more are. A hole follows the last byte.
-    pub(super) async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
+    pub async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
         let geometry = self.geometry();
         let end = geometry.bytes();
         if offset >= end {

@@ -5,34 +5,38 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use backends::Failure;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
-use super::file::File;
-use super::mounts::{self, Way};
-use super::record::Found;
-use crate::failure::Failure;
+use crate::file::File;
+use crate::mounts::{self, Way};
+use crate::record::Found;
 
 /// A path that can be mounted on. The file there is removed in the end if it was made for that.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct MountPoint {
     path: PathBuf,
     made: bool,
 }
 
 /// Who may use the file, and for what.
-pub(super) struct Terms {
-    pub(super) read_only: bool,
+pub struct Terms {
+    /// Nobody may write.
+    pub read_only: bool,
     /// Root too, if somebody else attaches.
-    pub(super) allow_root: bool,
+    pub allow_root: bool,
 }
 
 /// Each reads requests for itself, so that copying a write does not hold up the next request. More are none faster:
 /// behind them is one thread, the device's.
 const READERS: usize = 2;
 
-impl Place {
+impl MountPoint {
     /// Makes sure that something can be mounted there; cleans up behind a process that was killed.
-    pub(super) fn prepare(path: &Path, records: &Path) -> Result<Place, Failure> {
+    ///
+    /// # Errors
+    /// Why nothing can be mounted there.
+    pub fn prepare(path: &Path, records: &Path) -> Result<MountPoint, Failure> {
         let path = resolved(path)?;
         if mounts::is_ours(&path) {
             clear(&path, records)?;
@@ -48,20 +52,21 @@ impl Place {
             }
             Ok(_) => {}
         }
-        Ok(Place { path, made: false })
+        Ok(MountPoint { path, made: false })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Without links.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether the file was made.
-    pub(super) fn is_made(&self) -> bool {
+    pub fn is_made(&self) -> bool {
         self.made
     }
 
     /// Makes the file if there is none, and mounts on it. Dropping the session unmounts.
-    pub(super) fn mount(&mut self, file: File, terms: &Terms) -> Result<BackgroundSession, Failure> {
+    pub(crate) fn mount(&mut self, file: File, terms: &Terms) -> Result<BackgroundSession, Failure> {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
         };
@@ -78,7 +83,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountPoint {
     fn drop(&mut self) {
         if self.made {
             remove_empty(&self.path);
@@ -86,8 +91,8 @@ impl Drop for Place {
     }
 }
 
-/// Removes what [`Place::mount`] made, and nothing else.
-pub(super) fn remove_empty(path: &Path) {
+/// Removes what [`MountPoint::mount`] made, and nothing else.
+pub(crate) fn remove_empty(path: &Path) {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if let Some(Err(error)) = is_empty.then(|| fs::remove_file(path)) {
         tracing::warn!("{} is left behind: {error}", path.display());
@@ -95,7 +100,7 @@ pub(super) fn remove_empty(path: &Path) {
 }
 
 /// The path without links; its last part need not exist, nor answer.
-pub(super) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
     }
@@ -171,7 +176,7 @@ mod tests {
 
     fn refusal(path: &Path) -> String {
         let folder = path.parent().expect("a folder");
-        Place::prepare(path, folder).expect_err("refused").to_string()
+        MountPoint::prepare(path, folder).expect_err("refused").to_string()
     }
 
     #[test]
@@ -190,9 +195,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("file");
         fs::write(&file, "").expect("written");
-        drop(Place::prepare(&file, folder.path()).expect("a place"));
+        drop(MountPoint::prepare(&file, folder.path()).expect("a place"));
         assert!(file.exists());
-        drop(Place { path: file.clone(), made: true });
+        drop(MountPoint { path: file.clone(), made: true });
         assert!(!file.exists());
     }
 }

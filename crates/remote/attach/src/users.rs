@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::mounts;
+use crate::mounts;
 
 /// The users in a sentence's words: "process 81 (fio)", "/dev/loop0, mounted at /mnt (losetup -d /dev/loop0)".
-pub(super) fn of(path: &Path) -> Vec<String> {
+pub fn of(path: &Path) -> Vec<String> {
     loops(path).into_iter().chain(processes(path)).collect()
 }
 

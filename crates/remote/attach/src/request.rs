@@ -9,11 +9,11 @@ use block::{Allocation, Buffer, DeviceError, Durability, Geometry};
 use fuser::{Errno, FileHandle, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite};
 use reactor::{Receiver, mailbox};
 
-use super::disk::{Clearing, Disk};
-use super::file;
+use crate::disk::{Clearing, Disk};
+use crate::file;
 
 /// A request, and where its answer goes.
-pub(super) enum Request {
+pub(crate) enum Request {
     Measure(ReplyAttr),
     /// `ftruncate`, which succeeds where it changes nothing.
     Resize {
@@ -56,7 +56,7 @@ pub(super) enum Request {
 }
 
 /// Carries requests out until nobody sends any more, and those under way are over.
-pub(super) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
+pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
     let (under_way, mut over) = mailbox::<Infallible>();
     let health = Rc::new(Health::default());
     while let Some(request) = requests.recv().await {

@@ -11,23 +11,25 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 /// How our mounts are known.
-pub(super) const SOURCE: &str = "linerate";
+pub const SOURCE: &str = "linerate";
 
 /// A line of the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mount {
-    pub(super) point: PathBuf,
-    pub(super) source: String,
+pub struct Mount {
+    /// Where.
+    pub point: PathBuf,
+    /// What.
+    pub source: String,
 }
 
 /// Everything that is mounted, in the order of mounting.
-pub(super) fn table() -> Vec<Mount> {
+pub fn table() -> Vec<Mount> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// Whether a file of ours is mounted there, on top.
-pub(super) fn is_ours(point: &Path) -> bool {
+pub fn is_ours(point: &Path) -> bool {
     table().iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
 }
 
@@ -58,7 +60,7 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
 
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
     /// If nobody uses it.
     Politely,
     /// From the tree at once; whoever uses it keeps it.
@@ -68,7 +70,10 @@ pub(super) enum Way {
 }
 
 /// Unmounts; `ResourceBusy` says that somebody uses it.
-pub(super) fn unmount(point: &Path, way: Way) -> io::Result<()> {
+///
+/// # Errors
+/// The system's.
+pub fn unmount(point: &Path, way: Way) -> io::Result<()> {
     match way {
         Way::Politely => unmount_with(point, UnmountFlags::empty()),
         Way::Lazily => unmount_with(point, UnmountFlags::DETACH),

@@ -17,11 +17,11 @@ use fuser::{
 use reactor::{Closed, Sender};
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::disk::Clearing;
-use super::request::Request;
+use crate::disk::Clearing;
+use crate::request::Request;
 
 /// Attributes are asked for anew each time: the size of a LUN may grow.
-pub(super) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
+pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
 
 /// What the kernel puts into one request: 256 pages, the most it does.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -31,19 +31,19 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const REQUESTS_MAX: u16 = 256;
 
 /// How the kernel treats what is opened.
-pub(super) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
+pub(crate) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
     // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for a target
     // that is away. The last close flushes, see `release`.
     .union(FopenFlags::FOPEN_NOFLUSH);
 
 /// The kernel's end of the file.
-pub(super) struct File {
+pub(crate) struct File {
     requests: Sender<Request>,
 }
 
 impl File {
-    pub(super) fn new(requests: Sender<Request>) -> File {
+    pub(crate) fn new(requests: Sender<Request>) -> File {
         File { requests }
     }
 
@@ -55,7 +55,7 @@ impl File {
 
 /// Whose file it is, and since when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     uid: u32,
     gid: u32,
     since: SystemTime,
@@ -63,12 +63,12 @@ pub(super) struct Owner {
 
 impl Owner {
     /// Whoever runs this process.
-    pub(super) fn this_process() -> Owner {
+    pub(crate) fn this_process() -> Owner {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Owner { uid, gid, since: SystemTime::now() }
     }
 
-    pub(super) fn attributes(self, geometry: Geometry, read_only: bool) -> FileAttr {
+    pub(crate) fn attributes(self, geometry: Geometry, read_only: bool) -> FileAttr {
         FileAttr {
             ino: INodeNo::ROOT,
             size: geometry.bytes(),

@@ -8,52 +8,55 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::state;
-
 /// An attachment. What is written here, `attachments --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
     /// Where the file is.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// What it is: a URL without secrets, or a volume specification.
-    pub(super) volume: String,
+    pub volume: String,
     /// The process behind it.
-    pub(super) pid: u32,
+    pub pid: u32,
     /// Its size when it was attached.
-    pub(super) bytes: u64,
-    pub(super) read_only: bool,
+    pub bytes: u64,
+    /// Nobody may write.
+    pub read_only: bool,
     /// The empty file under the mount is ours to remove.
-    pub(super) made_file: bool,
+    pub made_file: bool,
     /// Where the process writes what it has to say; nowhere if it runs in the foreground.
-    pub(super) log: Option<PathBuf>,
+    pub log: Option<PathBuf>,
     /// Why data may be lost although the process has ended in good order.
-    pub(super) failure: Option<String>,
+    pub failure: Option<String>,
 }
 
 /// The record of this process.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     record: Record,
     at: PathBuf,
     file: File,
 }
 
 /// The record of a process, this or another.
-pub(super) struct Found {
-    pub(super) record: Record,
+pub struct Found {
+    /// What it says.
+    pub record: Record,
     at: PathBuf,
     file: File,
 }
 
-/// Where they are, for their owner only.
-pub(super) fn directory() -> io::Result<PathBuf> {
-    let directory = state::runtime_directory().map_err(io::Error::other)?.join("attach");
+/// Where they are within a directory for what does not outlive the machine's run; made for its owner only.
+///
+/// # Errors
+/// The system's.
+pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
+    let directory = runtime.join("attach");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     Ok(directory)
 }
 
 impl Kept {
     /// Writes the record: others see all of it, or nothing.
-    pub(super) fn begin(directory: &Path, record: Record) -> io::Result<Kept> {
+    pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<Kept> {
         let at = directory.join(format!("{}.json", record.pid));
         let unfinished = at.with_extension("new");
         let mut file = File::create(&unfinished)?;
@@ -64,12 +67,12 @@ impl Kept {
     }
 
     /// The attachment has ended in good order.
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         remove(&self.at, self.record.log.as_deref());
     }
 
     /// The attachment has ended, and whoever waits for that is to know that something is wrong.
-    pub(super) fn fail(mut self, why: String) -> io::Result<()> {
+    pub(crate) fn fail(mut self, why: String) -> io::Result<()> {
         self.record.failure = Some(why);
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -79,7 +82,10 @@ impl Kept {
 
 impl Found {
     /// All there are, except those that are being removed while we look.
-    pub(super) fn all(directory: &Path) -> io::Result<Vec<Found>> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn all(directory: &Path) -> io::Result<Vec<Found>> {
         let entries = fs::read_dir(directory)?.filter_map(Result::ok).map(|entry| entry.path());
         let records = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
         let mut all: Vec<_> = records.filter_map(|at| Found::open(at).ok()).collect();
@@ -88,7 +94,10 @@ impl Found {
     }
 
     /// Of what is attached there: the living one, if a killed one has left its record too.
-    pub(super) fn at(directory: &Path, path: &Path) -> io::Result<Option<Found>> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn at(directory: &Path, path: &Path) -> io::Result<Option<Found>> {
         let mut here: Vec<_> =
             Found::all(directory)?.into_iter().filter(|found| found.record.path == path).collect();
         here.sort_by_key(Found::is_alive);
@@ -102,7 +111,7 @@ impl Found {
     }
 
     /// Whether its process lives.
-    pub(super) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         match self.file.try_lock_shared() {
             Ok(()) => {
                 let _ = self.file.unlock(); // so that waiting is for the process alone
@@ -114,7 +123,7 @@ impl Found {
     }
 
     /// Waits for the end of its process; what it left undone is the answer.
-    pub(super) fn wait(&mut self) -> io::Result<Option<String>> {
+    pub(crate) fn wait(&mut self) -> io::Result<Option<String>> {
         self.file.lock_shared()?;
         self.file.rewind()?;
         let record = read(&mut self.file)?;
@@ -122,7 +131,7 @@ impl Found {
         Ok(record.failure)
     }
 
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         remove(&self.at, self.record.log.as_deref());
     }
 }
