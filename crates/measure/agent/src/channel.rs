@@ -12,7 +12,7 @@ use std::time::Duration;
 use reactor::{InSlice, JoinHandle, OutSlice, Receiver, Sender, Stream, StreamOptions, mailbox};
 
 use crate::wire::frame::{Frames, TooLong, framed};
-use crate::wire::handshake::{Greeted, Greeting, Keys, Nonce, Refusal};
+use crate::wire::handshake::{Greeted, Greeting, Keys, Refusal};
 use crate::wire::message::{self, BREATH};
 use crate::wire::seal::{Forged, Seal};
 use crate::wire::{FRAME_BYTES_MAX, STRANGER_BYTES_MAX, Secret};
@@ -81,11 +81,7 @@ impl Channel {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub async fn accept(
-        stream: Box<dyn Stream>,
-        secret: &Secret,
-        alive: Vec<u8>,
-    ) -> Result<Channel, Broken> {
+    pub async fn accept(stream: Box<dyn Stream>, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let mut frames = Incoming::new(stream.into());
         let known = reactor::timeout(HANDSHAKE, async {
             let keys = welcome(&mut frames, secret).await?;
@@ -116,7 +112,7 @@ impl Ear {
     pub async fn hear(&mut self) -> Result<Vec<u8>, Broken> {
         let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
         let frame = frame.unwrap_or(Err(Broken::Silent))?;
-        self.seal.open(&frame).map(<[u8]>::to_vec).map_err(Broken::Forged)
+        self.seal.open(&frame).map_err(Broken::Forged)
     }
 }
 
@@ -150,7 +146,7 @@ impl Incoming {
     async fn next(&mut self) -> Result<Vec<u8>, Broken> {
         let mut piece = vec![0; PIECE];
         loop {
-            if let Some(frame) = self.frames.next().map_err(Broken::TooLong)? {
+            if let Some(frame) = self.frames.take().map_err(Broken::TooLong)? {
                 return Ok(frame);
             }
             match read(&*self.stream, &mut piece).await.map_err(Broken::Io)? {
@@ -165,29 +161,21 @@ impl Incoming {
 const PIECE: usize = 16 * 1024;
 
 async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
-    let greeting = Greeting::new(&nonce());
+    let greeting = Greeting::new(secret);
     send(&*frames.stream, greeting.message()).await?;
-    let hello = frames.next().await?;
-    let (proof, proved) = greeting.answered(&hello, secret).map_err(Broken::Refused)?;
-    send(&*frames.stream, &proof).await?;
-    proved.answered(&frames.next().await?).map_err(Broken::Refused)
+    let (confirmation, keys) = greeting.answered(&frames.next().await?).map_err(Broken::Refused)?;
+    write(&*frames.stream, &confirmation).await.map_err(Broken::Io)?;
+    Ok(keys)
 }
 
 /// A stranger is told no more than that this is an agent, and of which version; and whether his secret is right.
 async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
-    let (hello, greeted) = Greeted::by(&frames.next().await?, &nonce(), secret);
-    if !matches!(greeted, Err(Refusal::NotOurs)) {
-        send(&*frames.stream, &hello).await?;
+    let (answer, greeted) = Greeted::by(&frames.next().await?, secret);
+    if let Some(answer) = answer {
+        send(&*frames.stream, &answer).await?;
     }
-    let (answer, keys) = greeted.map_err(Broken::Refused)?.answered(&frames.next().await?);
-    send(&*frames.stream, &answer).await?;
-    keys.map_err(Broken::Refused)
-}
-
-fn nonce() -> Nonce {
-    let mut nonce = Nonce::default();
-    getrandom::fill(&mut nonce).expect("the system has random numbers once it has started");
-    nonce
+    let greeted = greeted.map_err(Broken::Refused)?;
+    greeted.confirmed(&frames.next().await?).map_err(Broken::Refused)
 }
 
 async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal: Seal, alive: Vec<u8>) {
@@ -218,7 +206,7 @@ async fn connect(to: SocketAddr) -> io::Result<Rc<dyn Stream>> {
 }
 
 async fn send(stream: &dyn Stream, message: &[u8]) -> Result<(), Broken> {
-    let frame = framed(&[message]).map_err(Broken::TooLong)?;
+    let frame = framed(message).map_err(Broken::TooLong)?;
     write(stream, &frame).await.map_err(Broken::Io)
 }
 

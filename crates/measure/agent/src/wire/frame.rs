@@ -36,7 +36,10 @@ impl Frames {
     }
 
     /// The next frame, once all of it is there.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    ///
+    /// # Errors
+    /// It says that it is longer than any that is expected.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > self.limit {
@@ -52,17 +55,13 @@ impl Frames {
     }
 }
 
-/// The parts, one after the other, as one frame.
-pub fn framed(parts: &[&[u8]]) -> Result<Vec<u8>, TooLong> {
-    let bytes = parts.iter().map(|part| part.len()).sum();
-    let length = u32::try_from(bytes).map_err(|_| TooLong { bytes })?;
-    Ok([&length.to_be_bytes()]
-        .into_iter()
-        .map(|length| length.as_slice())
-        .chain(parts.iter().copied())
-        .flatten()
-        .copied()
-        .collect())
+/// The message as one frame.
+///
+/// # Errors
+/// It is too long for one.
+pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
+    let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+    Ok([&length.to_be_bytes(), message].concat())
 }
 
 impl fmt::Display for TooLong {
@@ -79,24 +78,22 @@ mod tests {
     fn a_frame_that_claims_too_much_is_refused_before_it_comes() {
         let mut frames = Frames::new(8);
         frames.push(&[0, 0, 0, 9]);
-        assert_eq!(frames.next(), Err(TooLong { bytes: 9 }));
+        assert_eq!(frames.take(), Err(TooLong { bytes: 9 }));
         let mut frames = Frames::new(usize::MAX);
         frames.push(&[0xff; 4]);
-        assert_eq!(frames.next(), Ok(None), "it is waited for, and no memory taken");
+        assert_eq!(frames.take(), Ok(None), "it is waited for, and no memory taken");
         assert!(frames.bytes.capacity() < 1024);
     }
 
     #[test]
     fn frames_come_out_as_they_went_in_however_the_bytes_arrive() {
-        let sent: Vec<u8> = [&b"one"[..], b"", b"three"]
-            .iter()
-            .flat_map(|frame| framed(&[frame]).expect("a frame"))
-            .collect();
+        let sent: Vec<u8> =
+            [&b"one"[..], b"", b"three"].iter().flat_map(|frame| framed(frame).expect("a frame")).collect();
         for piece in 1..sent.len() {
             let (mut frames, mut came) = (Frames::new(8), Vec::new());
             for bytes in sent.chunks(piece) {
                 frames.push(bytes);
-                while let Some(frame) = frames.next().expect("short frames") {
+                while let Some(frame) = frames.take().expect("short frames") {
                     came.push(frame);
                 }
             }

@@ -1,45 +1,50 @@
-//! Both sides prove that they know the secret, without saying it.
+//! Both sides prove that they know the secret, without saying it, and agree on keys for this connection.
 //!
-//! A proof is `HMAC-SHA256(secret, who proves, SHA-256 of both hellos)`. Each hello holds 32 fresh random bytes, so that
-//! no proof holds twice; both hellos are in it, so that nobody between can make one side believe that the other is of
-//! another version; and who proves is in it, so that a proof cannot be sent back to where it came from. The coordinator
-//! proves first: an agent listens on a port, and says nothing to strangers that they could try secrets against.
+//! They do so by the Noise Protocol Framework (revision 34), in the crate `snow`: pattern NN, with the hash of the secret as a
+//! pre-shared key that goes in first ([`PATTERN`]). What comes before any proof is said in clear, so that one of another
+//! version can tell; the versions are in Noise's prologue too.
 //!
-//! The phases are values that become each other; whoever has [`Keys`] has seen a proof.
+//! ```text
+//!   coordinator                         agent
+//!   Greeting   ── Hello: psk, e ─────▶            it does not decrypt: the coordinator does not know the secret
+//!              ◀── Hello: e, ee ──────  Greeted   it does not decrypt: the agent does not know it
+//!   Keys       ── a sealed message ──▶            it does not decrypt: the first Hello was somebody else's
+//!                                       Keys
+//! ```
+//!
+//! The phases are values that become each other; who has [`Keys`] has seen a proof.
 
 use std::fmt;
+use std::rc::Rc;
 
 use base64ct::{Base64, Encoding as _};
-use hmac::Mac as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use snow::{Builder, HandshakeState};
 
-use super::seal::{CODE, Seal, keyed};
-use super::{PROTOCOL, Secret};
+use super::seal::Seal;
+use super::{PROTOCOL, STRANGER_BYTES_MAX, Secret};
 
-/// Fresh random bytes, for one handshake.
-pub type Nonce = [u8; 32];
+/// What is agreed on, and how.
+pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// The program and its version.
 const PROGRAM: &str = concat!("linerate ", env!("CARGO_PKG_VERSION"));
 
-/// What each side says first. Its first field tells a linerate that has come to the wrong port from anything else.
+/// What each side says first. Its first field tells a linerate that has come to the wrong port from anything else. It has the
+/// fields of protocol 1, which compares versions before it looks at the nonce.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {
     linerate_bench: u32,
     program: String,
-    nonce: String,
+    /// The handshake message of Noise.
+    #[serde(rename = "nonce")]
+    noise: String,
 }
 
-/// What each side says then.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Answer {
-    Proof(String),
-    /// From the agent only.
-    WrongSecret,
-}
+/// What an agent says to one who does not know its secret.
+const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 
 /// Why there is no understanding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +56,12 @@ pub enum Refusal {
         /// As it says.
         theirs: String,
     },
-    /// Our own random numbers came back to us.
-    Reflected,
     /// The coordinator does not know the agent's secret.
     WrongSecret,
     /// The other side took our proof and could not give one: it does not know the secret either.
     Impostor,
+    /// The other side repeats what a coordinator said to another agent, or at another time.
+    Replayed,
 }
 
 /// The seals of one connection.
@@ -68,171 +73,126 @@ pub struct Keys {
     pub theirs: Seal,
 }
 
-/// A coordinator that has said hello.
+/// A coordinator that has said hello, and with that proved who it is.
 #[derive(Debug)]
 pub struct Greeting {
+    noise: HandshakeState,
     hello: Vec<u8>,
 }
 
-/// A coordinator that has proved who it is.
-#[derive(Debug)]
-pub struct Proved {
-    understanding: Understanding,
-}
-
-/// An agent that has answered a hello.
+/// An agent that has answered a hello, and with that proved who it is.
 #[derive(Debug)]
 pub struct Greeted {
-    understanding: Understanding,
+    keys: Keys,
 }
 
 impl Greeting {
     /// What the coordinator says first.
-    pub fn new(nonce: &Nonce) -> Greeting {
-        Greeting { hello: hello(nonce) }
+    pub fn new(secret: &Secret) -> Greeting {
+        let mut noise = noise(secret, |builder| builder.build_initiator());
+        let hello = hello(&written(&mut noise));
+        Greeting { noise, hello }
     }
 
+    /// That, as it is sent.
     pub fn message(&self) -> &[u8] {
         &self.hello
     }
 
-    /// The agent's hello; gives the proof to send.
-    pub fn answered(self, hello: &[u8], secret: &Secret) -> Result<(Vec<u8>, Proved), Refusal> {
-        let understanding = Understanding::new(&self.hello, hello, hello, secret)?;
-        let proof = understanding.proof(Side::Coordinator);
-        Ok((proof, Proved { understanding }))
-    }
-}
-
-impl Proved {
-    /// The agent's proof.
-    pub fn answered(self, answer: &[u8]) -> Result<Keys, Refusal> {
-        match serde_json::from_slice(answer).map_err(|_| Refusal::NotOurs)? {
-            Answer::Proof(proof) if self.understanding.is_proved(Side::Agent, &proof) => {
-                Ok(self.understanding.keys(Side::Coordinator))
-            }
-            Answer::Proof(_) => Err(Refusal::Impostor),
-            Answer::WrongSecret => Err(Refusal::WrongSecret),
+    /// The agent's answer; gives the frame that confirms it, and the keys.
+    ///
+    /// # Errors
+    /// Why there is no understanding.
+    pub fn answered(mut self, answer: &[u8]) -> Result<(Vec<u8>, Keys), Refusal> {
+        if answer == WRONG_SECRET {
+            return Err(Refusal::WrongSecret);
         }
+        let proof = parse(answer)?;
+        self.noise.read_message(&proof, &mut []).map_err(|_| Refusal::Impostor)?;
+        let mut keys = Keys::new(self.noise);
+        let confirmation = keys.ours.close(&[]).expect("nothing fits into a frame");
+        Ok((confirmation, keys))
     }
 }
 
 impl Greeted {
-    /// A stranger's hello; gives ours, which is said even to one of another version so that it can tell.
-    pub fn by(theirs: &[u8], nonce: &Nonce, secret: &Secret) -> (Vec<u8>, Result<Greeted, Refusal>) {
-        let ours = hello(nonce);
-        let understanding = Understanding::new(theirs, &ours, theirs, secret);
-        (ours, understanding.map(|understanding| Greeted { understanding }))
+    /// A stranger's hello; gives what to answer. One of another version is answered, so that it can tell.
+    pub fn by(hello_of_theirs: &[u8], secret: &Secret) -> (Option<Vec<u8>>, Result<Greeted, Refusal>) {
+        let proof = match parse(hello_of_theirs) {
+            Ok(proof) => proof,
+            Err(refusal @ Refusal::OtherVersion { .. }) => return (Some(hello(&[])), Err(refusal)),
+            Err(refusal) => return (None, Err(refusal)),
+        };
+        let mut noise = noise(secret, |builder| builder.build_responder());
+        if noise.read_message(&proof, &mut []).is_err() {
+            return (Some(WRONG_SECRET.to_vec()), Err(Refusal::WrongSecret));
+        }
+        let answer = hello(&written(&mut noise));
+        (Some(answer), Ok(Greeted { keys: Keys::new(noise) }))
     }
 
-    /// The stranger's proof; gives what to answer, and the keys if it is one.
-    pub fn answered(self, answer: &[u8]) -> (Vec<u8>, Result<Keys, Refusal>) {
-        match serde_json::from_slice(answer) {
-            Ok(Answer::Proof(proof)) if self.understanding.is_proved(Side::Coordinator, &proof) => {
-                (self.understanding.proof(Side::Agent), Ok(self.understanding.keys(Side::Agent)))
-            }
-            Ok(_) => (json(&Answer::WrongSecret), Err(Refusal::WrongSecret)),
-            Err(_) => (json(&Answer::WrongSecret), Err(Refusal::NotOurs)),
+    /// What the coordinator said then: only one that is there now can have made it.
+    ///
+    /// # Errors
+    /// [`Refusal::Replayed`]
+    pub fn confirmed(mut self, frame: &[u8]) -> Result<Keys, Refusal> {
+        match self.keys.theirs.open(frame) {
+            Ok(message) if message.is_empty() => Ok(self.keys),
+            _ => Err(Refusal::Replayed),
         }
     }
 }
 
-/// Who says something.
-#[derive(Clone, Copy)]
-enum Side {
-    Coordinator,
-    Agent,
-}
-
-impl Side {
-    /// What it proves, and what its key is for: no two of these texts begin alike and go on differently, so that no
-    /// code is good for two purposes.
-    fn texts(self) -> (&'static [u8], &'static [u8]) {
-        match self {
-            Side::Coordinator => (b"linerate: the coordinator's proof", b"linerate: the coordinator's key"),
-            Side::Agent => (b"linerate: the agent's proof", b"linerate: the agent's key"),
-        }
+impl Keys {
+    fn new(noise: HandshakeState) -> Keys {
+        let keys = noise.into_stateless_transport_mode().expect("both messages of the pattern have passed");
+        let keys = Rc::new(keys);
+        Keys { ours: Seal::new(Rc::clone(&keys)), theirs: Seal::new(keys) }
     }
 }
 
-/// What both sides know when they have said hello.
-struct Understanding {
-    secret: Secret,
-    hellos: [u8; CODE],
+/// One side of a handshake, at its beginning.
+fn noise(
+    secret: &Secret,
+    build: impl FnOnce(Builder<'_>) -> Result<HandshakeState, snow::Error>,
+) -> HandshakeState {
+    // Of any length to 32 bytes; one that could be guessed is refused before.
+    let key: [u8; 32] =
+        Sha256::new().chain_update(b"linerate agents' secret: ").chain_update(&*secret.0).finalize().into();
+    let prologue = format!("{PROGRAM} {PROTOCOL}");
+    let builder = Builder::new(PATTERN.parse().expect("a pattern that snow has"));
+    let builder = builder.psk(0, &key).and_then(|builder| builder.prologue(prologue.as_bytes()));
+    builder.and_then(build).expect("the pattern has this one key, and the system random numbers")
 }
 
-impl Understanding {
-    fn new(
-        coordinators: &[u8],
-        agents: &[u8],
-        theirs: &[u8],
-        secret: &Secret,
-    ) -> Result<Understanding, Refusal> {
-        if coordinators == agents {
-            return Err(Refusal::Reflected);
-        }
-        check(theirs)?;
-        // Hashed each by itself: where one ends and the other begins cannot be shifted.
-        let hellos =
-            Sha256::new().chain_update(Sha256::digest(coordinators)).chain_update(Sha256::digest(agents));
-        Ok(Understanding { secret: secret.clone(), hellos: hellos.finalize().into() })
-    }
-
-    fn proof(&self, side: Side) -> Vec<u8> {
-        json(&Answer::Proof(Base64::encode_string(&self.code(side.texts().0))))
-    }
-
-    fn is_proved(&self, side: Side, proof: &str) -> bool {
-        let mut bytes = [0; CODE];
-        let mut expected = keyed(&self.secret.0);
-        expected.update(side.texts().0);
-        expected.update(&self.hellos);
-        Base64::decode(proof, &mut bytes).is_ok_and(|proof| expected.verify_slice(proof).is_ok())
-    }
-
-    fn keys(&self, side: Side) -> Keys {
-        let seal = |side: Side| Seal::new(&self.code(side.texts().1));
-        match side {
-            Side::Coordinator => Keys { ours: seal(Side::Coordinator), theirs: seal(Side::Agent) },
-            Side::Agent => Keys { ours: seal(Side::Agent), theirs: seal(Side::Coordinator) },
-        }
-    }
-
-    fn code(&self, text: &[u8]) -> [u8; CODE] {
-        let mut code = keyed(&self.secret.0);
-        code.update(text);
-        code.update(&self.hellos);
-        code.finalize().into_bytes().into()
-    }
+/// The next message of a handshake, which is this side's.
+fn written(noise: &mut HandshakeState) -> Vec<u8> {
+    let mut message = vec![0; STRANGER_BYTES_MAX];
+    let bytes = noise.write_message(&[], &mut message).expect("it is our turn, and there is room");
+    message.truncate(bytes);
+    message
 }
 
-fn hello(nonce: &Nonce) -> Vec<u8> {
-    let nonce = Base64::encode_string(nonce);
-    json(&Hello { linerate_bench: PROTOCOL, program: PROGRAM.to_owned(), nonce })
+fn hello(noise: &[u8]) -> Vec<u8> {
+    let noise = Base64::encode_string(noise);
+    let hello = Hello { linerate_bench: PROTOCOL, program: PROGRAM.to_owned(), noise };
+    serde_json::to_vec(&hello).expect("texts and numbers are always JSON")
 }
 
-/// Whether a hello is one, and of our version.
-fn check(hello: &[u8]) -> Result<(), Refusal> {
+/// The handshake message in a hello of our version.
+fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = serde_json::from_slice(hello).map_err(|_| Refusal::NotOurs)?;
     if hello.linerate_bench != PROTOCOL || hello.program != PROGRAM {
         let theirs = format!("{} with protocol {}", hello.program, hello.linerate_bench);
         return Err(Refusal::OtherVersion { theirs });
     }
-    let mut nonce = Nonce::default();
-    match Base64::decode(&hello.nonce, &mut nonce) {
-        Ok(bytes) if bytes.len() == size_of::<Nonce>() => Ok(()),
-        _ => Err(Refusal::NotOurs),
-    }
-}
-
-fn json(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).expect("texts and numbers are always JSON")
+    Base64::decode_vec(&hello.noise).map_err(|_| Refusal::NotOurs)
 }
 
 impl Refusal {
     /// Whether one side does not know the other's secret.
     pub fn is_about_secrets(&self) -> bool {
-        matches!(self, Refusal::WrongSecret | Refusal::Impostor)
+        matches!(self, Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed)
     }
 }
 
@@ -246,96 +206,121 @@ impl fmt::Display for Refusal {
                     "it is {theirs}, and this is {PROGRAM} with protocol {PROTOCOL}: both must be the same"
                 )
             }
-            Refusal::Reflected => f.write_str("what answers there only repeats what it hears"),
             Refusal::WrongSecret => f.write_str("its secret is another one than ours"),
             Refusal::Impostor => {
                 f.write_str("what answers there does not know the secret, and passes for an agent")
+            }
+            Refusal::Replayed => {
+                f.write_str("it does not know the secret, and repeats what others have said")
             }
         }
     }
 }
 
-impl fmt::Debug for Understanding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Understanding(..)")
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn secret(text: &str) -> Secret {
         Secret::new(text.as_bytes()).expect("a long one")
     }
 
-    fn right() -> Secret {
+    pub(in super::super) fn right() -> Secret {
         secret("correct horse battery")
     }
 
+    fn wrong() -> Secret {
+        secret("incorrect horse battery")
+    }
+
     /// A coordinator and an agent with these secrets; what each thinks of the other.
-    fn meet(coordinators: &Secret, agents: &Secret) -> (Result<Keys, Refusal>, Result<Keys, Refusal>) {
-        let greeting = Greeting::new(&[1; 32]);
-        let (hello, greeted) = Greeted::by(greeting.message(), &[2; 32], agents);
-        let (proof, proved) = greeting.answered(&hello, coordinators).expect("a hello");
-        let (answer, agents) = greeted.expect("a hello").answered(&proof);
-        (proved.answered(&answer), agents)
+    pub(in super::super) fn meet(
+        coordinators: &Secret,
+        agents: &Secret,
+    ) -> (Result<Keys, Refusal>, Result<Keys, Refusal>) {
+        let greeting = Greeting::new(coordinators);
+        let (answer, greeted) = Greeted::by(greeting.message(), agents);
+        match greeting.answered(&answer.expect("an answer")) {
+            Ok((confirmation, keys)) => {
+                (Ok(keys), greeted.and_then(|agent| agent.confirmed(&confirmation[4..])))
+            }
+            Err(refusal) => (Err(refusal), Err(greeted.expect_err("a refusal"))),
+        }
     }
 
     #[test]
     fn a_wrong_secret_is_told_on_both_sides_and_nothing_else_is() {
-        let (coordinator, agent) = meet(&secret("incorrect horse battery"), &right());
+        let (coordinator, agent) = meet(&wrong(), &right());
         assert_eq!(coordinator.err(), Some(Refusal::WrongSecret));
         assert_eq!(agent.err(), Some(Refusal::WrongSecret));
+        let (answer, _) = Greeted::by(Greeting::new(&wrong()).message(), &right());
+        assert_eq!(answer.as_deref(), Some(WRONG_SECRET), "nothing to try secrets against");
     }
 
     #[test]
     fn an_agent_that_cannot_prove_itself_is_none() {
-        let greeting = Greeting::new(&[1; 32]);
-        let (hello, _) = Greeted::by(greeting.message(), &[2; 32], &secret("incorrect horse battery"));
-        let (proof, proved) = greeting.answered(&hello, &right()).expect("a hello");
+        let greeting = Greeting::new(&right());
+        let same = greeting.message().to_vec();
         assert_eq!(
-            proved.answered(&proof).err(),
+            greeting.answered(&same).err(),
             Some(Refusal::Impostor),
             "our own proof is none of the agent's"
         );
+        let (another, _) = Greeted::by(Greeting::new(&right()).message(), &right());
+        let answered = Greeting::new(&right()).answered(&another.expect("an answer"));
+        assert_eq!(answered.err(), Some(Refusal::Impostor), "nor is what an agent said to somebody else");
+        let made_up = Greeting::new(&right()).answered(&hello(&[7; 48]));
+        assert_eq!(made_up.err(), Some(Refusal::Impostor));
     }
 
     #[test]
-    fn a_hello_that_comes_back_is_no_agents() {
-        let greeting = Greeting::new(&[1; 32]);
-        let same = greeting.message().to_vec();
-        assert_eq!(greeting.answered(&same, &right()).err(), Some(Refusal::Reflected));
+    fn who_repeats_a_coordinator_is_answered_and_not_let_in() {
+        let greeting = Greeting::new(&right());
+        let overheard = greeting.message().to_vec();
+        let (answer, _) = Greeted::by(&overheard, &right());
+        let (confirmation, _) = greeting.answered(&answer.expect("an answer")).expect("keys");
+        let (_, again) = Greeted::by(&overheard, &right());
+        let confirmed =
+            again.expect("a proof, though not of the one who sent it").confirmed(&confirmation[4..]);
+        assert_eq!(confirmed.err(), Some(Refusal::Replayed));
     }
 
     #[test]
     fn another_version_is_named() {
-        let greeting = Greeting::new(&[1; 32]);
-        let older = String::from_utf8(hello(&[2; 32])).expect("JSON").replace(r#"bench":1"#, r#"bench":0"#);
-        let refusal = greeting.answered(older.as_bytes(), &right()).expect_err("a refusal");
-        assert!(refusal.to_string().contains("with protocol 0, and this is linerate"), "{refusal}");
+        let older = |program: &str| format!(r#"{{"linerate_bench":1,"program":"{program}","nonce":"AAAA"}}"#);
+        let (answer, greeted) = Greeted::by(older(PROGRAM).as_bytes(), &right());
+        let refusal = greeted.expect_err("a refusal").to_string();
+        assert!(refusal.contains("with protocol 1, and this is linerate"), "{refusal}");
+        let answer = answer.expect("an answer, so that it can tell");
+        let fields: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+        assert_eq!(fields["linerate_bench"], PROTOCOL, "where protocol 1 looks first");
+        assert!(fields["nonce"].is_string(), "a field that it wants");
+        let refusal = Greeting::new(&right()).answered(older("linerate 0.0.9").as_bytes());
+        assert!(matches!(refusal, Err(Refusal::OtherVersion { .. })));
     }
 
     #[test]
     fn a_changed_hello_makes_the_proof_worthless() {
-        let greeting = Greeting::new(&[1; 32]);
-        let (_, greeted) = Greeted::by(greeting.message(), &[2; 32], &right());
-        let another = hello(&[3; 32]);
-        let (proof, _) = greeting.answered(&another, &right()).expect("a hello");
-        assert_eq!(greeted.expect("a hello").answered(&proof).1.err(), Some(Refusal::WrongSecret));
+        let hello_of = |greeting: &Greeting| parse(greeting.message()).expect("a hello");
+        for at in [0, 31, 32, 47] {
+            let mut changed = hello_of(&Greeting::new(&right()));
+            changed[at] ^= 1;
+            assert_eq!(Greeted::by(&hello(&changed), &right()).1.err(), Some(Refusal::WrongSecret));
+        }
     }
 
     #[test]
     fn what_is_no_hello_is_refused() {
-        for bad in
-            [&b""[..], b"GET / HTTP/1.1", b"{}", br#"{"linerate_bench":1,"program":"x","nonce":"","more":1}"#]
-        {
-            let (_, greeted) = Greeted::by(bad, &[2; 32], &right());
-            assert_eq!(greeted.err(), Some(Refusal::NotOurs), "{bad:?}");
+        let more = format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"","more":1}}"#);
+        let no_base64 = format!(r#"{{"linerate_bench":{PROTOCOL},"program":"{PROGRAM}","nonce":"?"}}"#);
+        for bad in [&b""[..], b"GET / HTTP/1.1", b"{}", more.as_bytes(), no_base64.as_bytes()] {
+            let (answer, greeted) = Greeted::by(bad, &right());
+            assert_eq!((answer, greeted.err()), (None, Some(Refusal::NotOurs)), "{bad:?}");
         }
-        let short = br#"{"linerate_bench":1,"program":"PROGRAM","nonce":"AAAA"}"#;
-        let short = String::from_utf8_lossy(short).replace("PROGRAM", PROGRAM);
-        assert_eq!(check(short.as_bytes()), Err(Refusal::NotOurs));
+        for length in [0, 1, 31, 32, 47, 49, 600] {
+            let (_, greeted) = Greeted::by(&hello(&vec![0; length]), &right());
+            assert_eq!(greeted.err(), Some(Refusal::WrongSecret), "{length}");
+        }
     }
 
     #[test]
@@ -343,12 +328,10 @@ mod tests {
         let (coordinator, agent) = meet(&right(), &right());
         let (mut coordinator, mut agent) = (coordinator.expect("keys"), agent.expect("keys"));
         let order = coordinator.ours.close(b"order").expect("a frame");
-        assert_eq!(agent.theirs.open(&order[4..]), Ok(&b"order"[..]));
+        assert_eq!(agent.theirs.open(&order[4..]).as_deref(), Ok(&b"order"[..]));
         let news = agent.ours.close(b"news").expect("a frame");
-        assert!(
-            Seal::open(&mut agent.theirs, &news[4..]).is_err(),
-            "a message is good in one direction only"
-        );
-        assert_eq!(coordinator.theirs.open(&news[4..]), Ok(&b"news"[..]));
+        assert!(!news.windows(4).any(|bytes| bytes == b"news"), "nobody else reads it");
+        assert!(agent.theirs.open(&news[4..]).is_err(), "a message is good in one direction only");
+        assert_eq!(coordinator.theirs.open(&news[4..]).as_deref(), Ok(&b"news"[..]));
     }
 }

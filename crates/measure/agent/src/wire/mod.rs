@@ -2,23 +2,22 @@
 //!
 //! ```text
 //!   coordinator                                    agent
-//!   Hello  protocol, program, nonce   ──────────▶            at most 1 KiB each way, and a few seconds,
+//!   Hello  protocol, program, Noise   ──────────▶            at most 1 KiB each way, and a few seconds,
 //!                                     ◀──────────  Hello     before the secret has been proved
-//!   Proof  HMAC(secret, ...)          ──────────▶            a stranger proves nothing and learns nothing more
-//!                                     ◀──────────  Proof, or why not
-//!   ═══════ from here on each frame: HMAC(key of this direction, number of the frame, message), message ═══════
+//!   a sealed message, empty           ──────────▶            a stranger proves nothing and learns nothing more
+//!   ═══════ from here on each frame: a message, encrypted and numbered by Noise ═══════
 //!   Order                             ──────────▶
 //!                                     ◀──────────  News
 //! ```
 //!
 //! Every message is JSON in a [`frame`]: its length, then so many bytes. [`handshake`] proves on both sides that one
-//! knows the secret, and makes keys that hold for this connection only; [`seal`] puts a code in front of every later
-//! message that nobody else can make; [`message`] is what is said then.
+//! knows the secret, and makes keys that hold for this connection only; [`seal`] encrypts every later message;
+//! [`message`] is what is said then.
 //!
-//! What this gives: nobody who does not know the secret can have anything done, pass for an agent, or change, repeat,
-//! leave out or turn round a message without being noticed. What it does not give: secrecy. Whoever sees the packets
-//! reads the place, the workload and the results (secrets of storage never pass here), and may try secrets against a
-//! proof that he has seen, which is why a short one is refused.
+//! What this gives: nobody who does not know the secret can have anything done, pass for an agent, read a message, or change,
+//! repeat, leave out or turn round one without being noticed; and who learns the secret later cannot read what was recorded
+//! before. What it does not give: protection of a short secret, which who sees the packets may guess at, since the first
+//! message proves it; that is why one is refused.
 
 pub mod frame;
 pub mod handshake;
@@ -29,7 +28,7 @@ use zeroize::Zeroizing;
 
 /// The version of all of this. Coordinator and agents must have the same; they must be the same program too, since a
 /// workload that one side understands otherwise would be measured wrongly.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Frames before the secret is proved are no longer than this.
 pub const STRANGER_BYTES_MAX: usize = 1024;
@@ -42,7 +41,7 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A shorter one could be guessed by whoever has seen a proof.
+    /// A shorter one could be guessed by somebody who has seen a proof.
     pub const BYTES_MIN: usize = 16;
 
     /// `None` if it is too short.

@@ -1,59 +1,71 @@
-//! Messages that only the other side can have made: each is behind a code over a key of its direction, its number and
-//! itself. The number is not sent, since TCP keeps the order; one that was repeated, left out or came from an earlier
-//! connection has the wrong code.
+//! Messages that only the other side can have made and read: each goes as transport messages of Noise (revision 34, section
+//! 5), of at most 65,535 bytes, whose numbers are not sent since TCP keeps the order. One that was repeated, left out, turned
+//! round or cut off, or came from another connection, does not decrypt.
+//!
+//! The length of a message stands in front of it within what is encrypted, so that the pieces of one message are not taken
+//! for another.
 
 use std::fmt;
+use std::rc::Rc;
 
-use hmac::{Hmac, KeyInit as _, Mac};
-use sha2::Sha256;
+use snow::StatelessTransportState;
 
 use super::frame::{TooLong, framed};
 
-/// Bytes of a code, and of a key.
-pub const CODE: usize = 32;
+/// What one transport message of Noise has at most, and what of it is its code.
+const PIECE: usize = 65_535;
+const CODE: usize = 16;
 
-/// The key of one direction, and how many messages went by it.
+const LENGTH: usize = 4;
+
+/// The keys of a connection, and how many transport messages went by them in one direction.
 pub struct Seal {
-    key: Hmac<Sha256>,
+    keys: Rc<StatelessTransportState>,
     number: u64,
 }
 
-/// The code is not that of this message: somebody is between the two sides, or one of them is out of order.
+/// This is no message of the other side's: somebody is between the two, or one of them is out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
 impl Seal {
-    /// For the first message.
-    pub fn new(key: &[u8; CODE]) -> Seal {
-        Seal { key: keyed(key), number: 0 }
+    /// For the first message in its direction.
+    pub(super) fn new(keys: Rc<StatelessTransportState>) -> Seal {
+        Seal { keys, number: 0 }
     }
 
-    /// The message and its code as a frame.
+    /// The message as a frame.
+    ///
+    /// # Errors
+    /// It is too long for one.
     pub fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
-        let code = self.next(message).finalize().into_bytes();
-        framed(&[&code, message])
+        let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+        let plain = [&length.to_be_bytes(), message].concat();
+        let (mut sealed, mut piece) = (Vec::with_capacity(plain.len() + CODE), vec![0; PIECE]);
+        for part in plain.chunks(PIECE - CODE) {
+            // 2^64 pieces are never sent.
+            let written = self.keys.write_message(self.number, part, &mut piece);
+            sealed.extend_from_slice(&piece[..written.expect("a part fits into a piece with its code")]);
+            self.number += 1;
+        }
+        framed(&sealed)
     }
 
-    /// The message in a frame, if its code is right. After a wrong one nothing more is right.
-    pub fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Forged> {
-        let (code, message) = frame.split_first_chunk::<CODE>().ok_or(Forged)?;
-        self.next(message).verify_slice(code).map_err(|_| Forged)?;
-        Ok(message)
+    /// The message in a frame, if it is the next one. After a wrong one nothing more is right.
+    ///
+    /// # Errors
+    /// It is not the other side's next message.
+    pub fn open(&mut self, frame: &[u8]) -> Result<Vec<u8>, Forged> {
+        let (mut plain, mut part) = (Vec::with_capacity(frame.len()), vec![0; PIECE]);
+        for piece in frame.chunks(PIECE) {
+            let read = self.keys.read_message(self.number, piece, &mut part).map_err(|_| Forged)?;
+            plain.extend_from_slice(&part[..read]);
+            self.number += 1;
+        }
+        let length = *plain.first_chunk::<LENGTH>().ok_or(Forged)?;
+        let message = plain.split_off(LENGTH);
+        if message.len() == u32::from_be_bytes(length) as usize { Ok(message) } else { Err(Forged) }
     }
-
-    fn next(&mut self, message: &[u8]) -> Hmac<Sha256> {
-        let mut code = self.key.clone();
-        code.update(&self.number.to_be_bytes());
-        code.update(message);
-        self.number += 1; // 2^64 messages are never sent
-        code
-    }
-}
-
-/// HMAC-SHA256 with this key.
-pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // Longer keys are hashed and shorter ones filled up (RFC 2104 section 2): none has a wrong length.
-    Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
 impl fmt::Display for Forged {
@@ -70,34 +82,48 @@ impl fmt::Debug for Seal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::handshake::tests::{meet, right};
     use super::*;
 
-    const KEY: [u8; CODE] = [7; CODE];
-
-    fn closed(messages: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut seal = Seal::new(&KEY);
-        messages.iter().map(|message| seal.close(message).expect("a frame").split_off(4)).collect()
+    /// What one side says and the other hears by.
+    fn seals() -> (Seal, Seal) {
+        let (coordinator, agent) = meet(&right(), &right());
+        (coordinator.expect("keys").ours, agent.expect("keys").theirs)
     }
 
     #[test]
-    fn a_message_that_was_changed_repeated_left_out_or_of_another_key_is_forged() {
-        let frames = closed(&[b"one", b"two"]);
-        let mut changed = frames[0].clone();
+    fn a_message_that_was_changed_repeated_left_out_or_of_another_connection_is_forged() {
+        let (mut ours, mut theirs) = seals();
+        let [one, two] =
+            [&b"one"[..], b"two"].map(|message| ours.close(message).expect("a frame").split_off(4));
+        let again = || Seal { keys: Rc::clone(&theirs.keys), number: theirs.number };
+        let mut changed = one.clone();
         *changed.last_mut().expect("a byte") ^= 1;
-        assert_eq!(Seal::new(&KEY).open(&changed), Err(Forged));
-        assert_eq!(Seal::new(&KEY).open(&frames[1]), Err(Forged), "the first was left out");
-        assert_eq!(Seal::new(&[8; CODE]).open(&frames[0]), Err(Forged));
-        assert_eq!(Seal::new(&KEY).open(&frames[0][..CODE - 1]), Err(Forged));
-        let mut seal = Seal::new(&KEY);
-        assert_eq!(seal.open(&frames[0]), Ok(&b"one"[..]));
-        assert_eq!(seal.open(&frames[0]), Err(Forged), "it was repeated");
+        assert_eq!(again().open(&changed), Err(Forged));
+        assert_eq!(again().open(&two), Err(Forged), "the first was left out");
+        assert_eq!(again().open(b""), Err(Forged));
+        for length in 0..one.len() {
+            assert_eq!(again().open(&one[..length]), Err(Forged), "it was cut off");
+        }
+        assert_eq!(seals().1.open(&one), Err(Forged), "it is of another connection");
+        assert_eq!(theirs.open(&one).as_deref(), Ok(&b"one"[..]));
+        assert_eq!(theirs.open(&one), Err(Forged), "it was repeated");
     }
 
     #[test]
-    fn messages_come_out_as_they_went_in() {
-        let mut seal = Seal::new(&KEY);
-        for (frame, message) in closed(&[b"one", b"", b"three"]).iter().zip([&b"one"[..], b"", b"three"]) {
-            assert_eq!(seal.open(frame), Ok(message));
+    fn messages_of_any_length_come_out_as_they_went_in() {
+        let (mut ours, mut theirs) = seals();
+        for length in [3, 0, PIECE - CODE - LENGTH, PIECE, 3 * (PIECE - CODE) - LENGTH + 1] {
+            let message = vec![7; length];
+            let frame = ours.close(&message).expect("a frame");
+            assert_eq!(theirs.open(&frame[4..]), Ok(message));
         }
+    }
+
+    #[test]
+    fn the_pieces_of_a_message_are_no_message() {
+        let (mut ours, mut theirs) = seals();
+        let frame = ours.close(&vec![7; 2 * PIECE]).expect("a frame").split_off(4);
+        assert_eq!(theirs.open(&frame[..PIECE]), Err(Forged), "it was cut off between two pieces");
     }
 }
