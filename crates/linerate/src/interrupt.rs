@@ -56,12 +56,6 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// Nobody asks.
-    #[cfg(test)]
-    pub(crate) fn never() -> Interrupt {
-        Interrupt(Arc::default())
-    }
-
     /// Asks, as a signal does.
     pub(crate) fn ask(&self) {
         self.0.store(true, Relaxed);

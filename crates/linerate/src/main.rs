@@ -24,6 +24,7 @@ mod interrupt;
 mod lab;
 mod limits;
 mod link_rate;
+mod listen;
 mod log;
 mod man;
 mod output;

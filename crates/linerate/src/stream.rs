@@ -81,7 +81,8 @@ pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     with(&arguments.place, false, &arguments.how, arguments.length, async |opened, part| {
         let (device, place) = (&*opened.device, part.name);
         Overwritten { device, name: &place, part: None, lun: None }.consent(arguments.yes).await?;
-        let written = stream::write(part, Box::new(io::stdin()), arguments.length.is_some()).await;
+        let written =
+            stream::write(part, Box::new(io::stdin()), "standard input", arguments.length.is_some()).await;
         let flushed = device.flush().await;
         let end = written?;
         flushed.map_err(|error| Failure::device(format_args!("cannot flush {place}"), error))?;

@@ -8,7 +8,7 @@ pub(crate) mod secret;
 mod work;
 
 use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use agent::channel::Channel;
@@ -17,13 +17,14 @@ use host::{Epoll, EpollOptions};
 use reactor::ListenOptions;
 
 use crate::failure::Failure;
+use crate::listen;
 use crate::output::say;
 
 /// Measures for a coordinator on another machine (`linerate bench --agents`)
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArguments {
     /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT))]
     listen: SocketAddr,
     /// The file that holds the secret which agents and coordinator share, for its owner only (mode 0600) [default: the
     /// environment variable LINERATE_AGENT_SECRET, or a question]
@@ -32,12 +33,6 @@ pub(crate) struct AgentArguments {
     /// Let coordinators write, which destroys what is on the storage that they name
     #[arg(long)]
     allow_write: bool,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{PORT}");
-    text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, PORT))).map_err(wrong)
 }
 
 /// Runs until a signal ends it.
@@ -66,23 +61,4 @@ async fn work_for(channel: Channel, allow_write: bool) {
     say(&format!("{peer} coordinates\n"));
     let why = work::obey(channel, allow_write).await;
     say(&format!("{peer} is gone: {why}\n"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_may_come_without_a_port() {
-        for (text, expected) in [
-            ("0.0.0.0", Some("0.0.0.0:9860")),
-            ("10.0.0.7:7000", Some("10.0.0.7:7000")),
-            ("::", Some("[::]:9860")),
-            ("[::]", Some("[::]:9860")),
-            ("[::1]:7000", Some("[::1]:7000")),
-            ("client1", None),
-        ] {
-            assert_eq!(address(text).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
-        }
-    }
 }

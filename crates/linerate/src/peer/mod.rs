@@ -12,6 +12,7 @@ use host::{Epoll, EpollOptions};
 use reactor::{ListenOptions, StreamOptions};
 
 use crate::failure::Failure;
+use crate::listen;
 use crate::output::say;
 use crate::spec::Bytes;
 
@@ -22,7 +23,7 @@ pub(crate) const PORT: u16 = 9861;
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
     /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address, default_value_t = LOOPBACK)]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT), default_value_t = LOOPBACK)]
     listen: SocketAddr,
     /// Congestion control of its sockets, such as cubic: of what it sends
     #[arg(long, value_name = "NAME")]
@@ -33,12 +34,6 @@ pub(crate) struct PeerArguments {
 }
 
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let wrong = |_| format!("`{text}` is not an address; write one such as 0.0.0.0 or [::]:{PORT}");
-    text.parse().or_else(|_| bare().map(|address| SocketAddr::new(address, PORT))).map_err(wrong)
-}
 
 /// Runs until a signal ends it.
 pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Failure> {
@@ -75,18 +70,6 @@ fn announcement(at: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_may_come_without_a_port() {
-        for (text, expected) in [
-            ("0.0.0.0", Some("0.0.0.0:9861")),
-            ("10.0.0.7:7000", Some("10.0.0.7:7000")),
-            ("[::]", Some("[::]:9861")),
-            ("peer1", None),
-        ] {
-            assert_eq!(address(text).ok().map(|at| at.to_string()).as_deref(), expected, "{text}");
-        }
-    }
 
     #[test]
     fn a_peer_that_others_reach_says_so() {

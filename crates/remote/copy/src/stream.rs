@@ -83,12 +83,17 @@ pub async fn read(part: &Part<'_>, output: Box<dyn Write + Send>, output_name: &
     }
 }
 
-/// Writes what comes from `input` to the part, until the input ends or the part is full, and says at which byte that was;
+/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part is full, and says at which byte that was;
 /// nothing of it is flushed. Input behind the part is left alone if the part `is_exact`, and an error otherwise.
 ///
 /// # Errors
 /// What kept it from being read or written.
-pub async fn write(part: &Part<'_>, input: Box<dyn Read + Send>, is_exact: bool) -> Result<u64, Failure> {
+pub async fn write(
+    part: &Part<'_>,
+    input: Box<dyn Read + Send>,
+    input_name: &str,
+    is_exact: bool,
+) -> Result<u64, Failure> {
     let mut inlet = Inlet::open(input, part.range.clone(), is_exact)?;
     let mut queue: Queue<Result<(), Failure>> = Queue::new(usize::from(part.depth));
     let (mut end, mut result) = (part.range.start, Ok(()));
@@ -97,7 +102,7 @@ pub async fn write(part: &Part<'_>, input: Box<dyn Read + Send>, is_exact: bool)
             Ok(Some(data)) => data,
             Ok(None) => break,
             Err(error) => {
-                result = Err(Failure::failed(format_args!("cannot read standard input: {error}")));
+                result = Err(Failure::failed(format_args!("cannot read {input_name}: {error}")));
                 break;
             }
         };
