@@ -23,7 +23,8 @@ pub(crate) const PORT: u16 = 9861;
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
     /// The address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT), default_value_t = LOOPBACK)]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| listen::address(text, PORT))]
+    #[arg(default_value_t = LOOPBACK)]
     listen: SocketAddr,
     /// Congestion control of its sockets, such as cubic: of what it sends
     #[arg(long, value_name = "NAME")]

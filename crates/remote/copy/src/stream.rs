@@ -83,8 +83,9 @@ pub async fn read(part: &Part<'_>, output: Box<dyn Write + Send>, output_name: &
     }
 }
 
-/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part is full, and says at which byte that was;
-/// nothing of it is flushed. Input behind the part is left alone if the part `is_exact`, and an error otherwise.
+/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part is full,
+/// and says at which byte that was; nothing of it is flushed. Input behind the part is left alone if the part `is_exact`,
+/// and an error otherwise.
 ///
 /// # Errors
 /// What kept it from being read or written.
