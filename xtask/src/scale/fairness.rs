@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use bench::statistics::jain;
 use serde_json::json;
+use stats::jain;
 
 use super::goal::Goal;
 use super::server::{Server, VOLUME};

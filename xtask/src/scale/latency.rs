@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use bench::statistics::quantile;
 use serde_json::json;
+use stats::quantile;
 
 use super::goal::Goal;
 use super::pauses::{self, Pause};

@@ -60,9 +60,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linerate-attach",
         &["linerate-block", "linerate-reactor", "linerate-host", "linerate-initiator", "linerate-backends"],
     ),
-    ("linerate-bench", &["linerate-block", "linerate-reactor"]),
     // Orders and news have plans and records in them; `host` is for its tests.
     ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
+    // On nothing: when to stop a run is decided by it, so the workloads stand on it.
+    ("linerate-stats", &[]),
+    ("linerate-bench", &["linerate-stats", "linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
@@ -80,6 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-backends",
             "linerate-copy",
             "linerate-attach",
+            "linerate-stats",
             "linerate-bench",
             "linerate-agent",
             "linerate-lab",
@@ -101,7 +104,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("xtask", &["linerate-lab", "linerate-bench", "linerate-iscsi"]),
+    ("xtask", &["linerate-lab", "linerate-stats", "linerate-bench", "linerate-iscsi"]),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

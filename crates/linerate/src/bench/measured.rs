@@ -3,8 +3,8 @@
 
 use bench::plan::Cell;
 use bench::record::{CellRun, ClientRun, Histogram, Record};
-use bench::statistics::jain;
 use serde::Serialize;
+use stats::jain;
 
 use crate::failure::Failure;
 use crate::figures::{grouped, significant};

@@ -3,7 +3,7 @@
 use bench::Go;
 use bench::plan::{Rule, Stop};
 use bench::record::{Ended, Run, Sample};
-use bench::statistics::known_well_enough;
+use stats::known_well_enough;
 
 /// Hears every sample of a run.
 pub(super) struct Judge {

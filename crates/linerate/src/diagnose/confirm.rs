@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use bench::Random;
 use bench::diagnosis::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
 use bench::model::{Direction, Load};
 use block::BlockDevice as _;
 use initiator::Url;
+use stats::Random;
 
 use super::load::{Running, Times};
 use super::pace::Pace;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::Random;
 use bench::diagnosis::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::model::{Direction, Load};
 use bench::record::{Fact, Group};
@@ -12,6 +11,7 @@ use block::BlockDevice as _;
 use initiator::verbs::ModeValues;
 use initiator::{ConnectionStatistics, RemoteLun, Url};
 use iscsi::pdu::Cid;
+use stats::Random;
 
 use super::ladder::{Rungs, shuffle};
 use super::load::{Running, Times};

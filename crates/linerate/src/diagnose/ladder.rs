@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use bench::Random;
 use bench::diagnosis::{Known, Ladder, Timed};
 use iscsi::pdu::Cid;
+use stats::Random;
 
 use super::probe::{Ground, NOT_ALLOWED, NoTime, Probe};
 use super::way::Way;

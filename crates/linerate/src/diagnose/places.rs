@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use bench::Random;
 use block::{Blocks, Extent, Geometry, Lba};
+use stats::Random;
 
 /// A part of a LUN, of whole physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

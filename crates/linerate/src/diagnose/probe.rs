@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bench::Random;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 use initiator::{CommandError, RemoteLun, Settings};
 use iscsi::pdu::Cid;
+use stats::Random;
 
 use super::places::{Part, Untouched, physical_block_bytes};
 

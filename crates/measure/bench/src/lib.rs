@@ -17,21 +17,17 @@ mod failure;
 mod generations;
 pub mod icf;
 pub mod journal;
-mod latency;
 pub mod link;
 pub mod model;
 pub mod pattern;
 pub mod plan;
 pub mod published;
-mod random;
 pub mod raw;
 pub mod record;
 pub mod report;
 mod round_trip;
 mod run;
 pub mod schedule;
-pub mod statistics;
-pub mod steady;
 pub mod suite;
 pub mod summary;
 #[cfg(test)]
@@ -42,6 +38,5 @@ pub mod wan;
 
 pub use access::WorkloadError;
 pub use failure::Failure;
-pub use random::Random;
 pub use round_trip::{RoundTrip, read_back, round_trip};
 pub use run::{FAILURES_MAX, Go, Orders, PATIENCE, run, run_with_journal};

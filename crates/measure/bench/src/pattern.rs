@@ -15,7 +15,7 @@
 use block::Lba;
 
 use crate::Failure;
-use crate::random::{GOLDEN_GAMMA, mix};
+use stats::{GOLDEN_GAMMA, mix};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"linerate");
 const HEADER_BYTES: usize = 32;

@@ -20,7 +20,7 @@ pub use layout::WorkloadError;
 use spread::Spread;
 
 use crate::plan::Percent;
-use crate::random::Random;
+use stats::Random;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl AccessStream {
     pub(crate) fn next(&mut self) -> Ask {
         let pause = self.next_in_burst();
         let line = self.line;
-        let wanted = if self.random.chance(line.random) {
+        let wanted = if line.random.happens(&mut self.random) {
             self.spread.place(&mut self.random, line.align)
         } else {
             self.following
@@ -80,7 +80,7 @@ impl AccessStream {
         let aligned = wanted.next_multiple_of(line.align);
         let offset = if aligned + line.bytes > self.layout.span_bytes { 0 } else { aligned };
         self.following = offset + line.bytes;
-        let kind = if self.random.chance(line.read) { Kind::Read } else { Kind::Write };
+        let kind = if line.read.happens(&mut self.random) { Kind::Read } else { Kind::Write };
         Ask { kind, offset, bytes: line.bytes, align: line.align, pause }
     }
 
@@ -104,13 +104,13 @@ impl Layout {
     }
 }
 
-impl Random {
+impl Percent {
     /// Whether something happens that does in so many of 100 cases.
-    fn chance(&mut self, percent: Percent) -> bool {
-        match percent {
+    fn happens(self, random: &mut Random) -> bool {
+        match self {
             Percent::NONE => false,
             Percent::ALL => true,
-            _ => self.below(100) < u64::from(percent.get()),
+            _ => random.below(100) < u64::from(self.get()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Layout;
 use super::shuffle::Shuffle;
 use crate::plan::Distribution;
-use crate::random::Random;
+use stats::Random;
 
 /// Draws places.
 ///

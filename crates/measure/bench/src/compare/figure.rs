@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::plan::Cell;
 use crate::record::{CellRun, Histogram};
-use crate::statistics::{MeanEstimate, mean, series_mean, standard_deviation};
+use stats::{MeanEstimate, mean, series_mean, standard_deviation};
 
 /// What is compared of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

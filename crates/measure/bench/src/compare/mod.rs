@@ -6,7 +6,7 @@
 //!
 //! Two or more runs on both sides are compared by Welch's test on the runs; how samples depend on each other within a run
 //! does not matter then. With a single run on either side there is only its series of samples, and the test uses its
-//! error corrected for autocorrelation ([`series_mean`](crate::statistics::series_mean)). That cannot see by how much another run would have differed, and
+//! error corrected for autocorrelation ([`series_mean`](stats::series_mean)). That cannot see by how much another run would have differed, and
 //! says so ([`Basis`]). All cells are judged together by Holm's rule ([`holm`]), so that a comparison of many cells of equal
 //! storage finds any difference at all in at most 5 of 100 cases.
 
@@ -17,8 +17,8 @@ use serde::{Serialize, Serializer};
 
 use crate::plan::{Cell, Role, Workload};
 use crate::record::Record;
-use crate::statistics::{Interval, Welch, holm, welch};
 use crate::summary::{self, CellSummary, Flag};
+use stats::{Interval, Welch, holm, welch};
 
 pub use environment::Difference;
 pub use figure::{Basis, Figure};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::plan::Pace;
-use crate::random::Random;
 use crate::record::{CellRun, Facts, Group, Histogram};
 use crate::test_record::{cell, record, run};
+use stats::Random;
 
 fn cells(count: usize) -> Vec<Cell> {
     (0..count).map(|number| cell(&format!("cell-{number}"), 4096, 1)).collect()

@@ -3,7 +3,6 @@
 use super::estimate::Estimate;
 use super::{Evidence, LoadRun, PathUnderLoad, roof};
 use crate::model::Direction;
-use crate::statistics;
 
 /// Requests one after the other in each place of the queue, from which a batch more or less no longer counts.
 const REQUESTS_MIN: f64 = 4.0;
@@ -46,7 +45,7 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
 
 /// What the median of the rounds is more than their mean: one in which windows had to open first counts less then.
 fn without_a_slow_round(rates: &[f64]) -> f64 {
-    let ratio = statistics::median(rates) / statistics::mean(rates);
+    let ratio = stats::median(rates) / stats::mean(rates);
     if ratio.is_finite() { ratio.clamp(1.0, SLOW_ROUND_MAX) } else { 1.0 }
 }
 

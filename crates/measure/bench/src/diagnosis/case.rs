@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
     pub(super) fn waited_alone(&self) -> Option<f64> {
         let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
         let waited: Vec<f64> = single.map(signs::starved).collect();
-        (!waited.is_empty()).then(|| crate::statistics::median(&waited))
+        (!waited.is_empty()).then(|| stats::median(&waited))
     }
 
     /// What it would bring if the times that are many times as long as usual were as usual.

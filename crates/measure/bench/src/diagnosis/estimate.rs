@@ -1,7 +1,6 @@
 //! A number with what its measurement leaves open.
 
 use super::Timed;
-use crate::statistics;
 
 /// A number that was measured, or follows from some that were.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,8 +17,8 @@ const ONE_ROUND: f64 = 0.2;
 impl Estimate {
     /// The median of rounds; `None` if nothing moved in half of them.
     pub(super) fn of_rounds(rates: &[f64]) -> Option<Estimate> {
-        let value = statistics::median(rates);
-        let known = statistics::median_interval(rates);
+        let value = stats::median(rates);
+        let known = stats::median_interval(rates);
         let (low, high) =
             known.map_or((value * (1.0 - ONE_ROUND), value * (1.0 + ONE_ROUND)), |i| (i.low, i.high));
         (value > 0.0 && value.is_finite()).then_some(Estimate { value, low: low.max(0.0), high })

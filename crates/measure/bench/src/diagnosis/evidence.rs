@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::LoadRun;
 use crate::model::Keys;
 use crate::record::{Facts, Histogram};
-use crate::statistics::{Interval, median, median_interval};
+use stats::{Interval, median, median_interval};
 
 /// Something that may not be known, and then why: a target may forbid a probe, or lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -167,7 +167,7 @@ fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
         })
         .filter(|us| us.is_finite() && *us > 0.0)
         .collect();
-    let told_s = crate::statistics::mean(&each) / 1e6;
+    let told_s = stats::mean(&each) / 1e6;
     let least_s = nop.map_or(f64::INFINITY, |nop| nop.value);
     match told_s {
         told_s if told_s > 0.0 => told_s.min(least_s),

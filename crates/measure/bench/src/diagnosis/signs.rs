@@ -136,7 +136,7 @@ pub(super) fn starved(run: &LoadRun) -> f64 {
 fn queue_s(layers: &Layers, run: &LoadRun) -> f64 {
     let loaded: Vec<f64> =
         run.paths.iter().map(|path| path.round_trip_us / 1e6).filter(|s| s.is_finite() && *s > 0.0).collect();
-    if loaded.is_empty() { 0.0 } else { (crate::statistics::median(&loaded) - layers.round_trip_s).max(0.0) }
+    if loaded.is_empty() { 0.0 } else { (stats::median(&loaded) - layers.round_trip_s).max(0.0) }
 }
 
 fn waiting(run: &LoadRun) -> f64 {
@@ -233,9 +233,7 @@ const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
 fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
-    let mean = |of: fn(&PathUnderLoad) -> f64| {
-        crate::statistics::mean(&run.paths.iter().map(of).collect::<Vec<_>>())
-    };
+    let mean = |of: fn(&PathUnderLoad) -> f64| stats::mean(&run.paths.iter().map(of).collect::<Vec<_>>());
     let (receiver, buffer) =
         (mean(|path| path.limited_by_receiver), mean(|path| path.limited_by_send_buffer));
     let window = run.paths.iter().filter_map(|path| path.peer_window_bytes).min().map(|bytes| bytes as f64);

@@ -1,7 +1,7 @@
 //! What came of trying a change.
 
 use super::Confirmed;
-use crate::statistics::{median, median_interval};
+use stats::{median, median_interval};
 
 /// From rounds in pairs, the first of each without the change and the second with it, one right behind the other: the
 /// median of their ratios, and its 95 % interval. What drifts while all this is measured changes both rounds of a pair.

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use crate::access::{AccessStream, Kind, Layout};
 use crate::plan::Workload;
-use crate::random::Random;
+use stats::Random;
 
 const SECTOR: u64 = 512;
 

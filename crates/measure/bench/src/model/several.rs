@@ -2,10 +2,10 @@
 
 use super::predict::Demand;
 use super::{Keys, Load, Path, Prediction, Term};
-use crate::statistics::Scalability;
+use stats::Scalability;
 
 /// What the sessions of a load come to together, if several lose something to each other as the law says: a fit of it to
-/// the rates of 1, 2, … sessions ([`scalability`](crate::statistics::scalability)).
+/// the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
 ///
 /// What each session can have under way, and the exchanges that the ends manage, shrink with the law. Link and medium are
 /// the same for one and for many. A law without contention and coherency gives [`predict`](super::predict()).
@@ -25,7 +25,7 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
 mod tests {
     use super::*;
     use crate::model::{Direction, predict};
-    use crate::statistics::scalability;
+    use stats::scalability;
 
     fn load(sessions: u16) -> Load {
         let direction = Direction::Read;

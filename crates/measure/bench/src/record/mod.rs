@@ -11,8 +11,9 @@ mod run;
 use serde::{Deserialize, Serialize};
 
 pub use environment::{Fact, Facts, Group};
-pub use flow::{Flow, Histogram};
+pub use flow::Flow;
 pub use run::{CellRun, ClientRun, Cpu, Ended, Run, Sample, ServerCpu};
+pub use stats::Histogram;
 
 use crate::plan::Suite;
 

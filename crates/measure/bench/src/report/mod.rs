@@ -15,7 +15,6 @@ mod chart;
 mod csv;
 mod diagnosis;
 mod document;
-pub(crate) mod figures;
 mod fio;
 mod html;
 mod iometer;

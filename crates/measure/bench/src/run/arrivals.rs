@@ -5,7 +5,7 @@
 //! known as a number: a device that has stopped for a day takes no memory here.
 
 use crate::plan::Pace;
-use crate::random::Random;
+use stats::Random;
 
 /// The times of an open loop.
 pub(super) struct Arrivals {

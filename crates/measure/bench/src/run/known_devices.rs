@@ -12,8 +12,8 @@ use super::*;
 use crate::plan::{Order, Pace, Percent};
 use crate::record::Histogram;
 use crate::schedule::{Schedule, Work};
-use crate::statistics::{ALPHA, known_well_enough, series_mean};
 use crate::test_record;
+use stats::{ALPHA, known_well_enough, series_mean};
 
 const MS: Duration = Duration::from_millis(1);
 

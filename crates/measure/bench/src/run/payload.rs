@@ -3,7 +3,7 @@
 use block::{Buffer, Slice};
 
 use crate::plan::{Data, Workload};
-use crate::random::{Random, mix};
+use stats::{Random, mix};
 
 /// The memory of one slot.
 pub(super) struct Payload {

@@ -13,8 +13,8 @@ use crate::access::{AccessStream, Ask, Layout, WorkloadError};
 use crate::generations::{Generations, Granules};
 use crate::journal::{Journal, Unflushed};
 use crate::plan::{Data, Workload};
-use crate::random::mix;
 use crate::{Failure, pattern};
+use stats::mix;
 
 /// What the slots of one device share.
 pub(super) struct Session {

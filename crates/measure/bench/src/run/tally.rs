@@ -14,8 +14,8 @@ use block::DeviceError;
 use super::{FAILURES_MAX, Orders};
 use crate::Failure;
 use crate::access::Kind;
-use crate::latency::Latencies;
 use crate::record::{Flow, Run, Sample};
+use stats::Latencies;
 
 /// When a run counts, in nanoseconds from its start.
 #[derive(Clone, Copy, Debug)]
@@ -314,7 +314,7 @@ impl Counts {
 
 impl Direction {
     fn new() -> Direction {
-        Direction { ios: 0, bytes: 0, service: Latencies::new(), response: Latencies::new() }
+        Direction { ios: 0, bytes: 0, service: Latencies::default(), response: Latencies::default() }
     }
 
     /// The latency that people who wait see.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Schedule, cells, rounds_max};
 use crate::plan::{Cell, Order, Step, Stop};
-use crate::steady;
+use stats::steady;
 
 /// What is left of a schedule: at least and at most, since most stops depend on what will be measured. Purges and fills
 /// take what they take, and are not in it.

@@ -10,10 +10,10 @@ mod left;
 use std::collections::BTreeMap;
 
 use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
-use crate::random::{Random, mix};
 use crate::record::{CellRun, Ended};
-use crate::statistics::{median, median_interval};
-use crate::steady;
+use stats::steady;
+use stats::{Random, mix};
+use stats::{median, median_interval};
 
 pub use left::Left;
 

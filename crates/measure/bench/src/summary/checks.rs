@@ -6,7 +6,7 @@ use super::{CellSummary, Flag};
 use crate::plan::{Order, Rule};
 use crate::record::{CellRun, ClientRun, Cpu, Ended, Flow};
 use crate::schedule::percent_wanted;
-use crate::statistics::{little, mean, median, series_mean, welch};
+use stats::{little, mean, median, series_mean, welch};
 
 /// The flags of a cell by itself, the gravest first.
 pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {

@@ -4,7 +4,7 @@ use super::counted::Counted;
 use super::{ClientSummary, latencies};
 use crate::plan::{Cell, Role, Span, Workload};
 use crate::record::{CellRun, ClientRun};
-use crate::statistics::{jain, median};
+use stats::{jain, median};
 
 /// The clients of a cell, in the order of its roles.
 pub(super) fn of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> {

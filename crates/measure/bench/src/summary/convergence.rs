@@ -3,7 +3,7 @@
 use super::counted::ended;
 use crate::plan::{Order, Step};
 use crate::record::Record;
-use crate::steady::{self, Window};
+use stats::steady::{self, Window};
 
 /// The rounds of one step.
 #[derive(Clone, Debug, PartialEq)]

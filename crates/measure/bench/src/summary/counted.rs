@@ -2,8 +2,8 @@
 
 use crate::plan::{Cell, Order, Step, Stop};
 use crate::record::{CellRun, ClientRun, Ended, Record};
-use crate::statistics::drained_mean;
-use crate::steady::{self, Window};
+use stats::drained_mean;
+use stats::steady::{self, Window};
 
 /// A cell with those of its runs that count.
 pub(super) struct Counted<'a> {

@@ -2,7 +2,7 @@
 
 use super::Estimate;
 use crate::record::CellRun;
-use crate::statistics::{ALPHA, Interval, median, median_interval, series_mean};
+use stats::{ALPHA, Interval, median, median_interval, series_mean};
 
 impl Estimate {
     /// The median of a rate over runs. What a single run leaves open its samples have to tell.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::Cell;
 use crate::record::{CellRun, Record};
-use crate::statistics::{Interval, median};
+use stats::{Interval, median};
 
 pub use convergence::{Convergence, convergence};
 pub use flag::Flag;
@@ -113,8 +113,8 @@ pub struct CellSummary {
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The 95 % interval that it lies in: of several runs by how they differ ([`crate::statistics::median_interval`]), of
-    /// a single one by how its samples do ([`crate::statistics::series_mean`]), which cannot tell how another run would
+    /// The 95 % interval that it lies in: of several runs by how they differ ([`stats::median_interval`]), of
+    /// a single one by how its samples do ([`stats::series_mean`]), which cannot tell how another run would
     /// differ. `None` where there was too little to tell.
     pub interval: Option<Interval>,
 }

@@ -2,7 +2,7 @@
 
 use super::CellSummary;
 use crate::plan::{Cell, Role, Span, Workload};
-use crate::statistics::{Scalability, scalability};
+use stats::{Scalability, scalability};
 
 /// A curve of cells that differ in one number only.
 #[derive(Clone, Debug, PartialEq)]

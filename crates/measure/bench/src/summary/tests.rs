@@ -2,8 +2,8 @@ use super::*;
 use crate::plan::{Access, Order, Pace, Percent, Rule, Step, Stop, Workload};
 use crate::published::{self, Row};
 use crate::record::{Ended, Histogram, ServerCpu};
-use crate::statistics::{drained_mean, little};
 use crate::test_record::{SECONDS, cell, clients, measure, record, record_of, run, suite};
+use stats::{drained_mean, little};
 
 fn summary_of(cell: Cell, runs: Vec<CellRun>) -> CellSummary {
     of(&record(vec![cell], runs)).remove(0)

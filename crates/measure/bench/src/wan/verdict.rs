@@ -106,7 +106,7 @@ impl Off {
         let sizes: Vec<f64> = off.iter().map(|(off, _)| off.abs()).collect();
         Some(Off {
             cells: off.len(),
-            median: crate::statistics::median(&sizes),
+            median: stats::median(&sizes),
             worst,
             worst_cell: worst_cell.to_owned(),
         })

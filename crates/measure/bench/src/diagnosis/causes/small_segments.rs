@@ -4,7 +4,6 @@ use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, LoadRun, Remedy, Where, words};
 use crate::model::{Direction, Keys, Load};
-use crate::statistics;
 
 /// RFC 7143's default (section 13.12). Below it, somebody set it so.
 const USUAL_BYTES: u32 = 8192;
@@ -56,7 +55,7 @@ fn without_pdus(case: &Case<'_>) -> Option<f64> {
         f64::from(load.block_bytes.div_ceil(segment(&case.setting.keys, load.direction).max(1)))
     };
     let each_s = f64::from(load.block_bytes) / case.rate.value;
-    let short_s = f64::from(short.load.block_bytes) / statistics::median(&short.bytes_per_s);
+    let short_s = f64::from(short.load.block_bytes) / stats::median(&short.bytes_per_s);
     let copied_s = f64::from(load.block_bytes - short.load.block_bytes) / COPIED_PER_S;
     let more_pdus = (pdus(load) - pdus(&short.load)).max(1.0);
     let pdu_s = ((each_s - short_s - copied_s) / more_pdus).max(0.0);

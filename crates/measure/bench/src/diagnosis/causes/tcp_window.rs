@@ -42,7 +42,7 @@ pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
 
 fn seen(case: &Case<'_>, window: FullWindow) -> String {
     let mean = |of: fn(&crate::diagnosis::PathUnderLoad) -> f64| {
-        crate::statistics::mean(&case.run.paths.iter().map(of).collect::<Vec<_>>())
+        stats::mean(&case.run.paths.iter().map(of).collect::<Vec<_>>())
     };
     match window.whose {
         Whose::TargetReceive => format!(

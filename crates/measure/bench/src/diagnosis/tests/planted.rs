@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::diagnosis::{Cause, Diagnosis, LongPackets, Verdict, diagnose};
 use crate::model::{Direction, Load};
-use crate::random::Random;
+use stats::Random;
 
 /// Worlds for each cause.
 const SEEDS: std::ops::Range<u64> = 0..20;

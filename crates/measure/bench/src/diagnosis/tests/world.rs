@@ -6,8 +6,8 @@ use crate::diagnosis::{
 };
 use crate::link::Link;
 use crate::model::{Direction, Keys, Load, Path, Prediction, Term, predict};
-use crate::random::Random;
 use crate::record::Histogram;
+use stats::Random;
 
 /// What there is.
 #[derive(Clone, Debug)]

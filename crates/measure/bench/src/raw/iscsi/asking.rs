@@ -11,9 +11,9 @@ use super::client::{Load, Numbers, receive_pdu, send_all};
 use super::login::Agreed;
 use super::pdu::{self, FINAL, HEADER_BYTES, Header, answer, field, request};
 use super::wire::{Data, Wire};
-use crate::latency::Latencies;
-use crate::random::Random;
 use crate::raw::Direction;
+use stats::Latencies;
+use stats::Random;
 
 /// A session with equal commands under way, whose tags are 0 to the depth.
 pub(super) struct Asking<'a> {
@@ -75,7 +75,7 @@ impl<'a> Asking<'a> {
         Asking {
             stream,
             done: 0,
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
             watched: reactor::now(),
             agreed,
             numbers,

@@ -10,9 +10,9 @@ use super::SEGMENT_BYTES;
 use super::asking::Asking;
 use super::login::{self, Agreed};
 use super::pdu::{self, HEADER_BYTES, Header, field};
-use crate::latency::Latencies;
 use crate::raw::{Direction, unless_blocked};
 use crate::record::Histogram;
+use stats::Latencies;
 
 /// What is asked, again and again.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub async fn ask(
         session.begin(begun);
     }
     run(&mut sessions, &mut scratch, &data, begun + warm_up).await?;
-    let (before, mut latencies) = (done(&sessions), Latencies::new());
+    let (before, mut latencies) = (done(&sessions), Latencies::default());
     sessions.iter_mut().for_each(|session| session.latencies.clear());
     let measured = reactor::now();
     let (end, looks) = run(&mut sessions, &mut scratch, &data, measured + duration).await?;

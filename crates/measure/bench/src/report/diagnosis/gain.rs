@@ -1,8 +1,8 @@
 //! What a finding's load comes to now, and what it would come to.
 
 use crate::diagnosis::{Confirmed, Diagnosis, Finding, Gain, LoadRun};
-use crate::report::figures::{grouped, megabytes, significant};
-use crate::statistics::{Interval, median, median_interval};
+use stats::figures::{grouped, megabytes, significant};
+use stats::{Interval, median, median_interval};
 
 /// `×1.17`: as many digits as a ratio of noisy rates has.
 pub(super) fn times(ratio: f64) -> String {

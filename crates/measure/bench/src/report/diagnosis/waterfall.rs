@@ -13,7 +13,7 @@
 
 use crate::diagnosis::{Evidence, Known, Timed};
 use crate::model::Direction;
-use crate::report::figures::size;
+use stats::figures::size;
 
 /// One request, layer by layer.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use crate::diagnosis::{
     Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Storage, Timed, Verdict, Where,
 };
 use crate::model::{Direction, Load, Term};
-use crate::report::figures::{grouped, latency, short, size};
+use stats::figures::{grouped, latency, short, size};
 
 /// A cause as a sentence without a full stop.
 pub(super) fn cause(cause: Cause) -> &'static str {

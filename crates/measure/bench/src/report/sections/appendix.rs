@@ -3,7 +3,7 @@
 use crate::record::{CellRun, ClientRun, Ended};
 use crate::report::Report;
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{duration, megabytes, significant};
+use stats::figures::{duration, megabytes, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Section {
     let record = report.record;

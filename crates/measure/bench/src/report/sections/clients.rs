@@ -4,9 +4,9 @@ use super::scaling;
 use crate::report::Report;
 use crate::report::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{latency, megabytes, short, significant};
 use crate::report::views::{block_bytes, clients, ends, whole};
 use crate::summary::{CellSummary, ClientSummary, Over, Scaling};
+use stats::figures::{latency, megabytes, short, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();

@@ -3,9 +3,9 @@
 use crate::report::Report;
 use crate::report::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{short, significant, size};
 use crate::report::views::{Series, block_bytes, over_size};
 use crate::summary::{CellSummary, CpuCost};
+use stats::figures::{short, significant, size};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let costs = |summary: &CellSummary| summary.client_cpu.is_some() || summary.server_cpu.is_some();

@@ -4,9 +4,9 @@ use super::scaling;
 use crate::report::Report;
 use crate::report::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{latency, latency_tick, megabytes, short, significant};
 use crate::report::views::{Series, asked_rate, latencies, load, over_load, plus_minus};
 use crate::summary::{CellSummary, Latencies, Over};
+use stats::figures::{latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let all = over_load(&report.summaries);

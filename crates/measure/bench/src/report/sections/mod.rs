@@ -18,7 +18,7 @@ pub(super) use verdict::verdict;
 
 use super::Report;
 use super::document::Document;
-use super::figures::{counted, duration, size};
+use stats::figures::{counted, duration, size};
 
 /// All that a report says.
 pub(super) fn document(report: &Report<'_>) -> Document {

@@ -4,9 +4,9 @@ use crate::record::{Flow, Histogram, Record, Run};
 use crate::report::Report;
 use crate::report::chart::{Axis, Curve, Look, Plot, Point, Scale, nines};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{latency, latency_tick, round};
 use crate::report::views::{latencies, load};
 use crate::summary::CellSummary;
+use stats::figures::{latency, latency_tick, round};
 
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 6;

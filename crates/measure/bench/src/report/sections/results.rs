@@ -2,8 +2,8 @@
 
 use crate::report::Report;
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{latency, megabytes, significant};
 use crate::report::views::{latencies, load, plus_minus};
+use stats::figures::{latency, megabytes, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let columns =

@@ -1,8 +1,8 @@
 //! Where more requests or more clients stop to help, in a sentence: the universal scalability law, fitted.
 
 use crate::report::document::Block;
-use crate::report::figures::{round, significant};
 use crate::summary::{CellSummary, Over, Scaling, scaling};
+use stats::figures::{round, significant};
 
 /// A sentence for each curve over this number, if there are any.
 pub(super) fn sentences(summaries: &[CellSummary], over: Over) -> Option<Block> {

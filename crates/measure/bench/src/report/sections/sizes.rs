@@ -5,9 +5,9 @@ use crate::record::Limit;
 use crate::report::Report;
 use crate::report::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{megabytes, short, significant, size};
 use crate::report::views::{Direction, Series, block_bytes, ends, lowest_limit, over_size, plus_minus};
 use crate::summary::CellSummary;
+use stats::figures::{megabytes, short, significant, size};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let series = over_size(&report.summaries);

@@ -4,11 +4,11 @@ use crate::plan::{Order, Step};
 use crate::report::Report;
 use crate::report::chart::{Axis, Band, Curve, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Section};
-use crate::report::figures::{counted, latency, latency_tick, megabytes, round, short, significant};
 use crate::report::series::{Moment, over_time, thinned};
 use crate::report::views::whole;
-use crate::steady::{self, Window};
 use crate::summary::{Convergence, convergence};
+use stats::figures::{counted, latency, latency_tick, megabytes, round, short, significant};
+use stats::steady::{self, Window};
 
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 6;

@@ -2,9 +2,9 @@
 
 use crate::report::Report;
 use crate::report::document::{Headline, Tone, Verdict};
-use crate::report::figures::{counted, grouped, latency, megabytes, significant};
 use crate::report::views::{Direction, latencies, load, lowest_limit};
 use crate::summary::{CellSummary, Flag};
+use stats::figures::{counted, grouped, latency, megabytes, significant};
 
 /// What is to be read by who reads nothing else.
 pub(crate) fn verdict(report: &Report<'_>) -> Verdict {

@@ -3,8 +3,8 @@
 
 use super::fitted;
 use crate::plan::{Part, Way};
-use crate::report::figures::{megabytes, size};
 use crate::wan::{Row, Wan};
+use stats::figures::{megabytes, size};
 
 /// Wide enough for `18.8 (19.3)`.
 const COLUMN: usize = 13;

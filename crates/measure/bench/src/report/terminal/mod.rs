@@ -4,11 +4,11 @@ mod distance;
 
 use super::Report;
 use super::document::Verdict;
-use super::figures::{bar, counted, grouped, latency, megabytes};
 use super::markup::is_hidden;
 use super::sections;
 use super::views::{latencies, load, plus_minus};
 use crate::summary::CellSummary;
+use stats::figures::{bar, counted, grouped, latency, megabytes};
 
 /// A terminal of the usual height shows all of it.
 const LINES: usize = 25;

@@ -3,7 +3,7 @@
 
 use crate::diagnosis::{Cause, Diagnosis, Evidence, Verdict, diagnose};
 use crate::model::Term;
-use crate::random::Random;
+use stats::Random;
 
 fn diagnosis(evidence: &str) -> Diagnosis {
     let evidence: Evidence = serde_json::from_str(evidence).expect("it is evidence");

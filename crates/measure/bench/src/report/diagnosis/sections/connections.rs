@@ -4,7 +4,7 @@ use crate::diagnosis::{Evidence, Known, LinkLayer, LoadRun, PathLayer, PathUnder
 use crate::report::diagnosis::gain::percent;
 use crate::report::diagnosis::words;
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{grouped, latency, megabytes, size};
+use stats::figures::{grouped, latency, megabytes, size};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let mut blocks = vec![Block::Text(link(&evidence.link))];

@@ -4,7 +4,7 @@ use crate::diagnosis::Evidence;
 use crate::report::chart::{Axis, Bar, Bars, Group, Scale};
 use crate::report::diagnosis::waterfall::{Step, Waterfall, waterfalls};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{latency, latency_tick};
+use stats::figures::{latency, latency_tick};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let waterfalls = waterfalls(evidence);

@@ -6,7 +6,7 @@ use crate::report::chart::{Axis, Bar, Bars, Group, Scale};
 use crate::report::diagnosis::gain::{interval, percent, rate, with_unit};
 use crate::report::diagnosis::words;
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{grouped, latency, latency_tick, megabytes, short, significant};
+use stats::figures::{grouped, latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {
     let runs = &diagnosis.evidence.loads;

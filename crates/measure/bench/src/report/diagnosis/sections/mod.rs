@@ -12,8 +12,8 @@ pub(super) use verdict::tone;
 
 use super::{DiagnosisReport, words};
 use crate::report::document::{Document, Section};
-use crate::report::figures::size;
 use crate::report::sections::environment;
+use stats::figures::size;
 
 /// All that is said.
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {

@@ -2,7 +2,7 @@
 
 use crate::diagnosis::{Evidence, Known, Timed};
 use crate::report::document::{Block, Section, Table};
-use crate::report::figures::{grouped, latency, size};
+use stats::figures::{grouped, latency, size};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let columns =

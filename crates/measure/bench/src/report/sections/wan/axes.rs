@@ -4,8 +4,8 @@ use super::numbers::{both, load, says, way};
 use crate::plan::{Part, Way};
 use crate::report::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::report::document::{Block, Column, Table};
-use crate::report::figures::{megabytes, round, short};
 use crate::wan::{Row, Wan};
+use stats::figures::{megabytes, round, short};
 
 /// An axis whose values are numbers that double.
 struct Doubling {

@@ -4,8 +4,8 @@ use super::numbers::{LEGEND, all, load, rate, says, way};
 use crate::plan::{Part, Way};
 use crate::report::chart::{Heat, Panel, Square};
 use crate::report::document::{Block, Table};
-use crate::report::figures::{significant, size};
 use crate::wan::{Row, Wan};
+use stats::figures::{significant, size};
 
 /// Reads and both ways of writing, over the round trip.
 pub(super) fn over_distance(wan: &Wan) -> Vec<Block> {

@@ -3,8 +3,8 @@
 use super::numbers::rate;
 use crate::model::Direction;
 use crate::report::document::{Block, Column, Table};
-use crate::report::figures::{counted, grouped, latency, megabytes, round, significant, size};
 use crate::wan::{Constants, Met, Off, Row, Wan};
+use stats::figures::{counted, grouped, latency, megabytes, round, significant, size};
 
 pub(super) fn blocks(wan: &Wan) -> Vec<Block> {
     let mut blocks = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::plan::Way;
 use crate::report::diagnosis::term;
-use crate::report::figures::{megabytes, size};
 use crate::wan::{Met, Row};
+use stats::figures::{megabytes, size};
 
 /// What stands where there is nothing.
 pub(super) const NOTHING: &str = "–";

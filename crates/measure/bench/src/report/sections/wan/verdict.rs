@@ -2,8 +2,8 @@
 
 use super::numbers::{load, rate, way};
 use crate::report::document::Headline;
-use crate::report::figures::{counted, significant};
 use crate::wan::{Verdict, Wan};
+use stats::figures::{counted, significant};
 
 /// The link's share at the longest round trip, the document's cells, the model.
 pub(crate) fn headlines(wan: &Wan) -> Vec<Headline> {

@@ -1,7 +1,7 @@
 //! Numbers as people read them: with as many digits as mean something, their thousands set apart, and a unit.
 
 /// A whole number with its thousands set apart: `412,345`.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -14,7 +14,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// A number of three significant digits or more, with its thousands set apart: `1,689`, `76.2`, `2.31`, `0.040`.
-pub(crate) fn significant(number: f64) -> String {
+pub fn significant(number: f64) -> String {
     match number.abs() {
         size if !size.is_finite() => "?".to_owned(),
         size if size >= 99.95 => {
@@ -28,13 +28,13 @@ pub(crate) fn significant(number: f64) -> String {
 }
 
 /// The same where a number may stand alone: on an axis, without digits that are zero.
-pub(crate) fn round(number: f64) -> String {
+pub fn round(number: f64) -> String {
     let text = significant(number);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// On an axis: `5k`, `1.2M`.
-pub(crate) fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1e9 => format!("{}G", round(number / 1e9)),
         size if size >= 1e6 => format!("{}M", round(number / 1e6)),
@@ -44,12 +44,12 @@ pub(crate) fn short(number: f64) -> String {
 }
 
 /// Bytes a second, in MB of 10^6 bytes, without the unit.
-pub(crate) fn megabytes(bytes_per_s: f64) -> String {
+pub fn megabytes(bytes_per_s: f64) -> String {
     significant(bytes_per_s / 1e6)
 }
 
 /// Microseconds in the unit that suits them: `71.2 µs`, `12.1 ms`, `1.20 s`.
-pub(crate) fn latency(us: f64) -> String {
+pub fn latency(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", significant(us / 1e6)),
         us if us >= 999.5 => format!("{} ms", significant(us / 1e3)),
@@ -58,7 +58,7 @@ pub(crate) fn latency(us: f64) -> String {
 }
 
 /// The same on an axis: `50 µs`, `1 ms`.
-pub(crate) fn latency_tick(us: f64) -> String {
+pub fn latency_tick(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", round(us / 1e6)),
         us if us >= 999.5 => format!("{} ms", round(us / 1e3)),
@@ -67,14 +67,14 @@ pub(crate) fn latency_tick(us: f64) -> String {
 }
 
 /// A length in powers of 1024: `512 B`, `4 KiB`, `1.5 MiB`.
-pub(crate) fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..UNITS.len() - 1).find(|power| bytes < 1024_f64.powi(*power as i32 + 1)).unwrap_or(4);
     format!("{} {}", round(bytes / 1024_f64.powi(unit as i32)), UNITS[unit])
 }
 
 /// Seconds: `300 ms`, `2.5 s`, `4 min 20 s`, `2 h 5 min`.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match seconds {
         s if s < 0.9995 => format!("{} ms", round(s * 1e3)),
@@ -85,13 +85,13 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 /// One of so many of a thing: `1 run`, `3 runs`.
-pub(crate) fn counted(number: usize, thing: &str) -> String {
+pub fn counted(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {thing}{plural}", grouped(number as u64))
 }
 
 /// A bar of at most `width` letters, in eighths of a letter, for a share from 0 to 1.
-pub(crate) fn bar(share: f64, width: usize) -> String {
+pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let mut bar = "█".repeat(eighths / 8);

@@ -2,7 +2,7 @@
 //! over five rounds one after the other, the tracked rate stays within 20 % of its mean, and the line fitted to it rises or
 //! falls by at most 10 % of that over the whole window.
 
-use crate::statistics::{self, Line};
+use crate::Line;
 
 /// Rounds that are looked at together.
 pub const WINDOW: usize = 5;
@@ -30,7 +30,7 @@ pub struct Window {
 pub fn window(rates: &[f64]) -> Option<Window> {
     let first = rates.len().checked_sub(WINDOW)?;
     let last = &rates[first..];
-    let mean = statistics::mean(last);
+    let mean = crate::mean(last);
     if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
@@ -38,7 +38,7 @@ pub fn window(rates: &[f64]) -> Option<Window> {
         last.iter().fold((f64::MAX, f64::MIN), |(low, high), rate| (low.min(*rate), high.max(*rate)));
     let points: Vec<(f64, f64)> =
         last.iter().enumerate().map(|(round, rate)| (round as f64, *rate)).collect();
-    let line = statistics::line(&points)?;
+    let line = crate::line(&points)?;
     Some(Window {
         first,
         mean,

@@ -36,8 +36,8 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     Memory::of(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
-/// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run by
-/// [`crate::plan::Rule::Confidence`] may end. Never before there are 20 samples that say as much as 12 independent ones.
+/// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run that is to
+/// be known so well may end. Never before there are 20 samples that say as much as 12 independent ones.
 ///
 /// Whoever looks again after each sample stops early when luck makes the interval narrow. At the moment of stopping it
 /// still covers the true mean of independent samples in 95 of 100 cases, and that of samples that keep half of the one
@@ -107,7 +107,7 @@ fn folded(samples: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::Random;
 
     /// Numbers that are nearly normal: the sum of twelve uniform ones.
     pub(crate) fn normal(random: &mut Random) -> f64 {

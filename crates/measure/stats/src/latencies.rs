@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use crate::record;
+use crate::Histogram;
 
 /// Counters of latencies in nanoseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     counters: Vec<u64>,
     /// The part of them that is not zero lies within this one: samples are closed often, and are narrow.
     used: Range<usize>,
@@ -22,18 +22,22 @@ const STEPS_LOG2: u32 = 10;
 /// Longer than any request may take; longer ones count as this.
 const NS_MAX: u64 = 100_000_000_000;
 
-impl Latencies {
-    pub(crate) fn new() -> Latencies {
+impl Default for Latencies {
+    fn default() -> Latencies {
         Latencies { counters: vec![0; index(NS_MAX) + 1], used: NOTHING }
     }
+}
 
-    pub(crate) fn record(&mut self, ns: u64) {
+impl Latencies {
+    /// Counts one.
+    pub fn record(&mut self, ns: u64) {
         let index = index(ns.min(NS_MAX));
         self.counters[index] += 1;
         self.used = self.used.start.min(index)..self.used.end.max(index + 1);
     }
 
-    pub(crate) fn add(&mut self, other: &Latencies) {
+    /// Counts all of another.
+    pub fn add(&mut self, other: &Latencies) {
         let used = other.used.clone();
         if !used.is_empty() {
             let pairs = self.counters[used.clone()].iter_mut().zip(&other.counters[used.clone()]);
@@ -42,7 +46,8 @@ impl Latencies {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets what was seen.
+    pub fn clear(&mut self) {
         if !self.used.is_empty() {
             self.counters[self.used.clone()].fill(0);
             self.used = NOTHING;
@@ -50,13 +55,13 @@ impl Latencies {
     }
 
     /// As it is kept in a record: what was seen, in rising order.
-    pub(crate) fn histogram(&self) -> record::Histogram {
+    pub fn histogram(&self) -> Histogram {
         if self.used.is_empty() {
-            return record::Histogram::default();
+            return Histogram::default();
         }
         let counters = self.used.clone().zip(&self.counters[self.used.clone()]);
         let seen = counters.filter(|(_, times)| **times > 0);
-        record::Histogram(seen.map(|(index, times)| (highest(index), *times)).collect())
+        Histogram(seen.map(|(index, times)| (highest(index), *times)).collect())
     }
 }
 
@@ -95,19 +100,19 @@ mod tests {
 
     #[test]
     fn longer_than_the_longest_is_the_longest() {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         latencies.record(u64::MAX);
-        assert_eq!(latencies.histogram(), record::Histogram(vec![(highest(index(NS_MAX)), 1)]));
+        assert_eq!(latencies.histogram(), Histogram(vec![(highest(index(NS_MAX)), 1)]));
     }
 
     #[test]
     fn what_is_added_is_counted_together() {
-        let (mut all, mut more) = (Latencies::new(), Latencies::new());
+        let (mut all, mut more) = (Latencies::default(), Latencies::default());
         all.record(7);
         more.record(7);
         more.record(9);
         all.add(&more);
-        assert_eq!(all.histogram(), record::Histogram(vec![(7, 2), (9, 1)]));
+        assert_eq!(all.histogram(), Histogram(vec![(7, 2), (9, 1)]));
         all.clear();
         assert!(all.histogram().is_empty());
     }

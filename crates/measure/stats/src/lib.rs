@@ -1,0 +1,55 @@
+//! What numbers say, and how sure that is. Nothing here knows what was measured.
+//!
+//! ```
+//! use stats::{Latencies, median, median_interval};
+//!
+//! let mut latencies = Latencies::default();
+//! [70_000, 71_000, 95_000].map(|ns| latencies.record(ns));
+//! assert_eq!(stats::figures::latency(latencies.histogram().quantile_ns(0.5) as f64 / 1e3), "71.0 µs");
+//!
+//! let rates = [98.0, 101.0, 100.0, 99.0, 103.0, 102.0];
+//! let interval = median_interval(&rates).expect("six runs are enough for 95 %");
+//! assert_eq!((median(&rates), interval.low, interval.high), (100.5, 98.0, 103.0));
+//! ```
+//!
+//! Reading order: [`mean`], [`median`] and their kin; `student`, from which all intervals come; `series`, for
+//! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run; [`welch`](fn@welch),
+//! for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and [`little`](fn@little); [`steady`] for rounds;
+//! [`Latencies`] and [`Histogram`] for what is counted while it happens; [`Random`] for what only has to look random; [`figures`]
+//! for numbers as people read them.
+
+mod centre;
+mod fairness;
+pub mod figures;
+mod histogram;
+mod interval;
+mod latencies;
+mod line;
+mod little;
+#[cfg(test)]
+mod properties;
+mod random;
+mod runs;
+mod scalability;
+mod series;
+mod special;
+pub mod steady;
+mod student;
+mod welch;
+
+pub use centre::{mean, median, quantile, standard_deviation};
+pub use fairness::jain;
+pub use histogram::Histogram;
+pub use interval::{Interval, MeanEstimate};
+pub use latencies::Latencies;
+pub use line::{Line, line};
+pub use little::{drained_mean, little};
+pub use random::{GOLDEN_GAMMA, Random, mix};
+pub use runs::{median_coverage, median_interval};
+pub use scalability::{Scalability, scalability};
+pub use series::{autocorrelation_time, known_well_enough, series_mean};
+pub use student::{quantile as student_quantile, two_sided as student_two_sided};
+pub use welch::{Welch, holm, welch};
+
+/// What 95 % intervals leave out.
+pub const ALPHA: f64 = 0.05;
