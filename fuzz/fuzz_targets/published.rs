@@ -1,7 +1,6 @@
 //! Rows of published numbers: what is read is finite, or the mistake has a place in the file.
 #![no_main]
 
-use bench::published;
 use libfuzzer_sys::fuzz_target;
 use script::assert_in_text;
 

@@ -64,7 +64,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it.
     ("linerate-stats", &[]),
-    ("linerate-bench", &["linerate-stats", "linerate-block", "linerate-reactor"]),
+    ("linerate-published", &[]),
+    ("linerate-bench", &["linerate-stats", "linerate-published", "linerate-block", "linerate-reactor"]),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
@@ -83,6 +84,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-copy",
             "linerate-attach",
             "linerate-stats",
+            "linerate-published",
             "linerate-bench",
             "linerate-agent",
             "linerate-lab",

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use bench::published::Curve;
 use bench::record::Record;
 use bench::report::Report;
+use published::Curve;
 
 use super::arguments::OutputOptions;
 use super::conduct::Outcome;

@@ -1,10 +1,10 @@
 //! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
 
 use bench::plan::{Cell, Percent};
-use bench::published::{self, Row};
 use bench::raw::{self, Question};
 use bench::record::Limit;
 use bench::summary::{CellSummary, CpuCost};
+use published::Row;
 
 use super::ceiling::question;
 use crate::figures::{grouped, significant};

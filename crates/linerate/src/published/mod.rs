@@ -2,8 +2,8 @@
 
 mod print;
 
-use bench::published::{DOCUMENTS, Document, Row, Table, rows, tables};
 use clap::Args;
+use published::{DOCUMENTS, Document, Row, Table, rows, tables};
 
 use crate::failure::Failure;
 use crate::nearest::hint;

@@ -1,6 +1,6 @@
 //! Published tables as text, JSON and CSV.
 
-use bench::published::{Cell, Column, Document, Row, Table};
+use published::{Cell, Column, Document, Row, Table};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -173,7 +173,7 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bench::published::{rows, tables};
+    use published::{rows, tables};
 
     use super::*;
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn no_table_is_wider_than_a_wide_terminal() {
-        for document in bench::published::DOCUMENTS {
+        for document in published::DOCUMENTS {
             for table in tables(document.number) {
                 let text = super::table(&table);
                 let numbers = text.lines().skip(2).filter(|line| line.starts_with("  "));

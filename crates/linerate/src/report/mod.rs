@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bench::published::{self, Curve, DOCUMENTS};
 use bench::report::Report;
 use clap::{Args, ValueEnum};
+use published::{Curve, DOCUMENTS};
 
 use crate::bench::folder::Folder;
 use crate::bench::width;

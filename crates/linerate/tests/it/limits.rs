@@ -1,6 +1,6 @@
 //! `linerate limits` beside document 003's Appendix B: the real binary prints every derived figure of it as it stands there.
 
-use bench::published::{Row, rows};
+use published::{Row, rows};
 
 use crate::program::{Ended, run};
 
@@ -61,7 +61,7 @@ fn place(row: &Row) -> (&'static str, &'static str, &'static str) {
         (_, "ack_ifg") => (FRAME, "preamble and gap", "ACK"),
         (_, "ack_total_on_wire") => (FRAME, "on the wire", "ACK"),
         ("Appendix B summary", "payload_bandwidth") => match row.direction {
-            Some(bench::published::Direction::Bidirectional) => (TCP, "both ways together", "MiB/s"),
+            Some(published::Direction::Bidirectional) => (TCP, "both ways together", "MiB/s"),
             _ => (TCP, "one way", "MiB/s"),
         },
         (table, metric) => panic!("{table} has a figure {metric} that nobody looks for"),

@@ -21,7 +21,6 @@ pub mod link;
 pub mod model;
 pub mod pattern;
 pub mod plan;
-pub mod published;
 pub mod raw;
 pub mod record;
 pub mod report;

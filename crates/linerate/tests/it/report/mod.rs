@@ -15,7 +15,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bench::published;
 use bench::record::Record;
 use bench::report::{DiagnosisReport, Report};
 use serde_json::Value;

@@ -139,7 +139,6 @@ impl std::fmt::Display for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::published;
 
     const MIB: f64 = 1_048_576.0;
 

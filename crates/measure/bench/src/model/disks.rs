@@ -128,7 +128,6 @@ impl Array {
 mod tests {
     use super::*;
     use crate::model::{Keys, Term, predict};
-    use crate::published;
 
     const KIB: u32 = 1024;
 

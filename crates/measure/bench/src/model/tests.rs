@@ -1,8 +1,8 @@
 //! The documents' tables against the model, and what must hold whatever the constants.
 
 use super::*;
-use crate::published::{self, Row};
 use proptest::prelude::*;
+use published::Row;
 
 const KIB: u32 = 1024;
 const MS: f64 = 1e-3;

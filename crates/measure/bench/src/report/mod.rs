@@ -27,10 +27,10 @@ mod views;
 
 pub use diagnosis::{DiagnosisReport, verdict};
 
-use crate::published::Curve;
 use crate::record::Record;
 use crate::summary::{self, CellSummary};
 use crate::wan::Wan;
+use published::Curve;
 
 /// A record, what it comes to, and what it is to be seen beside.
 #[derive(Clone, Debug)]

@@ -169,9 +169,8 @@ fn a_documents_suite_has_the_lengths_of_its_tables() {
         ("atto", ("001", "Super ATTO Clone pattern"), "read"),
         ("atto", ("001", "Super ATTO Clone pattern"), "write"),
     ] {
-        let rows = crate::published::rows()
-            .iter()
-            .filter(|row| (row.document.as_str(), row.table.as_str()) == table);
+        let rows =
+            published::rows().iter().filter(|row| (row.document.as_str(), row.table.as_str()) == table);
         let published: std::collections::BTreeSet<u32> = rows.filter_map(|row| row.block_bytes).collect();
         let suite = named(suite).expect("a preset");
         let cells = suite.cells().filter(|cell| cell.series == series);

@@ -1,8 +1,8 @@
 use super::*;
 use crate::plan::{Access, Order, Pace, Percent, Rule, Step, Stop, Workload};
-use crate::published::{self, Row};
 use crate::record::{Ended, Histogram, ServerCpu};
 use crate::test_record::{SECONDS, cell, clients, measure, record, record_of, run, suite};
+use published::Row;
 use stats::{drained_mean, little};
 
 fn summary_of(cell: Cell, runs: Vec<CellRun>) -> CellSummary {

@@ -1,7 +1,7 @@
 //! What document 002 prints of a cell.
 
 use crate::plan::{Part, Setting, Way};
-use crate::published::{Direction, Row, rows};
+use published::{Direction, Row, rows};
 
 use super::Asked;
 

@@ -7,7 +7,6 @@ mod exports;
 mod hostile;
 mod records;
 
-use bench::published;
 use bench::record::Record;
 use bench::report::Report;
 

@@ -1,6 +1,5 @@
 //! Throughput against the length of requests, below its ceilings and beside what others published.
 
-use crate::published;
 use crate::record::Limit;
 use crate::report::Report;
 use crate::report::chart::{Axis, Curve, Look, Plot, Point, Scale};

@@ -100,7 +100,7 @@ fn short_size(bytes: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::published::{Direction, curves};
+    use crate::{Direction, curves};
 
     #[test]
     fn a_curve_has_all_lengths_of_a_test() {

@@ -1,9 +1,15 @@
 //! What the source documents print, number by number.
 //!
-//! The numbers are data, in `published/*.csv` beside this crate's sources: each row is one number exactly as it is printed,
+//! The numbers are data, in `data/*.csv` beside this crate's sources: each row is one number exactly as it is printed,
 //! with what was measured, how, and what is to be known of it. Here they are read ([`parse`]), brought to units without
 //! prefix ([`Row::si`], whose reasons are in [`megabyte`]) and given out: [`rows`], [`tables`] laid out as in the
 //! documents, [`curves`] to be laid over others.
+//!
+//! ```
+//! let reads = published::tables("002").into_iter().find(|table| table.name == "iSCSI Throughput: Reads");
+//! assert_eq!(reads.expect("it is printed").lines.len(), 8);
+//! assert_eq!(published::rows().len(), 498);
+//! ```
 
 mod best;
 mod csv;
@@ -22,12 +28,12 @@ pub use row::{Direction, Quantity, Row, Unit, parse};
 pub use table::{Cell, Column, Line, Table};
 
 const FILES: [&str; 6] = [
-    include_str!("../../published/000_novell_iscsi_factors.csv"),
-    include_str!("../../published/000_novell_iscsi_parameters.csv"),
-    include_str!("../../published/001_iomega_ix4_iometer.csv"),
-    include_str!("../../published/002_intransa_wan.csv"),
-    include_str!("../../published/003_alacritech_gbe.csv"),
-    include_str!("../../published/004_cern_iscsi_raid.csv"),
+    include_str!("../data/000_novell_iscsi_factors.csv"),
+    include_str!("../data/000_novell_iscsi_parameters.csv"),
+    include_str!("../data/001_iomega_ix4_iometer.csv"),
+    include_str!("../data/002_intransa_wan.csv"),
+    include_str!("../data/003_alacritech_gbe.csv"),
+    include_str!("../data/004_cern_iscsi_raid.csv"),
 ];
 
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {

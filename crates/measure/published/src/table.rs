@@ -372,7 +372,7 @@ fn size(bytes: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::published::{DOCUMENTS, Table, rows, tables};
+    use crate::{DOCUMENTS, Table, rows, tables};
 
     fn named(document: &str, name: &str) -> Table {
         tables(document).into_iter().find(|table| table.name == name).expect("the table")
