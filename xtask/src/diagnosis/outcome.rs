@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use bench::diagnosis::{Cause, Diagnosis, Verdict};
-use bench::model::Load;
+use model::Load;
 use serde::{Deserialize, Serialize};
 
 /// What came of one repeat of one plant, or of one healthy path.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bench::diagnosis::{Diagnosis, Finding};
-use bench::model::{Direction, Load};
+use model::{Direction, Load};
 use serde::Deserialize;
 
 use super::world::World;

@@ -65,7 +65,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     // On nothing: when to stop a run is decided by it, so the workloads stand on it.
     ("linerate-stats", &[]),
     ("linerate-published", &[]),
-    ("linerate-bench", &["linerate-stats", "linerate-published", "linerate-block", "linerate-reactor"]),
+    // A plan for the WAN says between which ends; a record, which ceilings are known.
+    ("linerate-model", &["linerate-stats", "linerate-published"]),
+    (
+        "linerate-bench",
+        &["linerate-stats", "linerate-published", "linerate-model", "linerate-block", "linerate-reactor"],
+    ),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
@@ -85,6 +90,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-attach",
             "linerate-stats",
             "linerate-published",
+            "linerate-model",
             "linerate-bench",
             "linerate-agent",
             "linerate-lab",
@@ -106,7 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("xtask", &["linerate-lab", "linerate-stats", "linerate-bench", "linerate-iscsi"]),
+    ("xtask", &["linerate-lab", "linerate-stats", "linerate-model", "linerate-bench", "linerate-iscsi"]),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

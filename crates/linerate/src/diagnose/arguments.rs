@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bench::model::{Direction, Load};
+use model::{Direction, Load};
 
 use super::Options;
 use super::show::ShowOptions;

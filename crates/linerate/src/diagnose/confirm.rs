@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use bench::diagnosis::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
-use bench::model::{Direction, Load};
 use block::BlockDevice as _;
 use initiator::Url;
+use model::{Direction, Load};
 use stats::Random;
 
 use super::load::{Running, Times};

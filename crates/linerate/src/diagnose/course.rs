@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::diagnosis::{Evidence, Known, PathLayer, Storage, Timed};
-use bench::model::{Direction, Load};
 use bench::record::{Fact, Group};
 use block::BlockDevice as _;
 use initiator::verbs::ModeValues;
 use initiator::{ConnectionStatistics, RemoteLun, Url};
 use iscsi::pdu::Cid;
+use model::{Direction, Load};
 use stats::Random;
 
 use super::ladder::{Rungs, shuffle};

@@ -1,8 +1,8 @@
 //! What a session asked for and got, as far as it decides how often a command waits.
 
-use bench::model::Keys;
 use initiator::Settings;
 use iscsi::negotiate::{DigestKind, Parameters};
+use model::Keys;
 
 /// What we offer. The target's own MaxRecvDataSegmentLength is not ours to ask for: it is the one that it declared.
 pub(super) fn asked(settings: &Settings, got: &Parameters) -> Keys {

@@ -32,9 +32,9 @@ use std::process::ExitCode;
 
 pub(crate) use arguments::DiagnoseArguments;
 use bench::diagnosis::diagnose;
-use bench::model::Load;
 pub(crate) use course::evidence;
 use initiator::Url;
+use model::Load;
 pub(crate) use progress::Progress;
 
 use crate::bench::extent::Extent;

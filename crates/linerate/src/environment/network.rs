@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bench::link::Link;
 use bench::record::{Fact, Group};
 use host::interfaces;
 use initiator::ConnectionStatistics;
+use model::link::Link;
 use reactor::PathInfo;
 
 use super::fact;

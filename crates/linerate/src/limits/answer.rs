@@ -1,7 +1,7 @@
 //! The figures, before anybody formats them.
 
-use bench::link::{Goodput, Link};
-use bench::model::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
+use model::link::{Goodput, Link};
+use model::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
 /// Everything that is told.
 pub(super) struct Answer {

@@ -1,6 +1,6 @@
 //! The figures as JSON: every name ends with its unit.
 
-use bench::link::{FRAMES_PER_ACK, Goodput, Layers};
+use model::link::{FRAMES_PER_ACK, Goodput, Layers};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Block, Far, FarBlock, Way};

@@ -7,9 +7,9 @@ mod print;
 
 use std::time::Duration;
 
-use bench::link::Link;
-use bench::model::Keys;
 use clap::{Args, ValueEnum};
+use model::Keys;
+use model::link::Link;
 
 use crate::failure::Failure;
 use crate::link_rate::LinkRate;

@@ -1,7 +1,7 @@
 //! The figures as tables for a terminal. Those of document 003's Appendix B have the digits that it prints.
 
-use bench::link::{FRAMES_PER_ACK, Layers, Link};
-use bench::model::{Keys, Term};
+use model::link::{FRAMES_PER_ACK, Layers, Link};
+use model::{Keys, Term};
 
 use super::answer::{Answer, Block, Far, FarBlock, Way};
 use crate::figures::{grouped, significant};

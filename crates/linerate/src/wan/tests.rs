@@ -89,7 +89,7 @@ fn each_cell_is_measured_over_the_way_that_its_setting_names() {
     // Two round trips: the command and its R2T, the data and the status.
     assert!(median_ms(&runs[2]) >= 20.0, "{}", median_ms(&runs[2]));
     assert!((10.0..20.0).contains(&median_ms(&runs[3])), "{}", median_ms(&runs[3]));
-    let payload = bench::link::Link::ethernet(BITS_PER_S, 1500).payload_per_s();
+    let payload = model::link::Link::ethernet(BITS_PER_S, 1500).payload_per_s();
     for tcp in &runs[4..] {
         let share = tcp.bytes_per_s() / payload;
         // A run that begins with a burst from the link's buffer may count a little more than passed in its time.

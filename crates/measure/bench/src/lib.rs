@@ -17,8 +17,6 @@ mod failure;
 mod generations;
 pub mod icf;
 pub mod journal;
-pub mod link;
-pub mod model;
 pub mod pattern;
 pub mod plan;
 pub mod raw;

@@ -11,8 +11,8 @@ mod sum;
 use std::sync::Arc;
 
 use bench::diagnosis::LoadRun;
-use bench::model::{Direction, Load};
 use initiator::RemoteLun;
+use model::{Direction, Load};
 
 pub(super) use round::Times;
 use round::{Where, round};

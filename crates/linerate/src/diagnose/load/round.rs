@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bench::model::{Direction, Load};
 use bench::plan::{Percent, Span, Workload};
 use bench::record::{Run, Sample};
 use bench::{Go, Orders};
 use block::BlockDevice;
 use initiator::RemoteLun;
+use model::{Direction, Load};
 
 use super::durable::Durable;
 use super::snapshot::Snapshot;

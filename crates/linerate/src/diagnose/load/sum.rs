@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bench::diagnosis::{Known, LoadRun, Parts, PathUnderLoad, Timed};
-use bench::model::{Direction, Load};
 use bench::record::Histogram;
 use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
+use model::{Direction, Load};
 use reactor::PathInfo;
 
 use super::round::Round;

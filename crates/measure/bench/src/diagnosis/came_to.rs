@@ -2,7 +2,7 @@
 
 use super::estimate::Estimate;
 use super::{Evidence, LoadRun, PathUnderLoad, roof};
-use crate::model::Direction;
+use model::Direction;
 
 /// Requests one after the other in each place of the queue, from which a batch more or less no longer counts.
 const REQUESTS_MIN: f64 = 4.0;

@@ -7,7 +7,7 @@ use super::patterns::{self, Stalls};
 use super::roof::Roof;
 use super::signs::{self, Signs};
 use super::{Evidence, Explained, Gain, LoadRun};
-use crate::model::{Keys, Load, Path, Prediction, Term, predict};
+use model::{Keys, Load, Path, Prediction, Term, predict};
 
 /// A load that moved something.
 pub(super) struct Case<'a> {

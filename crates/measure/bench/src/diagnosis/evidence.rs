@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::LoadRun;
-use crate::model::Keys;
 use crate::record::{Facts, Histogram};
+use model::Keys;
 use stats::{Interval, median, median_interval};
 
 /// Something that may not be known, and then why: a target may forbid a probe, or lie.

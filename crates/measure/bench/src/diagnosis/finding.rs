@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Cause, Evidence};
-use crate::model::Term;
+use model::Term;
 
 /// Everything that is told: what was measured, what was found, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use super::finding::GAIN_MIN;
 use super::layers::Layers;
 use super::roof::Roof;
 use super::{Cause, Diagnosis, Evidence, Finding, Verdict};
-use crate::model::Term;
+use model::Term;
 
 /// More are not read.
 const FINDINGS_MAX: usize = 3;

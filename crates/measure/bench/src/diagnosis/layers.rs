@@ -6,7 +6,7 @@
 use super::estimate::Estimate;
 use super::patterns::{self, Spread};
 use super::{Evidence, Known, Timed};
-use crate::model::{Direction, Keys, Load, Path};
+use model::{Direction, Keys, Load, Path};
 
 /// The layers at rest. Times are in seconds.
 pub(super) struct Layers {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Known, Timed};
-use crate::model::Load;
 use crate::record::Histogram;
+use model::Load;
 
 /// A load that was put on the path, in several rounds between the probes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@
 //!                                               model
 //! ```
 //!
-//! [`diagnose`] makes a [model](crate::model) of the path out of what the probes took, and limits it by what the loads
+//! [`diagnose`] makes a [model](model) of the path out of what the probes took, and limits it by what the loads
 //! show. A cause is found where its own sign is there and the model without it is faster by 15 % or more.
 
 mod came_to;

@@ -5,8 +5,8 @@ use super::estimate::Estimate;
 use super::layers::Layers;
 use super::signs::Signs;
 use super::{Evidence, Known, LinkLayer, LoadRun};
-use crate::link::Link;
-use crate::model::{Keys, Load, Path, Term, predict};
+use model::link::Link;
+use model::{Keys, Load, Path, Term, predict};
 
 /// The link: what it is built for, and what it carried when it was full.
 pub(super) struct Roof {

@@ -7,8 +7,8 @@ use super::estimate::Estimate;
 use super::layers::{Layers, median};
 use super::patterns::{self, Stalls};
 use super::{Evidence, Known, LoadRun, PathUnderLoad};
-use crate::model::Direction;
 use crate::record::Histogram;
+use model::Direction;
 
 /// What a load shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Direction, Keys};
+use model::{Direction, Keys};
 
 /// The way to the storage that a cell is measured over. Two cells with the same setting need nothing made anew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! What the ends cost, found in the record itself: a path for each link and direction, with as few constants as explain it.
 
-use crate::model::{Constant, Direction, Fitted, Keys, Measured, Path, fit};
 use crate::plan::{Part, Setting, Way};
+use model::{Constant, Direction, Fitted, Keys, Measured, Path, fit};
 
 use super::Asked;
 

@@ -1,9 +1,9 @@
 //! What nobody could pass over a way, with ends that take no time: only the link, the distance, TCP's window and what may be
 //! under way count.
 
-use crate::link::Link;
-use crate::model::{Path, Prediction, Term, predict};
 use crate::plan::Setting;
+use model::link::Link;
+use model::{Path, Prediction, Term, predict};
 
 use super::Asked;
 

@@ -1,9 +1,9 @@
 //! A cell as it was measured, beside what the model expects and what was published.
 
-use crate::model::{Load, Term, predict};
 use crate::plan::{Cell, Part, Setting, Way};
 use crate::record::Record;
 use crate::summary::{self, CellSummary};
+use model::{Load, Term, predict};
 
 use super::constants::{self, Constants, Seen};
 use super::{Published, ideal};

@@ -169,11 +169,8 @@ struct Load {
 impl Load {
     fn cell(self, quick: bool) -> Cell {
         let Load { block_bytes, depth, setting } = self;
-        let read = if setting.way.direction() == crate::model::Direction::Read {
-            Percent::ALL
-        } else {
-            Percent::NONE
-        };
+        let read =
+            if setting.way.direction() == model::Direction::Read { Percent::ALL } else { Percent::NONE };
         let workload = Workload::simple(block_bytes, depth, read, Percent::NONE);
         let role = Role { sessions: setting.sessions, ..Role::new("client", 0, workload) };
         let series = series(&setting);

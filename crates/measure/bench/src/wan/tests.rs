@@ -1,10 +1,10 @@
 //! The comparison, on records that a machine of known constants would have made.
 
 use super::*;
-use crate::model::{Path, Term, predict};
 use crate::plan::{Cell, Part, Suite, Way};
 use crate::record::Record;
 use crate::test_record;
+use model::{Path, Term, predict};
 
 const US: f64 = 1e-6;
 

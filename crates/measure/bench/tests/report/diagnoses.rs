@@ -5,8 +5,8 @@ use bench::diagnosis::{
     Cause, Change, Confirmed, Diagnosis, Evidence, Explained, Finding, Gain, Known, Ladder, LinkLayer,
     LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Remedy, Storage, Timed, Verdict, Where,
 };
-use bench::model::{Direction, Keys, Load, Term};
 use bench::record::{Fact, Facts, Group, Histogram};
+use model::{Direction, Keys, Load, Term};
 
 /// Every cause there is.
 pub(crate) const CAUSES: [Cause; 17] = [

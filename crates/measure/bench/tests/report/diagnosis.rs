@@ -1,8 +1,8 @@
 //! What a report says of a diagnosis.
 
 use bench::diagnosis::{Diagnosis, Verdict};
-use bench::model::Term;
 use bench::report::DiagnosisReport;
+use model::Term;
 
 use crate::{assert_well_formed, diagnoses};
 

@@ -1,14 +1,14 @@
 //! Records as a benchmark could have made them, for what is said of them: deterministic, and of every shape that a report
 //! draws. Nothing in them was measured.
 
-use bench::link::Link;
-use bench::model::{Load, Path, predict};
 use bench::plan::{Cell, Order, Pace, Percent, Role, Rule, Step, Stop, Suite, Workload};
 use bench::record::{
     CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Group, Histogram, Limit, Record, Run, Sample,
     ServerCpu, Subject,
 };
 use bench::wan::{self, WanPlan};
+use model::link::Link;
+use model::{Load, Path, predict};
 
 /// Storage that is told by three numbers: it takes a while for each request, moves so many bytes a second, and handles so many
 /// requests a second.

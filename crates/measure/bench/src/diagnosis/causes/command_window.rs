@@ -3,7 +3,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Where, words};
-use crate::model::Term;
+use model::Term;
 
 /// Refusals out of all requests from which a queue is too short, and not full for once.
 const REFUSED_MIN: f64 = 0.01;

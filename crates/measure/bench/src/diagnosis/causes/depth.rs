@@ -4,7 +4,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Where, words};
-use crate::model::Term;
+use model::Term;
 
 /// What initiators keep under way for a LUN unless told otherwise (open-iscsi's node.session.queue_depth), and what every
 /// target's queue has room for.

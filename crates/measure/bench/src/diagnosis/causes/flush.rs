@@ -3,7 +3,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Where, words};
-use crate::model::Direction;
+use model::Direction;
 
 /// A solid state disk without a capacitor flushes in 1 to 4 ms; a hard disk takes a turn or two.
 const FLUSH_MIN_S: f64 = 0.005;

@@ -4,7 +4,7 @@ use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::roof;
 use crate::diagnosis::{Cause, Where, words};
-use crate::model::Term;
+use model::Term;
 
 /// One step down Ethernet's ladder is half the rate or less. TCP that has not filled a long way yet is not that far from it.
 const FALLEN_MIN: f64 = 1.8;

@@ -3,7 +3,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::{Case, Setting};
 use crate::diagnosis::{Cause, Known, Where, words};
-use crate::model::{Direction, Term};
+use model::{Direction, Term};
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     // Before a full link packets are dropped too: that is how TCP learns of it. And nothing is lost within a machine.

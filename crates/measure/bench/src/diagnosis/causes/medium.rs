@@ -3,7 +3,7 @@
 use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Gain, Remedy, Where, words};
-use crate::model::Direction;
+use model::Direction;
 
 /// What an access may take on top of TEST UNIT READY before it is called slow: a solid state disk takes a tenth, a hard
 /// disk ten times as much.

@@ -4,7 +4,7 @@ use super::{Found, remedy};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::layers::median;
 use crate::diagnosis::{Cause, PathLayer, PathUnderLoad, Where, words};
-use crate::model::{Direction, Prediction};
+use model::{Direction, Prediction};
 
 /// A way that takes half as long again as the best one is another way.
 const SLOWER_MIN: f64 = 1.5;

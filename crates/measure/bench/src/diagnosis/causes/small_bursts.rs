@@ -3,7 +3,7 @@
 use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
-use crate::model::{Direction, Keys};
+use model::{Direction, Keys};
 
 /// What one R2T should ask for: more than nearly any write is long.
 const MAX_BURST_BYTES: u32 = 1_048_576;

@@ -3,7 +3,7 @@
 use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, LoadRun, Remedy, Where, words};
-use crate::model::{Direction, Keys, Load};
+use model::{Direction, Keys, Load};
 
 /// RFC 7143's default (section 13.12). Below it, somebody set it so.
 const USUAL_BYTES: u32 = 8192;

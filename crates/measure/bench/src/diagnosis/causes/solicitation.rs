@@ -3,7 +3,7 @@
 use super::{Found, remedy, settings, windows};
 use crate::diagnosis::case::Case;
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
-use crate::model::{Direction, Keys};
+use model::{Direction, Keys};
 
 /// What a target should take unasked: all of the writes that are made most, and a large one's beginning.
 const FIRST_BURST_BYTES: u32 = 262_144;

@@ -4,7 +4,7 @@ use super::{Found, remedy, settings};
 use crate::diagnosis::case::{Case, Setting};
 use crate::diagnosis::signs::{FullWindow, Whose};
 use crate::diagnosis::{Cause, Change, Remedy, Where, words};
-use crate::model::Term;
+use model::Term;
 
 pub(in crate::diagnosis) fn find(case: &Case<'_>) -> Option<Found> {
     let window = case.signs.window?;

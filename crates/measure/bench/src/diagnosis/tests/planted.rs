@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::diagnosis::{Cause, Diagnosis, LongPackets, Verdict, diagnose};
-use crate::model::{Direction, Load};
+use model::{Direction, Load};
 use stats::Random;
 
 /// Worlds for each cause.

@@ -4,9 +4,9 @@
 use crate::diagnosis::{
     Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
 };
-use crate::link::Link;
-use crate::model::{Direction, Keys, Load, Path, Prediction, Term, predict};
 use crate::record::Histogram;
+use model::link::Link;
+use model::{Direction, Keys, Load, Path, Prediction, Term, predict};
 use stats::Random;
 
 /// What there is.

@@ -9,8 +9,8 @@ use super::unknown::unknown;
 use super::waterfall::{Step, Waterfall, waterfalls};
 use super::words;
 use crate::diagnosis::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy};
-use crate::model::Direction;
 use crate::report::terminal::{WIDTH_MAX, WIDTH_MIN, fitted};
+use model::Direction;
 use stats::figures::{grouped, latency, megabytes, significant};
 
 /// So many can be read without scrolling in a window of the usual size made a little taller.

@@ -12,7 +12,7 @@
 //! happens within the noise, adds nothing and takes nothing away.
 
 use crate::diagnosis::{Evidence, Known, Timed};
-use crate::model::Direction;
+use model::Direction;
 use stats::figures::size;
 
 /// One request, layer by layer.

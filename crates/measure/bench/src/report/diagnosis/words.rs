@@ -4,7 +4,7 @@ use super::gain::{confirmed, percent, predicted};
 use crate::diagnosis::{
     Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Storage, Timed, Verdict, Where,
 };
-use crate::model::{Direction, Load, Term};
+use model::{Direction, Load, Term};
 use stats::figures::{grouped, latency, short, size};
 
 /// A cause as a sentence without a full stop.

@@ -2,7 +2,7 @@
 //! (`cargo xtask diagnose-matrix`): as it was, but for times that are rounded to two digits.
 
 use crate::diagnosis::{Cause, Diagnosis, Evidence, Verdict, diagnose};
-use crate::model::Term;
+use model::Term;
 use stats::Random;
 
 fn diagnosis(evidence: &str) -> Diagnosis {

@@ -1,11 +1,11 @@
 //! What each load came to, beside every limit by itself, and where its requests spent their time.
 
 use crate::diagnosis::{Diagnosis, Explained, LoadRun, Parts};
-use crate::model::Term;
 use crate::report::chart::{Axis, Bar, Bars, Group, Scale};
 use crate::report::diagnosis::gain::{interval, percent, rate, with_unit};
 use crate::report::diagnosis::words;
 use crate::report::document::{Block, Section, Table};
+use model::Term;
 use stats::figures::{grouped, latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {

@@ -1,9 +1,9 @@
 //! What the model was given, how well it does, and the published numbers that cannot be reached over this way.
 
 use super::numbers::rate;
-use crate::model::Direction;
 use crate::report::document::{Block, Column, Table};
 use crate::wan::{Constants, Met, Off, Row, Wan};
+use model::Direction;
 use stats::figures::{counted, grouped, latency, megabytes, round, significant, size};
 
 pub(super) fn blocks(wan: &Wan) -> Vec<Block> {

@@ -3,10 +3,27 @@
 //!
 //! A [`Path`] is what is known or assumed of the way and its ends, [`Keys`] what the session agreed on, a [`Load`] what is
 //! asked. Every limit is a [`Term`]; the smallest binds, and its name is the diagnosis.
+//!
+//! ```
+//! use model::link::Link;
+//! use model::{Direction, Keys, Load, Path, Term, predict};
+//!
+//! // Gigabit Ethernet of document 003 carries 118.7 MB/s of TCP payload.
+//! let link = Link::ethernet(1e9, 1500);
+//! assert_eq!((link.payload_per_s() / 1e5).round(), 1187.0);
+//!
+//! // One read of 64 KiB at a time over 10 ms: a request each round trip, however fast the link.
+//! let path = Path { payload_per_s: Some(link.payload_per_s()), ..Path::of_round_trip(0.01) };
+//! let load =
+//!     Load { direction: Direction::Read, block_bytes: 65_536, depth: 1, sessions: 1, random: true, durable: false };
+//! let gives = predict(&path, &Keys::default(), &load);
+//! assert_eq!((gives.binding(), gives.bytes_per_s.round()), (Some(Term::Depth), 6_553_600.0));
+//! ```
 
 mod disks;
 mod fit;
 mod keys;
+pub mod link;
 mod load;
 mod path;
 mod predict;

@@ -24,7 +24,7 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Direction, predict};
+    use crate::{Direction, predict};
     use stats::scalability;
 
     fn load(sessions: u16) -> Load {

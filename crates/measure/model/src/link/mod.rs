@@ -1,18 +1,19 @@
 //! What an Ethernet link carries at most: frames, acknowledgements, TCP's payload and iSCSI's data (document 003,
 //! Appendix B, whose figures the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
 //!
-//! All of it is arithmetic on lengths of headers. What the two ends make of it is the [model](crate::model)'s business.
+//! All of it is arithmetic on lengths of headers. What the two ends make of it is the [model](crate)'s business.
 
 mod code;
 mod commands;
 mod layers;
+mod limit;
 
-use crate::model::{Direction, Keys};
-use crate::record::Limit;
+use crate::{Direction, Keys};
 
 pub use code::LineCode;
 pub use commands::Goodput;
 pub use layers::Layers;
+pub use limit::Limit;
 
 /// An Ethernet link in full duplex that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]

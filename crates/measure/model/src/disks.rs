@@ -127,7 +127,7 @@ impl Array {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Keys, Term, predict};
+    use crate::{Keys, Term, predict};
 
     const KIB: u32 = 1024;
 

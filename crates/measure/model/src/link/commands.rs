@@ -1,7 +1,7 @@
 //! What a link carries of iSCSI: commands a second and their data, and what it takes to fill the link with them.
 
 use super::Link;
-use crate::model::{Direction, Keys, Load, Path, Traffic, predict};
+use crate::{Direction, Keys, Load, Path, Traffic, predict};
 
 /// What a link carries of commands of one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
