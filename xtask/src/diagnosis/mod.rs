@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use bench::diagnosis::{Cause, Diagnosis};
+use diagnose::{Cause, Diagnosis};
 
 use crate::lot::Lot;
 use crate::measuring::machine;
@@ -209,7 +209,7 @@ fn diagnose(world: &World, options: &Options, folder: &Path, name: &str) -> Resu
 }
 
 fn judge(text: &str) -> Result<Diagnosis> {
-    Ok(bench::diagnosis::diagnose(serde_json::from_str(text).context("reading the evidence")?))
+    Ok(diagnose::diagnose(serde_json::from_str(text).context("reading the evidence")?))
 }
 
 fn more(options: &Options) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bench::diagnosis::{Cause, Diagnosis, Verdict};
+use diagnose::{Cause, Diagnosis, Verdict};
 use model::Load;
 use serde::{Deserialize, Serialize};
 

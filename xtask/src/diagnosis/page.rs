@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bench::diagnosis::Cause;
+use diagnose::Cause;
 
 use super::outcome::{Answer, Gain, Outcome};
 use super::plants::{self, Plant};

@@ -1,7 +1,7 @@
 //! What a load comes to on a path, with the cause and without it.
 
 use anyhow::{Context, Result};
-use bench::diagnosis::{Diagnosis, Finding};
+use diagnose::{Diagnosis, Finding};
 use model::{Direction, Load};
 use serde::Deserialize;
 

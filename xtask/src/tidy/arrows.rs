@@ -71,6 +71,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linerate-bench",
         &["linerate-stats", "linerate-published", "linerate-model", "linerate-block", "linerate-reactor"],
     ),
+    ("linerate-diagnose", &["linerate-stats", "linerate-published", "linerate-model", "linerate-bench"]),
+    (
+        "linerate-report",
+        &["linerate-stats", "linerate-published", "linerate-model", "linerate-bench", "linerate-diagnose"],
+    ),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (
         "linerate",
@@ -93,6 +98,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-model",
             "linerate-bench",
             "linerate-agent",
+            "linerate-diagnose",
+            "linerate-report",
             "linerate-lab",
         ],
     ),
@@ -112,7 +119,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("xtask", &["linerate-lab", "linerate-stats", "linerate-model", "linerate-bench", "linerate-iscsi"]),
+    (
+        "xtask",
+        &[
+            "linerate-lab",
+            "linerate-stats",
+            "linerate-model",
+            "linerate-bench",
+            "linerate-diagnose",
+            "linerate-iscsi",
+        ],
+    ),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use ::report::Report;
 use bench::record::Record;
-use bench::report::Report;
 use published::Curve;
 
 use super::arguments::OutputOptions;

@@ -5,7 +5,7 @@ mod words;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::compare::{Comparison, compare};
+use ::report::compare::{Comparison, compare};
 use clap::Args;
 use serde::Serialize;
 

@@ -2,8 +2,8 @@
 
 use std::mem::discriminant;
 
-use bench::compare::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
-use bench::summary::Flag;
+use ::report::compare::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
+use ::report::summary::Flag;
 
 use crate::figures::significant;
 use crate::output::printable;
@@ -239,7 +239,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::compare::Difference;
+    use ::report::compare::Difference;
 
     fn side(value: f64) -> Side {
         Side { value, bytes_per_s: value * 4096.0, p99_us: 1203.0, runs: 3, faults: 0, flags: vec![] }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use bench::diagnosis::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
 use block::BlockDevice as _;
+use diagnose::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
 use initiator::Url;
 use model::{Direction, Load};
 use stats::Random;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::diagnosis::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::record::{Fact, Group};
 use block::BlockDevice as _;
+use diagnose::{Evidence, Known, PathLayer, Storage, Timed};
 use initiator::verbs::ModeValues;
 use initiator::{ConnectionStatistics, RemoteLun, Url};
 use iscsi::pdu::Cid;

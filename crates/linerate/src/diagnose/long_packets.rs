@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use bench::diagnosis::LongPackets;
+use diagnose::LongPackets;
 use initiator::{RemoteLun, Url};
 use iscsi::pdu::Cid;
 

@@ -1,7 +1,7 @@
 //! `linerate diagnose`: why an iSCSI path is slow, for any vendor's target and without anything on it.
 //!
 //! ```text
-//!   arguments ── way ── long_packets ──► course ──► Evidence ──► bench::diagnosis::diagnose
+//!   arguments ── way ── long_packets ──► course ──► Evidence ──► diagnose::diagnose
 //!                 ▲                       │   │
 //!                 │ again, when lost      │   └── load: rounds of requests, with all clocks and counters
 //!                 └───────────────────────┴────── ladder: probes alone, in random order, between the rounds
@@ -31,8 +31,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use arguments::DiagnoseArguments;
-use bench::diagnosis::diagnose;
 pub(crate) use course::evidence;
+use diagnose::diagnose;
 use initiator::Url;
 use model::Load;
 pub(crate) use progress::Progress;

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::diagnosis::{Diagnosis, Verdict};
-use bench::report::{DiagnosisReport, verdict};
+use ::report::{DiagnosisReport, verdict};
+use diagnose::{Diagnosis, Verdict};
 use serde::Serialize;
 
 use crate::bench::folder::Folder;

@@ -1,7 +1,7 @@
 //! The interface that the way to a target begins with, as a diagnosis looks at it: what it runs at, and which packets it
 //! loses meanwhile.
 
-use bench::diagnosis::{Known, LinkLayer};
+use diagnose::{Known, LinkLayer};
 use host::interfaces;
 use initiator::ConnectionStatistics;
 

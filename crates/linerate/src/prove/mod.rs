@@ -126,7 +126,7 @@ async fn prove(
     let server = environment::server::Server::here("linerate", server.thread);
     let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
     let record = storage.measure(suite, &interrupt).await?;
-    say(&table::table(&bench::summary::of(&record), &record.limits));
+    say(&table::table(&::report::summary::of(&record), &record.limits));
     say(&format!("\nReport: {}\n", args.out.join("report.html").display()));
     say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis")).await?;

@@ -1,9 +1,9 @@
 //! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
 
+use ::report::summary::{CellSummary, CpuCost};
 use bench::plan::{Cell, Percent};
 use bench::raw::{self, Question};
 use bench::record::Limit;
-use bench::summary::{CellSummary, CpuCost};
 use published::Row;
 
 use super::ceiling::question;

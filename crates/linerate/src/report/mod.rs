@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bench::report::Report;
+use ::report::Report;
 use clap::{Args, ValueEnum};
 use published::{Curve, DOCUMENTS};
 

@@ -1,7 +1,7 @@
 //! `linerate bench --suite wan`: document 002's matrix, measured in a lab of its own.
 //!
 //! ```text
-//!   arguments ── bench::wan::suite ──► bench's conductor, keeper, view ──► WanCrew ──► ground: lab, target, peer
+//!   arguments ── bench::suite::wan::suite ──► bench's conductor, keeper, view ──► WanCrew ──► ground: lab, target, peer
 //!                                                                             ├──────► LocalCrew: clients in the lab
 //!                                                                             └──────► tcp: plain TCP
 //! ```
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use bench::plan::Suite;
 use bench::record::{Fact, Facts, Group, Record, Subject};
-use bench::wan::{WanPlan, suite};
+use bench::suite::wan::{WanPlan, suite};
 
 use crate::bench::folder::Folder;
 use crate::bench::keeper::Keeper;

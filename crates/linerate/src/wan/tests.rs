@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bench::Go;
 use bench::plan::{Cell, Setting, Stop, Suite};
 use bench::record::{CellRun, Ended};
-use bench::wan::{WanPlan, suite};
+use bench::suite::wan::{WanPlan, suite};
 
 use super::ground::Ground;
 use super::*;

@@ -26,7 +26,7 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     assert!(page.contains("TCP on this machine"), "the ceiling is drawn");
     assert!(diagnosed.contains("PDU handling"), "{told}");
     let diagnosis = std::fs::read_to_string(out.join("diagnosis/diagnosis.json")).expect("a diagnosis");
-    let diagnosis: bench::diagnosis::Diagnosis = serde_json::from_str(&diagnosis).expect("of this format");
+    let diagnosis: diagnose::Diagnosis = serde_json::from_str(&diagnosis).expect("of this format");
     assert_eq!(diagnosis.evidence.loads.len(), diagnosis.explained.len());
     assert!(diagnosis.evidence.loads.iter().all(|run| run.errors == 0), "{told}");
     assert!(out.join("diagnosis/report.html").exists());

@@ -6,13 +6,29 @@
 //! other end of a network; this crate cannot tell, and opens nothing itself. It has no clock of its own either: time is
 //! the reactor's.
 //!
-//! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went),
-//! [`summary`] (what it says); [`wan`] for what distance does, [`round_trip`] for data that must come back without being timed,
-//! and [`journal`] for data that must be there after a crash.
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use bench::plan::{Percent, Workload};
+//! use bench::{Go, Orders};
+//! use block::{BlockDevice, BlockSize, Blocks, Geometry, Null};
+//!
+//! // Random reads of 4 KiB, eight at a time, for 20 ms of virtual time.
+//! let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 20), physical_exponent: 3 };
+//! let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Null::new(geometry))];
+//! let workload = Workload::simple(4096, 8, Percent::ALL, Percent::ALL);
+//! let orders = Orders::for_time(Duration::from_millis(20));
+//! let mut go_on = |_: &bench::record::Sample| Go::On;
+//! let run = bench::run(&devices, &workload, &orders, &mut go_on);
+//! let run = reactor::block_on(reactor::Alone::virtual_time(), run).expect("a workload that fits");
+//! assert!(run.reads.ios > 0 && run.errors == 0);
+//! ```
+//!
+//! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went);
+//! [`schedule`] for which cell comes next, [`round_trip`] for data that must come back without being timed, and [`journal`] for data that must be there after a crash.
 
 mod access;
-pub mod compare;
-pub mod diagnosis;
 mod failure;
 mod generations;
 pub mod icf;
@@ -21,17 +37,13 @@ pub mod pattern;
 pub mod plan;
 pub mod raw;
 pub mod record;
-pub mod report;
 mod round_trip;
 mod run;
 pub mod schedule;
 pub mod suite;
-pub mod summary;
 #[cfg(test)]
 mod test_disk;
-#[cfg(test)]
-mod test_record;
-pub mod wan;
+pub mod test_record;
 
 pub use access::WorkloadError;
 pub use failure::Failure;

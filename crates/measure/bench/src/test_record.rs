@@ -1,4 +1,4 @@
-//! Records for tests, as an ideal machine would make them: every request takes as long as Little's law says, and every sample
+//! Records for tests and examples, as an ideal machine would make them: every request takes as long as Little's law says, and every sample
 //! is like the one before.
 
 use crate::plan::{Cell, Order, Percent, Role, Step, Stop, Suite, Workload};
@@ -7,37 +7,40 @@ use crate::record::{
 };
 
 /// How long each run takes.
-pub(crate) const SECONDS: f64 = 10.0;
+pub const SECONDS: f64 = 10.0;
 /// Samples in it.
-pub(crate) const SAMPLES: u32 = 20;
+pub const SAMPLES: u32 = 20;
 
 /// One client that reads blocks of this length.
-pub(crate) fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
+pub fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
     clients(name, 1, &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE))
 }
 
 /// So many clients with the same workload.
-pub(crate) fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
+pub fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
     let role = |client| Role::new(format!("client {}", client + 1), client, workload.clone());
     Cell::new(name, "read", (0..count).map(role).collect())
 }
 
-pub(crate) fn measure(order: Order, cells: Vec<Cell>) -> Step {
+/// A step that measures these cells for so long as [`SECONDS`] says.
+pub fn measure(order: Order, cells: Vec<Cell>) -> Step {
     Step::Measure { stop: Stop::after(SECONDS), order, cells }
 }
 
-pub(crate) fn suite(steps: Vec<Step>) -> Suite {
+/// A suite of these steps.
+pub fn suite(steps: Vec<Step>) -> Suite {
     let (name, title) = ("test".to_owned(), "Test".to_owned());
     Suite { name, title, about: String::new(), document: None, assumed: vec![], steps }
 }
 
 /// A record of these runs, in one step that repeats its cells.
-pub(crate) fn record(cells: Vec<Cell>, runs: Vec<CellRun>) -> Record {
+pub fn record(cells: Vec<Cell>, runs: Vec<CellRun>) -> Record {
     let order = Order::Interleaved { repeats_min: 1, repeats_max: 1 };
     record_of(suite(vec![measure(order, cells)]), runs)
 }
 
-pub(crate) fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
+/// The same of any suite.
+pub fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
     Record {
         format: FORMAT,
         version: "0.1.0".to_owned(),
@@ -61,7 +64,7 @@ pub(crate) fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
 }
 
 /// A run of a cell in which each client makes so many requests a second.
-pub(crate) fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
+pub fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
     let clients = cell.roles.iter().zip(iops).map(|(role, iops)| client(role, *iops)).collect();
     CellRun {
         cell: cell.name.clone(),

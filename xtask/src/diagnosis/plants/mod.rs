@@ -9,7 +9,7 @@ mod keys;
 mod network;
 mod storage;
 
-use bench::diagnosis::Cause;
+use diagnose::Cause;
 
 use super::scene::Scene;
 use crate::lot::Lot;

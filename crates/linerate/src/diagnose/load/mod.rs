@@ -10,7 +10,7 @@ mod sum;
 
 use std::sync::Arc;
 
-use bench::diagnosis::LoadRun;
+use diagnose::LoadRun;
 use initiator::RemoteLun;
 use model::{Direction, Load};
 

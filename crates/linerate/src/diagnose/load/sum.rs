@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bench::diagnosis::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 use bench::record::Histogram;
+use diagnose::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
 use model::{Direction, Load};
 use reactor::PathInfo;

@@ -5,18 +5,18 @@
 //! chart has changed: a script does not see what is ugly.
 
 mod command;
-#[path = "../../../../measure/bench/tests/report/diagnoses.rs"]
+#[path = "../../../../measure/report/tests/report/diagnoses.rs"]
 #[allow(dead_code, reason = "the tests of bench use all of it")]
 mod diagnoses;
-#[path = "../../../../measure/bench/tests/report/records.rs"]
+#[path = "../../../../measure/report/tests/report/records.rs"]
 mod records;
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::report::{DiagnosisReport, Report};
 use bench::record::Record;
-use bench::report::{DiagnosisReport, Report};
 use serde_json::Value;
 
 use crate::program::{installed, run};

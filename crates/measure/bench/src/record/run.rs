@@ -180,7 +180,7 @@ impl CellRun {
     }
 
     /// As far as all clients have samples: they began together, and at equal distances each has one.
-    pub(crate) fn sample_by_sample(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
+    pub fn sample_by_sample(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
         let shortest = self.clients.iter().map(|client| client.run.samples.len()).min().unwrap_or(0);
         let at = |index| self.clients.iter().map(|client| of(&client.run.samples[index])).sum();
         (0..shortest).map(at).collect()

@@ -175,7 +175,7 @@ impl Schedule {
 }
 
 /// How well the median of a cell's runs has to be known: half of its interval in percent.
-pub(crate) fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
+pub fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
     match cell.stop(stop).rule {
         Rule::Confidence { percent } => percent,
         Rule::Time | Rule::Bytes { .. } | Rule::Requests { .. } => MEDIAN_PERCENT,

@@ -29,6 +29,7 @@ mod keys;
 mod preset;
 mod steps;
 mod units;
+pub mod wan;
 mod workload;
 
 #[cfg(test)]

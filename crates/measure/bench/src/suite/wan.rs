@@ -1,0 +1,331 @@
+//! The cells of document 002's matrix, in an order in which as little as possible has to be made anew. Nothing here runs
+//! anything: who measures makes the ways that the settings ask for.
+
+use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload};
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WanPlan {
+    /// What the link carries in each direction, in bits a second.
+    pub link_bits_per_s: f64,
+    /// TCP's congestion control where it is not what is asked about.
+    pub congestion: String,
+    /// A few cells of each part for a short time, to see whether all of it works.
+    pub quick: bool,
+}
+
+/// Request sizes of document 002, whose "1 kB" is 1024 bytes.
+pub const BLOCK_BYTES: [u32; 4] = [1 << 10, 8 << 10, 64 << 10, 256 << 10];
+/// Its numbers of outstanding commands.
+pub const DEPTHS: [u32; 2] = [1, 32];
+/// Its round trips, in milliseconds.
+pub const RTTS_MS: [f64; 4] = [0.0, 2.0, 10.0, 50.0];
+/// Its TCP windows: the usual one of 2004, and one that no distance fills.
+pub const TCP_WINDOWS_BYTES: [u32; 2] = [64 << 10, 10 << 20];
+/// The link of its second table.
+pub const LAN_BITS_PER_S: f64 = 1e9;
+/// How data cross the network in its tables.
+pub const WAYS: [Way; 3] = [Way::Reads, Way::MostSolicited, Way::MostUnsolicited];
+
+/// The largest packet, where it is not what is asked about.
+pub const MTU: u32 = 1500;
+/// The extra axes are looked at over this distance: far enough for each of them to matter, and near enough to measure
+/// soon.
+const AXIS_RTT_MS: f64 = 10.0;
+
+/// The matrix, complete unless the plan says otherwise.
+pub fn suite(plan: &WanPlan) -> Suite {
+    let mut cells: Vec<Cell> = document(plan).chain(axes(plan)).collect();
+    if plan.quick {
+        cells.retain(is_quick);
+    }
+    // Stable: what needs the same stays as it is in the document.
+    cells.sort_by_key(effort);
+    let stop = stop(Way::Reads, 1, 0.0, plan.quick);
+    Suite {
+        name: "wan".to_owned(),
+        title: "iSCSI over local, metropolitan and wide area networks".to_owned(),
+        about: ABOUT.to_owned(),
+        document: Some("002".to_owned()),
+        assumed: ASSUMED.map(str::to_owned).to_vec(),
+        steps: vec![Step::Measure { stop, order: Order::Once, cells }],
+    }
+}
+
+const ABOUT: &str = "Document 002 (Dalgic, 2004), complete: reads, most solicited and most unsolicited writes of 1, 8, 64 and \
+                     256 KiB, alone and 32 at once, over round trips of 0, 2, 10 and 50 ms; plain TCP with windows of 64 KiB and \
+                     10 MiB; the same without a delay on Gigabit Ethernet. Beside that what it names and does not print: \
+                     connections, sessions, the largest packet, the command window, and TCP's congestion control. Target, \
+                     initiator and network are this machine's own: the link is made in a lab.";
+
+const ASSUMED: [&str; 4] = [
+    "requests follow one another; the document does not say whether they did",
+    "the storage is memory: the document's disks are not in its numbers either, by their size",
+    "MaxBurstLength 16 MiB and eight R2Ts at once; the document does not say what it negotiated",
+    "the round trip of the LAN table is whatever the lab adds; the document does not say what it was",
+];
+
+/// What the document prints.
+fn document(plan: &WanPlan) -> impl Iterator<Item = Cell> {
+    let matrix = |part: Part, link_bits_per_s: f64, rtt_ms: f64| {
+        let setting = Setting { part, rtt_ms, link_bits_per_s, ..setting(plan, Way::Reads) };
+        WAYS.into_iter().flat_map(move |way| {
+            let setting = Setting { way, ..setting.clone() };
+            BLOCK_BYTES.into_iter().flat_map(move |block_bytes| {
+                let setting = setting.clone();
+                DEPTHS.into_iter().map(move |depth| Load { block_bytes, depth, setting: setting.clone() })
+            })
+        })
+    };
+    let wan = RTTS_MS.map(|rtt_ms| matrix(Part::Wan, plan.link_bits_per_s, rtt_ms));
+    let lan = matrix(Part::Lan, LAN_BITS_PER_S, 0.0);
+    let loads: Vec<Load> = wan.into_iter().flatten().chain(lan).chain(tcp(plan)).collect();
+    let quick = plan.quick;
+    loads.into_iter().map(move |load| load.cell(quick))
+}
+
+fn tcp(plan: &WanPlan) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for rtt_ms in RTTS_MS {
+        for window in TCP_WINDOWS_BYTES {
+            for to_target in [true, false] {
+                let setting = Setting {
+                    part: Part::Tcp,
+                    rtt_ms,
+                    tcp_window_bytes: Some(window),
+                    ..setting(plan, Way::Tcp { to_target })
+                };
+                loads.push(Load { block_bytes: 64 << 10, depth: 1, setting });
+            }
+        }
+    }
+    loads
+}
+
+/// What the document names and does not print: for each axis the loads that it tells most about.
+fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
+    let mut loads = Vec::new();
+    for way in [Way::Reads, Way::MostUnsolicited] {
+        let far = Setting { rtt_ms: AXIS_RTT_MS, ..setting(plan, way) };
+        let mut add = |block_bytes: u32, depth: u32, setting: Setting| {
+            loads.push(Load { block_bytes, depth, setting });
+        };
+        for connections in [1, 2, 4, 8] {
+            // Each has a window of its own: a small one shows it.
+            let tcp_window_bytes = Some(TCP_WINDOWS_BYTES[0]);
+            let part = Part::Connections;
+            add(64 << 10, 32, Setting { part, connections, tcp_window_bytes, ..far.clone() });
+        }
+        for sessions in [1, 2, 4, 8] {
+            // Each has its own eight: far too few for the distance.
+            add(8 << 10, 8, Setting { part: Part::Sessions, sessions, ..far.clone() });
+        }
+        for mtu in [1500, 9000] {
+            add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
+        }
+        for window in [8, 16, 32, 64, 128, 256] {
+            // As many as the largest window takes.
+            let part = Part::CommandWindow;
+            add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
+        }
+        for loss in [0.0, LOSS] {
+            for congestion in CONGESTION {
+                let congestion = congestion.to_owned();
+                add(256 << 10, 32, Setting { part: Part::Congestion, loss, congestion, ..far.clone() });
+            }
+        }
+    }
+    let quick = plan.quick;
+    loads.into_iter().map(move |load| load.cell(quick))
+}
+
+/// One packet in a thousand: a bad line, on which the three differ by factors.
+const LOSS: f64 = 0.001;
+const CONGESTION: [&str; 3] = ["cubic", "reno", "bbr"];
+
+fn setting(plan: &WanPlan, way: Way) -> Setting {
+    Setting {
+        part: Part::Wan,
+        way,
+        link_bits_per_s: plan.link_bits_per_s,
+        rtt_ms: 0.0,
+        mtu: MTU,
+        loss: 0.0,
+        // "In the remainder of this study, we use this TCP window size."
+        tcp_window_bytes: Some(TCP_WINDOWS_BYTES[1]),
+        connections: 1,
+        sessions: 1,
+        command_window: None,
+        congestion: plan.congestion.clone(),
+    }
+}
+
+/// Requests over a way.
+struct Load {
+    block_bytes: u32,
+    depth: u32,
+    setting: Setting,
+}
+
+impl Load {
+    fn cell(self, quick: bool) -> Cell {
+        let Load { block_bytes, depth, setting } = self;
+        let read =
+            if setting.way.direction() == model::Direction::Read { Percent::ALL } else { Percent::NONE };
+        let workload = Workload::simple(block_bytes, depth, read, Percent::NONE);
+        let role = Role { sessions: setting.sessions, ..Role::new("client", 0, workload) };
+        let series = series(&setting);
+        let name = match point(&setting) {
+            Some(point) => format!("{series}, {point}"),
+            None => format!("{series}, {} KiB × {depth}", block_bytes >> 10),
+        };
+        Cell {
+            stop: Some(stop(setting.way, depth, setting.rtt_ms, quick)),
+            setting: Some(Box::new(setting)),
+            ..Cell::new(name, series, vec![role])
+        }
+    }
+}
+
+/// What cells have in common that differ in their length and number only.
+fn series(setting: &Setting) -> String {
+    let way = match setting.way {
+        Way::Tcp { to_target: true } => "TCP to the target",
+        Way::Tcp { to_target: false } => "TCP from the target",
+        Way::Reads => "read",
+        Way::MostSolicited => "solicited write",
+        Way::MostUnsolicited => "unsolicited write",
+    };
+    let place = match setting.part {
+        Part::Wan | Part::Tcp => format!("{} ms", setting.rtt_ms),
+        Part::Lan => "LAN".to_owned(),
+        Part::Connections => "connections".to_owned(),
+        Part::Sessions => "sessions".to_owned(),
+        Part::Mtu => "MTU".to_owned(),
+        Part::CommandWindow => "command window".to_owned(),
+        Part::Congestion => format!("{} % loss", setting.loss * 100.0),
+    };
+    format!("{way}, {place}")
+}
+
+/// Where on its axis a cell is, if its length and depth do not say it.
+fn point(setting: &Setting) -> Option<String> {
+    match setting.part {
+        Part::Wan | Part::Lan => None,
+        Part::Tcp => setting.tcp_window_bytes.map(|bytes| format!("window {}", size(bytes))),
+        Part::Connections => Some(setting.connections.to_string()),
+        Part::Sessions => Some(setting.sessions.to_string()),
+        Part::Mtu => Some(setting.mtu.to_string()),
+        Part::CommandWindow => setting.command_window.map(|commands| commands.to_string()),
+        Part::Congestion => Some(setting.congestion.clone()),
+    }
+}
+
+/// `64 KiB`, `10 MiB`
+fn size(bytes: u32) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
+/// How long a cell is measured. TCP doubles what it has on the way each round trip, and needs a dozen for the longest of
+/// these distances on the fastest of these links, and some more to come to rest: thirty. Over a distance fewer requests end,
+/// so that they are counted for longer.
+///
+/// Many solicited writes that begin at the same moment stay in step: all commands, all R2Ts, then all data, behind which the
+/// next commands wait, so that the link rests for a round trip in each turn. It takes more than a hundred round trips until
+/// they have spread (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first second, 18 from the sixth on); only then are they
+/// counted.
+fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
+    let trips = if way == Way::MostSolicited && depth > 1 { 160.0 } else { 30.0 };
+    // In whole milliseconds, which a record holds exactly.
+    let warm_up_s = (300.0 + trips * rtt_ms).round() / 1000.0;
+    let counted_s = if rtt_ms >= 50.0 { 3.0 } else { 2.0 };
+    let part = if quick { 0.3 } else { 1.0 };
+    let counted_s = counted_s * part;
+    Stop { warm_up_s, min_s: counted_s, max_s: counted_s, rule: Rule::Time }
+}
+
+/// What has to be made anew between two cells, the dearest first: the target, which has its window, its congestion control
+/// and its command window from the start; then the way; then the session.
+fn effort(cell: &Cell) -> impl Ord + use<> {
+    let setting = cell.setting.as_ref().expect("every cell of this suite has one");
+    let target = (setting.congestion.clone(), setting.tcp_window_bytes, setting.command_window);
+    let thousandths = |number: f64| (number * 1000.0).round() as u64;
+    let way =
+        (setting.link_bits_per_s as u64, setting.mtu, thousandths(setting.rtt_ms), thousandths(setting.loss));
+    (target, way, setting.way, setting.connections, setting.sessions)
+}
+
+/// The ends of every axis of the document's matrix, and of the others the second point.
+fn is_quick(cell: &Cell) -> bool {
+    let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };
+    let block_bytes = role.workload.block_bytes_max();
+    match setting.part {
+        Part::Wan => [8 << 10, 256 << 10].contains(&block_bytes) && [0.0, 10.0].contains(&setting.rtt_ms),
+        Part::Tcp => [0.0, 10.0].contains(&setting.rtt_ms),
+        Part::Lan => block_bytes == 64 << 10,
+        Part::Connections => setting.connections == 4,
+        Part::Sessions => setting.sessions == 4,
+        Part::Mtu => setting.mtu == 9000,
+        Part::CommandWindow => setting.command_window == Some(32),
+        Part::Congestion => setting.congestion == "reno",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn plan(link_bits_per_s: f64) -> WanPlan {
+        WanPlan { link_bits_per_s, congestion: "cubic".to_owned(), quick: false }
+    }
+
+    fn of(suite: &Suite, part: Part) -> usize {
+        suite.cells().filter(|cell| cell.setting.as_ref().is_some_and(|setting| setting.part == part)).count()
+    }
+
+    #[test]
+    fn every_cell_of_the_document_is_there_once() {
+        let suite = suite(&plan(160e6));
+        assert_eq!([Part::Wan, Part::Tcp, Part::Lan].map(|part| of(&suite, part)), [96, 16, 24]);
+        let names: BTreeSet<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), suite.cells().count(), "names are unique");
+        assert!(names.contains("solicited write, 50 ms, 64 KiB × 32"), "{names:?}");
+        assert!(names.contains("TCP from the target, 10 ms, window 64 KiB"), "{names:?}");
+    }
+
+    #[test]
+    fn the_matrix_leaves_a_third_of_its_time_for_what_has_to_be_made() {
+        let minutes = |plan: &WanPlan| suite(plan).longest_s() / 60.0;
+        assert!(minutes(&plan(1e9)) < 10.0, "of 15: {}", minutes(&plan(1e9)));
+        assert!(minutes(&plan(160e6)) < 13.0, "of 20: {}", minutes(&plan(160e6)));
+        let quick = WanPlan { quick: true, ..plan(1e9) };
+        assert!(minutes(&quick) < 1.5 && suite(&quick).cells().count() > 30, "{}", minutes(&quick));
+    }
+
+    #[test]
+    fn what_is_dear_to_make_is_made_seldom() {
+        let suite = suite(&plan(160e6));
+        let settings: Vec<&Setting> = suite.cells().filter_map(|cell| cell.setting.as_deref()).collect();
+        let changes = |of: &dyn Fn(&Setting) -> String| {
+            1 + settings.windows(2).filter(|pair| of(pair[0]) != of(pair[1])).count()
+        };
+        let target =
+            |s: &Setting| format!("{} {:?} {:?}", s.congestion, s.tcp_window_bytes, s.command_window);
+        // Three windows of TCP's and congestion controls, six command windows.
+        assert_eq!(changes(&target), 2 + 2 + 6);
+        let way =
+            |s: &Setting| format!("{} {} {} {} {}", target(s), s.link_bits_per_s, s.mtu, s.rtt_ms, s.loss);
+        assert!(changes(&way) <= 25, "{}", changes(&way));
+        let session = |s: &Setting| format!("{} {:?} {} {}", way(s), s.way, s.connections, s.sessions);
+        assert!(changes(&session) <= 75, "{}", changes(&session));
+    }
+
+    #[test]
+    fn a_suite_survives_its_record() {
+        let suite = suite(&plan(160e6));
+        let text = serde_json::to_string(&suite).expect("JSON");
+        assert_eq!(serde_json::from_str::<Suite>(&text).expect("a suite"), suite);
+    }
+}

@@ -1,0 +1,73 @@
+//! The target has no CPU time left: whatever is asked, it answers at once or much later, and what is asked makes no
+//! difference.
+
+use super::{Found, remedy};
+use crate::case::Case;
+use crate::{Cause, Gain, Where, words};
+
+pub(crate) fn find(case: &Case<'_>) -> Option<Found> {
+    let away = case.signs.target_away;
+    let ours = case.waited_alone().unwrap_or(0.0);
+    if away < AWAY_MIN || ours > away * OURS_MAX || case.signs.stalls.is_some() {
+        return None;
+    }
+    let spread = case.layers.nop_spread?;
+    let gain = roughly(case.gain(case.without_waits()));
+    let because = vec![
+        format!(
+            "A NOP, which reaches no disk, is answered in {} at best; {} of the time that NOPs took was \
+             spent in answers that took many times as long, up to {}.",
+            words::time(spread.usual_s),
+            words::share(away),
+            words::time(spread.longest_s),
+        ),
+        format!(
+            "TCP's own round trip, which the target's kernel answers, takes {}: the network is not what \
+             waits.",
+            words::time(case.layers.round_trip_s),
+        ),
+    ];
+    let mut because = because;
+    if let Some(busy) = case.run.server_busy {
+        because
+            .push(format!("The target's busiest thread had a CPU for {} of the time.", words::share(busy)));
+    }
+    let remedies = vec![
+        remedy(
+            Where::Target,
+            "what else runs on its CPUs: top -H, mpstat -P ALL 1, vmstat 1 there; in a virtual machine \
+             %steal; move it away, or give the target CPUs of its own (CPUAffinity=, isolcpus)",
+        ),
+        remedy(
+            Where::Target,
+            "interrupts of its network card on the CPU that the target runs on: /proc/interrupts, \
+             irqbalance, receive side scaling (ethtool -L, -X)",
+        ),
+        remedy(
+            Where::Linerate,
+            "reactors = the number of CPUs that are free, and a higher priority: Nice=-10 or CPUWeight= in \
+             its unit",
+        ),
+        remedy(
+            Where::Tgt,
+            "tgtd does all sessions in one thread: several tgtd (--control-port) for several targets",
+        ),
+        remedy(
+            Where::Lio,
+            "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU \
+             frequency governor that saves power",
+        ),
+    ];
+    Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })
+}
+
+/// What its CPU time is worth to a target that has it again nobody can tell from outside: how long it takes to wake up, and
+/// whether it sleeps at all, changes with what else runs. Planted on one machine, a ratio of 6 came to 3 to 18.
+fn roughly(gain: Gain) -> Gain {
+    Gain { low: gain.low.max(0.0).sqrt(), high: gain.high.powf(1.5), ..gain }
+}
+
+/// A machine that others use too is away for a tenth or two of the time; from here on it is its own trouble.
+const AWAY_MIN: f64 = 0.35;
+/// Of which this machine itself may have let the requests wait for no more than so much.
+const OURS_MAX: f64 = 0.5;

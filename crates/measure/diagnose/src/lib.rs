@@ -1,0 +1,49 @@
+//! Why a storage path is slow: what was measured of its layers ([`Evidence`]), and what follows from that
+//! ([`Diagnosis`]). Nothing here measures; nothing here knows how a setting is changed, but only how it is called.
+//!
+//! ```text
+//!   Evidence ──┬── layers (probes at rest) ──┐
+//!              ├── signs (of each load) ─────┼── case ── causes ── judge ── Diagnosis
+//!              └── roof (the link) ──────────┘     │
+//!                                               model
+//! ```
+//!
+//! [`diagnose`] makes a [model](model) of the path out of what the probes took, and limits it by what the loads
+//! show. A cause is found where its own sign is there and the model without it is faster by 15 % or more.
+//!
+//! ```
+//! use diagnose::{Cause, Evidence, diagnose};
+//!
+//! // What `linerate diagnose --quick` measured over 16 ms with a receive buffer of 48 KiB.
+//! let measured = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/real/tcp-window.json"));
+//! let evidence: Evidence = serde_json::from_str(measured).expect("evidence");
+//!
+//! let first = diagnose(evidence).findings.remove(0);
+//! assert_eq!(first.cause, Cause::TcpWindow);
+//! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
+//! ```
+
+mod came_to;
+mod case;
+mod cause;
+mod causes;
+mod estimate;
+mod evidence;
+mod finding;
+mod judge;
+mod layers;
+mod load;
+mod patterns;
+mod roof;
+mod signs;
+#[cfg(test)]
+mod tests;
+mod trial;
+mod words;
+
+pub use cause::Cause;
+pub use evidence::{Evidence, Known, Ladder, LinkLayer, LongPackets, PathLayer, Storage, Timed};
+pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
+pub use judge::diagnose;
+pub use load::{LoadRun, Parts, PathUnderLoad};
+pub use trial::confirmed;

@@ -1,0 +1,141 @@
+//! What the distribution of times shows, and their median does not: an end that is away again and again, and an
+//! acknowledgement that is held back.
+
+use bench::record::Histogram;
+
+/// Times of which some are as usual and some many times as long, as if nobody had been there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    /// The mean of those that are as usual, in seconds.
+    pub(super) usual_s: f64,
+    /// The mean of all.
+    pub(super) mean_s: f64,
+    /// The longest.
+    pub(super) longest_s: f64,
+    /// What the long ones took more than usual, as a share of the time of all: whoever is asked all the time finds nobody
+    /// there for this share of the time.
+    pub(super) away: f64,
+}
+
+/// The shortest tenth says what is usual, even where most are late.
+const USUAL_QUANTILE: f64 = 0.1;
+/// What is as usual scatters by this factor; a scheduler's time slice is longer than the time on top.
+const USUAL_FACTOR: f64 = 3.0;
+const SLICE_S: f64 = 0.000_2;
+/// Fewer show no distribution.
+const COUNT_MIN: u64 = 20;
+
+/// `None` if there are too few to tell.
+pub(super) fn spread(times: &Histogram) -> Option<Spread> {
+    if times.count() < COUNT_MIN {
+        return None;
+    }
+    let bound_s = seconds(times.quantile_ns(USUAL_QUANTILE)) * USUAL_FACTOR + SLICE_S;
+    let (usual, late): (Vec<_>, Vec<_>) =
+        times.0.iter().copied().partition(|(ns, _)| seconds(*ns) <= bound_s);
+    let usual_s = mean_s(&usual)?;
+    let mean_s = mean_s(&times.0)?;
+    let more_s: f64 = late.iter().map(|(ns, count)| (seconds(*ns) - usual_s) * *count as f64).sum();
+    let longest_s = seconds(times.max_ns());
+    (mean_s > 0.0).then(|| Spread {
+        usual_s,
+        mean_s,
+        longest_s,
+        away: more_s / (mean_s * times.count() as f64),
+    })
+}
+
+/// Times that crowd where an acknowledgement is held back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stalls {
+    /// Those that are there or later, of all.
+    pub(super) share: f64,
+    /// The median of those, in seconds.
+    pub(super) held_s: f64,
+    /// The mean of the others, which are much shorter; `None` if there are none to speak of.
+    pub(super) others_s: Option<f64>,
+}
+
+impl Stalls {
+    /// The mean of all.
+    pub(super) fn mean_s(&self) -> f64 {
+        self.share * self.held_s + (1.0 - self.share) * self.others_s.unwrap_or(self.held_s)
+    }
+}
+
+/// Linux holds an acknowledgement back for 40 ms (TCP_DELACK_MIN) and what the next ticks add, Windows and others for 200
+/// ms.
+const HELD_BACK_S: [(f64, f64); 2] = [(0.036, 0.056), (0.19, 0.225)];
+/// One of twenty, and the mean is more than twice what it should be.
+const SHARE_MIN: f64 = 0.05;
+/// Fewer others are those that began before the receiver held anything back (quick acknowledgements, `tcp(7)`).
+const OTHERS_MIN: f64 = 0.1;
+
+/// `None` if there is no such crowd, or if an exchange could take that long by itself.
+pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
+    HELD_BACK_S.into_iter().filter(|(from_s, _)| exchange_s < from_s / 2.0).find_map(|(from_s, to_s)| {
+        let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
+            times.0.iter().copied().filter(|(ns, _)| range.contains(&seconds(*ns))).collect()
+        };
+        let (from_s, to_s) = (from_s + exchange_s, to_s + exchange_s);
+        let (shorter, beside) = (within(0.0..from_s / 2.0), within(from_s / 2.0..from_s));
+        let (crowd, later) = (within(from_s..to_s), within(to_s..f64::INFINITY));
+        let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
+        let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
+        let others_s = mean_s(&shorter).filter(|_| others);
+        // It is a crowd, with nothing around it: otherwise it is just the middle of something wide.
+        let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
+        let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
+        (share >= SHARE_MIN && crowded).then_some(Stalls { share: share.min(1.0), held_s, others_s })
+    })
+}
+
+fn count(times: &[(u64, u64)]) -> f64 {
+    times.iter().map(|(_, count)| *count as f64).sum()
+}
+
+fn mean_s(times: &[(u64, u64)]) -> Option<f64> {
+    let count: f64 = times.iter().map(|(_, count)| *count as f64).sum();
+    let sum_s: f64 = times.iter().map(|(ns, count)| seconds(*ns) * *count as f64).sum();
+    (count > 0.0).then(|| sum_s / count)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(of: &[(u64, u64)]) -> Histogram {
+        Histogram(of.iter().map(|(us, count)| (us * 1000, *count)).collect())
+    }
+
+    #[test]
+    fn an_end_that_is_there_for_half_of_the_time_is_away_for_the_other() {
+        // In 10 ms: fifty answers in 100 µs each, then one that takes 5 ms more.
+        let spread = spread(&times(&[(100, 490), (5100, 10)])).unwrap();
+        assert!((spread.away - 0.5).abs() < 0.02, "{spread:?}");
+        assert!((spread.usual_s - 0.0001).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_few_times_show_no_distribution() {
+        assert_eq!(spread(&times(&[(100, 10), (9000, 5)])), None);
+        assert_eq!(stalls(&times(&[]), 0.0), None);
+    }
+
+    #[test]
+    fn a_crowd_at_40_ms_is_an_acknowledgement_held_back() {
+        let stalls = stalls(&times(&[(300, 60), (40_500, 40)]), 0.0002).unwrap();
+        assert!((stalls.share - 0.4).abs() < 1e-9 && stalls.others_s < Some(0.001), "{stalls:?}");
+    }
+
+    #[test]
+    fn a_wide_distribution_and_a_long_way_have_no_such_crowd() {
+        let wide: Vec<(u64, u64)> = (1..80).map(|ms| (ms * 1000, 10)).collect();
+        assert_eq!(stalls(&times(&wide), 0.0002), None);
+        assert_eq!(stalls(&times(&[(40_500, 100)]), 0.04), None);
+    }
+}

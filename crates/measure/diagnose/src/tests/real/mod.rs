@@ -1,0 +1,95 @@
+//! What `linerate diagnose --quick` measured in the lab and on loopback, with a cause planted or with none
+//! (`cargo xtask diagnose-matrix`): as it was, but for times that are rounded to two digits.
+
+use crate::{Cause, Diagnosis, Evidence, Verdict, diagnose};
+use model::Term;
+use stats::Random;
+
+fn diagnosis(evidence: &str) -> Diagnosis {
+    let evidence: Evidence = serde_json::from_str(evidence).expect("it is evidence");
+    diagnose(evidence)
+}
+
+/// The first finding is the cause, and its gain what taking the cause away was measured to bring.
+fn is_told(evidence: &str, cause: Cause, measured: f64) {
+    let first = diagnosis(evidence).findings.into_iter().next().expect("something is found");
+    assert_eq!(first.cause, cause, "{:?}", first.because);
+    let said = first.gain.predicted.expect("something goes as it is");
+    assert!((said / measured - 1.0).abs() < 0.2, "{said} for {measured}");
+}
+
+#[test]
+fn a_receive_buffer_of_48_kib_at_16_ms() {
+    is_told(include_str!("tcp-window.json"), Cause::TcpWindow, 2.98);
+}
+
+#[test]
+fn bursts_of_8_kib_at_24_ms() {
+    is_told(include_str!("small-bursts.json"), Cause::SmallBursts, 2.80);
+}
+
+#[test]
+fn a_link_of_10_mbits_that_should_be_one_of_100() {
+    is_told(include_str!("link-rate.json"), Cause::LinkRate, 10.29);
+}
+
+#[test]
+fn one_connection_at_3_ms_and_one_at_17() {
+    is_told(include_str!("slow-path.json"), Cause::SlowPath, 3.79);
+}
+
+#[test]
+fn a_forwarder_that_sends_header_and_data_by_themselves() {
+    let first = diagnosis(include_str!("delayed-ack.json")).findings.into_iter().next();
+    assert_eq!(first.map(|first| first.cause), Some(Cause::DelayedAck));
+}
+
+#[test]
+fn a_medium_of_8500_kb_a_second() {
+    // Before the lab's interfaces told their rate: what more there would be is not known, only that it is much.
+    let first = diagnosis(include_str!("medium.json")).findings.into_iter().next();
+    assert_eq!(first.map(|first| first.cause), Some(Cause::Medium));
+}
+
+#[test]
+fn loopback_is_as_fast_as_its_cpus_are() {
+    let diagnosis = diagnosis(include_str!("healthy-loopback.json"));
+    assert_eq!(diagnosis.findings, []);
+    assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9));
+}
+
+/// Evidence may come from a file, and numbers in it from a target that lies.
+#[test]
+fn numbers_that_nobody_can_have_measured_are_survived() {
+    let evidence: serde_json::Value = serde_json::from_str(include_str!("slow-path.json")).unwrap();
+    let mut random = Random::new(11);
+    let mut judged = 0;
+    for _ in 0..400 {
+        let mut lie = evidence.clone();
+        spoil(&mut lie, &mut random);
+        let Ok(lie) = serde_json::from_value::<Evidence>(lie) else { continue };
+        let diagnosis = diagnose(lie);
+        assert!(diagnosis.findings.len() <= 3);
+        assert_eq!(diagnosis.explained.len(), diagnosis.evidence.loads.len());
+        judged += 1;
+    }
+    assert!(judged > 100, "{judged}");
+}
+
+/// Puts another number in the place of one of fifty.
+fn spoil(value: &mut serde_json::Value, random: &mut Random) {
+    match value {
+        serde_json::Value::Number(number) if random.below(50) == 0 => {
+            let whole = [0, 1, 512, 4_294_967_295, u64::MAX];
+            let broken = [0.0, -1.0, 1e-300, 1e300];
+            let is_whole = number.is_u64();
+            *value = match is_whole {
+                true => whole[random.below(whole.len() as u64) as usize].into(),
+                false => broken[random.below(broken.len() as u64) as usize].into(),
+            };
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| spoil(value, random)),
+        serde_json::Value::Object(values) => values.values_mut().for_each(|value| spoil(value, random)),
+        _ => {}
+    }
+}

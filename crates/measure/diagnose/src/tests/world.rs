@@ -1,0 +1,380 @@
+//! A path that is made up: its layers are known, evidence is made of them as measurements would see it, with noise, and what
+//! mending something brings is known as well.
+
+use crate::{
+    Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
+};
+use bench::record::Histogram;
+use model::link::Link;
+use model::{Direction, Keys, Load, Path, Prediction, Term, predict};
+use stats::Random;
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) seed: u64,
+    pub(super) loopback: bool,
+    /// What the link carries.
+    pub(super) link_bits_per_s: f64,
+    /// What it is built for.
+    pub(super) built_for: Option<f64>,
+    /// Round trips of the connections.
+    pub(super) round_trips_s: Vec<f64>,
+    /// What both ends take for an exchange.
+    pub(super) exchange_s: f64,
+    /// What the target takes for a command on top.
+    pub(super) dispatch_s: f64,
+    /// What an access to the medium takes.
+    pub(super) access_s: f64,
+    /// Requests a second that the medium takes.
+    pub(super) accesses_per_s: f64,
+    /// What making a write durable takes.
+    pub(super) flush_s: f64,
+    /// What a write takes more that is shorter than a physical block.
+    pub(super) short_s: f64,
+    pub(super) physical_block_bytes: u32,
+    /// What the ends move of one command's data.
+    pub(super) copy_per_s: f64,
+    /// TCP windows for reads and for writes.
+    pub(super) windows: (Option<f64>, Option<f64>),
+    pub(super) commands_at_once: Option<f64>,
+    pub(super) asked: Keys,
+    pub(super) got: Keys,
+    /// The share of packets that are lost.
+    pub(super) loss: f64,
+    /// Which share of the time the ends are away.
+    pub(super) target_away: f64,
+    pub(super) client_starved: f64,
+    /// Which share of single requests waits for an acknowledgement that is held back.
+    pub(super) held_back: f64,
+    pub(super) long_packets: Option<LongPackets>,
+    /// What the person asks about.
+    pub(super) named: Option<Load>,
+}
+
+pub(super) fn good_keys() -> Keys {
+    Keys {
+        immediate_data: true,
+        initial_r2t: false,
+        first_burst_bytes: 262_144,
+        max_burst_bytes: 16_776_192,
+        outstanding_r2ts: 8,
+        target_segment_bytes: 262_144,
+        initiator_segment_bytes: 262_144,
+        header_digest: false,
+        data_digest: false,
+    }
+}
+
+impl World {
+    /// Nothing is wrong with it.
+    pub(super) fn healthy(seed: u64, link_bits_per_s: f64, round_trip_s: f64) -> World {
+        let mut random = Random::new(seed);
+        let mut between = |low: f64, high: f64| low + random.fraction() * (high - low);
+        World {
+            seed,
+            loopback: false,
+            link_bits_per_s,
+            built_for: Some(link_bits_per_s),
+            round_trips_s: vec![round_trip_s],
+            exchange_s: between(20e-6, 80e-6),
+            dispatch_s: between(2e-6, 20e-6),
+            access_s: between(1e-6, 10e-6),
+            accesses_per_s: f64::INFINITY,
+            flush_s: between(1e-6, 50e-6),
+            short_s: 0.0,
+            physical_block_bytes: 4096,
+            copy_per_s: between(0.5e9, 3e9),
+            windows: (None, None),
+            commands_at_once: None,
+            asked: good_keys(),
+            got: good_keys(),
+            loss: 0.0,
+            target_away: 0.0,
+            client_starved: 0.0,
+            held_back: 0.0,
+            long_packets: None,
+            named: None,
+        }
+    }
+
+    fn payload_per_s(&self) -> f64 {
+        let link = Link { timestamps: true, ..Link::ethernet(self.link_bits_per_s, 1500) };
+        if self.loopback { 3e9 } else { link.payload_per_s() }
+    }
+
+    fn round_trip_s(&self) -> f64 {
+        self.round_trips_s.iter().sum::<f64>() / self.round_trips_s.len() as f64
+    }
+
+    fn path(&self, load: &Load) -> Path {
+        let round_trip_s = self.round_trip_s();
+        let (read, write) = self.windows;
+        let window = if load.direction == Direction::Read { read } else { write };
+        let short =
+            load.direction == Direction::Write && !load.block_bytes.is_multiple_of(self.physical_block_bytes);
+        let flush_s = if load.durable { self.flush_s } else { 0.0 };
+        let short_s = if short { self.short_s } else { 0.0 };
+        // A window of the square root law (Mathis and others, 1997).
+        let after_losses = (self.loss > 0.0).then(|| 1448.0 * 1.22 / self.loss.sqrt());
+        let window_bytes = [window, after_losses].into_iter().flatten().reduce(f64::min);
+        Path {
+            payload_per_s: Some(self.payload_per_s()),
+            window_bytes,
+            connections: self.round_trips_s.len() as u16,
+            exchange_s: self.exchange_s,
+            command_s: self.dispatch_s + self.access_s + flush_s + short_s,
+            // Alone, data are copied and then sent.
+            copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s())),
+            commands_at_once: self.commands_at_once,
+            medium_per_s: Some(self.accesses_per_s * f64::from(load.block_bytes)),
+            exchanges_per_s: Some(150_000.0),
+            ..Path::of_round_trip(round_trip_s)
+        }
+    }
+
+    fn predict(&self, load: &Load) -> Prediction {
+        predict(&self.path(load), &self.got, load)
+    }
+
+    /// What a load comes to.
+    pub(super) fn bytes_per_s(&self, load: &Load) -> f64 {
+        let there = (1.0 - self.target_away) * (1.0 - self.client_starved);
+        let bytes_per_s = self.predict(load).bytes_per_s * there;
+        if load.depth > 1 || self.held_back == 0.0 {
+            return bytes_per_s;
+        }
+        let alone_s = f64::from(load.block_bytes) / bytes_per_s;
+        f64::from(load.block_bytes) / (alone_s + self.held_back * 0.0405)
+    }
+
+    /// What is measured of it.
+    pub(super) fn evidence(&self) -> Evidence {
+        let mut noise = Noise(Random::new(self.seed ^ 0x5eed));
+        let paths = (0u16..)
+            .zip(&self.round_trips_s)
+            .map(|(cid, round_trip_s)| self.path_layer(cid, *round_trip_s, &mut noise));
+        let paths = paths.collect();
+        let link = LinkLayer {
+            interface: if self.loopback { "lo" } else { "eth0" }.to_owned(),
+            bits_per_s: None,
+            full_duplex: None,
+            mtu: 1500,
+            loopback: self.loopback,
+            faults: 0,
+        };
+        Evidence {
+            place: "iscsi://192.0.2.1/iqn.2026-01.com.example:disk/0".to_owned(),
+            expected_link_bits_per_s: self.built_for.filter(|_| !self.loopback),
+            environment: Default::default(),
+            storage: Storage {
+                bytes: 1 << 30,
+                block_bytes: 512,
+                physical_block_bytes: self.physical_block_bytes,
+                ..Storage::default()
+            },
+            asked: self.asked,
+            got: self.got,
+            link: Known::Measured(link),
+            connect: Known::Measured(noise.timed(self.round_trip_s() + 20e-6)),
+            paths,
+            long_packets: self.long_packets.clone(),
+            ladder: self.ladder(&mut noise),
+            loads: self.load_runs(&mut noise),
+        }
+    }
+
+    fn path_layer(&self, cid: u16, round_trip_s: f64, noise: &mut Noise) -> PathLayer {
+        let several = self.round_trips_s.len() > 1;
+        PathLayer {
+            cid,
+            peer: format!("192.0.2.{}:3260", 1 + cid),
+            congestion: "cubic".to_owned(),
+            round_trip_min_us: Some(round_trip_s * 1e6),
+            round_trip_us: round_trip_s * 1.1e6,
+            segment_bytes: 1448,
+            path_mtu_bytes: 1500,
+            nop: match several {
+                true => Known::Measured(noise.timed(round_trip_s + self.exchange_s)),
+                false => Known::Unknown("there is only one".to_owned()),
+            },
+        }
+    }
+
+    fn ladder(&self, noise: &mut Noise) -> Ladder {
+        let nop_s = self.round_trip_s() + self.exchange_s;
+        let alone = |direction, bytes: u32, durable| {
+            let load = Load { direction, block_bytes: bytes, depth: 1, sessions: 1, random: false, durable };
+            f64::from(bytes) / self.bytes_per_s(&load)
+                * (1.0 - self.target_away)
+                * (1.0 - self.client_starved)
+        };
+        let mut ask = |seconds: f64| Known::Measured(noise.probe(seconds, self.target_away));
+        let sizes = [4096, 16_384, 65_536, 262_144];
+        let read = |bytes| alone(Direction::Read, bytes, false);
+        let write = |bytes| alone(Direction::Write, bytes, false);
+        Ladder {
+            nop: ask(nop_s),
+            nop_with_data: vec![(4096, ask(nop_s + 4096.0 / self.copy_per_s))],
+            test_unit_ready: ask(nop_s + self.dispatch_s),
+            cached_read: ask(read(512)),
+            cached_reads: sizes.map(|bytes| (bytes, ask(read(bytes)))).to_vec(),
+            medium_read: ask(read(512)),
+            write: ask(write(self.physical_block_bytes)),
+            writes: sizes.map(|bytes| (bytes, ask(write(bytes)))).to_vec(),
+            durable_write: ask(alone(Direction::Write, self.physical_block_bytes, true)),
+            flush: ask(nop_s + self.flush_s),
+            short_write: ask(write(512)),
+        }
+    }
+
+    /// The loads that `diagnose` makes by itself, behind the person's own.
+    pub(super) fn loads(&self) -> Vec<Load> {
+        let load = |direction, kib: u32, depth, random, durable| Load {
+            direction,
+            block_bytes: kib * 1024,
+            depth,
+            sessions: 1,
+            random,
+            durable,
+        };
+        let usual = [
+            load(Direction::Read, 64, 32, false, false),
+            load(Direction::Read, 4, 1, true, false),
+            load(Direction::Read, 4, 32, true, false),
+            load(Direction::Write, 64, 32, false, false),
+            load(Direction::Write, 4, 1, true, false),
+            load(Direction::Write, 4, 1, true, true),
+        ];
+        self.named.into_iter().chain(usual).collect()
+    }
+
+    fn load_runs(&self, noise: &mut Noise) -> Vec<LoadRun> {
+        let mut runs: Vec<_> = self.loads().iter().map(|load| self.load_run(load, noise)).collect();
+        runs[0].named = self.named.is_some();
+        runs
+    }
+
+    fn load_run(&self, load: &Load, noise: &mut Noise) -> LoadRun {
+        let bytes_per_s = self.bytes_per_s(load);
+        let modelled = self.predict(load);
+        let (block, depth) = (f64::from(load.block_bytes), f64::from(load.depth));
+        let service_s = depth * block / bytes_per_s;
+        let at_once = self.commands_at_once.unwrap_or(depth).min(depth);
+        let binding = modelled.binding();
+        let nop_s = self.round_trip_s() + self.exchange_s;
+        let at_link = binding == Some(Term::Link) && self.target_away + self.client_starved == 0.0;
+        let queue_s = if at_link { (service_s - modelled.alone_s).max(0.0) } else { 0.0 };
+        // In a window's way is what the sender could not send yet.
+        let behind_data_s =
+            if binding == Some(Term::Window) { (service_s - modelled.alone_s).max(0.0) } else { queue_s };
+        let r2ts = if load.direction == Direction::Write { self.got.r2ts(load.block_bytes) } else { 0 };
+        let r2t_s = f64::from(modelled.exchanges - 1) * nop_s;
+        let waiting_s = service_s * (1.0 - at_once / depth);
+        let limited = binding == Some(Term::Window) && self.loss == 0.0 && load.direction == Direction::Write;
+        let sent = load.direction == Direction::Write;
+        let segments = (bytes_per_s * COUNTED_S / 1448.0) as u64;
+        let path = |cid| PathUnderLoad {
+            cid,
+            sent_bytes: if sent { (bytes_per_s * COUNTED_S) as u64 } else { 10_000 },
+            received_bytes: if sent { 10_000 } else { (bytes_per_s * COUNTED_S) as u64 },
+            segments_in: Some(if sent { 100 } else { segments }),
+            segments_out: Some(if sent { segments } else { 100 }),
+            retransmitted_segments: if sent { (segments as f64 * self.loss) as u64 } else { 0 },
+            out_of_order_segments: Some(if sent { 0 } else { (segments as f64 * self.loss * 5.0) as u64 }),
+            round_trip_us: (self.round_trip_s() + queue_s) * 1.05e6,
+            congestion_window_bytes: 1 << 20,
+            peer_window_bytes: Some(self.windows.1.unwrap_or(8e6) as u64),
+            own_window_bytes: Some(self.windows.0.unwrap_or(8e6) as u64),
+            limited_by_receiver: if limited { 0.95 } else { 0.01 },
+            limited_by_send_buffer: 0.0,
+        };
+        LoadRun {
+            load: *load,
+            named: false,
+            bytes_per_s: (0..6).map(|_| bytes_per_s * noise.factor(0.03)).collect(),
+            service: as_many(self.service(load, service_s, noise), bytes_per_s * COUNTED_S / block),
+            under_way: depth,
+            parts: Parts {
+                waiting_us: waiting_s * 1e6,
+                r2t_us: r2t_s * 1e6,
+                answer_us: (service_s - waiting_s - r2t_s).max(0.0) * 1e6,
+                ..Parts::default()
+            },
+            window_stalled: if at_once < depth { 0.97 } else { 0.0 },
+            r2ts_per_command: f64::from(r2ts),
+            busy_answers: 0,
+            errors: 0,
+            first_failure: None,
+            nop: Known::Measured(noise.timed(nop_s + behind_data_s)),
+            paths: (0..self.round_trips_s.len() as u16).map(path).collect(),
+            // On loopback it is the ends that what is full stands for.
+            client_busy: if self.loopback && at_link { 0.97 } else { 0.5 * (1.0 - self.client_starved) },
+            client_waited: self.client_starved,
+            client_digests: None,
+            server_busy: None,
+        }
+    }
+
+    fn service(&self, load: &Load, service_s: f64, noise: &mut Noise) -> Histogram {
+        if self.held_back > 0.0 && load.depth == 1 {
+            let quick_s = service_s - self.held_back * 0.0405;
+            return noise.mixture(&[(quick_s, 1.0 - self.held_back), (quick_s + 0.0405, self.held_back)]);
+        }
+        noise.probe(service_s * (1.0 - self.target_away), self.target_away).times
+    }
+}
+
+/// How long a load is counted, all rounds together.
+const COUNTED_S: f64 = 5.0;
+
+/// A distribution of so many requests, made of one in which each time is once.
+fn as_many(times: Histogram, requests: f64) -> Histogram {
+    let each = requests / times.count().max(1) as f64;
+    let until = |index: usize| (index as f64 * each).round() as u64;
+    let spread =
+        times.0.into_iter().enumerate().map(|(index, (ns, _))| (ns, until(index + 1) - until(index)));
+    Histogram(spread.filter(|(_, count)| *count > 0).collect())
+}
+
+/// What is longer waits for something, and that does not scatter with it.
+const USUAL_S: f64 = 0.001;
+
+/// What measurements add: a scatter of some percent, and now and then milliseconds of a busy machine.
+struct Noise(Random);
+
+impl Noise {
+    /// Around 1, by about so much.
+    fn factor(&mut self, scatter: f64) -> f64 {
+        // The sum of four has a standard deviation of 0.58.
+        let centred: f64 = ((0..4).map(|_| self.0.fraction()).sum::<f64>() - 2.0) / 0.58;
+        (1.0 + scatter * centred).max(0.2)
+    }
+
+    fn timed(&mut self, seconds: f64) -> Timed {
+        self.probe(seconds, 0.0)
+    }
+
+    /// Two hundred times of an end that is away for a share of the time, ten milliseconds by ten.
+    fn probe(&mut self, seconds: f64, away: f64) -> Timed {
+        let late = away / (1.0 - away) * seconds / 0.005;
+        let times = self.mixture(&[(seconds, 1.0), (seconds + 0.005, late)]);
+        let ns = |share| times.quantile_ns(share) as f64 / 1e3;
+        let (low_us, median_us, high_us) = (ns(0.45), ns(0.5), ns(0.55));
+        Timed { times, median_us, low_us, high_us }
+    }
+
+    fn mixture(&mut self, of: &[(f64, f64)]) -> Histogram {
+        let all: f64 = of.iter().map(|(_, share)| share).sum();
+        let mut times = Vec::new();
+        for &(seconds, share) in of {
+            let count = (200.0 * share / all).round() as usize;
+            times.extend((0..count).map(|_| seconds + seconds.min(USUAL_S) * (self.factor(0.05) - 1.0)));
+        }
+        // One of two hundred is late by some milliseconds.
+        times.iter_mut().step_by(200).for_each(|time| *time += 0.003);
+        let mut ns: Vec<(u64, u64)> = times.into_iter().map(|time| ((time * 1e9) as u64, 1)).collect();
+        ns.sort_unstable();
+        Histogram(ns)
+    }
+}

@@ -1,0 +1,57 @@
+//! A diagnosis made readable: what holds a path back, what shows it, what mending it would bring, and what to change.
+//!
+//! The verdict comes first in every form, then at most three findings, then where the time of one request goes, layer by
+//! layer ([`waterfall`]), then every load beside its limits, and at the end whatever was measured. A terminal shows the
+//! same in at most 40 lines. Nothing here decides anything: that is [`diagnose`]'s part.
+//!
+//! Evidence holds what a target says of itself. It passes through the same doors as everything else in a report
+//! (`markup`, `markdown`, and here [`terminal`]), which leave nothing in it that is markup or moves a cursor.
+
+mod gain;
+mod sections;
+mod terminal;
+mod unknown;
+mod waterfall;
+mod words;
+
+pub(super) use words::term;
+
+use super::{html, markdown};
+use diagnose::Diagnosis;
+
+/// A diagnosis, and how it came about.
+#[derive(Clone, Copy, Debug)]
+pub struct DiagnosisReport<'a> {
+    diagnosis: &'a Diagnosis,
+    /// When it began, as people write it; empty if nobody has to know.
+    begun: &'a str,
+    /// Which version of the program made it.
+    version: &'a str,
+}
+
+impl<'a> DiagnosisReport<'a> {
+    /// The report of a diagnosis that this version of the program began then.
+    pub fn new(diagnosis: &'a Diagnosis, begun: &'a str, version: &'a str) -> DiagnosisReport<'a> {
+        DiagnosisReport { diagnosis, begun, version }
+    }
+
+    /// One HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        html::page(&sections::document(self))
+    }
+
+    /// The same as Markdown, with numbers in place of figures.
+    pub fn markdown(&self) -> String {
+        markdown::page(&sections::document(self))
+    }
+
+    /// At most 40 lines for a terminal of so many columns; no more than 100 of them are used.
+    pub fn terminal(&self, width: usize) -> String {
+        terminal::summary(self.diagnosis, width)
+    }
+}
+
+/// What a verdict says, in one sentence, for a line by itself.
+pub fn verdict(diagnosis: &Diagnosis) -> String {
+    words::verdict(diagnosis)
+}

@@ -1,0 +1,48 @@
+//! The box at the top: the one sentence, the gains in large letters, and what is not known.
+
+use crate::diagnosis::gain::{percent, times};
+use crate::diagnosis::unknown::unknown;
+use crate::diagnosis::words;
+use crate::document::{Headline, Tone, Verdict};
+use diagnose::{Diagnosis, Finding, Verdict as Told};
+
+pub(super) fn verdict(diagnosis: &Diagnosis) -> Verdict {
+    Verdict {
+        tone: tone(&diagnosis.verdict),
+        says: format!("{}.", words::verdict(diagnosis)),
+        headlines: headlines(diagnosis),
+        reservations: unknown(&diagnosis.evidence),
+    }
+}
+
+pub(in crate::diagnosis) fn tone(verdict: &Told) -> Tone {
+    match verdict {
+        Told::HeldBack => Tone::Care,
+        Told::Fine { .. } => Tone::Good,
+        Told::NotKnown { .. } => Tone::Incomplete,
+    }
+}
+
+/// A gain for each finding; without any, how much of a limit is reached, or how much is not explained.
+fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
+    if !diagnosis.findings.is_empty() {
+        return diagnosis.findings.iter().map(|finding| gain(diagnosis, finding)).collect();
+    }
+    let (what, value, note) = match &diagnosis.verdict {
+        Told::HeldBack => return Vec::new(),
+        Told::Fine { term, share } => ("of the limit", percent(*share), words::term(*term)),
+        Told::NotKnown { unexplained } => ("not explained", percent(*unexplained), "of the time"),
+    };
+    vec![Headline { what: what.to_owned(), value, note: note.to_owned() }]
+}
+
+fn gain(diagnosis: &Diagnosis, finding: &Finding) -> Headline {
+    let load = diagnosis.evidence.loads.get(finding.load).map(|run| words::load(&run.load));
+    let (what, value) = match (&finding.gain.confirmed, finding.gain.predicted) {
+        (Some(tried), _) => ("gained when tried", times(tried.ratio)),
+        (None, Some(predicted)) => ("to be gained", times(predicted)),
+        (None, None) => ("to be gained", "everything".to_owned()),
+    };
+    let note = [Some(words::cause(finding.cause).to_owned()), load];
+    Headline { what: what.to_owned(), value, note: note.into_iter().flatten().collect::<Vec<_>>().join("; ") }
+}

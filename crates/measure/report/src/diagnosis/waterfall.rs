@@ -1,0 +1,187 @@
+//! Where the time of one request goes when it is alone: what each rung of the ladder takes on top of the one before it.
+//!
+//! ```text
+//!   TCP round trip    ████
+//!   PDU handling          █▌
+//!   SCSI dispatch           ▌
+//!   data path                ██
+//!   medium                     ███████████
+//! ```
+//!
+//! A rung that is not known leaves its layer to the next one that is. A rung that is quicker than the one before it, which
+//! happens within the noise, adds nothing and takes nothing away.
+
+use diagnose::{Evidence, Known, Timed};
+use model::Direction;
+use stats::figures::size;
+
+/// One request, layer by layer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waterfall {
+    /// `a read of 4 KiB`.
+    pub(super) request: String,
+    /// Which way its data go.
+    pub(super) direction: Direction,
+    /// From the network inwards.
+    pub(super) steps: Vec<Step>,
+}
+
+/// A layer of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// What it is; several, if those above it are not known.
+    pub(super) layer: String,
+    /// Which of all layers, from the network inwards: the same of reads and of writes.
+    pub(super) rank: usize,
+    /// Where it begins, in microseconds from the request's beginning.
+    pub(super) from_us: f64,
+    /// Where it ends.
+    pub(super) to_us: f64,
+    /// How far `to_us` may be off, to either side: half of the 95 % interval of the difference.
+    pub(super) give_us: f64,
+    /// It was not measured but reckoned from what was negotiated.
+    pub(super) reckoned: bool,
+}
+
+/// How long a request takes that gets as far as a layer.
+struct Rung {
+    layer: &'static str,
+    rank: usize,
+    until: Option<Until>,
+    reckoned: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Until {
+    us: f64,
+    give_us: f64,
+}
+
+impl Step {
+    /// What it takes, in microseconds.
+    pub(super) fn takes_us(&self) -> f64 {
+        self.to_us - self.from_us
+    }
+
+    /// Whether chance alone may make that of nothing.
+    pub(super) fn is_noise(&self) -> bool {
+        self.takes_us() <= self.give_us
+    }
+}
+
+impl Waterfall {
+    /// All of it, in microseconds.
+    pub(super) fn whole_us(&self) -> f64 {
+        self.steps.last().map_or(0.0, |step| step.to_us)
+    }
+}
+
+/// Of a read, of a write, and of a durable write, as far as they were measured.
+pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
+    let storage = &evidence.storage;
+    let read = format!("a read of {}", size(f64::from(storage.block_bytes)));
+    let write = format!("a durable write of {}", size(f64::from(written_bytes(evidence))));
+    let both = [
+        (read, Direction::Read, steps(reading(evidence))),
+        (write, Direction::Write, steps(writing(evidence))),
+    ];
+    let waterfall = |(request, direction, steps)| Waterfall { request, direction, steps };
+    both.map(waterfall).into_iter().filter(|waterfall| !waterfall.steps.is_empty()).collect()
+}
+
+fn reading(evidence: &Evidence) -> Vec<Rung> {
+    let ladder = &evidence.ladder;
+    let mut rungs = to_the_target(evidence);
+    rungs.push(rung(4, "data path", &ladder.cached_read));
+    rungs.push(rung(5, "medium", &ladder.medium_read));
+    rungs
+}
+
+/// Without a write there is nothing to tell but the way there, which the read has told.
+fn writing(evidence: &Evidence) -> Vec<Rung> {
+    let ladder = &evidence.ladder;
+    if measured(&ladder.write).is_none() && measured(&ladder.durable_write).is_none() {
+        return Vec::new();
+    }
+    let mut rungs = to_the_target(evidence);
+    rungs.extend(solicitation(evidence));
+    rungs.push(rung(4, "data path and cache", &ladder.write));
+    rungs.push(Rung { layer: "to stable storage", rank: 5, until: durable(evidence), reckoned: false });
+    rungs
+}
+
+/// What every request has: the way, and who takes it in.
+fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
+    let ladder = &evidence.ladder;
+    let shortest = evidence.paths.iter().map(|path| path.round_trip_min_us.unwrap_or(path.round_trip_us));
+    let shortest = shortest.filter(|us| us.is_finite() && *us > 0.0).min_by(f64::total_cmp);
+    // A NOP that is quicker than TCP's round trip has been there all the same: the kernel's figure is the coarser one.
+    let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
+    let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
+    vec![
+        Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false },
+        rung(1, "PDU handling", &ladder.nop),
+        rung(2, "SCSI dispatch", &ladder.test_unit_ready),
+    ]
+}
+
+/// What waiting for R2Ts takes, if the write is one that waits for them: as long as a NOP each time.
+fn solicitation(evidence: &Evidence) -> Option<Rung> {
+    let exchanges = evidence.got.exchanges(Direction::Write, written_bytes(evidence));
+    let ladder = &evidence.ladder;
+    let (nop, ready) = (measured(&ladder.nop)?, measured(&ladder.test_unit_ready)?);
+    let most = measured(&ladder.write).or(durable(evidence)).map_or(f64::INFINITY, |write| write.us);
+    let us = (ready.us + nop.us * f64::from(exchanges - 1)).min(most);
+    let until = Some(Until { us, give_us: ready.give_us.hypot(nop.give_us) });
+    (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", rank: 3, until, reckoned: true })
+}
+
+/// Until a write is on stable storage: with FUA, or else by a SYNCHRONIZE CACHE behind it.
+fn durable(evidence: &Evidence) -> Option<Until> {
+    let ladder = &evidence.ladder;
+    let flushed = || {
+        let (write, flush) = (measured(&ladder.write)?, measured(&ladder.flush)?);
+        Some(Until { us: write.us + flush.us, give_us: write.give_us.hypot(flush.give_us) })
+    };
+    measured(&ladder.durable_write).or_else(flushed)
+}
+
+fn written_bytes(evidence: &Evidence) -> u32 {
+    evidence.storage.physical_block_bytes.max(evidence.storage.block_bytes)
+}
+
+fn rung(rank: usize, layer: &'static str, known: &Known<Timed>) -> Rung {
+    Rung { layer, rank, until: measured(known), reckoned: false }
+}
+
+fn measured(known: &Known<Timed>) -> Option<Until> {
+    match known {
+        Known::Measured(timed) if timed.median_us.is_finite() => {
+            let give_us = (timed.high_us - timed.low_us) / 2.0;
+            Some(Until { us: timed.median_us, give_us: if give_us > 0.0 { give_us } else { 0.0 } })
+        }
+        _ => None,
+    }
+}
+
+/// The steps between the rungs that are known.
+fn steps(rungs: Vec<Rung>) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut layers: Vec<&str> = Vec::new();
+    let mut before = Until { us: 0.0, give_us: 0.0 };
+    for rung in rungs {
+        layers.push(rung.layer);
+        let Some(until) = rung.until else { continue };
+        steps.push(Step {
+            layer: layers.join(" + "),
+            rank: rung.rank,
+            from_us: before.us,
+            to_us: until.us.max(before.us),
+            give_us: until.give_us.hypot(before.give_us),
+            reckoned: rung.reckoned,
+        });
+        layers.clear();
+        before = Until { us: until.us.max(before.us), ..until };
+    }
+    steps
+}

@@ -1,0 +1,311 @@
+//! fio's `--output-format=json+`, so that what reads those reads ours: fio-plot, fio's own `fio_jsonplus_clat2csv`, and
+//! many scripts. A job for each role of each cell, of all its runs together.
+//!
+//! Structure and units are fio 3's. What fio has and a record has not is 0 as fio writes it where it was not asked to measure:
+//! submission latency (`slat_ns`; ours begins with the submission), context switches, page faults, and the split of CPU time,
+//! all of which is in `usr_cpu`. `clat_ns` is the service time; `lat_ns` is the response time in an open loop and the service
+//! time otherwise. The keys of `bins` are ours, a thousandth apart, where fio's are a hundred and twenty-eighth.
+
+use serde_json::{Map, Value, json};
+
+use bench::plan::{Cell, Role, Workload};
+use bench::record::{Flow, Histogram, Record, Run, Sample};
+
+/// fio's default list, and its spelling.
+const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+/// The file.
+pub(super) fn results(record: &Record) -> String {
+    let jobs: Vec<Value> = record
+        .suite
+        .cells()
+        .flat_map(|cell| cell.roles.iter().map(move |role| (cell, role)))
+        .filter_map(|(cell, role)| job(record, cell, role))
+        .collect();
+    let seconds = unix_seconds(&record.begun).unwrap_or(0);
+    let file = json!({
+        "fio version": format!("linerate-{}", record.version),
+        "timestamp": seconds,
+        "timestamp_ms": seconds * 1000,
+        "time": record.begun,
+        "jobs": jobs,
+    });
+    format!("{file:#}\n")
+}
+
+fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
+    let of_cell = record.runs.iter().filter(|run| run.cell == cell.name).flat_map(|run| &run.clients);
+    let parts: Vec<_> = of_cell.filter(|client| client.role == role.name).collect();
+    let runs: Vec<&Run> = parts.iter().map(|client| &client.run).collect();
+    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    if seconds <= 0.0 {
+        return None;
+    }
+    let cpu: f64 = parts.iter().map(|client| client.cpu.seconds).sum();
+    let service =
+        merged(&runs, |flow| &flow.service, true).merged(&merged(&runs, |flow| &flow.service, false));
+    let depth = role.workload.depth.saturating_mul(role.sessions.into());
+    let name = if cell.roles.len() == 1 { cell.name.clone() } else { format!("{} {}", cell.name, role.name) };
+    Some(json!({
+        "jobname": name,
+        "groupid": 0,
+        "error": 0,
+        "eta": 0,
+        "elapsed": seconds.ceil() as u64,
+        "job options": options(record, &name, role),
+        "read": direction(&runs, seconds, true),
+        "write": direction(&runs, seconds, false),
+        "trim": direction(&[], seconds, true),
+        "sync": { "total_ios": 0, "lat_ns": times(&Histogram::default()) },
+        "job_runtime": (seconds * 1e3).round() as u64,
+        "usr_cpu": cpu / seconds * 100.0,
+        "sys_cpu": 0.0,
+        "ctx": 0,
+        "majf": 0,
+        "minf": 0,
+        "iodepth_level": levels(depth),
+        "latency_ns": shares(&service, &UNDER_1000, 1, 0),
+        "latency_us": shares(&service, &UNDER_1000, 1000, 1000),
+        "latency_ms": shares(&service, &MILLISECONDS, 1_000_000, 1_000_000),
+        "latency_depth": depth,
+        "latency_target": 0,
+        "latency_percentile": 100.0,
+        "latency_window": 0,
+        "total_err": total(runs.iter().map(|run| run.errors)),
+    }))
+}
+
+/// What the job would be in fio's own words.
+fn options(record: &Record, name: &str, role: &Role) -> Value {
+    let workload = &role.workload;
+    let mut options = Map::new();
+    let mut set = |key: &str, value: String| options.insert(key.to_owned(), Value::String(value));
+    set("name", name.to_owned());
+    set("filename", record.subject.place.clone());
+    set("rw", pattern(workload).to_owned());
+    set("iodepth", workload.depth.to_string());
+    set("numjobs", role.sessions.to_string());
+    set("bs", short_size(workload.block_bytes_max()));
+    if workload.accesses.len() > 1 {
+        let part = |access: &bench::plan::Access| {
+            format!("{}/{}", short_size(access.block_bytes), access.share.get())
+        };
+        set("bssplit", workload.accesses.iter().map(part).collect::<Vec<_>>().join(":"));
+    }
+    if let Some(access) = workload.accesses.first() {
+        if pattern(workload).ends_with("rw") {
+            set("rwmixread", access.read.get().to_string());
+        }
+        set("percentage_random", access.random.get().to_string());
+    }
+    if let Some(rate) = workload.pace.per_second() {
+        set("rate_iops", format!("{rate:.0}"));
+    }
+    Value::Object(options)
+}
+
+fn pattern(workload: &Workload) -> &'static str {
+    let random = workload.accesses.iter().any(|access| access.random.get() > 0);
+    match (random, workload.reads(), workload.writes()) {
+        (false, true, false) => "read",
+        (false, false, _) => "write",
+        (false, true, true) => "rw",
+        (true, true, false) => "randread",
+        (true, false, _) => "randwrite",
+        (true, true, true) => "randrw",
+    }
+}
+
+/// As fio writes lengths: `4k`, `1m`.
+fn short_size(bytes: u32) -> String {
+    match bytes {
+        bytes if bytes % (1 << 20) == 0 => format!("{}m", bytes >> 20),
+        bytes if bytes % 1024 == 0 => format!("{}k", bytes >> 10),
+        bytes => bytes.to_string(),
+    }
+}
+
+fn flow(run: &Run, reads: bool) -> &Flow {
+    if reads { &run.reads } else { &run.writes }
+}
+
+fn merged(runs: &[&Run], of: fn(&Flow) -> &Histogram, reads: bool) -> Histogram {
+    runs.iter().fold(Histogram::default(), |all, run| all.merged(of(flow(run, reads))))
+}
+
+fn direction(runs: &[&Run], seconds: f64, reads: bool) -> Value {
+    let ios = total(runs.iter().map(|run| flow(run, reads).ios));
+    let bytes = total(runs.iter().map(|run| flow(run, reads).bytes));
+    let service = merged(runs, |flow| &flow.service, reads);
+    let response = merged(runs, |flow| &flow.response, reads);
+    let samples = || runs.iter().flat_map(|run| &run.samples).filter(|sample| sample.seconds > 0.0);
+    let counts = |sample: &Sample| if reads { sample.reads } else { sample.writes } as f64 / sample.seconds;
+    let kib = |sample: &Sample| {
+        (if reads { sample.read_bytes } else { sample.written_bytes }) as f64 / sample.seconds / 1024.0
+    };
+    let iops = Spread::of(samples().map(counts));
+    let bw = Spread::of(samples().map(kib));
+    let rate = bytes as f64 / seconds;
+    json!({
+        "io_bytes": bytes,
+        "io_kbytes": bytes / 1024,
+        "bw_bytes": rate.round() as u64,
+        "bw": (rate / 1024.0).round() as u64,
+        "iops": ios as f64 / seconds,
+        "runtime": if ios > 0 { (seconds * 1e3).round() as u64 } else { 0 },
+        "total_ios": ios,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": times(&Histogram::default()),
+        "clat_ns": with_bins(&service),
+        "lat_ns": times(if response.is_empty() { &service } else { &response }),
+        "bw_min": bw.least.round() as u64,
+        "bw_max": bw.most.round() as u64,
+        "bw_agg": if ios > 0 { 100.0 } else { 0.0 },
+        "bw_mean": bw.mean,
+        "bw_dev": bw.deviation,
+        "bw_samples": bw.count,
+        "iops_min": iops.least.round() as u64,
+        "iops_max": iops.most.round() as u64,
+        "iops_mean": iops.mean,
+        "iops_stddev": iops.deviation,
+        "iops_samples": iops.count,
+    })
+}
+
+fn times(histogram: &Histogram) -> Value {
+    let weighed = || histogram.0.iter().map(|(ns, times)| (*ns as f64, *times as f64));
+    let (mean, count) = (histogram.mean_ns(), histogram.count());
+    let squares: f64 = weighed().map(|(ns, times)| (ns - mean).powi(2) * times).sum();
+    json!({
+        "min": histogram.0.first().map_or(0, |(ns, _)| *ns),
+        "max": histogram.max_ns(),
+        "mean": mean,
+        "stddev": if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 },
+        "N": count,
+    })
+}
+
+fn with_bins(histogram: &Histogram) -> Value {
+    let mut value = times(histogram);
+    if !histogram.is_empty() {
+        let quantile =
+            |percent: f64| (format!("{percent:.6}"), json!(histogram.quantile_ns(percent / 100.0)));
+        value["percentile"] = PERCENTILES.into_iter().map(quantile).collect::<Map<_, _>>().into();
+    }
+    let bin = |(ns, times): &(u64, u64)| (ns.to_string(), json!(times));
+    value["bins"] = histogram.0.iter().map(bin).collect::<Map<_, _>>().into();
+    value
+}
+
+const UNDER_1000: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+const MILLISECONDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+
+/// How many percent of the requests took less than each end and not less than the one before it, of those that took at least
+/// `from_ns`; for milliseconds also those above the last.
+fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Value {
+    let all = histogram.count().max(1) as f64;
+    let between = |low: u64, high: u64| {
+        let inside = histogram.0.iter().filter(|(ns, _)| *ns >= low && *ns < high);
+        json!(total(inside.map(|(_, times)| *times)) as f64 / all * 100.0)
+    };
+    let mut shares = Map::new();
+    let mut low = from_ns;
+    for end in ends {
+        let high = end * unit_ns;
+        shares.insert(end.to_string(), between(low, high));
+        low = high;
+    }
+    if ends.len() == MILLISECONDS.len() {
+        shares.insert(">=2000".to_owned(), between(low, u64::MAX));
+    }
+    shares.into()
+}
+
+/// All requests at the one depth that was asked for.
+fn levels(depth: u32) -> Value {
+    const LEVELS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+    let own = LEVELS.iter().rev().find(|level| **level <= depth).unwrap_or(&1);
+    let level = |level: &u32| {
+        let name = if *level == 64 { ">=64".to_owned() } else { level.to_string() };
+        (name, json!(if level == own { 100.0 } else { 0.0 }))
+    };
+    LEVELS.iter().map(level).collect::<Map<_, _>>().into()
+}
+
+/// A record may hold any numbers: a sum that has no room is the largest there is.
+fn total(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// What samples come to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    least: f64,
+    most: f64,
+    mean: f64,
+    deviation: f64,
+    count: usize,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let values: Vec<f64> = values.collect();
+        if values.is_empty() {
+            return Spread::default();
+        }
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Spread {
+            least: values.iter().copied().fold(f64::MAX, f64::min),
+            most: values.iter().copied().fold(0.0, f64::max),
+            mean,
+            deviation: (squares / (count.max(2) - 1) as f64).sqrt(),
+            count,
+        }
+    }
+}
+
+/// Seconds since 1970 of a time as RFC 3339 writes it in UTC; `None` if it is none.
+fn unix_seconds(text: &str) -> Option<u64> {
+    let part = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin in March end with the leap day, and their months' lengths repeat every five.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    const DAYS_TO_1970: u64 = 719_468;
+    Some((days.checked_sub(DAYS_TO_1970)? * 24 + hour) * 3600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_counted_from_1970() {
+        assert_eq!(unix_seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(unix_seconds("2000-02-29T12:00:00Z"), Some(951_825_600));
+        assert_eq!(unix_seconds("2026-11-21T15:24:07Z"), Some(1_795_274_647));
+        assert_eq!(unix_seconds("yesterday"), None);
+        assert_eq!(unix_seconds("2026-1é-21T15:24:07Z"), None);
+    }
+
+    #[test]
+    fn shares_of_all_units_make_all_requests() {
+        let histogram = Histogram(vec![(900, 1), (71_000, 5), (2_500_000, 3), (9_000_000_000, 1)]);
+        let parts = [
+            shares(&histogram, &UNDER_1000, 1, 0),
+            shares(&histogram, &UNDER_1000, 1000, 1000),
+            shares(&histogram, &MILLISECONDS, 1_000_000, 1_000_000),
+        ];
+        let all = parts.iter().flat_map(|part| part.as_object().expect("shares").values());
+        assert_eq!(all.filter_map(Value::as_f64).sum::<f64>(), 100.0);
+        assert_eq!(parts[1]["100"], 50.0);
+    }
+}

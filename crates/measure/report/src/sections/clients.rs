@@ -1,0 +1,157 @@
+//! What each client got, and how the whole grows with their number.
+
+use super::scaling;
+use crate::Report;
+use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
+use crate::document::{Block, Section, Table};
+use crate::summary::{CellSummary, ClientSummary, Over, Scaling};
+use crate::views::{block_bytes, clients, ends, whole};
+use stats::figures::{latency, megabytes, short, significant};
+
+pub(super) fn section(report: &Report<'_>) -> Option<Section> {
+    let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();
+    if shared.is_empty() {
+        return None;
+    }
+    let says = "The percentages are of what the same workload gave when it ran alone. Fairness is Jain's index: 1 if all \
+                got the same, 1/n if one got everything.";
+    let mut blocks = vec![Block::Bars(bars(&shared), says.to_owned())];
+    blocks.extend(growth(report));
+    blocks.extend(scaling::sentences(&report.summaries, Over::Clients));
+    blocks.push(Block::Table(table(&shared)));
+    Some(Section { id: "clients", title: "Clients", blocks })
+}
+
+fn bars(shared: &[&CellSummary]) -> Bars {
+    /// A bar for each client of every cell would be pages of them.
+    const GROUPS_MAX: usize = 12;
+    let group = |summary: &&CellSummary| {
+        let fairness = summary.fairness.map(|index| format!(", fairness {index:.3}")).unwrap_or_default();
+        let total = megabytes(summary.bytes_per_s.median);
+        Group {
+            name: format!("{}: {total} MB/s together{fairness}", summary.cell.name),
+            bars: summary.clients.iter().enumerate().map(bar).collect(),
+        }
+    };
+    let groups: Vec<Group> = shared.iter().take(GROUPS_MAX).map(group).collect();
+    let longest = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value);
+    Bars {
+        title: "Throughput of each client".to_owned(),
+        axis: Axis { title: "throughput in MB/s", scale: Scale::from_zero(longest), tick: short },
+        groups,
+    }
+}
+
+fn bar((index, client): (usize, &ClientSummary)) -> Bar {
+    let of_single = client.of_single.map(|share| format!(", {} % of alone", significant(share * 100.0)));
+    let says = format!("{} MB/s{}", megabytes(client.bytes_per_s), of_single.unwrap_or_default());
+    Bar::new(name(client), client.bytes_per_s / 1e6, says, index)
+}
+
+fn name(client: &ClientSummary) -> String {
+    if client.role == client.client {
+        client.role.clone()
+    } else {
+        format!("{} ({})", client.role, client.client)
+    }
+}
+
+/// All clients together against their number, beside what as many alone would give.
+fn growth(report: &Report<'_>) -> Option<Block> {
+    let mut series: Vec<Vec<&CellSummary>> = Vec::new();
+    for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
+        let same = |other: &&CellSummary| {
+            other.cell.series == summary.cell.series && block_bytes(&other.cell) == block_bytes(&summary.cell)
+        };
+        match series.iter_mut().find(|cells| same(&cells[0])) {
+            Some(cells) if cells.iter().all(|cell| clients(&cell.cell) != clients(&summary.cell)) => {
+                cells.push(summary);
+            }
+            Some(_) => {}
+            None => series.push(vec![summary]),
+        }
+    }
+    series.retain(|cells| cells.len() > 1);
+    if series.is_empty() {
+        return None;
+    }
+    let mut curves: Vec<Curve> = series.iter().enumerate().map(together).collect();
+    curves.extend(series.iter().filter_map(|cells| as_many_alone(cells)));
+    let laws = scaling::laws(&report.summaries, Over::Clients);
+    curves.extend(laws.iter().filter_map(|law| fitted(&report.summaries, law)));
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let plot = Plot {
+        title: "Throughput of all clients against their number".to_owned(),
+        x: Axis {
+            title: "clients",
+            scale: Scale::over(1.0, points().map(|point| point.x).fold(1.0, f64::max)),
+            tick: whole,
+        },
+        y: Axis {
+            title: "throughput in MB/s",
+            scale: Scale::from_zero(points().map(|point| point.high)),
+            tick: short,
+        },
+        curves,
+        bands: Vec::new(),
+    };
+    let says = "All clients together. Dashed: as many times what one gives alone, and the universal \
+                scalability law where it could be fitted.";
+    Some(Block::Plot(Box::new(plot), says.to_owned(), None))
+}
+
+fn together((index, cells): (usize, &Vec<&CellSummary>)) -> Curve {
+    let name = cells[0].cell.series.clone();
+    let point = |summary: &&CellSummary| {
+        let rate = summary.bytes_per_s;
+        let (low, high) = ends(rate);
+        Point {
+            x: clients(&summary.cell) as f64,
+            y: rate.median / 1e6,
+            low: low / 1e6,
+            high: high / 1e6,
+            says: format!("{}: {} MB/s together", summary.cell.name, megabytes(rate.median)),
+        }
+    };
+    let mut points: Vec<Point> = cells.iter().map(point).collect();
+    points.sort_by(|one, other| one.x.total_cmp(&other.x));
+    Curve { name, look: Look::Measured, colour: index, points }
+}
+
+fn as_many_alone(cells: &[&CellSummary]) -> Option<Curve> {
+    let alone = cells.iter().find(|summary| clients(&summary.cell) == 1)?.bytes_per_s.median / 1e6;
+    let most = cells.iter().map(|summary| clients(&summary.cell)).max()? as f64;
+    let points = [1.0, most].map(|count| Point::exact(count, alone * count, String::new())).to_vec();
+    Some(Curve { name: format!("{}, linear", cells[0].cell.series), look: Look::Limit, colour: 0, points })
+}
+
+/// The universal scalability law, as bytes a second.
+fn fitted(summaries: &[CellSummary], scaling: &Scaling) -> Option<Curve> {
+    /// Points enough for a curve to look like one.
+    const STEPS: u32 = 24;
+    let first = summaries.iter().find(|summary| scaling.cells.first() == Some(&summary.cell.name))?;
+    let most = scaling.points.last()?.0;
+    let point = |step: u32| {
+        let count = 1.0 + (most - 1.0) * f64::from(step) / f64::from(STEPS);
+        Point::exact(count, scaling.law.at(count) * block_bytes(&first.cell) / 1e6, String::new())
+    };
+    let name = format!("{}, law", first.cell.series);
+    Some(Curve { name, look: Look::Limit, colour: 0, points: (0..=STEPS).map(point).collect() })
+}
+
+fn table(shared: &[&CellSummary]) -> Table {
+    let columns = ["cell", "client", "#IOPS", "#MB/s", "#% of alone", "#p50", "#p99"];
+    let mut table = Table::of("", &columns);
+    for (cell, client) in shared.iter().flat_map(|s| s.clients.iter().map(move |client| (&s.cell, client))) {
+        table.row([
+            cell.name.clone(),
+            name(client),
+            significant(client.iops),
+            megabytes(client.bytes_per_s),
+            client.of_single.map(|share| significant(share * 100.0)).unwrap_or_default(),
+            latency(client.service.p50_us),
+            latency(client.service.p99_us),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,163 @@
+//! Throughput against the length of requests, below its ceilings and beside what others published.
+
+use crate::Report;
+use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
+use crate::document::{Block, Section, Table};
+use crate::summary::CellSummary;
+use crate::views::{Direction, Series, block_bytes, ends, lowest_limit, over_size, plus_minus};
+use bench::record::Limit;
+use stats::figures::{megabytes, short, significant, size};
+
+pub(super) fn section(report: &Report<'_>) -> Option<Section> {
+    let series = over_size(&report.summaries);
+    if series.is_empty() {
+        return None;
+    }
+    let mut blocks =
+        vec![Block::Plot(Box::new(plot(report, &series)), says(report), Some(table(report, &series)))];
+    blocks.extend(published_sources(&report.beside).map(Block::List));
+    Some(Section { id: "sizes", title: "Throughput against block size", blocks })
+}
+
+fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
+    let mut curves: Vec<Curve> = series.iter().enumerate().map(measured).collect();
+    let range = measured_range(series);
+    let limits = limits(report, series);
+    curves.extend(limits.iter().enumerate().filter_map(|(n, limit)| {
+        // One line for both directions where they are limited alike.
+        let alike = |other: &&&Limit| other.name == limit.name && other.points == limit.points;
+        let is_first = !limits[..n].iter().any(|other| alike(&other));
+        let is_alone = limits.iter().filter(alike).count() == 1;
+        is_first.then(|| limit_curve(limit, is_alone, range))
+    }));
+    let colour = series.len();
+    curves.extend(report.beside.iter().enumerate().map(|(n, curve)| published_curve(colour + n, curve)));
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let rates: Vec<f64> = points().flat_map(|point| [point.y, point.high]).collect();
+    Plot {
+        title: "Throughput against block size".to_owned(),
+        x: Axis { title: "block size", scale: Scale::log2(points().map(|point| point.x)), tick: size },
+        y: Axis { title: "throughput in MB/s", scale: Scale::from_zero_or_log(&rates), tick: short },
+        curves,
+        bands: Vec::new(),
+    }
+}
+
+fn says(report: &Report<'_>) -> String {
+    let mut says = "Medians of the runs; the bars are 95 % intervals.".to_owned();
+    if !report.record.limits.is_empty() {
+        says += " Dashed lines cannot be passed.";
+    }
+    if !report.beside.is_empty() {
+        says += " Dotted lines were published by others.";
+    }
+    says
+}
+
+fn measured((index, series): (usize, &Series<'_>)) -> Curve {
+    let point = |summary: &&CellSummary| {
+        let rate = summary.bytes_per_s;
+        let (low, high) = ends(rate);
+        Point {
+            x: block_bytes(&summary.cell),
+            y: rate.median / 1e6,
+            low: low / 1e6,
+            high: high / 1e6,
+            says: format!(
+                "{}, {}: {} MB/s, {} IOPS",
+                series.name,
+                size(block_bytes(&summary.cell)),
+                megabytes(rate.median),
+                significant(summary.iops.median)
+            ),
+        }
+    };
+    let points = series.cells.iter().map(point).collect();
+    Curve { name: series.name.clone(), look: Look::Measured, colour: index, points }
+}
+
+/// Limits for a direction and a depth that is on the chart.
+fn limits<'a>(report: &Report<'a>, series: &[Series<'_>]) -> Vec<&'a Limit> {
+    let concerns = |limit: &&Limit| {
+        series.iter().flat_map(|series| &series.cells).any(|summary| {
+            Direction::of(&summary.cell).name() == limit.direction
+                && limit.depth.is_none_or(|depth| depth == summary.depth)
+        })
+    };
+    report.record.limits.iter().filter(concerns).collect()
+}
+
+fn measured_range(series: &[Series<'_>]) -> (f64, f64) {
+    let sizes = series.iter().flat_map(|series| &series.cells).map(|summary| block_bytes(&summary.cell));
+    sizes.fold((f64::MAX, 0.0), |(low, high), size| (low.min(size), high.max(size)))
+}
+
+/// As much of a limit as there are measurements to compare with it.
+fn limit_curve(limit: &Limit, with_direction: bool, (low, high): (f64, f64)) -> Curve {
+    let inside = |(size, _): &&(u32, f64)| (low..=high).contains(&f64::from(*size));
+    let point = |(length, rate): &(u32, f64)| Point::exact(f64::from(*length), rate / 1e6, String::new());
+    let mut name = limit.name.clone();
+    if with_direction {
+        name = format!("{name}, {}", limit.direction);
+    }
+    if let Some(depth) = limit.depth {
+        name = format!("{name}, depth {depth}");
+    }
+    Curve {
+        name,
+        look: Look::Limit,
+        colour: 0,
+        points: limit.points.iter().filter(inside).map(point).collect(),
+    }
+}
+
+fn published_curve(colour: usize, curve: &published::Curve) -> Curve {
+    let name = published_name(curve);
+    let point = |(length, rate): &(u32, f64)| {
+        let says = format!("{name}, {}: {} MB/s", size(f64::from(*length)), megabytes(*rate));
+        Point::exact(f64::from(*length), rate / 1e6, says)
+    };
+    let points = curve.points.iter().map(point).collect();
+    Curve { points, name, look: Look::Published, colour }
+}
+
+fn published_name(curve: &published::Curve) -> String {
+    format!("{}: {}", curve.document, curve.name)
+}
+
+/// Which table each of the curves is from.
+fn published_sources(curves: &[published::Curve]) -> Option<Vec<String>> {
+    let source = |curve: &published::Curve| {
+        let depth = curve.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
+        let delay = curve.rtt_ms.map(|ms| format!(", {ms} ms delay")).unwrap_or_default();
+        format!("{}: {}, {}{depth}{delay}.", published_name(curve), curve.table, curve.pattern)
+    };
+    (!curves.is_empty()).then(|| curves.iter().map(source).collect())
+}
+
+fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {
+    let ceilings = report.summaries.iter().any(|s| lowest_limit(&report.record.limits, s).is_some());
+    let mut columns = vec!["series", "#block", "#depth", "#MB/s", "#± %", "#IOPS"];
+    if ceilings {
+        columns.extend(["#% of limit", "limit"]);
+    }
+    let mut table = Table::of("", &columns);
+    for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
+        let rate = summary.bytes_per_s;
+        let mut cells = vec![
+            name.clone(),
+            size(block_bytes(&summary.cell)),
+            summary.depth.to_string(),
+            megabytes(rate.median),
+            plus_minus(rate),
+            significant(summary.iops.median),
+        ];
+        if ceilings {
+            let limit = lowest_limit(&report.record.limits, summary);
+            cells.push(limit.map(|(_, most)| significant(rate.median / most * 100.0)).unwrap_or_default());
+            cells.push(limit.map(|(name, _)| name.to_owned()).unwrap_or_default());
+        }
+        table.row(cells);
+    }
+    table
+}

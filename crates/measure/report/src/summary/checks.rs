@@ -1,0 +1,154 @@
+//! What is to be thought of a cell: each check looks at one thing, and most results pass all of them.
+
+use super::counted::Counted;
+use super::cpu::machine_percent;
+use super::{CellSummary, Flag};
+use bench::plan::{Order, Rule};
+use bench::record::{CellRun, ClientRun, Cpu, Ended, Flow};
+use bench::schedule::percent_wanted;
+use stats::{little, mean, median, series_mean, welch};
+
+/// The flags of a cell by itself, the gravest first.
+pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
+    let checks = [
+        wrong_data(summary),
+        failed(summary),
+        interrupted(counted),
+        little_s_law(counted, summary),
+        client_cpu(counted),
+        machine_busy(counted),
+        depth(counted, summary),
+        overload(counted),
+        steadiness(counted),
+        confidence(counted, summary),
+        drift(counted),
+    ];
+    checks.into_iter().flatten().collect()
+}
+
+fn wrong_data(summary: &CellSummary) -> Option<Flag> {
+    (summary.mismatches > 0).then_some(Flag::WrongData { mismatches: summary.mismatches })
+}
+
+fn failed(summary: &CellSummary) -> Option<Flag> {
+    (summary.errors > 0).then_some(Flag::Failed { errors: summary.errors })
+}
+
+fn interrupted(counted: &Counted<'_>) -> Option<Flag> {
+    counted.runs.iter().any(|run| run.ended == Ended::Interrupted).then_some(Flag::Interrupted)
+}
+
+/// Rate times mean latency against the requests that were counted under way. A twentieth is allowed, beside what the edges of
+/// a run make: each request that is under way when it begins or ends is in one of the two in part only, which is at most
+/// depth times latency on either side. Requests that failed were under way and have no latency: then nothing is said.
+fn little_s_law(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
+    const TOLERANCE: f64 = 0.05;
+    if summary.errors > 0 || summary.iops.median <= 0.0 {
+        return None;
+    }
+    let expected = over_runs(counted, |run| run.clients.iter().map(rate_times_latency).sum());
+    let measured = summary.under_way;
+    let shortest = counted.clients().map(|client| client.run.seconds).fold(f64::INFINITY, f64::min);
+    let edges = f64::from(summary.depth) * (summary.service.mean_us / 1e6) / shortest;
+    let off = (expected - measured).abs();
+    (off > TOLERANCE * expected.max(measured) + edges).then_some(Flag::Little { expected, measured })
+}
+
+fn rate_times_latency(client: &ClientRun) -> f64 {
+    let of = |flow: &Flow| little(flow.ios as f64 / client.run.seconds, flow.service.mean_ns() / 1e9);
+    if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
+}
+
+/// What computes for so much of the time cannot do more: the rest goes to the kernel's ticks and to others.
+const BUSY_PERCENT: f64 = 95.0;
+
+fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
+    let busy = |client: &ClientRun| {
+        let Cpu { busiest_thread_s, looked_in_vain_s, .. } = client.cpu;
+        let busy_s = busiest_thread_s - looked_in_vain_s;
+        if client.run.seconds > 0.0 { 100.0 * busy_s / client.run.seconds } else { 0.0 }
+    };
+    let percent = over_runs(counted, |run| run.clients.iter().map(busy).fold(0.0, f64::max));
+    (percent >= BUSY_PERCENT).then_some(Flag::ClientCpu { percent })
+}
+
+fn machine_busy(counted: &Counted<'_>) -> Option<Flag> {
+    let busiest = |run: &CellRun| run.clients.iter().filter_map(machine_percent).fold(0.0, f64::max);
+    let percent = over_runs(counted, busiest);
+    (percent >= BUSY_PERCENT).then_some(Flag::MachineBusy { percent })
+}
+
+/// In a closed loop every request is followed by the next at once: what is missing is time that the client took, and a tenth
+/// is more than bookkeeping. Pauses between bursts are asked for, so that nothing can be said there.
+fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
+    const SHARE_MIN: f64 = 0.9;
+    let paused = |access: &bench::plan::Access| access.delay_ms > 0;
+    let workloads = || counted.cell.roles.iter().map(|role| &role.workload);
+    let told = workloads().any(|workload| workload.pace.is_open() || workload.accesses.iter().any(paused));
+    let measured = summary.under_way;
+    let short = !told && summary.iops.median > 0.0 && measured < SHARE_MIN * counted.depth_mean();
+    short.then_some(Flag::DepthNotReached { measured, asked: summary.depth })
+}
+
+/// What an open loop asked for against what ended. Two per cent are allowed, and three standard deviations of a Poisson
+/// process of that length, since its number of requests is random.
+fn overload(counted: &Counted<'_>) -> Option<Flag> {
+    const SHARE_MIN: f64 = 0.98;
+    let roles = counted.cell.roles.iter().enumerate();
+    let open: Vec<(usize, f64)> =
+        roles.filter_map(|(index, role)| Some((index, role.workload.pace.per_second()?))).collect();
+    let asked: f64 = open.iter().map(|(_, rate)| rate).sum();
+    let reached = over_runs(counted, |run| {
+        open.iter().filter_map(|(index, _)| run.clients.get(*index)).map(|client| client.run.iops()).sum()
+    });
+    let seconds = over_runs(counted, |run| mean_of(run, |client| client.run.seconds));
+    let allowed = SHARE_MIN - 3.0 / (asked * seconds).sqrt();
+    (asked > 0.0 && reached < allowed * asked).then_some(Flag::Overload { asked, reached })
+}
+
+fn steadiness(counted: &Counted<'_>) -> Option<Flag> {
+    (counted.steady == Some(false)).then_some(Flag::NotSteady)
+}
+
+/// Only where a width was asked for: by the rule of the runs, or by rounds that go on until it is reached.
+fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
+    let by_rounds =
+        matches!(counted.order, Order::Interleaved { repeats_min, repeats_max } if repeats_max > repeats_min);
+    let by_rule = matches!(counted.stop.rule, Rule::Confidence { .. });
+    let percent = summary.iops.percent()?;
+    let wide = percent > percent_wanted(counted.cell, counted.stop);
+    (wide && (by_rounds || by_rule)).then_some(Flag::NotConfident { percent })
+}
+
+/// From the first quarter of a run to the last, if it is a tenth or more in the median of the runs. A difference that the
+/// scatter of the samples explains counts as none.
+fn drift(counted: &Counted<'_>) -> Option<Flag> {
+    const PERCENT_MIN: f64 = 10.0;
+    let percent = over_runs(counted, |run| drift_percent(&run.iops_samples()).unwrap_or(0.0));
+    (percent.abs() >= PERCENT_MIN).then_some(Flag::Drifts { percent })
+}
+
+fn drift_percent(samples: &[f64]) -> Option<f64> {
+    /// Fewer say nothing about their own scatter.
+    const QUARTER_MIN: usize = 4;
+    const CHANCE_MAX: f64 = 0.01;
+    let quarter = samples.len() / 4;
+    if quarter < QUARTER_MIN {
+        return None;
+    }
+    let (first, last) =
+        (series_mean(&samples[..quarter])?, series_mean(&samples[samples.len() - quarter..])?);
+    let mean = mean(samples);
+    let change = welch(first, last);
+    (mean > 0.0 && change.p() <= CHANCE_MAX).then(|| 100.0 * change.difference / mean)
+}
+
+fn over_runs(counted: &Counted<'_>, value: impl Fn(&CellRun) -> f64) -> f64 {
+    let values: Vec<f64> = counted.runs.iter().map(|run| value(run)).collect();
+    median(&values)
+}
+
+fn mean_of(run: &CellRun, value: impl Fn(&ClientRun) -> f64) -> f64 {
+    let values: Vec<f64> = run.clients.iter().map(value).collect();
+    mean(&values)
+}

@@ -1,0 +1,166 @@
+//! What a report says of records of every shape, and what it keeps hostile names from doing.
+
+mod diagnoses;
+mod diagnosis;
+mod distance;
+mod exports;
+mod hostile;
+mod records;
+
+use bench::record::Record;
+use report::Report;
+
+pub(crate) fn report(record: &Record) -> Report<'_> {
+    Report::new(record)
+}
+
+pub(crate) fn all() -> [Record; 8] {
+    [
+        records::sweep(),
+        records::depths(),
+        records::clients(),
+        records::open_loop(),
+        records::pts(),
+        records::wan(),
+        records::partial(),
+        records::empty(),
+    ]
+}
+
+#[test]
+fn wrong_data_is_said_before_everything_else() {
+    let record = records::partial();
+    let page = report(&record).markdown();
+    let (wrong, numbers) = (page.find("data were wrong"), page.find("MB/s"));
+    assert!(wrong.is_some() && wrong < numbers, "{page}");
+}
+
+#[test]
+fn a_record_that_was_not_finished_says_so_and_shows_what_there_is() {
+    let mut record = records::sweep();
+    record.ended = None;
+    record.runs.truncate(10);
+    let page = report(&record).markdown();
+    assert!(page.contains("incomplete") && page.contains("can be resumed"), "{page}");
+    assert!(page.contains("Nothing was measured of 20 cells: "), "{page}");
+    assert!(page.contains("## Throughput against block size"), "{page}");
+}
+
+#[test]
+fn a_record_of_nothing_is_a_page_that_says_so() {
+    let record = records::empty();
+    assert!(report(&record).markdown().contains("Nothing was run."));
+    assert!(report(&record).terminal(80).contains("Nothing was run."));
+    assert_well_formed(&report(&record).html());
+}
+
+#[test]
+fn there_are_only_sections_that_the_record_has_data_for() {
+    let has = |record: &Record, id: &str| report(record).html().contains(&format!("<section id=\"{id}\">"));
+    let sections = ["sizes", "load", "percentiles", "times", "clients", "cpu"];
+    let distance = ["wan", "tcp", "lan", "axes", "model"];
+    let of = |record: Record| sections.map(|section| has(&record, section));
+    assert_eq!(of(records::sweep()), [true, false, true, true, false, true]);
+    assert_eq!(of(records::depths()), [false, true, true, true, false, true]);
+    assert_eq!(of(records::clients()), [false, false, true, true, true, true]);
+    assert_eq!(of(records::empty()), [false; 6]);
+    // Its cells are told apart by the way they were measured over: no curve over all of them says anything.
+    assert_eq!(of(records::wan()), [false; 6]);
+    assert!(distance.iter().all(|section| has(&records::wan(), section)));
+    assert!(!distance.iter().any(|section| has(&records::pts(), section)));
+}
+
+#[test]
+fn every_page_is_one_file_that_asks_for_nothing_else() {
+    for record in all() {
+        let page = report(&record).html();
+        assert_well_formed(&page);
+        for outside in ["src=", "<link", "url(", "@import", "http://", "fetch("] {
+            assert!(!page.contains(outside), "{}: {outside}", record.suite.name);
+        }
+    }
+}
+
+#[test]
+fn a_run_of_the_largest_suite_is_drawn_in_less_than_two_megabytes() {
+    let mut record = records::pts();
+    // As many samples as an hour of each cell would bring.
+    for run in &mut record.runs {
+        let samples = &mut run.clients[0].run.samples;
+        *samples = samples.repeat(6);
+        for (n, sample) in samples.iter_mut().enumerate() {
+            sample.at_s = n as f64 * 0.1;
+        }
+    }
+    assert!(report(&record).html().len() < 2_000_000);
+}
+
+#[test]
+fn published_curves_are_drawn_beside_and_named_with_their_table() {
+    let record = records::sweep();
+    let curves = published::curves("000");
+    let page = report(&record).beside(curves.clone()).html();
+    assert_eq!(page.matches("class=\"curve published").count(), curves.len());
+    assert!(page.contains("000: iSCSI to RAM drive"));
+    assert_well_formed(&page);
+}
+
+#[test]
+fn a_limit_that_is_the_same_for_both_directions_is_drawn_once() {
+    let record = records::sweep();
+    assert_eq!(report(&record).html().matches("class=\"curve limit").count(), 1);
+    let mut record = record;
+    record.limits[0].points[3].1 /= 2.0;
+    assert_eq!(report(&record).html().matches("class=\"curve limit").count(), 2);
+}
+
+#[test]
+fn the_terminal_shows_at_most_25_lines_of_its_width() {
+    for record in all() {
+        for width in [0, 60, 80, 100, 500] {
+            let seen = report(&record).terminal(width);
+            let longest = seen.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(seen.lines().count() <= 25, "{seen}");
+            assert!(longest <= width.clamp(60, 100), "{longest} of {width}:\n{seen}");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_shows_the_ends_of_every_series_if_it_cannot_show_all() {
+    let record = records::sweep();
+    let seen = report(&record).terminal(100);
+    for cell in ["read-512 ", "read-8388608 ", "write-512 ", "write-8388608 "] {
+        assert!(seen.contains(cell), "{cell}:\n{seen}");
+    }
+    assert!(seen.contains("cells more"), "{seen}");
+}
+
+#[test]
+fn the_command_line_of_the_appendix_makes_the_record_again() {
+    let record = records::sweep();
+    let line = "linerate bench 'iscsi://10.0.0.7/iqn.2003-01.org.example:disk1/0?connections=2'";
+    assert!(report(&record).markdown().contains(line));
+}
+
+/// Every element is closed, in order.
+pub(crate) fn assert_well_formed(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = page;
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at + 1..];
+        let end = rest.find('>').expect("a tag ends");
+        let (tag, after) = (&rest[..end], &rest[end + 1..]);
+        rest = after;
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().expect("a name");
+        match tag {
+            tag if tag.starts_with('!') || tag.ends_with('/') => {}
+            tag if tag.starts_with('/') => assert_eq!(open.pop(), Some(name)),
+            _ => open.push(name),
+        }
+        if name == "script" && !tag.starts_with('/') {
+            rest = &rest[rest.find("</script").expect("its end")..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
