@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::failure::Failure;
+pub(crate) use stats::printable;
 
 /// The first error of standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();
@@ -49,9 +50,4 @@ pub(crate) fn report(failure: &Failure) -> ExitCode {
 /// Asks, on standard error: the answer is typed behind it.
 pub(crate) fn prompt(question: &str) {
     let _ = io::stderr().lock().write_all(question.as_bytes());
-}
-
-/// Text of a peer's as a terminal may see it: nothing in it that moves a cursor or changes a colour.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }

@@ -72,9 +72,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["linerate-stats", "linerate-published", "linerate-model", "linerate-block", "linerate-reactor"],
     ),
     ("linerate-diagnose", &["linerate-stats", "linerate-published", "linerate-model", "linerate-bench"]),
+    // Volumes for how sizes are written.
     (
         "linerate-report",
-        &["linerate-stats", "linerate-published", "linerate-model", "linerate-bench", "linerate-diagnose"],
+        &[
+            "linerate-volume",
+            "linerate-stats",
+            "linerate-published",
+            "linerate-model",
+            "linerate-bench",
+            "linerate-diagnose",
+        ],
     ),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
     (

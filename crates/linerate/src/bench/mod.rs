@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `storage`, `fit`, `safety`
 //! (what may be done); `client`, `ways`, `costs`, `crew` (who does it); `conduct`, `stop`, `keeper`, `folder` (the
-//! measurement); `view`, `measured` (what is seen of it).
+//! measurement); `view` (what is seen of it).
 
 mod agents;
 mod arguments;
@@ -24,7 +24,6 @@ mod fit;
 pub(crate) mod folder;
 mod holes;
 pub(crate) mod keeper;
-mod measured;
 mod options;
 mod own;
 mod plan;

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use ::report::Report;
+use ::report::measured::{Beside, Measured};
 use bench::record::Record;
 use published::Curve;
 
 use super::arguments::OutputOptions;
 use super::conduct::Outcome;
 use super::folder::Folder;
-use super::measured::{Beside, Measured};
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 use crate::place::Place;
@@ -25,7 +25,8 @@ pub(super) fn print(
     let beside = Beside { record, congestion, statistics: options.statistics };
     if options.json {
         let mut runs = record.runs.iter();
-        return runs.try_for_each(|run| Measured::of(run, beside).json().map(|line| say(&line)));
+        let lines = runs.try_for_each(|run| Measured::of(run, beside).json().map(|line| say(&line)));
+        return lines.map_err(Failure::failed);
     }
     if options.quiet || record.runs.is_empty() {
         return Ok(());

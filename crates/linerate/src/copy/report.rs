@@ -3,7 +3,7 @@
 use copy::Report;
 use indicatif::BinaryBytes;
 
-use crate::figures::significant;
+use stats::figures::significant;
 
 /// A line, and another one for a digest.
 pub(super) fn text(report: &Report) -> String {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::printable;
-use crate::table::{Align, lines};
+use report::table::{Align, lines};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {

@@ -9,11 +9,11 @@ use initiator::Unit;
 
 use super::fact;
 use super::system::System;
-use crate::figures::grouped;
 use crate::info::disk::Disk;
 use crate::output::printable;
 use crate::place::Place;
 use crate::spec::Bytes;
+use stats::figures::grouped;
 
 /// Of a logical unit by SCSI, of a file or block device by the kernel.
 pub(super) async fn facts(

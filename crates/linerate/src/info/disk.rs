@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::unit::known;
 use crate::failure::Failure;
-use crate::figures::grouped;
 use crate::remote;
 use crate::spec::Bytes;
+use stats::figures::grouped;
 
 /// The names of the JSON are promised; `null` is what the target does not say.
 #[derive(Debug, Serialize)]

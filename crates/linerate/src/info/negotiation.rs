@@ -9,7 +9,7 @@ use std::fmt;
 use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use serde::Serialize;
 
-use crate::table::{Align, lines};
+use report::table::{Align, lines};
 
 /// A key, as printed; the names of the JSON are promised.
 #[derive(Debug, Serialize)]

@@ -7,9 +7,9 @@ use initiator::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
 
 use super::negotiation::{self, Negotiated};
-use crate::figures::significant;
 use crate::output::printable;
-use crate::table::pairs;
+use report::table::pairs;
+use stats::figures::significant;
 
 /// The names of the JSON are promised.
 #[derive(Debug, Serialize)]

@@ -13,7 +13,7 @@ use super::disk::Disk;
 use crate::failure::{Failure, Kind};
 use crate::page;
 use crate::scsi::registered;
-use crate::table::pairs;
+use report::table::pairs;
 
 /// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
 #[derive(Debug, Serialize)]

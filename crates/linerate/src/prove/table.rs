@@ -7,8 +7,8 @@ use bench::record::Limit;
 use published::Row;
 
 use super::ceiling::question;
-use crate::figures::{grouped, significant};
 use crate::spec::Bytes;
+use stats::figures::{grouped, significant};
 
 const HEADING: &str = "
                                                     p50       CPU µs     of what   published at best,

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
 use crate::failure::{Failure, Kind};
-use crate::figures::grouped;
 use crate::remote;
 use crate::spec::Bytes;
-use crate::table::{Align, lines, pairs};
 use crate::terminal::Overwritten;
+use report::table::{Align, lines, pairs};
+use stats::figures::grouped;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArguments {

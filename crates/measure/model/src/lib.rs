@@ -23,6 +23,7 @@
 mod disks;
 mod fit;
 mod keys;
+pub mod limits;
 pub mod link;
 mod load;
 mod path;

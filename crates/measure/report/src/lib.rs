@@ -12,7 +12,8 @@
 //! target says what it is called, a suite is a file from somewhere): each output has one place that makes text harmless.
 //!
 //! [`summary`] says what the runs of a record come to, [`compare`](mod@compare) which differences between two records are real, and [`wan`]
-//! what a record says of distance; all three are values without words.
+//! what a record says of distance; all three are values. [`measured`] tells of one run, [`limits`] what a link carries at most,
+//! [`documents`] what others published; [`table`] lays text out in columns.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
@@ -36,14 +37,18 @@ pub mod compare;
 mod csv;
 mod diagnosis;
 mod document;
+pub mod documents;
 mod fio;
 mod html;
 mod iometer;
+pub mod limits;
 mod markdown;
 mod markup;
+pub mod measured;
 mod sections;
 mod series;
 pub mod summary;
+pub mod table;
 mod terminal;
 mod views;
 pub mod wan;

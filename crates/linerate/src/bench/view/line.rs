@@ -7,8 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Doing, Now, View};
 use crate::bench::crew::Purged;
-use crate::figures::{grouped, significant};
 use crate::output::remark;
+use stats::figures::{grouped, significant};
 
 /// A progress line on standard error.
 pub(in crate::bench) struct Line {

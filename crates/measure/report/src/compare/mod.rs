@@ -12,6 +12,7 @@
 
 mod environment;
 mod figure;
+mod words;
 
 use serde::{Serialize, Serializer};
 
@@ -22,6 +23,7 @@ use stats::{Interval, Welch, holm, welch};
 
 pub use environment::Difference;
 pub use figure::{Basis, Figure};
+pub use words::listed;
 
 use figure::Measured;
 
@@ -137,6 +139,16 @@ impl Comparison {
     /// returned wrong data and A has none.
     pub fn worse(&self, above_percent: f64) -> impl Iterator<Item = &CellComparison> {
         self.cells.iter().filter(move |cell| cell.is_worse(above_percent))
+    }
+
+    /// A table for a terminal, and what has to be known beside it.
+    pub fn terminal(&self) -> String {
+        words::terminal(self)
+    }
+
+    /// The same as Markdown, for a merge request.
+    pub fn markdown(&self) -> String {
+        words::markdown(self)
     }
 
     /// Cells that could be judged.

@@ -10,8 +10,8 @@ use ratatui::widgets::{
 };
 
 use super::state::{Moment, Row, State};
-use crate::figures::{grouped, significant};
 use crate::output::printable;
+use stats::figures::{grouped, significant};
 
 /// Draws all of it.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {

@@ -1,10 +1,6 @@
 //! `linerate limits`: what a link carries at most, frame by frame as document 003's Appendix B counts it, how much of that
 //! iSCSI leaves for data, and what window and depth it takes to fill it over a distance. Nothing is measured.
 
-mod answer;
-mod json;
-mod print;
-
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -16,7 +12,8 @@ use crate::link_rate::LinkRate;
 use crate::output::say;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
 
-use answer::{Answer, Distance, WriteMode};
+use model::limits::{Answer, Distance, WriteMode};
+use report::limits as printed;
 
 /// Print what a link carries at most: frames, TCP payload, iSCSI's data, and what fills it over a distance
 #[derive(Debug, Args)]
@@ -105,7 +102,11 @@ const ROUND_TRIP_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {
     let answer = arguments.answer()?;
-    say(&if arguments.json { json::of(&answer)? } else { print::page(&answer) });
+    say(&if arguments.json {
+        printed::json(&answer).map_err(Failure::failed)?
+    } else {
+        printed::terminal(&answer)
+    });
     Ok(())
 }
 

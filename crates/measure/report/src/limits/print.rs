@@ -1,17 +1,19 @@
 //! The figures as tables for a terminal. Those of document 003's Appendix B have the digits that it prints.
 
+use model::limits::{Answer, Block, Far, FarBlock, Way};
 use model::link::{FRAMES_PER_ACK, Layers, Link};
 use model::{Keys, Term};
 
-use super::answer::{Answer, Block, Far, FarBlock, Way};
-use crate::figures::{grouped, significant};
-use crate::spec::Bytes;
+use stats::figures::{grouped, significant};
+use volume::spec::Bytes;
+
 use crate::table::{Align, rows_of};
 
 const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 
-pub(super) fn page(answer: &Answer) -> String {
+/// The page.
+pub fn terminal(answer: &Answer) -> String {
     let link = answer.link;
     let mut page = format!(
         "{link}, {}, {}, {}\n\n",

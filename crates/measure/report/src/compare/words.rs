@@ -2,11 +2,11 @@
 
 use std::mem::discriminant;
 
-use ::report::compare::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
-use ::report::summary::Flag;
+use stats::figures::{latency, significant};
+use stats::printable;
 
-use crate::figures::significant;
-use crate::output::printable;
+use super::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
+use crate::summary::Flag;
 use crate::table::{Align, lines};
 
 const ALIGN: [Align; 8] = [
@@ -53,7 +53,7 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
 }
 
 /// A few names, and how many more there are.
-pub(super) fn listed(names: &[&str]) -> String {
+pub fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
     match names.len().saturating_sub(SHOWN) {
@@ -121,14 +121,14 @@ fn row(cell: &CellComparison, unit: &str) -> [String; 8] {
         told(|change| format!("{} … {}", signed(change.low_percent), signed(change.high_percent))),
         verdict.to_owned(),
         told(|change| signed(change.detectable_percent)),
-        format!("{} → {}", time(cell.a.p99_us), time(cell.b.p99_us)),
+        format!("{} → {}", latency(cell.a.p99_us), latency(cell.b.p99_us)),
     ]
 }
 
 fn value(side: &Side, figure: Figure, unit: &str) -> String {
     match figure {
         Figure::Iops => format!("{}{unit}", significant(side.value)),
-        Figure::ResponseUs => time(side.value),
+        Figure::ResponseUs => latency(side.value),
     }
 }
 
@@ -140,14 +140,6 @@ fn signed(percent: f64) -> String {
         large if large > SHOWN_MAX => format!("{sign}∞"),
         large if large >= 99.95 => format!("{sign}{large:.0} %"),
         small => format!("{sign}{small:.1} %"),
-    }
-}
-
-fn time(us: f64) -> String {
-    match us {
-        long if long >= 999_500.0 => format!("{} s", significant(long / 1e6)),
-        long if long >= 999.5 => format!("{} ms", significant(long / 1e3)),
-        short => format!("{} µs", significant(short)),
     }
 }
 
@@ -239,7 +231,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::report::compare::Difference;
+    use crate::compare::Difference;
 
     fn side(value: f64) -> Side {
         Side { value, bytes_per_s: value * 4096.0, p99_us: 1203.0, runs: 3, faults: 0, flags: vec![] }

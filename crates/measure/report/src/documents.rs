@@ -1,23 +1,22 @@
-//! Published tables as text, JSON and CSV.
+//! The tables of the source documents as text, JSON and CSV.
 
 use published::{Cell, Column, Document, Row, Table};
 use serde_json::json;
+use stats::figures::significant;
 
-use crate::failure::Failure;
-use crate::figures::significant;
 use crate::table::{Align, rows_of};
 
 /// A head of a column goes on in the next line after so many letters, if it has another word.
 const HEAD_LETTERS: usize = 14;
 
 /// A document's name, over its tables.
-pub(super) fn heading(document: &Document) -> String {
+pub fn heading(document: &Document) -> String {
     let Document { number, title, by, about } = document;
     format!("{number}  {title}\n     {by}\n     {about}\n\n")
 }
 
 /// A table with what is to be known of it.
-pub(super) fn table(table: &Table) -> String {
+pub fn table(table: &Table) -> String {
     let columns: Vec<Shown<'_>> = table.columns.iter().enumerate().flat_map(|at| shown(table, at)).collect();
     let mut heads: Vec<Vec<String>> =
         table.line_heads.iter().map(|head| wrapped(head, HEAD_LETTERS)).collect();
@@ -126,13 +125,16 @@ fn mark(index: usize) -> String {
 }
 
 /// Every number as an object.
-pub(super) fn json(rows: &[&Row]) -> Result<String, Failure> {
+///
+/// # Errors
+/// None: all numbers are finite.
+pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(&json!({ "published": rows }));
-    text.map(|text| text + "\n").map_err(Failure::failed)
+    text.map(|text| text + "\n")
 }
 
 /// Every number as a line; what it is in units without prefix is in the last two columns.
-pub(super) fn csv(rows: &[&Row]) -> String {
+pub fn csv(rows: &[&Row]) -> String {
     let mut text =
         "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,metric,\
                     unit,printed,note,si_value,si_unit\n"

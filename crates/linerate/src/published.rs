@@ -1,7 +1,6 @@
 //! `linerate published`: the tables of the five source documents, in their units and in ours.
 
-mod print;
-
+use ::report::documents;
 use clap::Args;
 use published::{DOCUMENTS, Document, Row, Table, rows, tables};
 
@@ -27,22 +26,26 @@ pub(crate) struct PublishedArguments {
 }
 
 pub(crate) fn run(arguments: &PublishedArguments) -> Result<(), Failure> {
-    let documents = documents(arguments.document.as_deref())?;
-    let chosen = chosen(&documents, arguments.table.as_deref())?;
+    let asked = asked_for(arguments.document.as_deref())?;
+    let chosen = chosen(&asked, arguments.table.as_deref())?;
     if arguments.json || arguments.csv {
         let rows = numbers(&chosen);
-        let text = if arguments.json { print::json(&rows)? } else { print::csv(&rows) };
+        let text = if arguments.json {
+            documents::json(&rows).map_err(Failure::failed)?
+        } else {
+            documents::csv(&rows)
+        };
         say(&text);
         return Ok(());
     }
     for (document, tables) in &chosen {
-        say(&print::heading(document));
-        tables.iter().for_each(|table| say(&print::table(table)));
+        say(&documents::heading(document));
+        tables.iter().for_each(|table| say(&documents::table(table)));
     }
     Ok(())
 }
 
-fn documents(number: Option<&str>) -> Result<Vec<Document>, Failure> {
+fn asked_for(number: Option<&str>) -> Result<Vec<Document>, Failure> {
     let Some(number) = number else { return Ok(DOCUMENTS.to_vec()) };
     let known = DOCUMENTS.map(|document| document.number);
     match DOCUMENTS.iter().find(|document| document.number == number) {
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     fn names(document: Option<&str>, table: Option<&str>) -> Result<Vec<String>, String> {
-        let documents = documents(document).map_err(|failure| failure.to_string())?;
+        let documents = asked_for(document).map_err(|failure| failure.to_string())?;
         let chosen = chosen(&documents, table).map_err(|failure| failure.to_string())?;
         Ok(chosen.into_iter().flat_map(|(_, tables)| tables).map(|table| table.name).collect())
     }
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_a_table_are_its_rows() {
-        let documents = documents(Some("000")).expect("a document");
+        let documents = asked_for(Some("000")).expect("a document");
         let numbers = numbers(&chosen(&documents, Some("Table 2")).expect("a table"));
         assert_eq!(numbers.len(), 22);
     }

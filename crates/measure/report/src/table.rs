@@ -2,8 +2,10 @@
 
 /// On which side a column's cells are filled up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// Behind them.
     Left,
+    /// Before them.
     Right,
 }
 
@@ -11,12 +13,12 @@ pub(crate) enum Align {
 const GAP: &str = "  ";
 
 /// A line for each row, none with blanks at its end.
-pub(crate) fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<String> {
+pub fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<String> {
     rows_of(&columns, rows)
 }
 
 /// The same where the number of columns is not known beforehand: every row has as many cells as there are columns.
-pub(crate) fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
+pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
     let widest =
         |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
@@ -34,7 +36,7 @@ pub(crate) fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<
 }
 
 /// Two columns as one text, each line of it behind `indent`: names and what they have.
-pub(crate) fn pairs<K: Into<String>, V: Into<String>>(
+pub fn pairs<K: Into<String>, V: Into<String>>(
     indent: &str,
     pairs: impl IntoIterator<Item = (K, V)>,
 ) -> String {

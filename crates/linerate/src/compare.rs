@@ -1,11 +1,9 @@
 //! `linerate compare`: which differences between two results are real, for people and for whoever gates a build with it.
 
-mod words;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::report::compare::{Comparison, compare};
+use ::report::compare::{Comparison, compare, listed};
 use clap::Args;
 use serde::Serialize;
 
@@ -64,8 +62,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     }
     let text = match (arguments.json, arguments.markdown) {
         (true, _) => json(arguments, &comparison)?,
-        (_, true) => words::markdown(&comparison),
-        _ => words::terminal(&comparison),
+        (_, true) => comparison.markdown(),
+        _ => comparison.terminal(),
     };
     say(&text);
     verdict(&comparison, arguments.fail_above)
@@ -86,7 +84,7 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<String,
 fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure> {
     let worse: Vec<&str> = comparison.worse(fail_above).map(|cell| cell.cell.as_str()).collect();
     if !worse.is_empty() {
-        return Err(Failure::new(Kind::Worse, format_args!("B is worse in {}", words::listed(&worse))));
+        return Err(Failure::new(Kind::Worse, format_args!("B is worse in {}", listed(&worse))));
     }
     if comparison.judged() == 0 {
         return Err(Failure::failed("none of the cells could be judged: too little was measured of them"));

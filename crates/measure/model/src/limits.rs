@@ -1,78 +1,98 @@
-//! The figures, before anybody formats them.
+//! What a link carries at most of requests of some lengths, and what fills it over a distance.
 
-use model::link::{Goodput, Link};
-use model::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
+use crate::link::{Goodput, Link};
+use crate::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
 /// Everything that is told.
-pub(super) struct Answer {
-    pub(super) link: Link,
+pub struct Answer {
+    /// The link.
+    pub link: Link,
     /// What the tables of goodput count with.
-    pub(super) keys: Keys,
+    pub keys: Keys,
     /// Reads end with a response PDU, and not with their last data.
-    pub(super) status_apart: bool,
-    pub(super) write_modes: Vec<&'static str>,
-    pub(super) blocks: Vec<Block>,
-    pub(super) distance: Option<Far>,
+    pub status_apart: bool,
+    /// Names of the ways of writing, in the order of [`FarBlock::ways`].
+    pub write_modes: Vec<&'static str>,
+    /// By the length of requests.
+    pub blocks: Vec<Block>,
+    /// Over the distance that was asked about.
+    pub distance: Option<Far>,
 }
 
 /// A way of writing: which data go unasked.
 #[derive(Clone, Copy)]
-pub(super) struct WriteMode {
-    pub(super) name: &'static str,
-    pub(super) keys: Keys,
+pub struct WriteMode {
+    /// Its name.
+    pub name: &'static str,
+    /// What the session agrees on.
+    pub keys: Keys,
 }
 
 /// What the link carries of requests of one length.
-pub(super) struct Block {
-    pub(super) bytes: u32,
-    pub(super) reads: Goodput,
-    pub(super) writes: Goodput,
-    pub(super) both: Goodput,
+pub struct Block {
+    /// The length.
+    pub bytes: u32,
+    /// Reads alone.
+    pub reads: Goodput,
+    /// Writes alone, whose data all come unasked.
+    pub writes: Goodput,
+    /// Both at once.
+    pub both: Goodput,
 }
 
 /// The distance that was asked about, and what was said of the session.
 #[derive(Clone, Copy)]
-pub(super) struct Distance {
-    pub(super) round_trip_s: f64,
-    pub(super) window_bytes: Option<u32>,
-    pub(super) depth: Option<u32>,
-    pub(super) connections: u16,
+pub struct Distance {
+    /// There and back, in seconds.
+    pub round_trip_s: f64,
+    /// TCP's window, in bytes.
+    pub window_bytes: Option<u32>,
+    /// Outstanding requests.
+    pub depth: Option<u32>,
+    /// TCP connections, each with that window.
+    pub connections: u16,
 }
 
 impl Distance {
     /// Whether anything was said that may limit.
-    pub(super) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.window_bytes.is_some() || self.depth.is_some()
     }
 }
 
 /// What comes of a distance.
-pub(super) struct Far {
-    pub(super) asked: Distance,
+pub struct Far {
+    /// What was asked about.
+    pub asked: Distance,
     /// The window that fills the link.
-    pub(super) window_bytes: f64,
+    pub window_bytes: f64,
     /// What TCP carries with the window that was asked about.
-    pub(super) tcp_per_s: f64,
-    pub(super) blocks: Vec<FarBlock>,
+    pub tcp_per_s: f64,
+    /// By the length of requests.
+    pub blocks: Vec<FarBlock>,
 }
 
 /// What comes of a distance for requests of one length: for reads, then for each way of writing.
-pub(super) struct FarBlock {
-    pub(super) bytes: u32,
-    pub(super) ways: Vec<Way>,
+pub struct FarBlock {
+    /// The length.
+    pub bytes: u32,
+    /// Reads, then the ways of writing.
+    pub ways: Vec<Way>,
 }
 
-pub(super) struct Way {
-    pub(super) exchanges: u32,
+/// What comes of a distance for one direction of requests.
+pub struct Way {
+    /// How often a request waits for the other side.
+    pub exchanges: u32,
     /// Requests under way that fill the link.
-    pub(super) depth: Option<u32>,
+    pub depth: Option<u32>,
     /// What comes of the window and the depth that were asked about.
-    pub(super) prediction: Prediction,
+    pub prediction: Prediction,
 }
 
 impl WriteMode {
     /// The three that document 002 compares, the most solicited one last.
-    pub(super) fn all(keys: Keys) -> Vec<WriteMode> {
+    pub fn all(keys: Keys) -> Vec<WriteMode> {
         vec![
             WriteMode {
                 name: "unsolicited",
@@ -85,7 +105,8 @@ impl WriteMode {
 }
 
 impl Answer {
-    pub(super) fn of(
+    /// Counts everything.
+    pub fn of(
         link: Link,
         keys: Keys,
         status_apart: bool,

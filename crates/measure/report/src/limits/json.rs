@@ -1,15 +1,15 @@
 //! The figures as JSON: every name ends with its unit.
 
+use model::limits::{Answer, Block, Far, FarBlock, Way};
 use model::link::{FRAMES_PER_ACK, Goodput, Layers};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Block, Far, FarBlock, Way};
-use crate::failure::Failure;
-
-pub(super) fn of(answer: &Answer) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(&value(answer))
-        .map_err(|error| Failure::failed(format_args!("cannot write JSON: {error}")))?;
-    Ok(text + "\n")
+/// Everything, in bytes, bits and seconds.
+///
+/// # Errors
+/// None that a number can cause: JSON has no infinity, which is written as `null`.
+pub fn json(answer: &Answer) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&value(answer)).map(|text| text + "\n")
 }
 
 fn value(answer: &Answer) -> Value {

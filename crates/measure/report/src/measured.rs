@@ -4,15 +4,13 @@
 use bench::plan::Cell;
 use bench::record::{CellRun, ClientRun, Histogram, Record};
 use serde::Serialize;
+use stats::figures::{grouped, significant};
 use stats::jain;
-
-use crate::failure::Failure;
-use crate::figures::{grouped, significant};
-use crate::spec::Bytes;
+use volume::spec::Bytes;
 
 /// What a run came to, all its clients together.
 #[derive(Serialize)]
-pub(super) struct Measured<'a> {
+pub struct Measured<'a> {
     /// Which of several things was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<&'a str>,
@@ -65,15 +63,18 @@ struct Latency {
 
 /// What is shown beside the run.
 #[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
-    pub(super) record: &'a Record,
+pub struct Beside<'a> {
+    /// What the run is of.
+    pub record: &'a Record,
     /// The congestion control of our sockets, if there are any.
-    pub(super) congestion: Option<&'a str>,
-    pub(super) statistics: bool,
+    pub congestion: Option<&'a str>,
+    /// Whether to tell what sessions told.
+    pub statistics: bool,
 }
 
 impl<'a> Measured<'a> {
-    pub(super) fn of(run: &'a CellRun, beside: Beside<'a>) -> Measured<'a> {
+    /// Of a run.
+    pub fn of(run: &'a CellRun, beside: Beside<'a>) -> Measured<'a> {
         let runs = || run.clients.iter().map(|client| &client.run);
         let ios: u64 = runs().map(|run| run.ios()).sum();
         let cpu_s: f64 = run.clients.iter().map(|client| client.cpu.seconds).sum();
@@ -102,12 +103,15 @@ impl<'a> Measured<'a> {
     }
 
     /// A line of JSON.
-    pub(super) fn json(&self) -> Result<String, Failure> {
-        serde_json::to_string(self).map(|line| line + "\n").map_err(Failure::failed)
+    ///
+    /// # Errors
+    /// What sessions told is no JSON.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self).map(|line| line + "\n")
     }
 
     /// A few lines for people, of the only cell of a record.
-    pub(super) fn text(&self, cell: &Cell, record: &Record) -> String {
+    pub fn text(&self, cell: &Cell, record: &Record) -> String {
         let us = |time: f64| format!("{} µs", significant(time));
         let network = self.congestion.map(|name| format!(", congestion control {name}"));
         let Latency { p50, p99, p999, mean, max } = self.latency_us;
