@@ -16,7 +16,6 @@ mod diagnose;
 mod discover;
 #[cfg(test)]
 mod documents;
-mod environment;
 mod fault_command;
 mod info;
 mod interrupt;

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use initiator::verbs::{Field, Port, Vpd, VpdContent, page_name};
 use serde_json::{Value, json};
 
-use report::table::{Align, lines};
 use stats::figures::grouped;
+use stats::table::{Align, lines};
 
 /// `83`, `0x83` or `83h`, as people and standards write it.
 pub(crate) fn code(text: &str) -> Result<u8, String> {

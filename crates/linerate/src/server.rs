@@ -9,7 +9,7 @@ use crate::output::say;
 use crate::reload;
 use crate::serve::NamedSpec;
 use crate::spec::Bytes;
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 /// Lists and changes what a running server serves, one volume at a time
 ///

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::control::{Reply, Request, Session, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::say;
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 /// Between the two samples that rates are made of.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -60,8 +60,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linerate-attach",
         &["linerate-block", "linerate-reactor", "linerate-host", "linerate-initiator", "linerate-backends"],
     ),
-    // Orders and news have plans and records in them; `host` is for its tests.
-    ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
     // On nothing: when to stop a run is decided by it, so the workloads stand on it.
     ("linerate-stats", &[]),
     ("linerate-published", &[]),
@@ -69,9 +67,49 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-model", &["linerate-stats", "linerate-published"]),
     (
         "linerate-bench",
-        &["linerate-stats", "linerate-published", "linerate-model", "linerate-block", "linerate-reactor"],
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-reactor",
+            "linerate-stats",
+            "linerate-published",
+            "linerate-model",
+        ],
     ),
-    ("linerate-diagnose", &["linerate-stats", "linerate-published", "linerate-model", "linerate-bench"]),
+    // Orders and news have plans and records in them; `host` is for its tests.
+    ("linerate-agent", &["linerate-reactor", "linerate-host", "linerate-bench"]),
+    // Of this machine and of any storage that can be named.
+    (
+        "linerate-environment",
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-initiator",
+            "linerate-backends",
+            "linerate-stats",
+            "linerate-model",
+            "linerate-bench",
+        ],
+    ),
+    (
+        "linerate-diagnose",
+        &[
+            "linerate-block",
+            "linerate-contents",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-initiator",
+            "linerate-backends",
+            "linerate-stats",
+            "linerate-model",
+            "linerate-bench",
+            "linerate-environment",
+        ],
+    ),
     // Volumes for how sizes are written.
     (
         "linerate-report",
@@ -106,6 +144,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-model",
             "linerate-bench",
             "linerate-agent",
+            "linerate-environment",
             "linerate-diagnose",
             "linerate-report",
             "linerate-lab",

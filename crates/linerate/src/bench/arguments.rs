@@ -7,7 +7,6 @@ use agent::wire::message::Open;
 use bench::plan::Suite;
 
 use super::agents::{AgentName, Agents};
-use super::extent::Extent;
 use super::folder::Folder;
 use super::options::WorkloadOptions;
 use crate::agent::secret;
@@ -15,6 +14,7 @@ use crate::failure::Failure;
 use crate::link_rate::LinkRate;
 use crate::place::Place;
 use crate::spec::Bytes;
+use bench::Extent;
 
 /// Measures storage: suites of well-known tests, or a workload of your own
 #[derive(clap::Args, Debug)]

@@ -9,13 +9,13 @@ use bench::schedule::{Schedule, Work};
 
 use super::client::Part;
 use super::crew::{Carried, Crew, Progress};
-use super::extent::Extent;
 use super::keeper::Keeper;
 use super::stop::Judge;
 use super::view::{Doing, View};
-use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use bench::Extent;
+use environment::server::Server;
 
 /// What a measurement needs beside its suite.
 pub(super) struct Conductor<'a, C> {

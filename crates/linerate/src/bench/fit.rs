@@ -2,8 +2,8 @@
 
 use bench::plan::{Cell, Order, Role, Step, Suite};
 
-use super::extent::Extent;
 use crate::failure::Failure;
+use bench::Extent;
 
 /// What there is, and what is allowed.
 pub(super) struct Limits {

@@ -4,8 +4,8 @@
 use bench::plan::Suite;
 use block::{Allocation, BlockDevice, Extent as Blocks};
 
-use super::extent::Extent;
 use crate::spec::Bytes;
+use bench::Extent;
 
 /// How often the device is asked at most: what a fragmented one tells is its beginning, and enough for a sentence.
 const QUESTIONS_MAX: usize = 64;

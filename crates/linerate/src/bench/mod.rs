@@ -19,7 +19,6 @@ pub(crate) mod client;
 mod conduct;
 mod costs;
 pub(crate) mod crew;
-pub(crate) mod extent;
 mod fit;
 pub(crate) mod folder;
 mod holes;
@@ -56,12 +55,12 @@ use plan::{Hands, Plan, Prepared};
 pub(crate) use shown::{system_congestion, width};
 use view::{Line, Nobody, View, Watch};
 
-use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::place::Place;
 use crate::{remote, report, wan};
+use environment::server::Server;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {

@@ -16,10 +16,10 @@ use super::keeper::Keeper;
 use super::storage::Storage;
 use super::view::{Line, Nobody, View};
 use super::{SEED, begin, shown};
-use crate::environment::server::Server;
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::Place;
+use environment::server::Server;
 
 /// A LUN of our own, and how it is to be measured.
 pub(crate) struct OwnStorage<'a> {

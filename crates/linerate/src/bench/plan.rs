@@ -12,9 +12,9 @@ use super::keeper::Keeper;
 use super::storage::Storage;
 use super::ways::Source;
 use super::{begin, holes, resume, safety, suites};
-use crate::environment::server::Server;
 use crate::failure::Failure;
 use crate::place::Place;
+use environment::server::Server;
 
 /// What is to be measured.
 pub(super) enum Plan {

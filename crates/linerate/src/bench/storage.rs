@@ -11,10 +11,10 @@ use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
 
 use super::ways::Source;
-use crate::environment::{self, server::Server};
 use crate::failure::Failure;
 use crate::place::{self, Opened, Place};
 use crate::spec::{Bytes, Spec};
+use environment::{self, server::Server};
 
 /// The storage, before anything is asked of it.
 pub(crate) struct Storage {

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use model::{Direction, Load};
 
-use super::Options;
 use super::show::ShowOptions;
-use crate::bench::extent::Extent;
 use crate::bench::seconds;
 use crate::failure::Failure;
 use crate::link_rate::LinkRate;
 use crate::spec::Bytes;
+use crate::terminal;
+use bench::Extent;
+use diagnose::measure::Options;
 
 /// Finds out why an iSCSI path is slow: measures it layer by layer, and says what limits it, what that costs and what to
 /// change
@@ -99,7 +100,7 @@ impl DiagnoseArguments {
             seconds: self.seconds,
             own,
             allow_write: self.writing.allow_write,
-            yes: self.writing.yes,
+            consent: terminal::consent(self.writing.yes),
             expected_link_bits_per_s: self.link.map(LinkRate::bits_per_s),
             seed: self.seed,
         })

@@ -19,23 +19,22 @@ impl Progress {
             bar
         }))
     }
+}
 
-    /// There are so many steps.
-    pub(super) fn of(&self, steps: usize) {
+impl diagnose::measure::Progress for Progress {
+    fn of(&self, steps: usize) {
         if let Some(bar) = &self.0 {
             bar.set_length(steps as u64);
         }
     }
 
-    /// This begins.
-    pub(super) fn begins(&self, what: impl Into<String>) {
+    fn begins(&self, what: &str) {
         if let Some(bar) = &self.0 {
-            bar.set_message(what.into());
+            bar.set_message(what.to_owned());
         }
     }
 
-    /// It has ended.
-    pub(super) fn ended(&self) {
+    fn ended(&self) {
         if let Some(bar) = &self.0 {
             bar.inc(1);
         }

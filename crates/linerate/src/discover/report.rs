@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::printable;
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {

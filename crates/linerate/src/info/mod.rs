@@ -4,8 +4,6 @@
 //! logical unit.
 //! What a target does not know is left out: a disk of 1996 has neither a Block Limits page nor ALUA.
 
-pub(crate) mod disk;
-pub(crate) mod negotiation;
 mod session;
 mod unit;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use initiator::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
 
-use super::negotiation::{self, Negotiated};
 use crate::output::printable;
-use report::table::pairs;
+use environment::negotiation::{self, Negotiated};
 use stats::figures::significant;
+use stats::table::pairs;
 
 /// The names of the JSON are promised.
 #[derive(Debug, Serialize)]

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use initiator::verbs::{
-    Association, Inquiry, LunAddress, LunSelection, PortGroup, Registration, VerbError, VpdContent,
-    device_type,
+    Association, Inquiry, LunAddress, LunSelection, PortGroup, Registration, VpdContent, device_type,
 };
 use initiator::{RemoteTarget, Unit};
 use serde::Serialize;
 
-use super::disk::Disk;
 use crate::failure::{Failure, Kind};
 use crate::page;
 use crate::scsi::registered;
-use report::table::pairs;
+use environment::disk::{Disk, known};
+use stats::table::pairs;
 
 /// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
 #[derive(Debug, Serialize)]
@@ -65,18 +64,6 @@ pub(super) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Resul
         units.push(UnitInfo::look(&Unit::new(Arc::clone(target), lun), vpd).await?);
     }
     Ok(units)
-}
-
-/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
-pub(super) fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error @ VerbError::Lost(_)) => Err(error.into()),
-        Err(error) => {
-            tracing::debug!("{error}");
-            Ok(None)
-        }
-    }
 }
 
 impl UnitInfo {

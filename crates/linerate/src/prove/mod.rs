@@ -24,7 +24,6 @@ use target::Limits;
 
 use crate::bench::{OwnStorage, system_congestion};
 use crate::diagnose;
-use crate::environment;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;

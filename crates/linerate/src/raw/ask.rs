@@ -104,8 +104,9 @@ pub(super) fn run(arguments: &RawAskArguments) -> Result<(), Failure> {
 async fn consent(url: &Url, arguments: &RawAskArguments) -> Result<(), Failure> {
     let lun = remote::open(url).await?;
     let part = Some(format!("the first {}", arguments.span));
-    let consented =
-        Overwritten { device: &lun, name: url, part, lun: Some(&lun) }.consent(arguments.yes).await;
+    let consented = Overwritten { device: &lun, name: url, part, lun: Some(&lun) }
+        .consent(crate::terminal::consent(arguments.yes))
+        .await;
     lun.target().close().await;
     consented
 }

@@ -15,8 +15,8 @@ use crate::failure::{Failure, Kind};
 use crate::remote;
 use crate::spec::Bytes;
 use crate::terminal::Overwritten;
-use report::table::{Align, lines, pairs};
 use stats::figures::grouped;
+use stats::table::{Align, lines, pairs};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusArguments {
@@ -191,7 +191,9 @@ impl ExtentArguments {
             return Ok(());
         }
         let disk = remote::disk(unit).await?;
-        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }.consent(false).await
+        Overwritten { device: &disk, name: &"the LUN", part: None, lun: None }
+            .consent(crate::terminal::consent(false))
+            .await
     }
 }
 

@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::unit::AskArguments;
 use crate::failure::{Failure, Kind};
 use crate::page;
-use report::table::pairs;
+use stats::table::pairs;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InquiryArguments {

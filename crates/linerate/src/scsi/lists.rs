@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::unit::AskArguments;
 use crate::failure::Failure;
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 pub(super) fn luns(asked: &AskArguments) -> Result<(), Failure> {
     asked.ask(async |unit| {

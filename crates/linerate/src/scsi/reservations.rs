@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::unit::{AskArguments, UnitArguments};
 use crate::failure::Failure;
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 /// Who acts.
 #[derive(Debug, clap::Args)]

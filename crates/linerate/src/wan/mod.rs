@@ -27,7 +27,6 @@ use bench::suite::wan::{WanPlan, suite};
 use crate::bench::folder::Folder;
 use crate::bench::keeper::Keeper;
 use crate::bench::{BenchArguments, LabOptions, Work, begin};
-use crate::environment;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::link_rate::LinkRate;

@@ -29,6 +29,7 @@
 //! [`schedule`] for which cell comes next, [`round_trip`] for data that must come back without being timed, and [`journal`] for data that must be there after a crash.
 
 mod access;
+mod extent;
 mod failure;
 mod generations;
 pub mod icf;
@@ -46,6 +47,7 @@ mod test_disk;
 pub mod test_record;
 
 pub use access::WorkloadError;
+pub use extent::Extent;
 pub use failure::Failure;
 pub use round_trip::{RoundTrip, read_back, round_trip};
 pub use run::{FAILURES_MAX, Go, Orders, PATIENCE, run, run_with_journal};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LoadRun;
 use bench::record::{Facts, Histogram};
+use environment::link::LinkLayer;
 use model::Keys;
 use stats::{Interval, median, median_interval};
 
@@ -69,25 +70,6 @@ pub struct Storage {
     /// Vendor and product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-}
-
-/// The interface that the way begins with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LinkLayer {
-    /// Its name, such as `eth0`.
-    pub interface: String,
-    /// What it runs at, in bits a second, if it tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bits_per_s: Option<f64>,
-    /// Whether it can send and receive at once, if it tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub full_duplex: Option<bool>,
-    /// The longest packet it takes, in bytes.
-    pub mtu: u32,
-    /// The way does not leave this machine.
-    pub loopback: bool,
-    /// Packets that it dropped or found damaged while we measured.
-    pub faults: u64,
 }
 
 /// A connection at rest.

@@ -1,5 +1,6 @@
 //! Why a storage path is slow: what was measured of its layers ([`Evidence`]), and what follows from that
-//! ([`Diagnosis`]). Nothing here measures; nothing here knows how a setting is changed, but only how it is called.
+//! ([`Diagnosis`]). [`measure`] is what measures, of any
+//! target's LUN; nothing else here knows a network, or how a setting is changed, but only how it is called.
 //!
 //! ```text
 //!   Evidence ──┬── layers (probes at rest) ──┐
@@ -33,6 +34,7 @@ mod finding;
 mod judge;
 mod layers;
 mod load;
+pub mod measure;
 mod patterns;
 mod roof;
 mod signs;
@@ -42,7 +44,8 @@ mod trial;
 mod words;
 
 pub use cause::Cause;
-pub use evidence::{Evidence, Known, Ladder, LinkLayer, LongPackets, PathLayer, Storage, Timed};
+pub use environment::link::LinkLayer;
+pub use evidence::{Evidence, Known, Ladder, LongPackets, PathLayer, Storage, Timed};
 pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
 pub use judge::diagnose;
 pub use load::{LoadRun, Parts, PathUnderLoad};

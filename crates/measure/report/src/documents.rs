@@ -4,7 +4,7 @@ use published::{Cell, Column, Document, Row, Table};
 use serde_json::json;
 use stats::figures::significant;
 
-use crate::table::{Align, rows_of};
+use stats::table::{Align, rows_of};
 
 /// A head of a column goes on in the next line after so many letters, if it has another word.
 const HEAD_LETTERS: usize = 14;

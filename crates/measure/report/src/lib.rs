@@ -13,7 +13,7 @@
 //!
 //! [`summary`] says what the runs of a record come to, [`compare`](mod@compare) which differences between two records are real, and [`wan`]
 //! what a record says of distance; all three are values. [`measured`] tells of one run, [`limits`] what a link carries at most,
-//! [`documents`] what others published; [`table`] lays text out in columns.
+//! [`documents`] what others published.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
@@ -48,7 +48,6 @@ pub mod measured;
 mod sections;
 mod series;
 pub mod summary;
-pub mod table;
 mod terminal;
 mod views;
 pub mod wan;

@@ -16,7 +16,7 @@
 //! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run; [`welch`](fn@welch),
 //! for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and [`little`](fn@little); [`steady`] for rounds;
 //! [`Latencies`] and [`Histogram`] for what is counted while it happens; [`Random`] for what only has to look random; [`figures`]
-//! for numbers as people read them.
+//! for numbers as people read them, [`table`] for columns of text.
 
 mod centre;
 mod fairness;
@@ -35,6 +35,7 @@ mod series;
 mod special;
 pub mod steady;
 mod student;
+pub mod table;
 mod welch;
 
 pub use centre::{mean, median, quantile, standard_deviation};

@@ -22,6 +22,7 @@
 pub mod failure;
 mod file;
 mod iscsi;
+mod overwritten;
 pub mod place;
 mod ram;
 pub mod recorders;
@@ -41,6 +42,7 @@ use volume::backends::{BUFFERED, DELAY, EMULATED_512, FAULT, LIMIT, NULL};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, Kind};
+pub use overwritten::Overwritten;
 
 /// All kinds of volumes, in the order of the document.
 pub const GRAMMAR: Grammar = Grammar(&[

@@ -7,7 +7,7 @@ use stats::printable;
 
 use super::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
 use crate::summary::Flag;
-use crate::table::{Align, lines};
+use stats::table::{Align, lines};
 
 const ALIGN: [Align; 8] = [
     Align::Left,

@@ -7,7 +7,7 @@ use model::{Keys, Term};
 use stats::figures::{grouped, significant};
 use volume::spec::Bytes;
 
-use crate::table::{Align, rows_of};
+use stats::table::{Align, rows_of};
 
 const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;

@@ -4,24 +4,34 @@
 //! What the system does not tell is left out. A fact that makes a measurement worse, or less believable, says what would
 //! be better and why. [`server`] is for who serves from this machine: its CPU time is a part of the costs.
 
+//!
+//! ```
+//! use bench::record::Group;
+//!
+//! let facts = environment::machine();
+//! assert!(facts.value(Group::Client, "kernel").is_some_and(|kernel| kernel.starts_with("Linux ")));
+//! ```
+
 mod client;
-pub(crate) mod link;
+pub mod disk;
+pub mod link;
 mod negotiated;
-mod network;
-pub(crate) mod server;
+pub mod negotiation;
+pub mod network;
+pub mod server;
 mod storage;
-mod system;
+pub mod system;
 
 use bench::record::{Fact, Facts, Group, Limit};
 use block::BlockDevice;
 use initiator::Unit;
 
-use crate::place::Place;
+use backends::place::Place;
 use system::System;
 
 /// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit behind it, if
 /// there is one. To be asked before anything is measured: it looks at how busy the machine is.
-pub(crate) async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
+pub async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
     let mut facts = client::facts(&system);
     if let (Place::Lun(url), Some(unit)) = (place, unit) {
@@ -35,14 +45,14 @@ pub(crate) async fn facts(place: &Place, device: &dyn BlockDevice, unit: Option<
 }
 
 /// What is known of the machine and of what measures, where the way to the storage is not the machine's.
-pub(crate) fn machine() -> Facts {
+pub fn machine() -> Facts {
     let mut facts = client::facts(&System::this());
     facts.extend(tool());
     Facts(facts)
 }
 
 /// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none that limits.
-pub(crate) async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
+pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
     let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
     let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));
     let parameters = unit.target().parameters();
@@ -68,7 +78,7 @@ mod tests {
 
     fn of(text: &str) -> Facts {
         let place = Place::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
-        crate::remote::run(async {
+        backends::remote::run(async {
             let opened = place.open(true).await?;
             Ok(facts(&place, &*opened.device, None).await)
         })

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use host::cputime;
 use initiator::{RemoteLun, Statistics};
 
-use crate::diagnose::way::told;
-use crate::environment::server::{Server, ServerClocks};
+use crate::measure::way::told;
+use environment::server::{Server, ServerClocks};
 
 /// At one moment.
 pub(super) struct Snapshot {

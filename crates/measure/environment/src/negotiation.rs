@@ -9,11 +9,11 @@ use std::fmt;
 use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use serde::Serialize;
 
-use report::table::{Align, lines};
+use stats::table::{Align, lines};
 
 /// A key, as printed; the names of the JSON are promised.
 #[derive(Debug, Serialize)]
-pub(crate) struct Negotiated {
+pub struct Negotiated {
     key: &'static str,
     /// `null` for what is the target's alone to say.
     asked: Option<Value>,
@@ -180,7 +180,7 @@ fn digest(offered: &[DigestKind]) -> Option<Value> {
 }
 
 /// Every key, in the order of [`KEYS`].
-pub(crate) fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
+pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
     KEYS.iter().map(|key| key.look(offers, got)).collect()
 }
 
@@ -207,7 +207,7 @@ impl Advice {
 }
 
 /// A line for each key; those that could be better are marked, with what would be and why.
-pub(super) fn table(keys: &[Negotiated]) -> String {
+pub fn table(keys: &[Negotiated]) -> String {
     let headings = [" ", "key", "asked", "got", "better"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(headings).chain(keys.iter().map(Negotiated::row)).collect();
     let below = std::iter::once(None).chain(keys.iter().map(|key| key.reason));
@@ -221,17 +221,17 @@ pub(super) fn table(keys: &[Negotiated]) -> String {
 
 impl Negotiated {
     /// The key.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.key
     }
 
     /// What came of it.
-    pub(crate) fn value(&self) -> String {
+    pub fn value(&self) -> String {
         self.got.to_string()
     }
 
     /// What would be better and why, if anything would.
-    pub(crate) fn better(&self) -> Option<String> {
+    pub fn better(&self) -> Option<String> {
         let (value, reason) = self.recommended.zip(self.reason)?;
         Some(format!("{value}: {reason}"))
     }

@@ -15,15 +15,15 @@ use model::{Direction, Load};
 
 use super::durable::Durable;
 use super::snapshot::Snapshot;
-use crate::diagnose::places::Part;
-use crate::environment::server::Server;
+use crate::measure::places::Part;
+use environment::server::Server;
 
 /// How long a round takes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::diagnose) struct Times {
+pub(in crate::measure) struct Times {
     /// Until TCP has its windows, and caches and queues are as they stay.
-    pub(in crate::diagnose) warm_up: Duration,
-    pub(in crate::diagnose) counted: Duration,
+    pub(in crate::measure) warm_up: Duration,
+    pub(in crate::measure) counted: Duration,
 }
 
 /// What came of it.

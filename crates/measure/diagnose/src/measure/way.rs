@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use initiator::{RemoteLun, Settings, Statistics, Url};
 
-use crate::failure::Failure;
-use crate::remote;
+use backends::Failure;
+use backends::remote;
 
 /// A session with the LUN, or none for the moment.
 pub(super) struct Way {

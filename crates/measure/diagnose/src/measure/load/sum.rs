@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 use bench::record::Histogram;
-use diagnose::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 use initiator::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
 use model::{Direction, Load};
 use reactor::PathInfo;
@@ -12,7 +12,7 @@ use super::round::Round;
 use super::snapshot::Snapshot;
 
 /// Sums over rounds, sessions and connections.
-pub(in crate::diagnose) struct Sum {
+pub(in crate::measure) struct Sum {
     run: LoadRun,
     /// How long was counted, and by how many sessions.
     time: Duration,
@@ -35,7 +35,7 @@ pub(in crate::diagnose) struct Sum {
 const PARTS: usize = 1 + Phase::ALL.len();
 
 impl Sum {
-    pub(in crate::diagnose) fn new(load: &Load, named: bool) -> Sum {
+    pub(in crate::measure) fn new(load: &Load, named: bool) -> Sum {
         let run = LoadRun {
             load: *load,
             named,
@@ -74,12 +74,12 @@ impl Sum {
     }
 
     /// Whether it came to nothing at all, so that it is not worth another round.
-    pub(in crate::diagnose) fn is_hopeless(&self) -> bool {
+    pub(in crate::measure) fn is_hopeless(&self) -> bool {
         self.run.errors > 0 && self.run.service.is_empty()
     }
 
     /// A round failed as a whole.
-    pub(in crate::diagnose) fn fail(&mut self, why: String) {
+    pub(in crate::measure) fn fail(&mut self, why: String) {
         self.run.errors += 1;
         self.run.first_failure.get_or_insert(why);
     }
@@ -158,7 +158,7 @@ impl Sum {
     }
 
     /// All of it.
-    pub(in crate::diagnose) fn finish(self) -> LoadRun {
+    pub(in crate::measure) fn finish(self) -> LoadRun {
         let Sum { mut run, .. } = self;
         let share = |part: Duration, whole: Duration| match whole.is_zero() {
             true => 0.0,

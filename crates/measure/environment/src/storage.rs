@@ -9,11 +9,11 @@ use initiator::Unit;
 
 use super::fact;
 use super::system::System;
-use crate::info::disk::Disk;
-use crate::output::printable;
-use crate::place::Place;
-use crate::spec::Bytes;
+use crate::disk::Disk;
+use backends::place::Place;
 use stats::figures::grouped;
+use stats::printable;
+use volume::spec::Bytes;
 
 /// Of a logical unit by SCSI, of a file or block device by the kernel.
 pub(super) async fn facts(

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::record::{Fact, Group};
 use block::BlockDevice as _;
-use diagnose::{Evidence, Known, PathLayer, Storage, Timed};
 use initiator::verbs::ModeValues;
 use initiator::{ConnectionStatistics, RemoteLun, Url};
 use iscsi::pdu::Cid;
@@ -21,14 +21,13 @@ use super::places::{Part, physical_block_bytes};
 use super::probe::{Ground, Probe};
 use super::way::{Way, told};
 use super::{Options, Progress, keys, writing};
-use crate::environment::link::LinkWatch;
-use crate::environment::server::Server;
-use crate::failure::Failure;
-use crate::place::Place;
-use crate::{environment, output};
+use backends::Failure;
+use backends::place::Place;
+use environment::link::LinkWatch;
+use environment::server::Server;
 
 /// Measures everything. Fails only if there is no session with the LUN at all, or something was asked for that cannot be.
-pub(crate) async fn evidence(url: &Url, options: &Options, progress: &Progress) -> Result<Evidence, Failure> {
+pub async fn evidence(url: &Url, options: &Options, progress: &dyn Progress) -> Result<Evidence, Failure> {
     progress.begins("logging in");
     let mut way = Way::open(url).await?;
     let lun = way.lun().await.map_err(Failure::failed)?;
@@ -78,7 +77,7 @@ pub(crate) async fn evidence(url: &Url, options: &Options, progress: &Progress) 
         course.rungs.leave_out_long(why);
     }
     course.run(&loads, hopeless.as_deref(), &mut evidence, progress).await;
-    evidence.link = link.map_or_else(Known::Unknown, LinkWatch::end);
+    evidence.link = link.and_then(LinkWatch::end).map_or_else(Known::Unknown, Known::Measured);
     course.way.close().await;
     Ok(evidence)
 }
@@ -100,7 +99,7 @@ impl Course {
         loads: &[(Load, bool)],
         hopeless: Option<&str>,
         evidence: &mut Evidence,
-        progress: &Progress,
+        progress: &dyn Progress,
     ) {
         let begun = reactor::now();
         let running = loads.iter().map(|(load, named)| match hopeless {
@@ -122,7 +121,7 @@ impl Course {
             let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
             let times = Times { warm_up, ..times };
             for load in order {
-                progress.begins(super::load::described(load.load()));
+                progress.begins(&super::load::described(load.load()));
                 if load.goes_on() && !is_late {
                     let part = self.part(load.load().direction);
                     load.round(&mut self.way, part, self.server.as_ref(), times, random.next()).await;
@@ -143,7 +142,7 @@ impl Course {
         }
     }
 
-    async fn turn(&mut self, progress: &Progress) {
+    async fn turn(&mut self, progress: &dyn Progress) {
         progress.begins("one thing at a time");
         if let Err(why) = self.rungs.ask(&mut self.way, &mut self.ground, self.pace.turn).await {
             self.rungs.end(&why);
@@ -262,7 +261,7 @@ async fn storage(lun: &RemoteLun) -> Storage {
     // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
     let tells = profile.volatile_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
     let product = unit.inquiry().await.ok().map(|inquiry| {
-        output::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
+        stats::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
     });
     Storage {
         bytes: geometry.bytes(),

@@ -53,7 +53,7 @@ fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
 
 /// Packets to an address of this machine's own take the loopback, whatever interface has the address; others leave by
 /// the interface whose address they come from, unless somebody routes by policy.
-pub(super) fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
+pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
     let holder = |address: IpAddr| addresses.iter().find(|(_, own)| *own == address.to_canonical());
     match holder(peer) {
         Some(_) => Some(LOOPBACK.to_owned()),
@@ -61,11 +61,13 @@ pub(super) fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpA
     }
 }
 
-pub(super) const LOOPBACK: &str = "lo";
+/// The interface of what does not leave this machine.
+pub const LOOPBACK: &str = "lo";
 /// The loopback's MTU is a byte more than an IP packet can have.
 const IP_PACKET_MAX: i64 = 65_535;
 
-pub(super) fn net(interface: &str, file: &str) -> String {
+/// Where the kernel tells of an interface.
+pub fn net(interface: &str, file: &str) -> String {
     format!("sys/class/net/{interface}/{file}")
 }
 

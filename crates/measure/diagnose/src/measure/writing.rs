@@ -6,9 +6,9 @@ use initiator::{RemoteLun, Url};
 
 use super::Options;
 use super::places::{Part, physical_block_bytes};
-use crate::bench::extent::Extent;
-use crate::failure::Failure;
-use crate::terminal::Overwritten;
+use backends::Failure;
+use backends::Overwritten;
+use bench::Extent;
 
 /// The part, in whole physical blocks.
 pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Result<Option<Part>, Failure> {
@@ -22,7 +22,9 @@ pub(super) async fn part(lun: &RemoteLun, url: &Url, options: &Options) -> Resul
     let part = whole_blocks(extent, bytes, physical_block_bytes(lun.geometry()));
     let part = part.ok_or_else(|| Failure::refused(format!("{extent} has no whole physical block in it")))?;
     let overwritten = (extent != Extent::ALL).then(|| extent.to_string());
-    Overwritten { device: lun, name: url, part: overwritten, lun: Some(lun) }.consent(options.yes).await?;
+    Overwritten { device: lun, name: url, part: overwritten, lun: Some(lun) }
+        .consent(options.consent)
+        .await?;
     Ok(Some(part))
 }
 

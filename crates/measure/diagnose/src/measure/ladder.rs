@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Known, Ladder, Timed};
+use crate::{Known, Ladder, Timed};
 use iscsi::pdu::Cid;
 use stats::Random;
 

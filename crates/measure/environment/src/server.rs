@@ -16,11 +16,11 @@ use host::cputime::{self, Threads};
 use initiator::RemoteTarget;
 
 use super::system::System;
-use crate::output::printable;
+use stats::printable;
 
 /// A process that serves, or a thread of our own that does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
+pub struct Server {
     name: String,
     pid: u32,
     /// All of them, if `None`.
@@ -29,7 +29,7 @@ pub(crate) struct Server {
 
 /// Its CPU time so far.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerClocks {
+pub struct ServerClocks {
     process: Duration,
     threads: Threads,
 }
@@ -37,7 +37,7 @@ pub(crate) struct ServerClocks {
 impl Server {
     /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at (root may
     /// look at all), or our own, whose CPU time is not to be told from the client's.
-    pub(crate) async fn of(target: &RemoteTarget) -> Option<Server> {
+    pub async fn of(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;
         let inode = server_socket(&System::this(), first.local, first.peer)?;
@@ -47,12 +47,12 @@ impl Server {
     }
 
     /// A thread of this process, by its number in the kernel.
-    pub(crate) fn here(name: &str, thread: u32) -> Server {
+    pub fn here(name: &str, thread: u32) -> Server {
         Server { name: name.to_owned(), pid: std::process::id(), thread: Some(thread) }
     }
 
     /// What it has used by now; an error if it has ended.
-    pub(crate) fn clocks(&self) -> io::Result<ServerClocks> {
+    pub fn clocks(&self) -> io::Result<ServerClocks> {
         match self.thread {
             None => {
                 let threads = Threads::of(self.pid)?;
@@ -66,7 +66,7 @@ impl Server {
     }
 
     /// What it has used since `earlier`, for the record; `None` if it has ended.
-    pub(crate) fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
+    pub fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
         let now = self.clocks().ok()?;
         let used = now.process.saturating_sub(earlier.process);
         let (of, busiest) = match self.thread {
@@ -83,7 +83,7 @@ impl Server {
 
 impl ServerClocks {
     /// What the thread that was busiest since `earlier` has used in that time.
-    pub(crate) fn busiest_since(&self, earlier: &ServerClocks) -> Duration {
+    pub fn busiest_since(&self, earlier: &ServerClocks) -> Duration {
         self.threads.busiest_since(&earlier.threads)
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bench::plan::Span;
+use volume::spec::Bytes;
 
-use crate::spec::Bytes;
+use crate::plan::Span;
 
 /// `SIZE` (from the start), `START..END`, `START..` or `..END`; at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub struct Extent {
     start: u64,
     end: Option<u64>,
 }
@@ -34,16 +34,16 @@ impl FromStr for Extent {
 
 impl Extent {
     /// Everything.
-    pub(crate) const ALL: Extent = Extent { start: 0, end: None };
+    pub const ALL: Extent = Extent { start: 0, end: None };
 
     /// The part that a span of a device of so many bytes has.
-    pub(super) fn of(span: Span, device_bytes: u64) -> Extent {
+    pub fn of(span: Span, device_bytes: u64) -> Extent {
         let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes.saturating_add(bytes));
         Extent { start: span.start_bytes, end: Some(end) }
     }
 
     /// What both have; nothing, if they have nothing.
-    pub(super) fn within(self, other: Extent) -> Option<Extent> {
+    pub fn within(self, other: Extent) -> Option<Extent> {
         let end = match (self.end, other.end) {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
@@ -53,17 +53,18 @@ impl Extent {
     }
 
     /// From the start of the first to the end of the last.
-    pub(super) fn around(self, other: Extent) -> Extent {
+    pub fn around(self, other: Extent) -> Extent {
         let end = self.end.zip(other.end).map(|(one, two)| one.max(two));
         Extent { start: self.start.min(other.start), end }
     }
 
     /// Whether it reaches beyond so many bytes.
-    pub(crate) fn exceeds(self, device_bytes: u64) -> bool {
+    pub fn exceeds(self, device_bytes: u64) -> bool {
         self.end.unwrap_or(self.start) > device_bytes
     }
 
-    pub(crate) fn span(self) -> Span {
+    /// The same as a workload says it.
+    pub fn span(self) -> Span {
         Span { start_bytes: self.start, bytes: self.end.map(|end| end - self.start) }
     }
 }

@@ -1,15 +1,34 @@
 //! The interface that the way to a target begins with, as a diagnosis looks at it: what it runs at, and which packets it
 //! loses meanwhile.
 
-use diagnose::{Known, LinkLayer};
 use host::interfaces;
 use initiator::ConnectionStatistics;
+use serde::{Deserialize, Serialize};
 
 use super::network::{LOOPBACK, interface, net};
 use super::system::System;
 
+/// The interface that the way begins with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkLayer {
+    /// Its name, such as `eth0`.
+    pub interface: String,
+    /// What it runs at, in bits a second, if it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_s: Option<f64>,
+    /// Whether it can send and receive at once, if it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_duplex: Option<bool>,
+    /// The longest packet it takes, in bytes.
+    pub mtu: u32,
+    /// The way does not leave this machine.
+    pub loopback: bool,
+    /// Packets that it dropped or found damaged while we measured.
+    pub faults: u64,
+}
+
 /// An interface that is being watched.
-pub(crate) struct LinkWatch {
+pub struct LinkWatch {
     system: System,
     name: String,
     /// Where its counters stood.
@@ -22,7 +41,7 @@ const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dro
 
 impl LinkWatch {
     /// Begins to watch the one that this connection leaves by. A sentence says why that is not known.
-    pub(crate) fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
+    pub fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
         let connection = connection.ok_or("there was no session any more")?;
         let addresses = interfaces::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
         let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
@@ -36,14 +55,17 @@ impl LinkWatch {
     }
 
     /// What is known of it, with the faults since it is watched.
-    pub(crate) fn end(self) -> Known<LinkLayer> {
+    ///
+    /// # Errors
+    /// A sentence that says why nothing is.
+    pub fn end(self) -> Result<LinkLayer, String> {
         known(&self.system, self.name, self.faults)
     }
 }
 
-fn known(system: &System, name: String, faults_before: u64) -> Known<LinkLayer> {
+fn known(system: &System, name: String, faults_before: u64) -> Result<LinkLayer, String> {
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
-        return Known::Unknown(format!("the kernel tells nothing of the interface {name}"));
+        return Err(format!("the kernel tells nothing of the interface {name}"));
     };
     // What has no device behind it is memory, and what it calls its speed limits nothing, unless somebody has set it: for
     // an interface of a laboratory or of a virtual machine to say what it stands for.
@@ -55,7 +77,7 @@ fn known(system: &System, name: String, faults_before: u64) -> Known<LinkLayer> 
         Some("half") => Some(false),
         Some(_) | None => None,
     };
-    Known::Measured(LinkLayer {
+    Ok(LinkLayer {
         bits_per_s: mbit.map(|mbit| mbit as f64 * 1e6),
         full_duplex,
         mtu,
@@ -78,13 +100,13 @@ mod tests {
     use super::super::system::Made;
     use super::*;
 
-    fn watched(name: &str, files: &[(&str, &str)]) -> Known<LinkLayer> {
+    fn watched(name: &str, files: &[(&str, &str)]) -> Result<LinkLayer, String> {
         known(&Made::of(files).system, name.to_owned(), 7)
     }
 
     #[test]
     fn an_interface_that_is_gone_is_not_known() {
-        assert!(matches!(watched("eth0", &[]), Known::Unknown(why) if why.contains("eth0")));
+        assert!(matches!(watched("eth0", &[]), Err(why) if why.contains("eth0")));
     }
 
     #[test]
@@ -109,10 +131,10 @@ mod tests {
             loopback: false,
             faults: 2,
         };
-        assert_eq!(watched("eth0", &files), Known::Measured(eth0));
+        assert_eq!(watched("eth0", &files), Ok(eth0));
         let tap0 = watched("tap0", &files);
-        assert!(matches!(tap0, Known::Measured(LinkLayer { bits_per_s: None, mtu: 9000, .. })), "{tap0:?}");
+        assert!(matches!(tap0, Ok(LinkLayer { bits_per_s: None, mtu: 9000, .. })), "{tap0:?}");
         let tap1 = watched("tap1", &files);
-        assert!(matches!(tap1, Known::Measured(LinkLayer { bits_per_s: Some(4e8), .. })), "{tap1:?}");
+        assert!(matches!(tap1, Ok(LinkLayer { bits_per_s: Some(4e8), .. })), "{tap1:?}");
     }
 }

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use crate::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
 use block::BlockDevice as _;
-use diagnose::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
+use contents::Consent;
 use initiator::Url;
 use model::{Direction, Load};
 use stats::Random;
@@ -17,7 +18,7 @@ use super::pace::Pace;
 use super::places::Part;
 use super::way::Way;
 use super::{Options, Progress, writing};
-use crate::failure::Failure;
+use backends::Failure;
 
 /// Pairs of rounds. The median of seven lies between the smallest and the largest of them in 98 of 100 cases.
 const PAIRS: u32 = 7;
@@ -25,11 +26,11 @@ const PAIRS: u32 = 7;
 const SILENT_PAIRS: u32 = 2;
 
 /// Tries every finding that can be tried. What goes wrong is told with the finding, and ends nothing else.
-pub(super) async fn confirm(diagnosis: &mut Diagnosis, url: &Url, options: &Options, progress: &Progress) {
+pub async fn confirm(diagnosis: &mut Diagnosis, url: &Url, options: &Options, progress: &dyn Progress) {
     let Diagnosis { evidence, findings, .. } = diagnosis;
     for finding in &mut *findings {
         let Some(trial) = Trial::of(finding, evidence, url, options) else { continue };
-        progress.begins(format!("trying {}", trial.named));
+        progress.begins(&format!("trying {}", trial.named));
         match trial.run(options).await {
             Ok(pairs) => judge(finding, &trial, &pairs),
             Err(why) => finding.because.push(format!("Trying {} failed: {why}.", trial.named)),
@@ -157,7 +158,7 @@ async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, Str
     if side.load.direction == Direction::Read {
         return Ok(Part::whole(lun.geometry()));
     }
-    let agreed = Options { yes: true, ..options.clone() };
+    let agreed = Options { consent: Consent::Given, ..*options };
     let part =
         writing::part(&lun, way.url(), &agreed).await.map_err(|failure: Failure| failure.to_string())?;
     part.ok_or_else(|| super::probe::NOT_ALLOWED.to_owned())

@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use diagnose::LongPackets;
+use crate::LongPackets;
 use initiator::{RemoteLun, Url};
 use iscsi::pdu::Cid;
 
 use super::probe::{Ground, NoTime, Probe};
 use super::way::{Way, told};
-use crate::failure::Failure;
+use backends::Failure;
 
 /// The way that works, and what was found on it.
 pub(super) struct Found {

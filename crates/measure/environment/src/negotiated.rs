@@ -4,7 +4,7 @@ use bench::record::{Fact, Group};
 use iscsi::negotiate::{Offers, Parameters};
 
 use super::fact;
-use crate::info::negotiation::negotiated;
+use crate::negotiation::negotiated;
 
 /// A fact for each key.
 pub(super) fn facts(offers: &Offers, got: &Parameters) -> Vec<Fact> {

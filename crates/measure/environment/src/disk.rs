@@ -2,18 +2,17 @@
 
 use block::{BlockDevice, Profile};
 use initiator::Unit;
-use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning};
+use initiator::verbs::{BlockLimits, ModeValues, Modes, Provisioning, VerbError};
 use serde::Serialize;
 
-use super::unit::known;
-use crate::failure::Failure;
-use crate::remote;
-use crate::spec::Bytes;
+use backends::Failure;
+use backends::remote;
 use stats::figures::grouped;
+use volume::spec::Bytes;
 
 /// The names of the JSON are promised; `null` is what the target does not say.
 #[derive(Debug, Serialize)]
-pub(crate) struct Disk {
+pub struct Disk {
     bytes: u64,
     blocks: u64,
     block_bytes: u32,
@@ -58,7 +57,7 @@ const CACHING: u8 = 0x08;
 
 impl Disk {
     /// Asks a unit; a failure if it cannot be looked at as a disk.
-    pub(crate) async fn look(unit: &Unit) -> Result<Disk, Failure> {
+    pub async fn look(unit: &Unit) -> Result<Disk, Failure> {
         let lun = remote::disk(unit).await?;
         let (geometry, profile) = (lun.geometry(), lun.profile());
         let provisioning = known(unit.provisioning().await)?.unwrap_or_default();
@@ -85,7 +84,7 @@ impl Disk {
     }
 
     /// Names and values for a table.
-    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
         let writable = if self.read_only { "no" } else { "yes" };
         let medium = if self.solid_state { "solid state" } else { "may turn" };
         vec![
@@ -179,5 +178,17 @@ impl Limits {
         let told: Vec<String> =
             all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
         if told.is_empty() { "none told".to_owned() } else { format!("{} blocks", told.join(", ")) }
+    }
+}
+
+/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
+pub fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ VerbError::Lost(_)) => Err(error.into()),
+        Err(error) => {
+            tracing::debug!("{error}");
+            Ok(None)
+        }
     }
 }

@@ -10,7 +10,7 @@ mod sum;
 
 use std::sync::Arc;
 
-use diagnose::LoadRun;
+use crate::LoadRun;
 use initiator::RemoteLun;
 use model::{Direction, Load};
 
@@ -20,7 +20,7 @@ pub(super) use sum::Sum;
 
 use super::places::Part;
 use super::way::Way;
-use crate::environment::server::Server;
+use environment::server::Server;
 
 /// A load, and the sessions beside the first that it wants.
 pub(super) struct Running {
