@@ -40,7 +40,6 @@ mod scsi;
 mod serve;
 mod server;
 mod sessions;
-mod site;
 mod state;
 mod stream;
 mod terminal;

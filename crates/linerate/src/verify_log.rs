@@ -2,22 +2,19 @@
 //!
 //! The log is a mapped file ([`host::NotedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use bench::journal::{CheckError, Crash, Journal};
-use bench::plan::Workload;
-use block::Geometry;
+use bench::journal::{CheckError, Crash};
 use clap::ValueEnum;
-use host::NotedWords;
 
-use crate::bench::storage::Storage;
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 use crate::place::Place;
 use crate::remote;
+use conduct::journal::{self, about};
+use conduct::storage::Storage;
 
 /// Checks after a crash that storage has kept what it promised to `linerate bench --verify-log`
 #[derive(clap::Args, Debug)]
@@ -44,8 +41,7 @@ enum After {
 /// Runs the command. The exit code is a failure of its own kind if anything is missing.
 pub(crate) fn run(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
     let path = &arguments.file;
-    let words = NotedWords::open(path).map_err(|error| unusable(path, &error))?;
-    let journal = Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about(path, error)))?;
+    let journal = journal::open(path)?;
     let crash = match arguments.after {
         After::Client => Crash::OfClient,
         After::Storage => Crash::OfStorage,
@@ -64,41 +60,9 @@ pub(crate) fn run(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of a run: the one that is there, or a new one.
-pub(crate) fn journal(path: &Path, workload: &Workload, geometry: Geometry) -> Result<Rc<Journal>, Failure> {
-    let journal = if path.exists() {
-        let words = NotedWords::open(path).map_err(|error| unusable(path, &error))?;
-        Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about(path, error)))?
-    } else {
-        let count = Journal::words(workload, geometry).map_err(Failure::refused)?;
-        let words = NotedWords::create(path, count).map_err(|error| unusable(path, &error))?;
-        let mut epoch = [0; 4];
-        remote::random(&mut epoch);
-        let epoch = u32::from_le_bytes(epoch);
-        Journal::begin(Rc::new(words), workload, geometry, epoch).map_err(Failure::refused)?
-    };
-    Ok(Rc::new(journal))
-}
-
 fn failed(path: &Path, error: CheckError) -> Failure {
     match error {
         CheckError::Journal(error) => Failure::refused(about(path, error)),
         CheckError::Device(error) => Failure::device("cannot read the data back", error),
-    }
-}
-
-fn about(path: &Path, what: impl std::fmt::Display) -> String {
-    format!("{}: {what}", path.display())
-}
-
-fn unusable(path: &Path, error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            Failure::refused(about(path, "another run is using this log; wait for its end"))
-        }
-        io::ErrorKind::StorageFull => {
-            Failure::new(Kind::NoSpace, about(path, "there is no space for the log"))
-        }
-        _ => Failure::refused(about(path, error)),
     }
 }

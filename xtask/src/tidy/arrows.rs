@@ -123,6 +123,23 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("linerate-lab", &["linerate-reactor", "linerate-host"]),
+    // It opens storage and makes threads: what `bench` leaves to whoever runs it. Clients may work on a host of a lab.
+    (
+        "linerate-conduct",
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-contents",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-initiator",
+            "linerate-backends",
+            "linerate-stats",
+            "linerate-bench",
+            "linerate-environment",
+            "linerate-lab",
+        ],
+    ),
     (
         "linerate",
         &[
@@ -148,6 +165,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-diagnose",
             "linerate-report",
             "linerate-lab",
+            "linerate-conduct",
         ],
     ),
     // A whole world: never shipped.

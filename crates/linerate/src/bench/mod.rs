@@ -14,37 +14,25 @@
 
 mod agents;
 mod arguments;
-pub(crate) mod begin;
-pub(crate) mod client;
-mod conduct;
-mod costs;
-pub(crate) mod crew;
-mod fit;
-pub(crate) mod folder;
-mod holes;
-pub(crate) mod keeper;
 mod options;
 mod own;
 mod plan;
-mod purge;
-pub(crate) mod resume;
-mod safety;
 mod shorter;
 mod shown;
-mod stop;
-pub(crate) mod storage;
 mod suites;
-pub(crate) mod timestamp;
 mod values;
 mod view;
-pub(crate) mod ways;
+
+pub(crate) use conduct::{
+    begin, client, crew, fit, folder, holes, keeper, resume, safety, storage, timestamp, ways,
+};
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 pub(crate) use arguments::{BenchArguments, LabOptions};
 use bench::record::Record;
-use conduct::{Conductor, Outcome};
+use conduct::conductor::{Conductor, Outcome, SEED};
 use crew::{Crew, LocalCrew};
 use folder::Folder;
 pub(crate) use folder::read_result;
@@ -152,16 +140,20 @@ async fn conduct(
     server: Option<Server>,
     interrupt: &Interrupt,
 ) -> (Result<Outcome, Failure>, Vec<String>) {
-    let mut conductor = Conductor { crew: &mut crew, keeper, view, interrupt, server, tables: Vec::new() };
+    let mut conductor = Conductor {
+        crew: &mut crew,
+        keeper,
+        view,
+        asked: &|| interrupt.is_asked(),
+        server,
+        tables: Vec::new(),
+    };
     let outcome = conductor.conduct(SEED).await;
     let tables = conductor.tables;
     crew.remarks().into_iter().for_each(|remark| keeper.note(remark));
     crew.close().await;
     (outcome, tables)
 }
-
-/// The order in which cells are repeated is the same whenever a suite is.
-const SEED: u64 = 1;
 
 /// Writes the files of the result, and says where the one is that people open.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {

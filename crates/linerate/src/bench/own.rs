@@ -9,16 +9,16 @@ use bench::plan::Suite;
 use bench::record::{Limit, Record};
 use initiator::Url;
 
-use super::conduct::{Conductor, Outcome};
 use super::crew::{Crew, LocalCrew};
 use super::folder::Folder;
 use super::keeper::Keeper;
 use super::storage::Storage;
 use super::view::{Line, Nobody, View};
-use super::{SEED, begin, shown};
+use super::{begin, shown};
 use crate::failure::{Failure, Kind};
 use crate::interrupt::Interrupt;
 use crate::place::Place;
+use conduct::conductor::{Conductor, Outcome, SEED};
 use environment::server::Server;
 
 /// A LUN of our own, and how it is to be measured.
@@ -53,7 +53,7 @@ impl OwnStorage<'_> {
             crew: &mut crew,
             keeper: &mut keeper,
             view: &mut *view,
-            interrupt,
+            asked: &|| interrupt.is_asked(),
             server: Some(self.server),
             tables: Vec::new(),
         };

@@ -14,6 +14,7 @@ use super::ways::Source;
 use super::{begin, holes, resume, safety, suites};
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::terminal;
 use environment::server::Server;
 
 /// What is to be measured.
@@ -147,7 +148,7 @@ impl Plan {
             }
         };
         if record.suite.writes() && !is_ours {
-            safety::consent(storage, &limits, arguments.safety.yes).await?;
+            safety::consent(storage, &limits, terminal::consent(arguments.safety.yes)).await?;
         }
         // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
         let hands = match agents {

@@ -8,12 +8,12 @@ use bench::record::Record;
 use published::Curve;
 
 use super::arguments::OutputOptions;
-use super::conduct::Outcome;
 use super::folder::Folder;
 use crate::failure::{Failure, Kind};
 use crate::output::say;
 use crate::place::Place;
 use crate::{report, wan};
+use conduct::conductor::Outcome;
 
 /// What was measured, on standard output. `tables` are what sessions told of the last run.
 pub(super) fn print(

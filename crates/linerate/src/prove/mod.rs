@@ -29,7 +29,7 @@ use crate::interrupt::Interrupt;
 use crate::output::say;
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use crate::recording;
-use crate::site::Site;
+use conduct::site::Site;
 
 /// Proves on this machine that every byte comes back, and measures how fast.
 #[derive(clap::Args, Debug)]

@@ -4,9 +4,7 @@ mod line;
 mod now;
 mod watch;
 
-use bench::plan::Stop;
 use bench::record::{CellRun, Sample};
-use bench::schedule::Left;
 
 use crate::output::remark;
 
@@ -15,62 +13,8 @@ pub(super) use now::Now;
 use now::Rates;
 pub(super) use watch::Watch;
 
-use super::crew::Purged;
-
-/// Somebody who looks on. What is shown is on standard error or on the whole screen; standard output is for results.
-pub(super) trait View {
-    /// Something begins.
-    fn begins(&mut self, doing: &Doing<'_>);
-
-    /// The warm-up is over.
-    fn counting(&mut self) {}
-
-    /// What one of the clients did in a short time.
-    fn sample(&mut self, role: usize, sample: &Sample);
-
-    /// How far a purge is.
-    fn purged(&mut self, purged: Purged);
-
-    /// A run has come to its end.
-    fn ended(&mut self, run: &CellRun);
-
-    /// Something to be said beside.
-    fn note(&mut self, sentence: &str);
-}
-
-/// What begins.
-pub(super) struct Doing<'a> {
-    /// `read-4KiB`, or `fill`.
-    pub(super) name: &'a str,
-    /// Which run it is, from 1.
-    pub(super) number: u64,
-    /// What the clients are called; nobody if nothing is measured.
-    pub(super) roles: Vec<String>,
-    /// When it ends.
-    pub(super) stop: Stop,
-    /// What is left with it.
-    pub(super) left: Left,
-}
-
-impl Doing<'_> {
-    /// Runs in all, if nothing becomes known earlier.
-    pub(super) fn of(&self) -> u64 {
-        (self.number - 1 + self.left.runs_max).max(self.number)
-    }
-
-    /// "12 s left", "1 to 4 min left".
-    pub(super) fn time_left(&self) -> String {
-        let unit = |seconds: u64| match seconds {
-            0..120 => (1, "s"),
-            120..7200 => (60, "min"),
-            _ => (3600, "h"),
-        };
-        let (least, most) = (self.left.time_min.as_secs(), self.left.time_max.as_secs_f64().ceil() as u64);
-        let (scale, name) = unit(most);
-        let (least, most) = (least.div_ceil(scale), most.div_ceil(scale));
-        if least == most { format!("{most} {name} left") } else { format!("{least} to {most} {name} left") }
-    }
-}
+use conduct::crew::Purged;
+pub(super) use conduct::view::{Doing, View};
 
 /// Nobody looks, but notes may be read later.
 pub(super) struct Nobody {
@@ -88,24 +32,5 @@ impl View for Nobody {
         if !self.quiet {
             remark(sentence);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn the_time_that_is_left_is_one_number_or_two() {
-        let left = |least, most| {
-            let (time_min, time_max) = (Duration::from_secs(least), Duration::from_secs(most));
-            let left = Left { runs_min: 1, runs_max: 3, time_min, time_max };
-            Doing { name: "x", number: 2, roles: Vec::new(), stop: Stop::after(1.0), left }
-        };
-        assert_eq!(left(12, 12).time_left(), "12 s left");
-        assert_eq!(left(50, 200).time_left(), "1 to 4 min left");
-        assert_eq!(left(50, 200).of(), 4);
     }
 }

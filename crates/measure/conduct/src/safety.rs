@@ -2,13 +2,14 @@
 
 use super::fit::Limits;
 use super::storage::Storage;
-use crate::failure::Failure;
-use crate::terminal::Overwritten;
+use backends::Failure;
+use backends::Overwritten;
 use bench::Extent;
+use contents::Consent;
 
 /// Whether the storage may be overwritten within its limits: it was allowed, nobody has reserved it, it is not
 /// write-protected, and there is nothing on it, or whoever started this agrees to lose it.
-pub(super) async fn consent(storage: &Storage, limits: &Limits, yes: bool) -> Result<(), Failure> {
+pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused(
             "this writes, which destroys what is on the storage; say --allow-write",
@@ -17,6 +18,6 @@ pub(super) async fn consent(storage: &Storage, limits: &Limits, yes: bool) -> Re
     let part = (limits.part != Extent::ALL).then(|| limits.part.to_string());
     let (name, lun) = (&storage.subject.place, storage.lun.as_deref());
     Overwritten { device: &*storage.device, name, part, lun }
-        .consent(crate::terminal::consent(yes || !storage.keeps))
+        .consent(if storage.keeps { consent } else { Consent::Given })
         .await
 }

@@ -9,7 +9,7 @@ use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 
 use crate::failure::Failure;
 use crate::peer::service;
-use crate::site::Site;
+use conduct::site::Site;
 
 /// A peer that answers until it is dropped.
 pub(super) struct Peer {

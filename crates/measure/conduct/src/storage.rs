@@ -11,30 +11,33 @@ use host::{FileDevice, FileOptions, OpenError};
 use initiator::RemoteLun;
 
 use super::ways::Source;
-use crate::failure::Failure;
-use crate::place::{self, Opened, Place};
-use crate::spec::{Bytes, Spec};
+use backends::Failure;
+use backends::place::{self, Opened, Place};
 use environment::{self, server::Server};
+use volume::spec::{Bytes, Spec};
 
 /// The storage, before anything is asked of it.
-pub(crate) struct Storage {
-    pub(crate) subject: Subject,
+pub struct Storage {
+    /// Its name and size, for the record.
+    pub subject: Subject,
     /// How clients reach it.
-    pub(crate) source: Source,
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(super) lun: Option<Arc<RemoteLun>>,
+    pub source: Source,
+    /// It, open.
+    pub device: Arc<dyn BlockDevice>,
+    /// The LUN that it is, if it is one.
+    pub lun: Option<Arc<RemoteLun>>,
     /// Whether something is on it that its owner may want to keep: not on memory, nor in a file just made.
-    pub(super) keeps: bool,
+    pub keeps: bool,
     /// A file that this command has made: holes, all of it.
-    pub(super) is_new: bool,
+    pub is_new: bool,
     /// What a reader of the result should know of how it was opened.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Storage {
     /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it has a size:
     /// one that was said for a path, which allows it, or a volume's own, where something may be written.
-    pub(crate) async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
+    pub async fn open(place: &Place, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
         if let Some(path) = new_file.filter(|_| !writes) {
@@ -74,13 +77,13 @@ impl Storage {
     }
 
     /// What there is to know of this machine, the way to the storage, and the storage.
-    pub(crate) async fn facts(&self, place: &Place) -> Facts {
+    pub async fn facts(&self, place: &Place) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await
     }
 
     /// What the link to it carries at most, for the requests of a suite.
-    pub(super) async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
+    pub async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
         let Some(lun) = &self.lun else { return Vec::new() };
         let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
         let lengths = workloads.flat_map(|workload| &workload.accesses).map(|access| access.block_bytes);
@@ -89,7 +92,7 @@ impl Storage {
     }
 
     /// Who serves it, if it is a process of this machine.
-    pub(super) async fn server(&self) -> Option<Server> {
+    pub async fn server(&self) -> Option<Server> {
         match &self.lun {
             Some(lun) => Server::of(lun.target()).await,
             None => None,
@@ -97,7 +100,7 @@ impl Storage {
     }
 
     /// Says good-bye: clients have sessions of their own.
-    pub(crate) async fn close(self) {
+    pub async fn close(self) {
         if let Some(lun) = self.lun {
             lun.target().close().await;
         }

@@ -10,14 +10,14 @@ use bench::plan::{Cell, Span, Stop};
 use reactor::{Receiver, mailbox};
 
 use super::{Carried, Crew, Progress, Purged};
-use crate::bench::client::{Client, ClientOptions, End, Part, Report, Task};
-use crate::bench::purge::purge;
-use crate::bench::ways::{Source, Ways};
-use crate::failure::Failure;
+use crate::client::{Client, ClientOptions, End, Part, Report, Task};
+use crate::purge::purge;
 use crate::site::Site;
+use crate::ways::{Source, Ways};
+use backends::Failure;
 
 /// A thread for each role; those of earlier cells stay for later ones.
-pub(crate) struct LocalCrew {
+pub struct LocalCrew {
     source: Source,
     spin: Duration,
     site: Site,
@@ -31,27 +31,27 @@ pub(crate) struct LocalCrew {
 
 impl LocalCrew {
     /// Nobody yet: clients come with the roles.
-    pub(crate) fn new(source: Source, spin: Duration) -> LocalCrew {
+    pub fn new(source: Source, spin: Duration) -> LocalCrew {
         LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
     /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread alone.
-    pub(crate) fn beside_its_server(self) -> LocalCrew {
+    pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
     }
 
     /// The same on another network.
-    pub(crate) fn at(self, site: Site) -> LocalCrew {
+    pub fn at(self, site: Site) -> LocalCrew {
         LocalCrew { site, ..self }
     }
 
     /// The same, whose one client notes what the storage promises.
-    pub(crate) fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
+    pub fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
         LocalCrew { log, ..self }
     }
 
     /// Sees to it that everybody is there and has what he needs.
-    pub(crate) async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
+    pub async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
         for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
             let client = match self.clients.entry(key) {
                 Entry::Occupied(client) => client.into_mut(),
@@ -69,7 +69,7 @@ impl LocalCrew {
     }
 
     /// Carries out a cell that everybody has been prepared for, from this moment on.
-    pub(crate) async fn run_at(
+    pub async fn run_at(
         &mut self,
         cell: &Cell,
         stop: Stop,
@@ -144,7 +144,7 @@ impl Crew for LocalCrew {
 }
 
 /// Hears all reports until everybody has ended. If one fails, the others are asked to end, and heard to the end.
-pub(crate) async fn gather(
+pub async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,
     end: &End,

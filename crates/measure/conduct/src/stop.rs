@@ -6,7 +6,7 @@ use bench::record::{Ended, Run, Sample};
 use stats::known_well_enough;
 
 /// Hears every sample of a run.
-pub(super) struct Judge {
+pub(crate) struct Judge {
     stop: Stop,
     /// Of each role, requests a second in each interval.
     rates: Vec<Vec<f64>>,
@@ -17,12 +17,12 @@ pub(super) struct Judge {
 
 impl Judge {
     /// Of a run by so many roles.
-    pub(super) fn new(stop: Stop, roles: usize) -> Judge {
+    pub(crate) fn new(stop: Stop, roles: usize) -> Judge {
         Judge { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
     }
 
     /// One more sample of a role's. Stops when the rate of all together is known well enough.
-    pub(super) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
+    pub(crate) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
         let Rule::Confidence { percent } = self.stop.rule else { return Go::On };
         if let Some(rates) = self.rates.get_mut(role) {
             rates.push(sample.iops());
@@ -40,7 +40,7 @@ impl Judge {
     }
 
     /// What ended the run, that came to these results.
-    pub(super) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
+    pub(crate) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
         let failures = runs.clone().map(|run| run.errors + run.mismatches).max().unwrap_or(0);
         let shortest = runs.map(|run| run.seconds).fold(f64::INFINITY, f64::min);
         // A loop that stops by its clock stops a little before or after.

@@ -16,7 +16,7 @@ use volume::{Volume, VolumeOptions};
 
 use crate::failure::Failure;
 use crate::remote::random;
-use crate::site::Site;
+use conduct::site::Site;
 
 /// A command that takes longer than this on memory never ends.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@
 use bench::plan::Suite;
 use block::{Allocation, BlockDevice, Extent as Blocks};
 
-use crate::spec::Bytes;
 use bench::Extent;
+use volume::spec::Bytes;
 
 /// How often the device is asked at most: what a fragmented one tells is its beginning, and enough for a sentence.
 const QUESTIONS_MAX: usize = 64;
@@ -14,7 +14,7 @@ const RUNS: usize = 256;
 
 /// What a reader of the result should know, if a tenth or more of what `suite` reads takes no space. Nothing, if the
 /// device cannot tell, or the suite fills it before.
-pub(super) async fn note(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
+pub async fn note(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
     let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
     let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
     if !reads || fills {
@@ -68,7 +68,7 @@ mod tests {
     use host::{RamDevice, RamOptions};
 
     use super::*;
-    use crate::remote;
+    use backends::remote;
 
     fn suite(read: Percent, fill: bool) -> Suite {
         let role = Role::new("reader", 0, Workload::simple(4096, 1, read, Percent::ALL));

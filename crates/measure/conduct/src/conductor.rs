@@ -12,26 +12,32 @@ use super::crew::{Carried, Crew, Progress};
 use super::keeper::Keeper;
 use super::stop::Judge;
 use super::view::{Doing, View};
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
+use backends::Failure;
 use bench::Extent;
 use environment::server::Server;
 
 /// What a measurement needs beside its suite.
-pub(super) struct Conductor<'a, C> {
-    pub(super) crew: &'a mut C,
-    pub(super) keeper: &'a mut Keeper,
-    pub(super) view: &'a mut dyn View,
-    pub(super) interrupt: &'a Interrupt,
+pub struct Conductor<'a, C> {
+    /// Who carries out its cells.
+    pub crew: &'a mut C,
+    /// Who keeps what came of them.
+    pub keeper: &'a mut Keeper,
+    /// Who looks on.
+    pub view: &'a mut dyn View,
+    /// Whether somebody has asked for an end.
+    pub asked: &'a dyn Fn() -> bool,
     /// Who serves the storage, if it is somebody here.
-    pub(super) server: Option<Server>,
+    pub server: Option<Server>,
     /// What sessions told of themselves in the last run, as people read it.
-    pub(super) tables: Vec<String>,
+    pub tables: Vec<String>,
 }
+
+/// The order in which cells are repeated is the same whenever a suite is.
+pub const SEED: u64 = 1;
 
 /// How it came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// There is nothing left to do.
     Complete,
     /// Somebody asked for an end.
@@ -40,12 +46,12 @@ pub(super) enum Outcome {
 
 impl<C: Crew> Conductor<'_, C> {
     /// Does what is left to be done. What has been measured when it fails is kept.
-    pub(super) async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
+    pub async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
         let suite = self.keeper.record().suite.clone();
         let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
         let mut number = self.keeper.record().runs.len() as u64;
         while let Some(task) = schedule.due() {
-            if self.interrupt.is_asked() {
+            if (self.asked)() {
                 return Ok(Outcome::Interrupted);
             }
             let left = schedule.left();
@@ -80,10 +86,10 @@ impl<C: Crew> Conductor<'_, C> {
     }
 
     async fn purge(&mut self, span: Span) -> Result<(), Failure> {
-        let (view, interrupt) = (&mut *self.view, self.interrupt);
+        let (view, asked) = (&mut *self.view, self.asked);
         let progress = &mut |purged| {
             view.purged(purged);
-            go(interrupt)
+            go(asked)
         };
         self.crew.purge(span, progress).await
     }
@@ -99,7 +105,7 @@ impl<C: Crew> Conductor<'_, C> {
         let mut counting = Instant::now();
         let server = self.server.clone();
         let mut clocks = None;
-        let (view, interrupt) = (&mut *self.view, self.interrupt);
+        let (view, asked) = (&mut *self.view, self.asked);
         let progress = &mut |progress: Progress<'_>| {
             let enough = match progress {
                 Progress::Counting => {
@@ -113,13 +119,13 @@ impl<C: Crew> Conductor<'_, C> {
                     judge.heard(role, sample)
                 }
             };
-            if interrupt.is_asked() { Go::Stop } else { enough }
+            if asked() { Go::Stop } else { enough }
         };
         let Carried { parts, lost } = self.crew.run(cell, stop, progress).await?;
         let server_cpu = server.zip(clocks).and_then(|(server, clocks)| server.cpu_since(&clocks));
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
         let clients: Vec<ClientRun> = parts.into_iter().map(|Part { run, .. }| run).collect();
-        let is_cut = lost.is_some() || self.interrupt.is_asked();
+        let is_cut = lost.is_some() || (self.asked)();
         let ended = judge.ended(clients.iter().map(|client| &client.run), is_cut);
         let begun_s = self.keeper.seconds_at(counting);
         let run = CellRun { cell: cell.name.clone(), round, begun_s, ended, clients, server_cpu };
@@ -136,14 +142,14 @@ impl<C: Crew> Conductor<'_, C> {
         }
         match lost {
             Some(failure) => Err(failure),
-            None if failed && !self.interrupt.is_asked() => self.crew.look_alive().await,
+            None if failed && !(self.asked)() => self.crew.look_alive().await,
             None => Ok(()),
         }
     }
 }
 
-fn go(interrupt: &Interrupt) -> Go {
-    if interrupt.is_asked() { Go::Stop } else { Go::On }
+fn go(asked: &dyn Fn() -> bool) -> Go {
+    if asked() { Go::Stop } else { Go::On }
 }
 
 fn names(cell: &Cell) -> Vec<String> {

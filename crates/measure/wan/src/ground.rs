@@ -16,7 +16,7 @@ use unit::LogicalUnit;
 use super::peer::Peer;
 use crate::failure::Failure;
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
-use crate::site::{self, Site};
+use conduct::site::{self, Site};
 
 /// Larger than what is under way in any cell, smaller than the memory of most machines.
 pub(super) const VOLUME_BYTES: u64 = 256 << 20;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now: RFC 3339, UTC, to the second.
-pub(crate) fn now() -> String {
+pub fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     rfc3339(since.map_or(0, |since| since.as_secs()))
 }

@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use bench::record::{FORMAT, Record};
 
-use crate::failure::Failure;
+use backends::Failure;
 
 const RESULT: &str = "result.json";
 /// More than any result that this program writes; what is larger is not one.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
 /// A directory that results are kept in.
-pub(crate) struct Folder {
+pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
     /// Makes it. One that holds a result is left alone.
-    pub(crate) fn create(path: &Path) -> Result<Folder, Failure> {
+    pub fn create(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         if folder.file(RESULT).exists() {
             return Err(Failure::refused(format!(
@@ -32,38 +32,40 @@ impl Folder {
     }
 
     /// Makes it, or takes one whose result nobody misses.
-    pub(crate) fn replace(path: &Path) -> Result<Folder, Failure> {
+    pub fn replace(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;
         Ok(folder)
     }
 
     /// One that holds a result.
-    pub(crate) fn open(path: &Path) -> Folder {
+    pub fn open(path: &Path) -> Folder {
         Folder { path: path.to_owned() }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    /// Where a file of it is.
+    pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Reads the result.
-    pub(crate) fn load(&self) -> Result<Record, Failure> {
+    pub fn load(&self) -> Result<Record, Failure> {
         read_result(&self.path)
     }
 
     /// Writes the result, whole or not at all.
-    pub(crate) fn save(&self, record: &Record) -> Result<(), Failure> {
+    pub fn save(&self, record: &Record) -> Result<(), Failure> {
         let text = serde_json::to_vec(record).map_err(Failure::failed)?;
         self.write(RESULT, &text)
     }
 
     /// Writes a file of the directory, whole or not at all.
-    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<(), Failure> {
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Failure> {
         let (path, temporary) = (self.file(name), self.file(&format!(".{name}.new")));
         let written = File::create(&temporary)
             .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
@@ -82,7 +84,7 @@ impl Folder {
 }
 
 /// Reads a result: of its directory, or of a file by itself, whatever it is called.
-pub(crate) fn read_result(path: &Path) -> Result<Record, Failure> {
+pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
     let shown = path.display();
     let unread = |error: io::Error| Failure::refused(format!("cannot read {shown}: {error}"));

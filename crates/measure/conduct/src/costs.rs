@@ -12,7 +12,7 @@ use reactor::JoinHandle;
 use super::ways::{Ways, told};
 
 /// Under way.
-pub(super) struct Costs {
+pub(crate) struct Costs {
     alone: bool,
     /// What was known when counting began.
     before: JoinHandle<Before>,
@@ -26,9 +26,9 @@ struct Before {
 }
 
 /// What it came to.
-pub(super) struct Cost {
-    pub(super) cpu: Cpu,
-    pub(super) statistics: Vec<Statistics>,
+pub(crate) struct Cost {
+    pub cpu: Cpu,
+    pub statistics: Vec<Statistics>,
 }
 
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ struct Clocks {
 
 impl Costs {
     /// Looks at the clocks when counting begins, and says so.
-    pub(super) fn begin(alone: bool, counting: Instant, ways: &Ways, say: impl FnOnce() + 'static) -> Costs {
+    pub(crate) fn begin(alone: bool, counting: Instant, ways: &Ways, say: impl FnOnce() + 'static) -> Costs {
         let targets = ways.targets().to_vec();
         let before = reactor::spawn(async move {
             reactor::sleep_until(counting).await;
@@ -53,12 +53,12 @@ impl Costs {
     }
 
     /// A sample has ended.
-    pub(super) fn note(&self) {
+    pub(crate) fn note(&self) {
         self.last.set(Some(Clocks::now()));
     }
 
     /// All of it. Nothing, if it ended before anything was counted.
-    pub(super) async fn end(self, ways: &Ways) -> Cost {
+    pub(crate) async fn end(self, ways: &Ways) -> Cost {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
             self.before.abort();

@@ -6,10 +6,10 @@ use bench::record::{CellRun, Record};
 
 use super::folder::Folder;
 use super::timestamp;
-use crate::failure::Failure;
+use backends::Failure;
 
 /// A record, and where it goes.
-pub(crate) struct Keeper {
+pub struct Keeper {
     record: Record,
     folder: Option<Folder>,
     /// When the record began, on this machine's clock: one that is gone on with began earlier than this program.
@@ -21,7 +21,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Writes what is there already, so that a directory that cannot be written to is known before anything is measured.
-    pub(crate) fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
+    pub fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
         if let Some(folder) = &folder {
             folder.save(&record)?;
         }
@@ -35,37 +35,39 @@ impl Keeper {
         })
     }
 
-    pub(crate) fn record(&self) -> &Record {
+    /// The record as far as it is.
+    pub fn record(&self) -> &Record {
         &self.record
     }
 
-    pub(crate) fn folder(&self) -> Option<&Folder> {
+    /// Where it is kept, if it is.
+    pub fn folder(&self) -> Option<&Folder> {
         self.folder.as_ref()
     }
 
     /// Seconds since the record began.
-    pub(crate) fn seconds_at(&self, instant: Instant) -> f64 {
+    pub fn seconds_at(&self, instant: Instant) -> f64 {
         (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
     }
 
     /// Adds a run. What it gives is to be told to people: that it could not be written down.
-    pub(crate) fn keep(&mut self, run: CellRun) -> Option<String> {
+    pub fn keep(&mut self, run: CellRun) -> Option<String> {
         self.record.runs.push(run);
         self.save()
     }
 
     /// Adds something that a reader of the record should know.
-    pub(crate) fn note(&mut self, sentence: String) {
+    pub fn note(&mut self, sentence: String) {
         self.record.notes.push(sentence);
     }
 
     /// All has been measured.
-    pub(crate) fn complete(&mut self) {
+    pub fn complete(&mut self) {
         self.record.ended = Some(timestamp::now());
     }
 
     /// Writes the record. Says so the first time that this fails; space may come back.
-    pub(crate) fn save(&mut self) -> Option<String> {
+    pub fn save(&mut self) -> Option<String> {
         let saved = self.folder.as_ref()?.save(&self.record);
         let Err(failure) = saved else {
             self.lost = None;
@@ -77,7 +79,7 @@ impl Keeper {
     }
 
     /// Writes the record a last time. Gives it, and why the directory does not have all of it, if so.
-    pub(crate) fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
+    pub fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
         self.save();
         (self.record, self.folder, self.lost)
     }

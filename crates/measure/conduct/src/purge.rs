@@ -5,14 +5,14 @@ use bench::plan::Span;
 use block::{BlockDevice, Blocks, Extent, Lba};
 
 use super::crew::Purged;
-use crate::failure::Failure;
+use backends::Failure;
 
 /// So much at once: soon enough for who watches, and for who wants it to end.
 const PIECE_BYTES: u64 = 64 << 20;
 
 /// Sees to it that all whole blocks of the span read as zeros, without space where the device can give it back (UNMAP),
 /// else by writing zeros (WRITE SAME, or as the device likes).
-pub(super) async fn purge(
+pub(crate) async fn purge(
     device: &dyn BlockDevice,
     span: Span,
     progress: &mut dyn FnMut(Purged) -> Go,
@@ -44,7 +44,7 @@ mod tests {
     use host::{RamDevice, RamOptions};
 
     use super::*;
-    use crate::remote;
+    use backends::remote;
 
     #[test]
     fn only_the_span_is_purged() {

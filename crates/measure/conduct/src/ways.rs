@@ -7,16 +7,17 @@ use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use initiator::{RemoteTarget, Statistics, Url};
 
-use crate::failure::Failure;
-use crate::remote;
+use backends::Failure;
+use backends::remote;
 
 /// What is measured, as each client opens it.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub enum Source {
     /// A LUN: every session logs in by itself.
     Lun(Box<Url>),
     /// A device of this machine, open once.
     Local {
+        /// The device.
         device: Arc<dyn BlockDevice>,
         /// The same through the page cache, if it is a file or a block device that was opened past it.
         cached: Option<Arc<SingleUser<FileDevice>>>,
@@ -24,7 +25,7 @@ pub(crate) enum Source {
 }
 
 /// Ways that are open. They live on the thread that opened them.
-pub(crate) struct Ways {
+pub struct Ways {
     source: Source,
     devices: Vec<Arc<dyn BlockDevice>>,
     targets: Vec<Arc<RemoteTarget>>,
@@ -32,12 +33,12 @@ pub(crate) struct Ways {
 
 impl Ways {
     /// None yet.
-    pub(crate) fn none(source: &Source) -> Ways {
+    pub fn none(source: &Source) -> Ways {
         Ways { source: source.clone(), devices: Vec::new(), targets: Vec::new() }
     }
 
     /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need them.
-    pub(crate) async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
+    pub async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
         while self.devices.len() < usize::from(count) {
             let device = match &self.source {
                 Source::Local { device, .. } => Arc::clone(device),
@@ -53,12 +54,12 @@ impl Ways {
     }
 
     /// The first of them.
-    pub(crate) fn first(&self) -> Option<&Arc<dyn BlockDevice>> {
+    pub fn first(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.devices.first()
     }
 
     /// Those of a role: straight to the storage, or through a cache that has forgotten everything.
-    pub(crate) async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+    pub async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
         let count = usize::from(role.sessions).min(self.devices.len());
         let straight = self.devices[..count].iter().map(Arc::clone);
         let Some(bytes) = role.read_ahead_bytes else { return Ok(straight.collect()) };
@@ -74,7 +75,7 @@ impl Ways {
     }
 
     /// Reads a block by each.
-    pub(crate) async fn look_alive(&self) -> Result<(), Failure> {
+    pub async fn look_alive(&self) -> Result<(), Failure> {
         for device in &self.devices {
             let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
             let read = device.read(Extent::new(0, 1), buffer).await;
@@ -84,12 +85,12 @@ impl Ways {
     }
 
     /// Its sessions, if there are any.
-    pub(crate) fn targets(&self) -> &[Arc<RemoteTarget>] {
+    pub fn targets(&self) -> &[Arc<RemoteTarget>] {
         &self.targets
     }
 
     /// Says good-bye, so that the target need not find out by itself.
-    pub(crate) async fn close(self) {
+    pub async fn close(self) {
         for target in self.targets {
             target.close().await;
         }
@@ -97,12 +98,12 @@ impl Ways {
 }
 
 /// Brings what a cache has taken to the storage: it would be written in the middle of what is measured next.
-pub(crate) async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
+pub async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
     device.flush().await.map_err(|error| Failure::device("cannot flush what was written", error))
 }
 
 /// What sessions tell of themselves.
-pub(crate) async fn told(targets: &[Arc<RemoteTarget>]) -> Vec<Statistics> {
+pub async fn told(targets: &[Arc<RemoteTarget>]) -> Vec<Statistics> {
     let mut told = Vec::new();
     for target in targets {
         told.extend(target.statistics().await);

@@ -6,7 +6,7 @@ use bench::record::{FORMAT, Facts, Record, Subject};
 use super::timestamp;
 
 /// A record of nothing yet.
-pub(crate) fn record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
+pub fn record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
     Record {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),

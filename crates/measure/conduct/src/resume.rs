@@ -3,10 +3,10 @@
 use bench::record::{Record, Subject};
 
 use super::timestamp;
-use crate::failure::Failure;
+use backends::Failure;
 
 /// The record of an interrupted measurement, to be gone on with on the storage that has been opened.
-pub(crate) fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
+pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
         return Err(Failure::refused(format!("that measurement came to its end at {ended}")));
     }
@@ -39,7 +39,7 @@ mod tests {
     use bench::record::Facts;
 
     use super::*;
-    use crate::bench::begin;
+    use crate::begin;
 
     fn subject(identity: &str) -> Subject {
         Subject {

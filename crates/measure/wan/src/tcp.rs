@@ -17,7 +17,7 @@ use reactor::{Sender, StreamOptions, mailbox};
 use crate::bench::client::{End, Part, Report};
 use crate::bench::crew::{Carried, Progress, gather};
 use crate::failure::Failure;
-use crate::site::Site;
+use conduct::site::Site;
 
 /// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
 const PIECE_BYTES: u32 = 16 << 10;

@@ -6,13 +6,14 @@ use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::Sample;
 
-pub(crate) use local::{LocalCrew, gather};
+pub use local::{LocalCrew, gather};
 
 use super::client::Part;
-use crate::failure::Failure;
+use backends::Failure;
 
 /// Clients that begin and end together.
-pub(crate) trait Crew {
+#[allow(async_fn_in_trait)] // the conductor and its crew live on one thread: no future of theirs has to be Send
+pub trait Crew {
     /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress` does. Gives
     /// what came of each role, in their order.
     ///
@@ -41,17 +42,17 @@ pub(crate) trait Crew {
 }
 
 /// What came of a cell.
-pub(crate) struct Carried {
+pub struct Carried {
     /// Of each role.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with it, and no
     /// other can be begun.
-    pub(crate) lost: Option<Failure>,
+    pub lost: Option<Failure>,
 }
 
 /// How a cell goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Progress<'a> {
+pub enum Progress<'a> {
     /// The warm-up is over: requests are counted from now on.
     Counting,
     /// What one client did in a short time.
@@ -65,7 +66,9 @@ pub(crate) enum Progress<'a> {
 
 /// How far a purge is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Purged {
-    pub(crate) done_bytes: u64,
-    pub(crate) of_bytes: u64,
+pub struct Purged {
+    /// So much of it is done.
+    pub done_bytes: u64,
+    /// So much there is.
+    pub of_bytes: u64,
 }

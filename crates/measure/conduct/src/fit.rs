@@ -2,30 +2,33 @@
 
 use bench::plan::{Cell, Order, Role, Step, Suite};
 
-use crate::failure::Failure;
+use backends::Failure;
 use bench::Extent;
 
 /// What there is, and what is allowed.
-pub(super) struct Limits {
-    pub(super) device_bytes: u64,
-    pub(super) block_bytes: u32,
+pub struct Limits {
+    /// The storage's capacity.
+    pub device_bytes: u64,
+    /// Its logical block.
+    pub block_bytes: u32,
     /// Whether anything may be written.
-    pub(super) writes: bool,
+    pub writes: bool,
     /// Nothing goes beyond this.
-    pub(super) part: Extent,
+    pub part: Extent,
     /// Machines that there are; as many as are wanted if `None`.
-    pub(super) clients: Option<usize>,
+    pub clients: Option<usize>,
 }
 
 /// A suite that fits.
-pub(super) struct Fitted {
-    pub(super) suite: Suite,
+pub struct Fitted {
+    /// The suite.
+    pub suite: Suite,
     /// What was left out or cut, in sentences.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Cuts `suite`. Fails if nothing is left of it.
-pub(super) fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
+pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     if limits.part.exceeds(limits.device_bytes) {
         let bytes = limits.device_bytes;
         return Err(Failure::refused(format!(

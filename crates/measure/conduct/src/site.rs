@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use lab::{Lab, LabError};
 
-use crate::failure::Failure;
+use backends::Failure;
 
 /// A network to work on.
 #[derive(Clone)]
-pub(crate) enum Site {
+pub enum Site {
     /// The one that this process is on.
     Here,
     /// That of a host of a lab, which is there as long as anybody needs it.
@@ -22,7 +22,7 @@ pub(crate) enum Site {
 
 impl Site {
     /// Does `work` there and waits for it; on a thread of its own, if that is not here.
-    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         match self {
             Site::Here => Ok(work()),
             Site::Host { lab, name } => lab.host(name).and_then(|host| host.run(work)).map_err(failed),
@@ -31,7 +31,7 @@ impl Site {
 }
 
 /// A lab that the machine or the user has no right to is refused; all else has failed.
-pub(crate) fn failed(error: LabError) -> Failure {
+pub fn failed(error: LabError) -> Failure {
     match error {
         LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),
         LabError::System { .. } => Failure::failed(error),

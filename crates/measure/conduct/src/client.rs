@@ -18,50 +18,52 @@ use reactor::{Receiver, Sender, mailbox};
 
 use super::costs::{Cost, Costs};
 use super::ways::{Source, Ways, settle};
-use crate::failure::Failure;
+use crate::journal;
 use crate::site::Site;
-use crate::verify_log;
+use backends::Failure;
 
 /// A client, seen from the outside. It logs out and ends when this is dropped.
-pub(crate) struct Client {
+pub struct Client {
     name: String,
     orders: Sender<Order>,
     ended: Receiver<()>,
 }
 
 /// How a client is made.
-pub(crate) struct ClientOptions {
+pub struct ClientOptions {
     /// What it is called in the record: `client 1`.
-    pub(crate) name: String,
+    pub name: String,
     /// What it measures.
-    pub(crate) source: Source,
+    pub source: Source,
     /// How long its thread looks for answers before it sleeps.
-    pub(crate) spin: Duration,
+    pub spin: Duration,
     /// On which network.
-    pub(crate) site: Site,
+    pub site: Site,
     /// Where it notes what the storage promises to a workload that is verified.
-    pub(crate) log: Option<PathBuf>,
+    pub log: Option<PathBuf>,
 }
 
 /// What a client is to do.
-pub(crate) struct Task {
-    pub(crate) role: Role,
-    pub(crate) stop: Stop,
+pub struct Task {
+    /// What it does in the cell.
+    pub role: Role,
+    /// When it ends by itself.
+    pub stop: Stop,
     /// When the first request is made; now, if that is over.
-    pub(crate) start: Instant,
+    pub start: Instant,
     /// Ends it before its time.
-    pub(crate) end: End,
+    pub end: End,
     /// Whether nobody else in this process does anything meanwhile: all of its CPU time is then this client's, that of
     /// the threads which serve files where io_uring is forbidden too.
-    pub(crate) alone: bool,
+    pub alone: bool,
 }
 
 /// Asks all who share it to end.
 #[derive(Clone, Default)]
-pub(crate) struct End(Arc<AtomicBool>);
+pub struct End(Arc<AtomicBool>);
 
 /// What a client tells.
-pub(crate) enum Report {
+pub enum Report {
     /// The warm-up is over, and requests are counted.
     Counting,
     /// What happened in a short time.
@@ -71,12 +73,13 @@ pub(crate) enum Report {
 }
 
 /// What came of a role.
-pub(crate) struct Part {
-    pub(crate) run: ClientRun,
+pub struct Part {
+    /// What is kept of it.
+    pub run: ClientRun,
     /// What its sessions told of themselves, as people read it.
-    pub(crate) tables: Vec<String>,
+    pub tables: Vec<String>,
     /// When it really began.
-    pub(crate) started: Instant,
+    pub started: Instant,
 }
 
 enum Order {
@@ -87,7 +90,7 @@ enum Order {
 
 impl Client {
     /// Starts its thread. Nothing is opened yet.
-    pub(crate) fn start(options: ClientOptions) -> Result<Client, Failure> {
+    pub fn start(options: ClientOptions) -> Result<Client, Failure> {
         let (orders, received) = mailbox();
         let (end, ended) = mailbox();
         let name = options.name.clone();
@@ -106,17 +109,17 @@ impl Client {
     }
 
     /// Sees to it that there are so many ways to the storage.
-    pub(crate) async fn prepare(&self, sessions: u16) -> Result<(), Failure> {
+    pub async fn prepare(&self, sessions: u16) -> Result<(), Failure> {
         self.ask(|done| Order::Prepare { sessions, done }).await
     }
 
     /// Whether each of its ways still leads to the storage; what an initiator does to get there again has its time.
-    pub(crate) async fn look_alive(&self) -> Result<(), Failure> {
+    pub async fn look_alive(&self) -> Result<(), Failure> {
         self.ask(|done| Order::LookAlive { done }).await
     }
 
     /// Begins a role, for which it has been prepared. What it tells is marked with `index`.
-    pub(crate) fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
+    pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
             // Whoever waits for its reports is told that there are none.
@@ -125,7 +128,7 @@ impl Client {
     }
 
     /// Logs out and ends, as far as that goes in a few seconds.
-    pub(crate) async fn close(self) {
+    pub async fn close(self) {
         let Client { orders, mut ended, .. } = self;
         drop(orders);
         let _ = reactor::timeout(PATIENCE, ended.recv()).await;
@@ -147,11 +150,13 @@ impl Client {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl End {
-    pub(crate) fn ask(&self) {
+    /// Asks for it.
+    pub fn ask(&self) {
         self.0.store(true, Relaxed);
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    /// Whether that was asked for.
+    pub fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
@@ -208,7 +213,7 @@ async fn carry_out(
     let workload = &task.role.workload;
     let run = match (&options.log, devices.first()) {
         (Some(log), Some(device)) => {
-            let journal = verify_log::journal(log, workload, device.geometry())?;
+            let journal = journal::of_run(log, workload, device.geometry())?;
             bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
         }
         _ => bench::run(&devices, workload, &orders, &mut each).await,

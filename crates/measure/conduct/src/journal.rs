@@ -1,0 +1,51 @@
+//! The file in which a run notes what storage promised: a mapped file ([`host::NotedWords`]), and what is in it is
+//! [`bench::journal`]'s business; here they meet.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use backends::{Failure, Kind, remote};
+use bench::journal::Journal;
+use bench::plan::Workload;
+use block::Geometry;
+use host::NotedWords;
+
+/// The log of a run that is over.
+pub fn open(path: &Path) -> Result<Journal, Failure> {
+    let words = NotedWords::open(path).map_err(|error| unusable(path, &error))?;
+    Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about(path, error)))
+}
+
+/// The log of a run: the one that is there, or a new one.
+pub fn of_run(path: &Path, workload: &Workload, geometry: Geometry) -> Result<Rc<Journal>, Failure> {
+    let journal = if path.exists() {
+        open(path)?
+    } else {
+        let count = Journal::words(workload, geometry).map_err(Failure::refused)?;
+        let words = NotedWords::create(path, count).map_err(|error| unusable(path, &error))?;
+        let mut epoch = [0; 4];
+        remote::random(&mut epoch);
+        let epoch = u32::from_le_bytes(epoch);
+        Journal::begin(Rc::new(words), workload, geometry, epoch).map_err(Failure::refused)?
+    };
+    Ok(Rc::new(journal))
+}
+
+/// A sentence about a log.
+pub fn about(path: &Path, what: impl Display) -> String {
+    format!("{}: {what}", path.display())
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            Failure::refused(about(path, "another run is using this log; wait for its end"))
+        }
+        io::ErrorKind::StorageFull => {
+            Failure::new(Kind::NoSpace, about(path, "there is no space for the log"))
+        }
+        _ => Failure::refused(about(path, error)),
+    }
+}
