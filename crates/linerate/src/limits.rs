@@ -8,9 +8,9 @@ use model::Keys;
 use model::link::Link;
 
 use crate::failure::Failure;
-use crate::link_rate::LinkRate;
 use crate::output::say;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
+use model::LinkRate;
 
 use model::limits::{Answer, Distance, WriteMode};
 use report::limits as printed;

@@ -1,38 +1,18 @@
-//! `linerate bench --suite wan`: document 002's matrix, measured in a lab of its own.
-//!
-//! ```text
-//!   arguments ── bench::suite::wan::suite ──► bench's conductor, keeper, view ──► WanCrew ──► ground: lab, target, peer
-//!                                                                             ├──────► LocalCrew: clients in the lab
-//!                                                                             └──────► tcp: plain TCP
-//! ```
-//!
-//! A crew like any other, to whom a cell says by its setting over which way it is to be measured. All of it is in this
-//! process, on threads that have entered the hosts of the lab.
-//!
-//! Reading order: [`run`], [`crew`], [`ground`] (lab, link, target), [`tcp`] and [`peer`] (plain TCP).
-
-mod crew;
-mod ground;
-mod peer;
-mod tcp;
-#[cfg(test)]
-mod tests;
+//! `linerate bench --suite wan`: document 002's matrix, measured in a lab of its own, which is the crate [`wan`]'s business.
 
 use std::process::ExitCode;
 
-use bench::plan::Suite;
-use bench::record::{Fact, Facts, Group, Record, Subject};
-use bench::suite::wan::{WanPlan, suite};
+use ::wan::WanCrew;
+use model::LinkRate;
+
+pub(crate) use ::wan::is_subject;
 
 use crate::bench::folder::Folder;
 use crate::bench::keeper::Keeper;
-use crate::bench::{BenchArguments, LabOptions, Work, begin};
+use crate::bench::{BenchArguments, LabOptions, Work};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::link_rate::LinkRate;
 use crate::remote;
-
-use crew::WanCrew;
 
 /// What it is called among the suites.
 pub(crate) const NAME: &str = "wan";
@@ -41,26 +21,17 @@ pub(crate) const NAME: &str = "wan";
 pub(crate) const TITLE: &str =
     "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab of its own";
 
-/// Where it is not what a cell asks about. What most systems have.
-const CONGESTION: &str = "cubic";
-
-/// What is measured, for the record: there is nothing outside this process.
-const KIND: &str = "lab";
-
-/// Whether a record is of this suite.
-pub(crate) fn is_subject(subject: &Subject) -> bool {
-    subject.kind == KIND
-}
-
 /// Runs the suite, or goes on with it.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     arguments.refuse_beside_a_lab()?;
-    ground::can_be_made()?;
+    ::wan::can_be_made()?;
     let (record, folder) = match arguments.resumed() {
-        Some(folder) => (resumed(&folder)?, Some(folder)),
+        Some(folder) => (::wan::resumed(&folder)?, Some(folder)),
         None => {
             let folder = arguments.out().map(Folder::create).transpose()?;
-            (begun(arguments), folder)
+            let LabOptions { link, quick } = arguments.lab;
+            let link = link.unwrap_or(LinkRate::GIGABIT);
+            (::wan::begun(link, quick, |suite| arguments.shortened(suite)), folder)
         }
     };
     let interrupt = Interrupt::listen()?;
@@ -69,62 +40,4 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         let work = Work { keeper: Keeper::new(record, folder)?, server: None, congestion: None };
         work.carry_out(crew, arguments, &interrupt).await
     })
-}
-
-fn begun(arguments: &BenchArguments) -> Record {
-    let LabOptions { link, quick } = arguments.lab;
-    let link = link.unwrap_or(LinkRate::GIGABIT);
-    let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
-    let suite = arguments.shortened(suite(&plan));
-    begin::record(subject(link), on_the_volume(suite), facts(link), Vec::new())
-}
-
-/// All cells within the volume.
-fn on_the_volume(mut suite: Suite) -> Suite {
-    for step in &mut suite.steps {
-        let bench::plan::Step::Measure { cells, .. } = step else { continue };
-        let roles = cells.iter_mut().flat_map(|cell| &mut cell.roles);
-        roles.for_each(|role| role.workload.span.bytes = Some(ground::VOLUME_BYTES));
-    }
-    suite
-}
-
-fn subject(link: LinkRate) -> Subject {
-    Subject {
-        place: format!("a lab with a link of {link}"),
-        kind: KIND.to_owned(),
-        bytes: ground::VOLUME_BYTES,
-        block_bytes: 512,
-        product: Some(format!("linerate {}, target and initiator, memory", env!("CARGO_PKG_VERSION"))),
-        // Every lab is like every other, so that one can be gone on with in another.
-        identity: Some(format!("lab {link}")),
-    }
-}
-
-fn facts(link: LinkRate) -> Facts {
-    let mut facts = environment::machine();
-    let of_the_way = |name: &str, value: String| Fact {
-        group: Group::Network,
-        name: name.to_owned(),
-        value,
-        better: None,
-    };
-    facts.0.push(of_the_way("link", format!("{link}, between two network namespaces of this machine")));
-    facts.0.push(of_the_way(
-        "TCP of both hosts",
-        "buffers as large as the window of a cell asks for, no memory of earlier connections (tcp_no_metrics_save=1), no \
-         slow start after a rest (tcp_slow_start_after_idle=0)"
-            .to_owned(),
-    ));
-    facts
-}
-
-/// The record of a matrix that was interrupted.
-fn resumed(folder: &Folder) -> Result<Record, Failure> {
-    let record = folder.load()?;
-    if !is_subject(&record.subject) {
-        let path = folder.path().display();
-        return Err(Failure::refused(format!("{path} holds no measurement of the suite `{NAME}`")));
-    }
-    crate::bench::resume::resumed(record.clone(), &record.subject)
 }

@@ -140,6 +140,25 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-lab",
         ],
     ),
+    // The only measurement that brings its own target: nothing of it leaves the process.
+    (
+        "linerate-wan",
+        &[
+            "linerate-volume",
+            "linerate-unit",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-target",
+            "linerate-initiator",
+            "linerate-backends",
+            "linerate-model",
+            "linerate-bench",
+            "linerate-environment",
+            "linerate-lab",
+            "linerate-conduct",
+        ],
+    ),
     (
         "linerate",
         &[
@@ -166,6 +185,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-report",
             "linerate-lab",
             "linerate-conduct",
+            "linerate-wan",
         ],
     ),
     // A whole world: never shipped.

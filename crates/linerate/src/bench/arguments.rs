@@ -11,10 +11,10 @@ use super::folder::Folder;
 use super::options::WorkloadOptions;
 use crate::agent::secret;
 use crate::failure::Failure;
-use crate::link_rate::LinkRate;
 use crate::place::Place;
 use crate::spec::Bytes;
 use bench::Extent;
+use model::LinkRate;
 
 /// Measures storage: suites of well-known tests, or a workload of your own
 #[derive(clap::Args, Debug)]

@@ -7,11 +7,11 @@ use model::{Direction, Load};
 use super::show::ShowOptions;
 use crate::bench::seconds;
 use crate::failure::Failure;
-use crate::link_rate::LinkRate;
 use crate::spec::Bytes;
 use crate::terminal;
 use bench::Extent;
 use diagnose::measure::Options;
+use model::LinkRate;
 
 /// Finds out why an iSCSI path is slow: measures it layer by layer, and says what limits it, what that costs and what to
 /// change

@@ -1,10 +1,8 @@
 //! `linerate peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
 //!
 //! It answers `bench::raw`'s requests: data that are thrown away, and data out of memory that means nothing. Whoever
-//! reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`] allows. So it
+//! reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`](wan::service) allows. So it
 //! listens on loopback only, unless an address is named.
-
-pub(crate) mod service;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -51,7 +49,7 @@ pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Failure> {
         let listener =
             listener.map_err(|error| Failure::refused(format!("cannot listen on {at}: {error}")))?;
         say(&announcement(listener.local()));
-        service::keep(&*listener).await
+        wan::service::keep(&*listener).await
     })
 }
 
@@ -64,7 +62,7 @@ fn announcement(at: SocketAddr) -> String {
     format!(
         "linerate peer: plain TCP, to measure what a path carries\n\
          listens on {at}; answers {who}, at most {} connections at once; keeps nothing and shows nothing\nready\n",
-        service::CONNECTIONS_MAX
+        wan::service::CONNECTIONS_MAX
     )
 }
 

@@ -27,8 +27,8 @@ use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::say;
-use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use crate::recording;
+use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use conduct::site::Site;
 
 /// Proves on this machine that every byte comes back, and measures how fast.

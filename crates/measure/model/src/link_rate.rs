@@ -7,13 +7,14 @@ use std::str::FromStr;
 
 /// Bits a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LinkRate(f64);
+pub struct LinkRate(f64);
 
 impl LinkRate {
     /// What most links are built for.
-    pub(crate) const GIGABIT: LinkRate = LinkRate(1e9);
+    pub const GIGABIT: LinkRate = LinkRate(1e9);
 
-    pub(crate) fn bits_per_s(self) -> f64 {
+    /// So many.
+    pub fn bits_per_s(self) -> f64 {
         self.0
     }
 }

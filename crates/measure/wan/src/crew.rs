@@ -6,13 +6,13 @@ use bench::raw::Direction;
 
 use super::ground::{self, Ground};
 use super::tcp::TcpFlow;
-use crate::bench::crew::{Carried, Crew, LocalCrew, Progress, Purged};
-use crate::bench::ways::Source;
-use crate::failure::Failure;
-use crate::recording;
+use backends::Failure;
+use backends::recorders;
+use conduct::crew::{Carried, Crew, LocalCrew, Progress, Purged};
+use conduct::ways::Source;
 
 /// The ground, and whoever works on it.
-pub(super) struct WanCrew {
+pub struct WanCrew {
     ground: Ground,
     /// Who is logged in, and by which setting.
     crew: Option<(LocalCrew, SessionKey)>,
@@ -33,7 +33,7 @@ impl SessionKey {
 
 impl WanCrew {
     /// Nobody yet, and nothing to work on.
-    pub(super) fn new() -> Result<WanCrew, Failure> {
+    pub fn new() -> Result<WanCrew, Failure> {
         Ok(WanCrew { ground: Ground::new()?, crew: None })
     }
 
@@ -58,7 +58,7 @@ impl WanCrew {
         let (Some(site), Some(url)) = (self.ground.client(), self.ground.url(setting)?) else {
             return Ok(None);
         };
-        recording::keep(&url.settings);
+        recorders::keep(&url.settings);
         let crew = LocalCrew::new(Source::Lun(Box::new(url)), ground::SPIN);
         Ok(Some((crew.beside_its_server().at(site), SessionKey::of(setting))))
     }

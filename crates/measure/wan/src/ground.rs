@@ -14,12 +14,12 @@ use target::Limits;
 use unit::LogicalUnit;
 
 use super::peer::Peer;
-use crate::failure::Failure;
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
+use backends::Failure;
 use conduct::site::{self, Site};
 
 /// Larger than what is under way in any cell, smaller than the memory of most machines.
-pub(super) const VOLUME_BYTES: u64 = 256 << 20;
+pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
 /// The link's buffer. No cell fills it, so that frames are lost only where a cell says so: what the document calls "transmit
 /// and receive buffer sizes" is not what its tables are about.
 const BUFFER_BYTES: u64 = 64 << 20;
@@ -33,7 +33,7 @@ const SERVER: &str = "server";
 const WIRE: &str = "wire";
 
 /// It, as it is.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     unit: Arc<LogicalUnit>,
     wire: Option<Wire>,
     service: Option<Service>,
@@ -106,13 +106,13 @@ impl ServiceKey {
 
 impl Ground {
     /// Nothing yet but the volume.
-    pub(super) fn new() -> Result<Ground, Failure> {
+    pub(crate) fn new() -> Result<Ground, Failure> {
         let unit = own_target::memory(VOLUME_BYTES)?;
         Ok(Ground { unit, wire: None, service: None, before: Counts::default() })
     }
 
     /// Whether anything has to be made anew for this. Nobody may be connected then.
-    pub(super) fn fits(&self, setting: &Setting) -> bool {
+    pub(crate) fn fits(&self, setting: &Setting) -> bool {
         let wire = self
             .wire
             .as_ref()
@@ -121,7 +121,7 @@ impl Ground {
     }
 
     /// Makes what does not fit.
-    pub(super) fn make(&mut self, setting: &Setting) -> Result<(), Failure> {
+    pub(crate) fn make(&mut self, setting: &Setting) -> Result<(), Failure> {
         let (link, way, key) = (LinkKey::of(setting), WayKey::of(setting), ServiceKey::of(setting));
         if self.service.as_ref().is_some_and(|service| service.key != key) {
             self.end_service()?;
@@ -167,18 +167,18 @@ impl Ground {
     }
 
     /// Where clients are.
-    pub(super) fn client(&self) -> Option<Site> {
+    pub(crate) fn client(&self) -> Option<Site> {
         let lab = Arc::clone(&self.wire.as_ref()?.lab);
         Some(Site::Host { lab, name: CLIENT })
     }
 
     /// The other end of plain TCP.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.service.as_ref().map(|service| service.peer.address)
     }
 
     /// The volume, reached as this setting says.
-    pub(super) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
+    pub(crate) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
         let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
         let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
         let settings = &mut url.settings;
@@ -194,7 +194,7 @@ impl Ground {
     }
 
     /// What the wires did.
-    pub(super) fn counts(&self) -> Result<Counts, Failure> {
+    pub(crate) fn counts(&self) -> Result<Counts, Failure> {
         let mut all = self.before.clone();
         if let Some(wire) = &self.wire {
             all += &counts(&wire.lab)?;
@@ -204,10 +204,10 @@ impl Ground {
 }
 
 /// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from the others.
-pub(super) const SPIN: Duration = Duration::ZERO;
+pub(crate) const SPIN: Duration = Duration::ZERO;
 
 /// Fails where the machine or the user lacks what a lab needs: to be known before a result is begun.
-pub(super) fn can_be_made() -> Result<(), Failure> {
+pub fn can_be_made() -> Result<(), Failure> {
     Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(site::failed)
 }
 
@@ -245,7 +245,7 @@ fn conditions(setting: &Setting) -> Conditions {
 }
 
 /// Both ends have the same sockets.
-pub(super) fn stream(setting: &Setting) -> StreamOptions {
+pub(crate) fn stream(setting: &Setting) -> StreamOptions {
     let window = setting.tcp_window_bytes.filter(|window| *window <= SET_WINDOW_BYTES_MAX);
     StreamOptions {
         congestion: Some(setting.congestion.clone()),

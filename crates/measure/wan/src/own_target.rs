@@ -14,8 +14,8 @@ use target::{Access, Config, Export, ISCSI, Iscsi, Limits, Target};
 use unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::{Volume, VolumeOptions};
 
-use crate::failure::Failure;
-use crate::remote::random;
+use backends::Failure;
+use backends::remote::random;
 use conduct::site::Site;
 
 /// A command that takes longer than this on memory never ends.
@@ -26,26 +26,27 @@ const CORES: usize = 1;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How it serves.
-pub(crate) struct OwnTargetOptions {
+pub struct OwnTargetOptions {
     /// Its iSCSI name.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Where it listens; port 0 takes a free one.
-    pub(crate) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Its LUN 0.
-    pub(crate) unit: Arc<LogicalUnit>,
+    pub unit: Arc<LogicalUnit>,
     /// How its sockets are set up.
-    pub(crate) stream: StreamOptions,
+    pub stream: StreamOptions,
     /// What nobody may exceed.
-    pub(crate) limits: Limits,
+    pub limits: Limits,
     /// How its thread waits for events.
-    pub(crate) epoll: EpollOptions,
+    pub epoll: EpollOptions,
 }
 
 /// A target that serves until it is told to stop.
-pub(crate) struct OwnTarget {
-    pub(crate) address: SocketAddr,
+pub struct OwnTarget {
+    /// Where it listens.
+    pub address: SocketAddr,
     /// The thread that serves, as the kernel numbers it.
-    pub(crate) thread: u32,
+    pub thread: u32,
     name: &'static str,
     server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
@@ -53,7 +54,7 @@ pub(crate) struct OwnTarget {
 
 impl OwnTarget {
     /// Serves, on the network of this site.
-    pub(crate) fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
+    pub fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
         let (served, config) = served(options);
         let (server, cores) = Server::new(served, CORES, vec![Iscsi::new(config, CORES)]);
@@ -84,12 +85,12 @@ impl OwnTarget {
     }
 
     /// Its LUN, for whoever is on the same network.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("iscsi://{}/{}/0", self.address, self.name)
     }
 
     /// Ends its sessions and waits for its thread.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
+    pub fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
             thread.join().map_err(|_| Failure::failed("the target broke down"))??;
@@ -99,7 +100,7 @@ impl OwnTarget {
 }
 
 /// A logical unit of so many bytes of memory.
-pub(crate) fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
+pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
     let options = LogicalUnitOptions { identity: Identity::new(*ANY_UUID), removable: false, thin: None };
     let volume = Volume::new(Arc::new(device), VolumeOptions::default());

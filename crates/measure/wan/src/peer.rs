@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 use host::{Epoll, EpollOptions};
 use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 
-use crate::failure::Failure;
-use crate::peer::service;
+use crate::service;
+use backends::Failure;
 use conduct::site::Site;
 
 /// A peer that answers until it is dropped.
-pub(super) struct Peer {
-    pub(super) address: SocketAddr,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
     /// Its thread ends when nobody can send it anything any more.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -21,7 +21,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Answers on the network of this site.
-    pub(super) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
+    pub(crate) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
         let (alive, end) = mailbox();
         let (tell, bound) = mpsc::channel();
         let site = site.clone();

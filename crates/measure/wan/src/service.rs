@@ -7,18 +7,18 @@ use std::time::Duration;
 use bench::raw;
 use reactor::{Listener, Stream};
 
-use crate::failure::Failure;
+use backends::Failure;
 
 /// Connections that are answered at once; one more is closed at once. Those who say nothing for `raw::SILENCE_MAX` are
 /// closed too, so that nobody keeps the place of others for nothing.
-pub(crate) const CONNECTIONS_MAX: u32 = 64;
+pub const CONNECTIONS_MAX: u32 = 64;
 /// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
 const MEMORY_BYTES: usize = 4 << 20;
 /// Before a connection is accepted again, if that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers all who come, for ever.
-pub(crate) async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
+pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
     let present = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {

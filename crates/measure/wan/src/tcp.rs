@@ -14,9 +14,9 @@ use bench::record::{ClientRun, Cpu, Flow, Histogram, Run, Sample};
 use host::{Epoll, EpollOptions, cputime};
 use reactor::{Sender, StreamOptions, mailbox};
 
-use crate::bench::client::{End, Part, Report};
-use crate::bench::crew::{Carried, Progress, gather};
-use crate::failure::Failure;
+use backends::Failure;
+use conduct::client::{End, Part, Report};
+use conduct::crew::{Carried, Progress, gather};
 use conduct::site::Site;
 
 /// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
@@ -29,17 +29,17 @@ const CALL_BYTES: usize = 256 << 10;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A flow that is to be measured.
-pub(super) struct TcpFlow {
-    pub(super) peer: SocketAddr,
-    pub(super) stream: StreamOptions,
-    pub(super) direction: Direction,
-    pub(super) stop: Stop,
-    pub(super) role: Role,
+pub(crate) struct TcpFlow {
+    pub(crate) peer: SocketAddr,
+    pub(crate) stream: StreamOptions,
+    pub(crate) direction: Direction,
+    pub(crate) stop: Stop,
+    pub(crate) role: Role,
 }
 
 impl TcpFlow {
     /// Measures it from this site.
-    pub(super) async fn measure(
+    pub(crate) async fn measure(
         self,
         site: &Site,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
@@ -223,7 +223,7 @@ mod tests {
     use bench::plan::{Percent, Workload};
 
     use super::*;
-    use crate::wan::peer::Peer;
+    use crate::peer::Peer;
 
     fn flow(direction: Direction) -> TcpFlow {
         let stop = Stop { warm_up_s: 1.0, ..Stop::after(0.1) };
@@ -258,7 +258,7 @@ mod tests {
         for direction in [Direction::Read, Direction::Write] {
             let stop = Stop { warm_up_s: 0.05, ..Stop::after(0.2) };
             let flow = TcpFlow { peer: peer.address, stop, ..flow(direction) };
-            let carried = crate::remote::run(async { flow.measure(&Site::Here, &mut |_| Go::On).await });
+            let carried = backends::remote::run(async { flow.measure(&Site::Here, &mut |_| Go::On).await });
             let run = &carried.expect("loopback carries bytes").parts[0].run.run;
             assert!(run.bytes() > 0 && run.samples.len() > 1, "{direction:?}: {run:?}");
         }

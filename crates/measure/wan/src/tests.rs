@@ -9,7 +9,7 @@ use bench::suite::wan::{WanPlan, suite};
 
 use super::ground::Ground;
 use super::*;
-use crate::bench::crew::Crew;
+use conduct::crew::Crew;
 
 /// Slow, so that a machine that is busy with other tests carries it all the same.
 const BITS_PER_S: f64 = 50e6;
@@ -29,7 +29,7 @@ fn may_make_a_lab() -> bool {
 fn measured(names: &[&str]) -> Vec<CellRun> {
     let cells = cells();
     let stop = Stop { warm_up_s: 0.3, ..Stop::after(0.3) };
-    let runs = remote::run(async {
+    let runs = backends::remote::run(async {
         let mut crew = WanCrew::new()?;
         let mut runs = Vec::new();
         for name in names {
@@ -48,7 +48,8 @@ fn measured(names: &[&str]) -> Vec<CellRun> {
 #[test]
 fn a_cell_without_a_setting_is_refused() {
     let cell = Cell { setting: None, ..cells().remove("read, 0 ms, 1 KiB × 1").expect("a cell") };
-    let refused = remote::run(async { WanCrew::new()?.run(&cell, Stop::after(0.1), &mut |_| Go::On).await });
+    let refused =
+        backends::remote::run(async { WanCrew::new()?.run(&cell, Stop::after(0.1), &mut |_| Go::On).await });
     let why = refused.err().expect("a refusal").to_string();
     assert!(why.contains("does not say over which way"), "{why}");
 }
