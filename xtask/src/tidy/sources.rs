@@ -79,6 +79,10 @@ const PURE: &[&str] = &[
     "crates/serve/unit/src/",
     "crates/wire/iscsi/src/",
     "crates/wire/scsi/src/",
+    "crates/measure/stats/src/",
+    "crates/measure/published/src/",
+    "crates/measure/model/src/",
+    "crates/measure/report/src/",
 ];
 
 /// Names that say nothing.
