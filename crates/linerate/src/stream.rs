@@ -80,7 +80,9 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
 pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     with(&arguments.place, false, &arguments.how, arguments.length, async |opened, part| {
         let (device, place) = (&*opened.device, part.name);
-        Overwritten { device, name: &place, part: None, lun: None }.consent(crate::terminal::consent(arguments.yes)).await?;
+        Overwritten { device, name: &place, part: None, lun: None }
+            .consent(crate::terminal::consent(arguments.yes))
+            .await?;
         let written =
             stream::write(part, Box::new(io::stdin()), "standard input", arguments.length.is_some()).await;
         let flushed = device.flush().await;

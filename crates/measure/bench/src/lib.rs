@@ -26,7 +26,8 @@
 //! ```
 //!
 //! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went);
-//! [`schedule`] for which cell comes next, [`round_trip`] for data that must come back without being timed, and [`journal`] for data that must be there after a crash.
+//! [`schedule`] for which cell comes next, [`round_trip`] for data that must come back without being timed, and [`journal`]
+//! for data that must be there after a crash.
 
 mod access;
 mod extent;
