@@ -6,6 +6,7 @@ use ::wan::WanCrew;
 use model::LinkRate;
 
 pub(crate) use ::wan::is_subject;
+pub(crate) use bench::suite::wan::NAME;
 
 use crate::bench::folder::Folder;
 use crate::bench::keeper::Keeper;
@@ -13,13 +14,6 @@ use crate::bench::{BenchArguments, LabOptions, Work};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::remote;
-
-/// What it is called among the suites.
-pub(crate) const NAME: &str = "wan";
-
-/// For the list of suites.
-pub(crate) const TITLE: &str =
-    "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab of its own";
 
 /// Runs the suite, or goes on with it.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {

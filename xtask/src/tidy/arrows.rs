@@ -137,6 +137,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-stats",
             "linerate-bench",
             "linerate-environment",
+            "linerate-agent",
             "linerate-lab",
         ],
     ),

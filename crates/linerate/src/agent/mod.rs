@@ -2,7 +2,7 @@
 //! machines measure the same storage at the same time.
 //!
 //! What is said is the library `agent`'s. Reading order: [`secret`], [`work`] (what is done for a coordinator). The
-//! coordinator's side is `bench::agents`.
+//! coordinator's side is `conduct::agents`.
 
 pub(crate) mod secret;
 mod work;

@@ -12,19 +12,17 @@
 //! (what may be done); `client`, `ways`, `costs`, `crew` (who does it); `conduct`, `stop`, `keeper`, `folder` (the
 //! measurement); `view` (what is seen of it).
 
-mod agents;
 mod arguments;
 mod options;
 mod own;
 mod plan;
-mod shorter;
 mod shown;
-mod suites;
 mod values;
 mod view;
 
 pub(crate) use conduct::{
-    begin, client, crew, fit, folder, holes, keeper, resume, safety, storage, timestamp, ways,
+    agents, begin, client, crew, fit, folder, holes, keeper, resume, safety, shorter, storage, suites,
+    timestamp, ways,
 };
 
 use std::io::{IsTerminal, stderr};

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Reading order: [`conductor`] (the order of events), `stop`; [`storage`], [`fit`], [`safety`] (what may be done); [`client`],
-//! [`ways`], `costs`, [`crew`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`resume`] (what is kept);
-//! [`holes`], [`journal`]; [`view`] (who looks on). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
+//! [`ways`], `costs`, [`crew`], [`agents`], [`site`] (who does it, and where); [`begin`], [`keeper`], [`folder`], [`resume`] (what is kept);
+//! [`suites`], [`shorter`] (what is measured); [`holes`], [`journal`]; [`view`] (who looks on). Nothing here reads arguments or prints: who looks on is a [`view::View`], and
 //! consent to overwrite is a value.
 //!
 //! ```
@@ -62,6 +62,7 @@
 //! assert!(record.expect("memory is there").runs[0].iops() > 0.0);
 //! ```
 
+pub mod agents;
 pub mod begin;
 pub mod client;
 pub mod conductor;
@@ -75,9 +76,11 @@ pub mod keeper;
 mod purge;
 pub mod resume;
 pub mod safety;
+pub mod shorter;
 pub mod site;
 mod stop;
 pub mod storage;
+pub mod suites;
 pub mod timestamp;
 pub mod view;
 pub mod ways;

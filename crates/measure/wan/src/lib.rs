@@ -29,7 +29,7 @@ mod tests;
 use backends::Failure;
 use bench::plan::Suite;
 use bench::record::{Fact, Facts, Group, Record, Subject};
-use bench::suite::wan::{WanPlan, suite};
+use bench::suite::wan::{NAME, WanPlan, suite};
 use conduct::begin;
 use conduct::folder::Folder;
 use model::LinkRate;
@@ -100,7 +100,7 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     let record = folder.load()?;
     if !is_subject(&record.subject) {
         let path = folder.path().display();
-        return Err(Failure::refused(format!("{path} holds no measurement of the suite `wan`")));
+        return Err(Failure::refused(format!("{path} holds no measurement of the suite `{NAME}`")));
     }
     conduct::resume::resumed(record.clone(), &record.subject)
 }

@@ -3,6 +3,13 @@
 
 use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload};
 
+/// What it is called among the suites.
+pub const NAME: &str = "wan";
+
+/// For the list of suites.
+pub const TITLE: &str =
+    "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab of its own";
+
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WanPlan {

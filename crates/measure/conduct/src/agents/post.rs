@@ -11,8 +11,8 @@ use reactor::{JoinHandle, Receiver, Sender, mailbox};
 
 use super::clock::{Clock, Trip};
 use super::name::AgentName;
-use crate::failure::{Failure, Kind};
-use crate::output::printable;
+use backends::{Failure, Kind};
+use stats::printable;
 
 /// Connections to all agents.
 pub(super) struct Post {

@@ -20,40 +20,39 @@ use bench::Go;
 use bench::plan::{Cell, Span, Stop};
 use bench::record::{Fact, Facts, Subject};
 
-pub(super) use name::AgentName;
-pub(super) use spread::spread;
+pub use name::AgentName;
+pub use spread::spread;
 
 use self::clock::Clock;
 use self::gather::Gathering;
 use self::post::Post;
 use super::crew::{Carried, Crew, Progress, Purged};
-use crate::failure::Failure;
+use backends::Failure;
 
 /// Agents that have the storage open.
-pub(super) struct AgentCrew {
+pub struct AgentCrew {
     post: Post,
     facts: Facts,
 }
 
 /// The agents that were named, and what they know us by.
-pub(super) struct Agents {
-    pub(super) names: Vec<AgentName>,
-    pub(super) secret: Secret,
+pub struct Agents {
+    /// How they are reached.
+    pub names: Vec<AgentName>,
+    /// What both sides know.
+    pub secret: Secret,
 }
 
 impl Agents {
-    pub(super) fn count(&self) -> usize {
+    /// How many they are.
+    pub fn count(&self) -> usize {
         self.names.len()
     }
 }
 
 impl AgentCrew {
     /// Connects to all of these agents, and has them open the storage, which must be the one that is known as `subject`.
-    pub(super) async fn assemble(
-        agents: &Agents,
-        open: &Open,
-        subject: &Subject,
-    ) -> Result<AgentCrew, Failure> {
+    pub async fn assemble(agents: &Agents, open: &Open, subject: &Subject) -> Result<AgentCrew, Failure> {
         let mut post = Post::connect(&agents.names, &agents.secret).await?;
         let orders = (0..post.count()).map(|agent| (agent, Order::Open(open.clone()))).collect();
         let mut facts = Facts::default();
@@ -66,7 +65,8 @@ impl AgentCrew {
     }
 
     /// What each knows of its machine, and of its way to the storage.
-    pub(super) fn facts(&self) -> &Facts {
+    /// What they told of their machines.
+    pub fn facts(&self) -> &Facts {
         &self.facts
     }
 

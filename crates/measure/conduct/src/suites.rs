@@ -7,15 +7,15 @@ use std::path::Path;
 use bench::plan::Suite;
 use bench::{icf, suite};
 
-use crate::failure::Failure;
-use crate::nearest::hint;
-use crate::wan;
+use backends::Failure;
+use bench::suite::wan;
+use volume::nearest::hint;
 
 /// A longer file is not a suite: the longest preset has some thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The suite of this name, or in this file.
-pub(super) fn suite(name: &str) -> Result<Suite, Failure> {
+pub fn suite(name: &str) -> Result<Suite, Failure> {
     let path = Path::new(name);
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => {
@@ -62,7 +62,7 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// For `--list`.
-pub(super) fn listed() -> String {
+pub fn listed() -> String {
     let line = |suite: &Suite| {
         let writes = if suite.writes() { " (writes, if allowed)" } else { "" };
         format!("{:<16} {}{writes}\n", suite.name, suite.title)
@@ -106,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("The Four (2009).ICF");
         let name = path.to_str().expect("text");
-        let good = include_str!("../../../measure/bench/tests/data/vmware4.icf");
+        let good = include_str!("../../bench/tests/data/vmware4.icf");
         std::fs::write(&path, good).expect("a file");
         let suite = suite(name).expect("a suite");
         assert_eq!((suite.name.as_str(), suite.cells().count()), ("the-four--2009", 4));

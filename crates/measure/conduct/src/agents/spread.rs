@@ -7,7 +7,7 @@
 use bench::plan::{Role, Step, Suite};
 
 /// Gives each agent its roles.
-pub(in crate::bench) fn spread(mut suite: Suite, agents: usize) -> Suite {
+pub fn spread(mut suite: Suite, agents: usize) -> Suite {
     if suite.clients() > 1 || agents < 2 {
         return suite;
     }

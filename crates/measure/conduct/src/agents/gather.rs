@@ -9,9 +9,9 @@ use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
 
 use super::clock::Clock;
 use super::post::Post;
-use crate::bench::client::Part;
-use crate::bench::crew::{Carried, Progress};
-use crate::failure::{Failure, Kind};
+use crate::client::Part;
+use crate::crew::{Carried, Progress};
+use backends::{Failure, Kind};
 
 /// What has been heard of a run so far.
 pub(super) struct Gathering<'a> {

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use agent::PORT;
 
-use crate::failure::{Failure, Kind};
+use backends::{Failure, Kind};
 
 /// Where an agent listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AgentName {
+pub struct AgentName {
     host: String,
     port: u16,
 }

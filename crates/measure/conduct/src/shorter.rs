@@ -5,15 +5,16 @@ use bench::plan::{Order, Step, Stop, Suite};
 
 /// By how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shorter {
+pub struct Shorter {
     /// No run is counted for longer.
-    pub(super) seconds: Option<f64>,
+    pub seconds: Option<f64>,
     /// Nothing is run more often.
-    pub(super) rounds: Option<u32>,
+    pub rounds: Option<u32>,
 }
 
 impl Shorter {
-    pub(super) fn made_of(self, mut suite: Suite) -> Suite {
+    /// The suite, as much shorter.
+    pub fn made_of(self, mut suite: Suite) -> Suite {
         let before = suite.clone();
         for step in &mut suite.steps {
             let Step::Measure { stop, order, cells } = step else { continue };
