@@ -15,9 +15,6 @@ pub(super) enum Answer {
     Unknown,
 }
 
-/// ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE in fixed format (SPC-4 section 4.5.3).
-pub(super) const SENSE: [u8; 18] = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
-
 /// What is done about a CDB.
 pub(super) fn of(cdb: &[u8; 16], blocks: u64) -> Answer {
     match cdb[0] {

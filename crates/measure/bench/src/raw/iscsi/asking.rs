@@ -4,13 +4,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use iscsi::login::Attached;
+use iscsi::negotiate::Parameters;
+use iscsi::pdu::{
+    BHS_BYTES, Bhs, DataIn, DataOut, Itt, Lun, Opcode, R2t, ScsiCommand, ScsiResponse, TaskAttribute, Ttt,
+};
+use iscsi::serial::Sn;
 use reactor::{OutSlice, Stream};
+use scsi::cdb;
 
-use super::BLOCK_BYTES;
-use super::client::{Load, Numbers, receive_pdu, send_all};
-use super::login::Agreed;
-use super::pdu::{self, FINAL, HEADER_BYTES, Header, answer, field, request};
+use super::client::{CMD_SN, Load, receive_pdu, send_pdu};
 use super::wire::{Data, Wire};
+use super::{BLOCK_BYTES, bytes_behind, invalid};
 use crate::raw::Direction;
 use stats::Latencies;
 use stats::Random;
@@ -23,18 +28,20 @@ pub(super) struct Asking<'a> {
     /// Of the command with tag 0.
     pub(super) latencies: Latencies,
     watched: Instant,
-    agreed: Agreed,
-    numbers: Numbers,
-    lun: [u8; 8],
+    agreed: Parameters,
+    cmd_sn: Sn,
+    exp_stat_sn: Sn,
+    max_cmd_sn: Sn,
+    lun: Lun,
     load: Load,
     places: Places,
     /// Tags whose next command is due; more than none for long only while the window is closed.
-    due: VecDeque<u32>,
+    due: VecDeque<Itt>,
     wire: Wire,
     /// Data that were asked for, and go out before anything else.
-    data_out: VecDeque<(Header, Data)>,
-    header: Header,
-    header_bytes: usize,
+    data_out: VecDeque<(Bhs, Data)>,
+    bhs: Bhs,
+    bhs_bytes: usize,
     behind: usize,
 }
 
@@ -62,31 +69,32 @@ impl Places {
 impl<'a> Asking<'a> {
     pub(super) fn new(
         stream: &'a dyn Stream,
-        agreed: Agreed,
-        numbers: Numbers,
+        attached: &Attached,
         lun: u16,
         load: Load,
         number: u64,
     ) -> Asking<'a> {
         let count = (load.disk_bytes / u64::from(load.block_bytes.max(1))).max(1);
         let random = load.random.then(|| Random::new(number));
-        let mut address = [0; 8];
-        address[..2].copy_from_slice(&lun.to_be_bytes()); // peripheral or flat: numbers below 256 are the same
+        let mut agreed = attached.parameters.clone();
+        agreed.peer_max_recv_data_segment_length &= !3; // whole words: no padding between pieces of a WRITE
         Asking {
             stream,
             done: 0,
             latencies: Latencies::default(),
             watched: reactor::now(),
             agreed,
-            numbers,
-            lun: address,
+            cmd_sn: CMD_SN,
+            exp_stat_sn: attached.exp_stat_sn,
+            max_cmd_sn: attached.max_cmd_sn,
+            lun: Lun(u64::from(lun) << 48), // peripheral or flat: numbers below 256 are the same
             load,
             places: Places { random, next: number * (count / 16), count },
             due: VecDeque::new(),
             wire: Wire::new(),
             data_out: VecDeque::new(),
-            header: [0; HEADER_BYTES],
-            header_bytes: 0,
+            bhs: Bhs([0; BHS_BYTES]),
+            bhs_bytes: 0,
             behind: 0,
         }
     }
@@ -94,11 +102,12 @@ impl<'a> Asking<'a> {
     /// A new session may be told once of what has happened before it; that is not the first READ's failure.
     pub(super) async fn clear_unit_attention(&mut self) -> io::Result<()> {
         for _ in 0..3 {
-            let (stream, ready) = (self.stream, self.command(0, [0; 16], 0));
-            send_all(stream, &ready).await?;
-            let (header, _) = receive_pdu(stream).await?;
-            self.take_numbers(&header);
-            if header[3] == 0 {
+            let ready = self.command(Itt::ZERO, cdb::test_unit_ready(), 0);
+            send_pdu(self.stream, &ready.emit(), &[]).await?;
+            let (bhs, _) = receive_pdu(self.stream).await?;
+            let response = ScsiResponse::parse(&bhs).map_err(invalid)?;
+            self.take_numbers(response.stat_sn, response.max_cmd_sn);
+            if response.status == scsi::status::GOOD {
                 return Ok(());
             }
         }
@@ -107,7 +116,7 @@ impl<'a> Asking<'a> {
 
     /// Everything is due.
     pub(super) fn begin(&mut self, now: Instant) {
-        self.due.extend(0..self.load.depth);
+        self.due.extend((0..self.load.depth).filter_map(Itt::new));
         self.watched = now;
     }
 
@@ -125,74 +134,80 @@ impl<'a> Asking<'a> {
     }
 
     fn stage(&mut self) -> bool {
-        if let Some((header, data)) = self.data_out.pop_front() {
-            self.wire.push(header, data);
+        if let Some((bhs, data)) = self.data_out.pop_front() {
+            self.wire.push(bhs, data);
             return true;
         }
-        let window = self.numbers.max_cmd_sn.wrapping_sub(self.numbers.cmd_sn);
-        if window > u32::MAX / 2 {
-            return false; // MaxCmdSN is behind CmdSN: the window is closed
+        if !self.cmd_sn.le(self.max_cmd_sn) {
+            return false; // the window is closed
         }
-        let Some(tag) = self.due.pop_front() else { return false };
-        let bytes = self.load.block_bytes as usize;
-        let (opcode, flags) = match self.load.direction {
-            Direction::Read => (0x88, 0x40),
-            Direction::Write => (0x8a, 0x20),
-        };
-        let blocks = u64::from(self.load.block_bytes) / BLOCK_BYTES;
-        let mut cdb = [0; 16];
-        cdb[0] = opcode;
-        cdb[2..10].copy_from_slice(&(self.places.take() * blocks).to_be_bytes());
-        cdb[10..14].copy_from_slice(&(blocks as u32).to_be_bytes());
-        let mut header = self.command(tag, cdb, bytes);
-        header[1] |= flags;
+        let Some(itt) = self.due.pop_front() else { return false };
+        let bytes = self.load.block_bytes;
+        let blocks = bytes / BLOCK_BYTES as u32;
+        let lba = self.places.take() * u64::from(blocks);
         if self.load.direction == Direction::Read {
-            self.wire.push(header, Data::Part(0, 0));
+            let command = self.command(itt, cdb::read_16(lba, blocks), bytes);
+            self.wire.push(ScsiCommand { read: true, ..command }.emit(), Data::Part(0, 0));
             return true;
         }
-        let unasked = self.agreed.first_burst_bytes.min(bytes);
-        let immediate = if self.agreed.immediate_data { unasked.min(self.agreed.segment_bytes) } else { 0 };
-        let more = !self.agreed.initial_r2t && immediate < unasked;
-        if more {
-            header[1] &= !FINAL;
-        }
-        pdu::set_data_bytes(&mut header, immediate);
-        self.wire.push(header, Data::Part(0, immediate));
-        if more {
-            self.give(tag, pdu::RESERVED_TAG, immediate, unasked);
+        let agreed = &self.agreed;
+        let unasked = agreed.first_burst_length.min(bytes);
+        let at_once =
+            if agreed.immediate_data { unasked.min(agreed.peer_max_recv_data_segment_length) } else { 0 };
+        let is_final = agreed.initial_r2t || at_once == unasked;
+        let command = ScsiCommand {
+            write: true,
+            is_final,
+            data_segment_length: at_once,
+            ..self.command(itt, cdb::write_16(lba, blocks, false), bytes)
+        };
+        self.wire.push(command.emit(), Data::Part(0, at_once as usize));
+        if !is_final {
+            self.give(itt, None, at_once, unasked);
         }
         true
     }
 
-    fn command(&mut self, tag: u32, cdb: [u8; 16], expected: usize) -> Header {
-        let mut header = pdu::header(request::COMMAND, tag);
-        header[1] |= 1; // a simple task
-        header[8..16].copy_from_slice(&self.lun);
-        pdu::set_word(&mut header, field::EDTL, expected as u32);
-        pdu::set_word(&mut header, field::CMD_SN, self.numbers.cmd_sn);
-        pdu::set_word(&mut header, field::EXPECTED_SN, self.numbers.exp_stat_sn);
-        header[32..48].copy_from_slice(&cdb);
-        self.numbers.cmd_sn = self.numbers.cmd_sn.wrapping_add(1);
-        header
+    /// The next command, which moves so many bytes one way or the other.
+    fn command(&mut self, itt: Itt, cdb: scsi::Cdb, bytes: u32) -> ScsiCommand {
+        let cmd_sn = self.cmd_sn;
+        self.cmd_sn = cmd_sn.next();
+        ScsiCommand {
+            immediate: false,
+            is_final: true,
+            read: false,
+            write: false,
+            attribute: TaskAttribute::Simple,
+            total_ahs_length: 0,
+            data_segment_length: 0,
+            lun: self.lun,
+            itt,
+            expected_data_transfer_length: bytes,
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            cdb,
+        }
     }
 
     /// Data of a WRITE from one place to another.
-    fn give(&mut self, tag: u32, transfer_tag: u32, from: usize, to: usize) {
+    fn give(&mut self, itt: Itt, ttt: Option<Ttt>, from: u32, to: u32) {
         let mut at = from;
-        let mut data_sn = 0;
+        let mut data_sn = Sn(0);
         while at < to {
-            let bytes = self.agreed.segment_bytes.min(to - at);
-            let mut header = pdu::header(request::DATA_OUT, tag);
-            header[1] = if at + bytes == to { FINAL } else { 0 };
-            header[8..16].copy_from_slice(&self.lun);
-            pdu::set_data_bytes(&mut header, bytes);
-            pdu::set_word(&mut header, field::TTT, transfer_tag);
-            pdu::set_word(&mut header, field::EXPECTED_SN, self.numbers.exp_stat_sn);
-            pdu::set_word(&mut header, field::DATA_SN, data_sn);
-            pdu::set_word(&mut header, field::OFFSET, at as u32); // within a request, which has 32 bits
-            self.data_out.push_back((header, Data::Part(at, bytes)));
+            let bytes = self.agreed.peer_max_recv_data_segment_length.min(to - at);
+            let data_out = DataOut {
+                is_final: at + bytes == to,
+                lun: self.lun,
+                itt,
+                ttt,
+                exp_stat_sn: self.exp_stat_sn,
+                data_sn,
+                buffer_offset: at,
+                data_segment_length: bytes,
+            };
+            self.data_out.push_back((data_out.emit(), Data::Part(at as usize, bytes as usize)));
             at += bytes;
-            data_sn += 1;
+            data_sn = data_sn.next();
         }
     }
 
@@ -204,63 +219,67 @@ impl<'a> Asking<'a> {
                 self.behind -= part;
                 bytes = &bytes[part..];
             } else {
-                let part = (HEADER_BYTES - self.header_bytes).min(bytes.len());
-                self.header[self.header_bytes..][..part].copy_from_slice(&bytes[..part]);
-                self.header_bytes += part;
+                let part = (BHS_BYTES - self.bhs_bytes).min(bytes.len());
+                self.bhs.0[self.bhs_bytes..][..part].copy_from_slice(&bytes[..part]);
+                self.bhs_bytes += part;
                 bytes = &bytes[part..];
-                if self.header_bytes < HEADER_BYTES {
+                if self.bhs_bytes < BHS_BYTES {
                     return Ok(());
                 }
-                self.behind = pdu::bytes_behind(&self.header);
+                self.behind = bytes_behind(&self.bhs);
             }
             if self.behind == 0 {
-                self.header_bytes = 0;
-                let header = self.header;
-                self.carry_out(&header, now)?;
+                self.bhs_bytes = 0;
+                let bhs = self.bhs;
+                self.carry_out(&bhs, now)?;
             }
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, header: &Header, now: Instant) -> io::Result<()> {
-        const STATUS: u8 = 0x01;
-        let tag = pdu::word(header, field::ITT);
-        match pdu::opcode(header) {
-            answer::DATA_IN if header[1] & STATUS == 0 => Ok(()),
-            answer::DATA_IN | answer::RESPONSE => {
-                self.take_numbers(header);
-                if header[3] != 0 {
-                    return Err(io::Error::other(format!(
-                        "a command was answered by SCSI status {:#04x}",
-                        header[3]
-                    )));
-                }
-                self.done += 1;
-                if tag == 0 {
-                    let took = now.saturating_duration_since(self.watched);
-                    self.latencies.record(took.as_nanos() as u64); // centuries would not fit
-                    self.watched = now;
-                }
-                self.due.push_back(tag);
+    fn carry_out(&mut self, bhs: &Bhs, now: Instant) -> io::Result<()> {
+        match bhs.opcode() {
+            Some(Opcode::DataIn) => {
+                let data_in = DataIn::parse(bhs).map_err(invalid)?;
+                let Some(end) = data_in.status else { return Ok(()) };
+                self.take_numbers(end.stat_sn, data_in.max_cmd_sn);
+                self.finish(data_in.itt, end.status, now)
+            }
+            Some(Opcode::ScsiResponse) => {
+                let response = ScsiResponse::parse(bhs).map_err(invalid)?;
+                self.take_numbers(response.stat_sn, response.max_cmd_sn);
+                self.finish(response.itt, response.status, now)
+            }
+            Some(Opcode::R2t) => {
+                let r2t = R2t::parse(bhs).map_err(invalid)?;
+                let (from, length) = (r2t.buffer_offset, r2t.desired_data_transfer_length.get());
+                let to = from.checked_add(length).filter(|to| *to <= self.load.block_bytes);
+                let is_ours = r2t.itt.get() < self.load.depth && self.data_out.len() <= DATA_OUT_MAX;
+                let to = to.filter(|_| is_ours).ok_or_else(|| invalid("an R2T for what nobody has"))?;
+                self.give(r2t.itt, Some(r2t.ttt), from, to);
                 Ok(())
             }
-            answer::R2T => {
-                let (from, length) = (pdu::word(header, field::OFFSET), pdu::word(header, field::LENGTH));
-                let to = u64::from(from) + u64::from(length);
-                let is_ours = to <= u64::from(self.load.block_bytes) && tag < self.load.depth;
-                if !is_ours || self.data_out.len() > DATA_OUT_MAX {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "an R2T for what nobody has"));
-                }
-                self.give(tag, pdu::word(header, field::TTT), from as usize, to as usize);
-                Ok(())
-            }
-            answer::NOP_IN => Ok(()), // whoever is measured for seconds need not say that it lives
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer to nothing that was asked")),
+            Some(Opcode::NopIn) => Ok(()), // whoever is measured for seconds need not say that it lives
+            _ => Err(invalid("an answer to nothing that was asked")),
         }
     }
 
-    fn take_numbers(&mut self, header: &Header) {
-        self.numbers.exp_stat_sn = pdu::word(header, field::STAT_SN).wrapping_add(1);
-        self.numbers.max_cmd_sn = pdu::word(header, field::MAX_CMD_SN);
+    fn finish(&mut self, itt: Itt, status: u8, now: Instant) -> io::Result<()> {
+        if status != scsi::status::GOOD {
+            return Err(io::Error::other(format!("a command was answered by SCSI status {status:#04x}")));
+        }
+        self.done += 1;
+        if itt == Itt::ZERO {
+            let took = now.saturating_duration_since(self.watched);
+            self.latencies.record(took.as_nanos() as u64); // centuries would not fit
+            self.watched = now;
+        }
+        self.due.push_back(itt);
+        Ok(())
+    }
+
+    fn take_numbers(&mut self, stat_sn: Sn, max_cmd_sn: Sn) {
+        self.exp_stat_sn = stat_sn.next();
+        self.max_cmd_sn = max_cmd_sn;
     }
 }

@@ -4,12 +4,15 @@ use std::future::poll_fn;
 use std::io;
 use std::time::{Duration, Instant};
 
+use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
+use iscsi::name::Name;
+use iscsi::negotiate::SessionType;
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, Tsih, pad_bytes};
+use iscsi::serial::Sn;
 use reactor::{InSlice, OutSlice, Stream};
 
-use super::SEGMENT_BYTES;
 use super::asking::Asking;
-use super::login::{self, Agreed};
-use super::pdu::{self, HEADER_BYTES, Header, field};
+use super::{SEGMENT_BYTES, bytes_behind, invalid};
 use crate::raw::{Direction, unless_blocked};
 use crate::record::Histogram;
 use stats::Latencies;
@@ -45,8 +48,8 @@ pub struct Asked {
 /// Logs in over each of the streams, to LUN `lun` of `target`, and asks for at least `duration` after `warm_up`. It looks
 /// for answers all the time and never sleeps. The streams have commands under way afterwards and are of no further use.
 ///
-/// Fails with what a socket says, with `InvalidData` if the answers are no iSCSI, and with `Other` if a login or command
-/// is answered by a failure.
+/// Fails with what a socket says, with `InvalidData` if `target` is no name or the answers are no iSCSI, and with `Other`
+/// if a login or command is answered by a failure.
 pub async fn ask(
     streams: &[&dyn Stream],
     target: &str,
@@ -56,9 +59,8 @@ pub async fn ask(
 ) -> io::Result<Asked> {
     let mut sessions = Vec::new();
     for (number, stream) in streams.iter().enumerate() {
-        let initiator = format!("iqn.2026-01.io.linerate:raw-{number}");
-        let (agreed, numbers) = log_in(*stream, &initiator, target, number as u8).await?;
-        sessions.push(Asking::new(*stream, agreed, numbers, lun, load, number as u64));
+        let agreed = log_in(*stream, target, number as u8).await?;
+        sessions.push(Asking::new(*stream, &agreed, lun, load, number as u64));
     }
     for session in &mut sessions {
         session.clear_unit_attention().await?;
@@ -126,42 +128,46 @@ async fn run(
     }
 }
 
-/// What a connection counts: CmdSN, ExpStatSN and MaxCmdSN after the login.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
-    pub(super) cmd_sn: u32,
-    pub(super) exp_stat_sn: u32,
-    pub(super) max_cmd_sn: u32,
+/// The CmdSN of a session's first command.
+pub(super) const CMD_SN: Sn = Sn(1);
+
+async fn log_in(stream: &dyn Stream, target: &str, number: u8) -> io::Result<Attached> {
+    let mut login = InitiatorLogin::new(InitiatorConfig {
+        initiator_name: Name::new(&format!("iqn.2026-01.io.linerate:raw-{number}")).map_err(invalid)?,
+        target_name: Some(Name::new(target).map_err(invalid)?),
+        session_type: SessionType::Normal,
+        isid: Isid([0x80, 0, 0, 0, 0, number]), // one of its own for each session
+        tsih: Tsih::NEW,
+        cid: Cid(0),
+        itt: Itt::ZERO,
+        cmd_sn: CMD_SN,
+        chap: None,
+        offers: super::offers(),
+        session: None,
+    });
+    loop {
+        while let Some(transmit) = login.poll_transmit() {
+            send_pdu(stream, &transmit.bhs, &transmit.data).await?;
+        }
+        let (bhs, data) = receive_pdu(stream).await?;
+        login.handle_pdu(&bhs, &data);
+        match login.poll_event() {
+            None => {}
+            Some(InitiatorEvent::LoggedIn(agreed)) => return Ok(*agreed),
+            Some(InitiatorEvent::Redirected { address, .. }) => {
+                return Err(io::Error::other(format!("the target is now at {address}")));
+            }
+            Some(InitiatorEvent::Failed(failure @ LoginFailure::Refused(_))) => {
+                return Err(io::Error::other(failure));
+            }
+            Some(InitiatorEvent::Failed(failure)) => return Err(invalid(failure)),
+        }
+    }
 }
 
-async fn log_in(
-    stream: &dyn Stream,
-    initiator: &str,
-    target: &str,
-    number: u8,
-) -> io::Result<(Agreed, Numbers)> {
-    const OPERATIONAL_TO_FULL: u8 = 0x87;
-    let mut text = login::offers(initiator, target);
-    let mut header = pdu::header(pdu::request::LOGIN | pdu::IMMEDIATE, 1);
-    header[1] = OPERATIONAL_TO_FULL;
-    header[8..14].copy_from_slice(&[0x80, 0, 0, 0, 0, number]); // an ISID of its own for each session
-    pdu::set_data_bytes(&mut header, text.len());
-    pdu::set_word(&mut header, field::CMD_SN, 1);
-    text.resize(pdu::padded(text.len()), 0);
-    send_all(stream, &[&header[..], &text].concat()).await?;
-    let (header, text) = receive_pdu(stream).await?;
-    if pdu::opcode(&header) != pdu::answer::LOGIN || header[1] != OPERATIONAL_TO_FULL || header[36] != 0 {
-        let [class, detail] = [header[36], header[37]];
-        return Err(io::Error::other(format!("the login was answered by status {class:02x}{detail:02x}")));
-    }
-    let mut agreed = Agreed::default();
-    agreed.take_answer(&text)?;
-    let numbers = Numbers {
-        cmd_sn: 1,
-        exp_stat_sn: pdu::word(&header, field::STAT_SN).wrapping_add(1),
-        max_cmd_sn: pdu::word(&header, field::MAX_CMD_SN),
-    };
-    Ok((agreed, numbers))
+/// Sends a PDU, where nothing else is to be done meanwhile.
+pub(super) async fn send_pdu(stream: &dyn Stream, bhs: &Bhs, data: &[u8]) -> io::Result<()> {
+    send_all(stream, &[&bhs.0[..], data, &[0; 3][..pad_bytes(data.len())]].concat()).await
 }
 
 /// Sends all of it, where nothing else is to be done meanwhile.
@@ -176,17 +182,17 @@ pub(super) async fn send_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Resul
 }
 
 /// The next PDU, where nothing else is to be done meanwhile.
-pub(super) async fn receive_pdu(stream: &dyn Stream) -> io::Result<(Header, Vec<u8>)> {
-    let mut header = [0; HEADER_BYTES];
-    receive_all(stream, &mut header).await?;
-    let bytes = pdu::bytes_behind(&header);
+pub(super) async fn receive_pdu(stream: &dyn Stream) -> io::Result<(Bhs, Vec<u8>)> {
+    let mut bhs = Bhs([0; BHS_BYTES]);
+    receive_all(stream, &mut bhs.0).await?;
+    let bytes = bytes_behind(&bhs);
     if bytes > SEGMENT_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a PDU longer than was agreed on"));
+        return Err(invalid("a PDU longer than was agreed on"));
     }
     let mut data = vec![0; bytes];
     receive_all(stream, &mut data).await?;
-    data.truncate(pdu::data_bytes(&header));
-    Ok((header, data))
+    data.truncate(bhs.data_segment_length() as usize);
+    Ok((bhs, data))
 }
 
 async fn receive_all(stream: &dyn Stream, mut into: &mut [u8]) -> io::Result<()> {

@@ -14,13 +14,16 @@
 mod answers;
 mod asking;
 mod client;
-mod login;
 mod owed;
-mod pdu;
 mod server;
 mod wire;
 
+use std::io;
+
 use block::Region;
+use iscsi::framing::Framing;
+use iscsi::negotiate::Offers;
+use iscsi::pdu::{BHS_BYTES, Bhs};
 
 pub use client::{Asked, Load, ask};
 pub use server::serve;
@@ -56,6 +59,22 @@ impl Round {
         self.0 = at + bytes;
         at
     }
+}
+
+/// What either half would like to agree on: no digests, and the lengths of our own target and initiator.
+fn offers() -> Offers {
+    Offers { max_outstanding_r2t: 1, default_time2retain_s: 0, ..Offers::of_initiator() }
+}
+
+/// What follows a header: additional headers, and data with their padding. Digests are never agreed on.
+fn bytes_behind(bhs: &Bhs) -> usize {
+    let framing = Framing::default();
+    framing.header_bytes(bhs) - BHS_BYTES + framing.segment_bytes(bhs)
+}
+
+/// Bytes that are no iSCSI, or none that is agreed on.
+fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]

@@ -2,15 +2,27 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::num::NonZeroU32;
 use std::task::Poll;
 
+use iscsi::login::{
+    Acceptance, Admission, AdmissionRequest, Grant, LOGIN_TEXT_BYTES_MAX, TargetEvent, TargetLogin,
+    TargetPolicy,
+};
+use iscsi::negotiate::SessionType;
+use iscsi::pdu::{
+    BHS_BYTES, Bhs, DataIn, DataInStatus, DataOut, Itt, LoginStatus, LogoutRequest, LogoutResponse,
+    LogoutResult, Lun, NopIn, NopOut, Opcode, R2t, Reject, RejectReason, Residual, Response, ScsiCommand,
+    ScsiResponse, TaskManagementRequest, TaskManagementResponse, TaskManagementResult, TextRequest, Tsih,
+    Ttt,
+};
+use iscsi::serial::Sn;
 use reactor::{InSlice, Stream};
+use scsi::{Condition, SenseFormat, SenseKey, asc, status};
 
 use super::answers::{self, Answer};
-use super::login::{self, Agreed};
-use super::owed::{Outbox, WINDOW};
-use super::pdu::{self, FINAL, HEADER_BYTES, Header, answer, field, request};
-use super::{Disk, Round, SEGMENT_BYTES};
+use super::owed::{Numbers, Outbox, WINDOW};
+use super::{Disk, Round, SEGMENT_BYTES, bytes_behind, invalid};
 use crate::raw::unless_blocked;
 
 /// Answers an initiator until it logs out or ends the stream. Connections of one thread may share the disk.
@@ -23,7 +35,7 @@ pub async fn serve(stream: &dyn Stream, disk: &Disk) -> io::Result<()> {
             reactor::yield_now().await;
         }
         let received = connection.receive(stream)?;
-        let sent = connection.outbox.send(stream, &disk.memory, &connection.agreed)?;
+        let sent = connection.outbox.send(stream, &disk.memory)?;
         match received {
             Received::End => return Ok(()),
             _ if connection.ends && connection.outbox.is_empty() => return Ok(()),
@@ -36,8 +48,6 @@ pub async fn serve(stream: &dyn Stream, disk: &Disk) -> io::Result<()> {
 
 /// One that always has something to ask keeps the others of this thread waiting for so many turns.
 const TURNS: u64 = 16;
-/// Keys of a login, or what a ping says.
-const TEXT_BYTES_MAX: usize = 16 << 10;
 
 enum Received {
     Something,
@@ -47,12 +57,12 @@ enum Received {
 
 struct Connection<'a> {
     disk: &'a Disk,
-    agreed: Agreed,
-    is_logged_in: bool,
+    /// Until the connection is in full feature phase.
+    login: Option<TargetLogin>,
     /// Nothing more is listened to: it has logged out, or was refused.
     ends: bool,
-    header: Header,
-    header_bytes: usize,
+    bhs: Bhs,
+    bhs_bytes: usize,
     /// What comes behind the header and has not come yet.
     behind: usize,
     /// Of a PDU whose data are words for us: a login's keys, a ping.
@@ -68,21 +78,20 @@ struct Connection<'a> {
 
 /// A WRITE that waits for data.
 struct Write {
-    tag: u32,
-    left: usize,
-    offset: usize,
-    r2ts: u32,
+    itt: Itt,
+    left: u32,
+    offset: u32,
+    r2t_sn: Sn,
 }
 
 impl<'a> Connection<'a> {
     fn new(disk: &'a Disk) -> Connection<'a> {
         Connection {
             disk,
-            agreed: Agreed::default(),
-            is_logged_in: false,
+            login: Some(TargetLogin::new(TargetPolicy { first_stat_sn: Sn(1) })),
             ends: false,
-            header: [0; HEADER_BYTES],
-            header_bytes: 0,
+            bhs: Bhs([0; BHS_BYTES]),
+            bhs_bytes: 0,
             behind: 0,
             text: Vec::new(),
             writes: Vec::new(),
@@ -134,21 +143,21 @@ impl<'a> Connection<'a> {
                 self.take_behind(place, at, part)?;
                 at += part;
             } else {
-                let part = (HEADER_BYTES - self.header_bytes).min(bytes - at);
-                let mut piece = [0; HEADER_BYTES];
+                let part = (BHS_BYTES - self.bhs_bytes).min(bytes - at);
+                let mut piece = [0; BHS_BYTES];
                 self.load(place, at, &mut piece[..part]);
-                self.header[self.header_bytes..][..part].copy_from_slice(&piece[..part]);
-                self.header_bytes += part;
+                self.bhs.0[self.bhs_bytes..][..part].copy_from_slice(&piece[..part]);
+                self.bhs_bytes += part;
                 at += part;
-                if self.header_bytes < HEADER_BYTES {
+                if self.bhs_bytes < BHS_BYTES {
                     return Ok(());
                 }
-                self.behind = pdu::bytes_behind(&self.header);
+                self.behind = bytes_behind(&self.bhs);
             }
             if self.behind == 0 {
-                self.header_bytes = 0;
-                let header = self.header;
-                self.carry_out(&header)?;
+                self.bhs_bytes = 0;
+                let bhs = self.bhs;
+                self.carry_out(&bhs)?;
                 self.text.clear();
             }
         }
@@ -164,11 +173,11 @@ impl<'a> Connection<'a> {
 
     fn take_behind(&mut self, place: Option<usize>, at: usize, part: usize) -> io::Result<()> {
         self.behind -= part;
-        if matches!(pdu::opcode(&self.header), request::COMMAND | request::DATA_OUT) {
+        if matches!(self.bhs.opcode(), Some(Opcode::ScsiCommand | Opcode::DataOut)) {
             self.gets_data = true; // and is where it belongs
             return Ok(());
         }
-        if self.text.len() + part > TEXT_BYTES_MAX {
+        if self.text.len() + part > LOGIN_TEXT_BYTES_MAX {
             return Err(invalid("more text than anybody has to say"));
         }
         let mut piece = vec![0; part];
@@ -178,110 +187,145 @@ impl<'a> Connection<'a> {
     }
 
     /// A PDU is whole.
-    fn carry_out(&mut self, header: &Header) -> io::Result<()> {
-        let opcode = pdu::opcode(header);
-        let tag = pdu::word(header, field::ITT);
-        if opcode == request::LOGIN && !self.is_logged_in {
-            return self.log_in(header);
+    fn carry_out(&mut self, bhs: &Bhs) -> io::Result<()> {
+        if let Some(login) = self.login.take() {
+            return self.log_in(login, bhs);
         }
-        if !self.is_logged_in {
-            return Err(invalid("something else than a login"));
-        }
-        if header[0] & pdu::IMMEDIATE == 0 && opcode != request::DATA_OUT {
-            self.outbox.exp_cmd_sn = pdu::word(header, field::CMD_SN).wrapping_add(1);
-        }
-        match opcode {
-            request::COMMAND => self.command(header, tag)?,
-            request::DATA_OUT => self.data_out(header, tag)?,
-            request::NOP_OUT if tag == pdu::RESERVED_TAG => {} // an answer to nothing that was asked here
-            request::NOP_OUT => self.pong(header, tag),
-            request::TASK_MANAGEMENT => {
-                self.outbox.push(pdu::header(answer::TASK_MANAGEMENT, tag), Vec::new());
+        match bhs.opcode() {
+            Some(Opcode::ScsiCommand) => self.command(&ScsiCommand::parse(bhs).map_err(invalid)?)?,
+            Some(Opcode::DataOut) => self.data_out(&DataOut::parse(bhs).map_err(invalid)?)?,
+            Some(Opcode::NopOut) => self.pong(&NopOut::parse(bhs).map_err(invalid)?),
+            Some(Opcode::TaskManagementRequest) => {
+                let request = TaskManagementRequest::parse(bhs).map_err(invalid)?;
+                self.heed(request.cmd_sn, request.immediate);
+                let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+                let result = TaskManagementResult::FunctionComplete;
+                let itt = request.itt;
+                let response = TaskManagementResponse { result, itt, stat_sn, exp_cmd_sn, max_cmd_sn };
+                self.outbox.push(response.emit(), Vec::new());
             }
-            request::LOGOUT => {
-                self.outbox.push(pdu::header(answer::LOGOUT, tag), Vec::new());
-                self.ends = true;
+            Some(Opcode::LogoutRequest) => self.log_out(&LogoutRequest::parse(bhs).map_err(invalid)?),
+            Some(Opcode::TextRequest) => {
+                let request = TextRequest::parse(bhs).map_err(invalid)?;
+                self.heed(request.cmd_sn, request.immediate);
+                self.reject(bhs);
             }
-            _ => self.reject(header),
+            _ => self.reject(bhs),
         }
         Ok(())
     }
 
-    fn log_in(&mut self, header: &Header) -> io::Result<()> {
-        const CONTINUE: u8 = 0x40;
-        const FULL_FEATURE_PHASE: u8 = 3;
-        let mut said = pdu::header(answer::LOGIN, pdu::word(header, field::ITT));
-        said[8..16].copy_from_slice(&header[8..16]); // ISID, and the session's handle, which we give below
-        self.outbox.exp_cmd_sn = pdu::word(header, field::CMD_SN);
-        if header[14..16] != [0, 0] {
-            said[1] = 0;
-            said[36..38].copy_from_slice(&[2, 0x0a]); // no such session: each has one connection here
-            self.ends = true;
-            self.outbox.push(said, Vec::new());
-            return Ok(());
+    /// The next number expected, whatever came before.
+    fn heed(&mut self, cmd_sn: Sn, immediate: bool) {
+        if !immediate {
+            self.outbox.exp_cmd_sn = cmd_sn.next();
         }
-        let mut answer = self.agreed.answer(&self.text)?;
-        if self.text.starts_with(b"TargetName=") || contains(&self.text, b"\0TargetName=") {
-            login::append(&mut answer, "TargetPortalGroupTag", "1");
+    }
+
+    /// Lets in whoever asks for whatever target.
+    fn log_in(&mut self, mut login: TargetLogin, bhs: &Bhs) -> io::Result<()> {
+        self.text.truncate(bhs.data_segment_length() as usize);
+        login.handle_pdu(bhs, &self.text);
+        let mut outcome = None;
+        while let Some(event) = login.poll_event() {
+            match event {
+                TargetEvent::Admit(request) => login.admit(admission(&request)),
+                TargetEvent::SessionNeeded(session) => login.grant(Ok(Grant {
+                    tsih: Tsih(1),
+                    exp_cmd_sn: session.cmd_sn,
+                    max_cmd_sn: session.cmd_sn.plus(WINDOW - 1),
+                })),
+                TargetEvent::LoggedIn(agreed) => outcome = Some(Ok(agreed)),
+                TargetEvent::Failed(cause) => outcome = Some(Err(cause)),
+                TargetEvent::Proof { .. } => {} // nothing has to be proved here
+            }
         }
-        said[1] = header[1] & !CONTINUE;
-        if said[1] & FINAL != 0 && said[1] & 3 == FULL_FEATURE_PHASE {
-            said[14..16].copy_from_slice(&[0, 1]);
-            self.is_logged_in = true;
-        } else if said[1] & FINAL == 0 {
-            said[1] &= 0x0c; // a stage that goes on names no next one
+        while let Some(transmit) = login.poll_transmit() {
+            self.outbox.push(transmit.bhs, transmit.data);
         }
-        self.say(said, answer);
+        match outcome {
+            None => self.login = Some(login),
+            Some(Ok(agreed)) => {
+                self.outbox.begin(&agreed);
+            }
+            // Who is refused is told why.
+            Some(Err(_)) if !self.outbox.is_empty() => self.ends = true,
+            Some(Err(cause)) => return Err(invalid(cause)),
+        }
         Ok(())
     }
 
-    fn command(&mut self, header: &Header, tag: u32) -> io::Result<()> {
-        let expected = pdu::word(header, field::EDTL) as usize;
-        let mut cdb = [0; 16];
-        cdb.copy_from_slice(&header[32..48]);
-        match answers::of(&cdb, self.disk.blocks) {
-            Answer::Read if expected > 0 => self.outbox.push_read(tag, expected),
-            Answer::Read => self.respond(tag),
+    fn log_out(&mut self, request: &LogoutRequest) {
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let response = LogoutResponse {
+            result: LogoutResult::Success,
+            itt: request.itt,
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            time2wait_s: 0,
+            time2retain_s: 0,
+        };
+        self.outbox.push(response.emit(), Vec::new());
+        self.ends = true;
+    }
+
+    fn command(&mut self, command: &ScsiCommand) -> io::Result<()> {
+        self.heed(command.cmd_sn, command.immediate);
+        let (itt, expected) = (command.itt, command.expected_data_transfer_length);
+        match answers::of(&command.cdb, self.disk.blocks) {
+            Answer::Read if expected > 0 => self.outbox.push_read(itt, expected),
             Answer::Write => {
-                let came = pdu::data_bytes(header).min(expected);
-                let write = Write { tag, left: expected - came, offset: came, r2ts: 0 };
-                self.go_on(write, header[1] & FINAL != 0)?;
+                let came = command.data_segment_length.min(expected);
+                let write = Write { itt, left: expected - came, offset: came, r2t_sn: Sn(0) };
+                self.go_on(write, command.is_final)?;
             }
-            Answer::Data(data) if data.is_empty() => self.respond(tag),
-            Answer::Data(data) => self.data_in(tag, data, expected),
+            Answer::Data(data) if !data.is_empty() => self.data_in(itt, data, expected),
+            Answer::Read | Answer::Data(_) => self.respond(itt, status::GOOD, Vec::new()),
             Answer::Unknown => {
-                let mut said = pdu::header(answer::RESPONSE, tag);
-                said[3] = 2; // CHECK CONDITION
-                self.say(said, [&[0, answers::SENSE.len() as u8], &answers::SENSE[..]].concat());
+                let unknown = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+                let sense = unknown.encode(SenseFormat::Fixed);
+                let length = sense.bytes().len() as u16; // some twenty bytes
+                let data = [&length.to_be_bytes(), sense.bytes()].concat();
+                self.respond(itt, status::CHECK_CONDITION, data);
             }
         }
         Ok(())
     }
 
     /// More of a WRITE. Its sender says when it is the other side's turn.
-    fn data_out(&mut self, header: &Header, tag: u32) -> io::Result<()> {
-        let Some(at) = self.writes.iter().position(|write| write.tag == tag) else { return Ok(()) };
+    fn data_out(&mut self, data_out: &DataOut) -> io::Result<()> {
+        let Some(at) = self.writes.iter().position(|write| write.itt == data_out.itt) else { return Ok(()) };
         let mut write = self.writes.swap_remove(at);
-        let came = pdu::data_bytes(header).min(write.left);
+        let came = data_out.data_segment_length.min(write.left);
         write.left -= came;
         write.offset += came;
-        self.go_on(write, header[1] & FINAL != 0)
+        self.go_on(write, data_out.is_final)
     }
 
     /// Answers a WRITE that has all its data, and asks for more of it if none come by themselves.
     fn go_on(&mut self, mut write: Write, is_our_turn: bool) -> io::Result<()> {
-        if write.left == 0 {
-            self.respond(write.tag);
+        let Some(wanted) = NonZeroU32::new(write.left.min(self.outbox.burst_bytes)) else {
+            self.respond(write.itt, status::GOOD, Vec::new());
             return Ok(());
-        }
+        };
         if is_our_turn {
-            let mut r2t = pdu::header(answer::R2T, write.tag);
-            pdu::set_word(&mut r2t, field::TTT, write.tag & 0x7fff_ffff); // any but the reserved one
-            pdu::set_word(&mut r2t, field::DATA_SN, write.r2ts);
-            pdu::set_word(&mut r2t, field::OFFSET, write.offset as u32); // below the expected length: 32 bits
-            pdu::set_word(&mut r2t, field::LENGTH, write.left.min(self.agreed.max_burst_bytes) as u32);
-            self.outbox.push_r2t(r2t);
-            write.r2ts += 1;
+            let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.numbers();
+            let r2t = R2t {
+                lun: Lun(0),
+                itt: write.itt,
+                ttt: Ttt::new(write.itt.get() & 0x7fff_ffff).unwrap_or_else(|| {
+                    unreachable!("its highest bit is clear, so it is not the reserved tag")
+                }),
+                stat_sn,
+                exp_cmd_sn,
+                max_cmd_sn,
+                r2t_sn: write.r2t_sn,
+                buffer_offset: write.offset,
+                desired_data_transfer_length: wanted,
+            };
+            self.outbox.push(r2t.emit(), Vec::new());
+            write.r2t_sn = write.r2t_sn.next();
         }
         if self.writes.len() >= WINDOW as usize {
             return Err(invalid("more writes than a window has room for"));
@@ -290,52 +334,90 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Status GOOD.
-    fn respond(&mut self, tag: u32) {
-        self.outbox.push(pdu::header(answer::RESPONSE, tag), Vec::new());
+    fn respond(&mut self, itt: Itt, status: u8, sense: Vec<u8>) {
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let response = ScsiResponse {
+            response: Response::Completed,
+            status,
+            itt,
+            snack_tag: 0,
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            exp_data_sn: Sn(0),
+            residual: Residual::None,
+            read_residual: Residual::None,
+            data_segment_length: sense.len() as u32, // some twenty bytes
+        };
+        self.outbox.push(response.emit(), sense);
     }
 
-    fn data_in(&mut self, tag: u32, mut data: Vec<u8>, expected: usize) {
-        const STATUS: u8 = 0x01;
-        const UNDERFLOW: u8 = 0x02;
-        data.truncate(expected);
-        let mut said = pdu::header(answer::DATA_IN, tag);
-        said[1] |= STATUS;
-        pdu::set_word(&mut said, field::TTT, pdu::RESERVED_TAG);
-        if data.len() < expected {
-            said[1] |= UNDERFLOW;
-            pdu::set_word(&mut said, field::LENGTH, (expected - data.len()) as u32); // both have 32 bits
+    fn data_in(&mut self, itt: Itt, mut data: Vec<u8>, expected: u32) {
+        data.truncate(expected as usize);
+        let length = data.len() as u32; // constants of a few bytes
+        let missing = expected - length;
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let residual = if missing > 0 { Residual::Underflow(missing) } else { Residual::None };
+        let data_in = DataIn {
+            is_final: true,
+            acknowledge: false,
+            status: Some(DataInStatus { status: status::GOOD, stat_sn, residual }),
+            lun: Lun(0),
+            itt,
+            ttt: None,
+            exp_cmd_sn,
+            max_cmd_sn,
+            data_sn: Sn(0),
+            buffer_offset: 0,
+            data_segment_length: length,
+        };
+        self.outbox.push(data_in.emit(), data);
+    }
+
+    fn pong(&mut self, ping: &NopOut) {
+        self.heed(ping.cmd_sn, ping.immediate);
+        if ping.itt.is_none() {
+            return; // an answer to nothing that was asked here
         }
-        self.say(said, data);
+        let mut data = std::mem::take(&mut self.text);
+        data.truncate(ping.data_segment_length.min(self.outbox.segment_bytes) as usize);
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let pong = NopIn {
+            lun: ping.lun,
+            itt: ping.itt,
+            ttt: None,
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            data_segment_length: data.len() as u32, // no more than was sent
+        };
+        self.outbox.push(pong.emit(), data);
     }
 
-    fn pong(&mut self, header: &Header, tag: u32) {
-        let mut said = pdu::header(answer::NOP_IN, tag);
-        said[8..16].copy_from_slice(&header[8..16]); // the LUN
-        pdu::set_word(&mut said, field::TTT, pdu::RESERVED_TAG);
-        let mut ping = std::mem::take(&mut self.text);
-        ping.truncate(pdu::data_bytes(header).min(self.agreed.segment_bytes));
-        self.say(said, ping);
-    }
-
-    fn reject(&mut self, header: &Header) {
-        const COMMAND_NOT_SUPPORTED: u8 = 0x05;
-        let mut said = pdu::header(answer::REJECT, pdu::RESERVED_TAG);
-        said[2] = COMMAND_NOT_SUPPORTED;
-        self.say(said, header.to_vec());
-    }
-
-    fn say(&mut self, mut header: Header, mut data: Vec<u8>) {
-        pdu::set_data_bytes(&mut header, data.len());
-        data.resize(pdu::padded(data.len()), 0);
-        self.outbox.push(header, data);
+    fn reject(&mut self, refused: &Bhs) {
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = self.outbox.status_numbers();
+        let reject = Reject {
+            reason: RejectReason::CommandNotSupported,
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            data_sn: Sn(0),
+            data_segment_length: BHS_BYTES as u32,
+        };
+        self.outbox.push(reject.emit(), refused.0.to_vec());
     }
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
-}
-
-fn invalid(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+/// Each session has one connection here, so a further one has no session to join.
+fn admission(request: &AdmissionRequest) -> Admission {
+    if request.tsih != Tsih::NEW {
+        return Admission::Refuse(LoginStatus::SessionDoesNotExist);
+    }
+    Admission::Accept(Box::new(Acceptance {
+        target_portal_group_tag: (request.session_type == SessionType::Normal).then_some(1),
+        authentication: None,
+        offers: super::offers(),
+        session: None,
+        refusal: None,
+    }))
 }

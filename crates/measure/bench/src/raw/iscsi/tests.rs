@@ -7,10 +7,15 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use block::{Medium, Region};
+use iscsi::pdu::{
+    Cid, DataIn, DataOut, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, LogoutReason, LogoutRequest,
+    Lun, NopIn, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, Stage, TaskAttribute, Tsih,
+};
+use iscsi::serial::Sn;
 use reactor::{Alone, Stream, block_on};
+use scsi::cdb;
 
-use super::client::{receive_pdu, send_all};
-use super::pdu::{self, FINAL, Header, field};
+use super::client::{receive_pdu, send_all, send_pdu};
 use super::*;
 use crate::raw::Direction;
 use crate::raw::tests::{End, pair};
@@ -81,75 +86,135 @@ fn commands_longer_than_a_pdu_are_answered_in_pieces() {
     }
 }
 
-/// An initiator that has logged in, by the keys it likes.
+/// Without these there is no login.
+const KEYS: &str = "InitiatorName=iqn.1994-05.com.example:h\0TargetName=iqn.2026-01.io.linerate:x\0";
+
+/// An initiator that has logged in, by the keys it likes, and what it was told.
 async fn logged_in(keys: &str) -> (End, String) {
     let (client, server) = pair(1000);
     let disk = disk();
     reactor::spawn(async move { serve(&server, &disk).await });
-    let (header, text) = exchange(&client, login(keys.len()), keys.as_bytes()).await;
-    assert_eq!((pdu::opcode(&header), header[1], header[36]), (pdu::answer::LOGIN, 0x87, 0));
+    let keys = format!("{KEYS}{keys}");
+    let (bhs, text) = exchange(&client, login(keys.len()), keys.as_bytes()).await;
+    let response = LoginResponse::parse(&bhs).expect("a login response");
+    assert_eq!((response.status, response.transit_to), (LoginStatus::Success, Some(Stage::FullFeature)));
     (client, String::from_utf8(text).expect("text"))
 }
 
-fn login(bytes: usize) -> Header {
-    let mut header = pdu::header(pdu::request::LOGIN | pdu::IMMEDIATE, 9);
-    header[1] = 0x87;
-    pdu::set_data_bytes(&mut header, bytes);
-    pdu::set_word(&mut header, field::CMD_SN, 7);
-    header
+fn login(bytes: usize) -> Bhs {
+    let request = LoginRequest {
+        continues: false,
+        stage: Stage::OperationalNegotiation,
+        transit_to: Some(Stage::FullFeature),
+        version_max: 0,
+        version_min: 0,
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        tsih: Tsih::NEW,
+        itt: itt(9),
+        cid: Cid(0),
+        cmd_sn: Sn(7),
+        exp_stat_sn: Sn(0),
+        data_segment_length: bytes as u32,
+    };
+    request.emit()
 }
 
-async fn exchange(client: &End, header: Header, data: &[u8]) -> (Header, Vec<u8>) {
-    send(client, header, data).await;
+fn itt(number: u32) -> Itt {
+    Itt::new(number).expect("a tag")
+}
+
+async fn exchange(client: &End, bhs: Bhs, data: &[u8]) -> (Bhs, Vec<u8>) {
+    send(client, bhs, data).await;
     receive_pdu(client).await.expect("an answer")
 }
 
-async fn send(client: &End, header: Header, data: &[u8]) {
-    let mut wire = [&header[..], data].concat();
-    wire.resize(wire.len().next_multiple_of(4), 0);
-    send_all(client, &wire).await.expect("the server listens");
+async fn send(client: &End, bhs: Bhs, data: &[u8]) {
+    send_pdu(client, &bhs, data).await.expect("the server listens");
 }
 
-fn command(cdb: &[u8], expected: u32) -> Header {
-    let mut header = pdu::header(pdu::request::COMMAND, 5);
-    pdu::set_word(&mut header, field::EDTL, expected);
-    pdu::set_word(&mut header, field::CMD_SN, 7);
-    header[32..32 + cdb.len()].copy_from_slice(cdb);
-    header
+fn command(cdb: scsi::Cdb, expected: u32) -> Bhs {
+    let command = ScsiCommand {
+        immediate: false,
+        is_final: true,
+        read: false,
+        write: false,
+        attribute: TaskAttribute::Simple,
+        total_ahs_length: 0,
+        data_segment_length: 0,
+        lun: Lun(0),
+        itt: itt(5),
+        expected_data_transfer_length: expected,
+        cmd_sn: Sn(7),
+        exp_stat_sn: Sn(0),
+        cdb,
+    };
+    command.emit()
+}
+
+fn read(expected: u32) -> Bhs {
+    command(cdb::read_16(0, 8), expected)
+}
+
+fn write(expected: u32) -> Bhs {
+    command(cdb::write_16(0, 3, false), expected)
 }
 
 #[test]
 fn what_an_initiator_insists_on_is_agreed_to() {
     let answer = block_on(Alone::virtual_time(), async {
-        logged_in("TargetName=x\0InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0HeaderDigest=CRC32C,None\0X-y=1\0")
+        logged_in("InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0HeaderDigest=CRC32C,None\0X-y=1\0")
             .await
             .1
     });
     let expected =
         "InitialR2T=Yes\0ImmediateData=No\0MaxBurstLength=4096\0HeaderDigest=None\0X-y=NotUnderstood\0";
-    assert_eq!(answer, format!("{expected}TargetPortalGroupTag=1\0"));
+    assert_eq!(answer, format!("{OF_ITS_OWN_ACCORD}{expected}"));
 }
+
+/// What the server says of itself to everybody.
+const OF_ITS_OWN_ACCORD: &str = "TargetPortalGroupTag=1\0MaxRecvDataSegmentLength=262144\0";
 
 #[test]
 fn only_what_was_offered_is_answered() {
-    let answer = block_on(Alone::virtual_time(), async { logged_in("InitiatorName=a\0").await.1 });
-    assert_eq!(answer, "");
+    let answer = block_on(Alone::virtual_time(), async { logged_in("").await.1 });
+    assert_eq!(answer, OF_ITS_OWN_ACCORD);
+}
+
+#[test]
+fn a_session_is_not_joined_by_a_second_connection() {
+    let (status, ended) = block_on(Alone::virtual_time(), async {
+        let (client, server) = pair(1000);
+        let disk = disk();
+        let serving = reactor::spawn(async move { serve(&server, &disk).await });
+        let request =
+            LoginRequest { tsih: Tsih(1), ..LoginRequest::parse(&login(KEYS.len())).expect("ours") };
+        let (bhs, _) = exchange(&client, request.emit(), KEYS.as_bytes()).await;
+        (LoginResponse::parse(&bhs).expect("a login response").status, serving.await)
+    });
+    assert_eq!((status, ended.is_ok()), (LoginStatus::SessionDoesNotExist, true));
 }
 
 #[test]
 fn a_read_is_cut_at_segments_and_bursts_and_its_last_piece_is_its_status() {
     let pieces = block_on(Alone::virtual_time(), async {
         let (client, _) = logged_in("MaxRecvDataSegmentLength=1024\0MaxBurstLength=1536\0").await;
-        send(&client, command(&[0x28], 4096), &[]).await;
+        send(&client, read(4095), &[]).await;
         let mut pieces = Vec::new();
-        while pieces.last().is_none_or(|(_, flags, _)| flags & 1 == 0) {
-            let (header, data) = receive_pdu(&client).await.expect("a piece");
-            pieces.push((pdu::word(&header, field::OFFSET), header[1], data.len()));
+        while pieces.last().is_none_or(|(_, _, is_last, _)| !is_last) {
+            let (bhs, data) = receive_pdu(&client).await.expect("a piece");
+            let piece = DataIn::parse(&bhs).expect("a Data-In");
+            pieces.push((piece.buffer_offset, piece.is_final, piece.status.is_some(), data.len()));
         }
+        exchange(&client, ping(), b"who?").await;
         pieces
     });
-    let expected =
-        [(0, 0, 1024), (1024, FINAL, 512), (1536, 0, 1024), (2560, FINAL, 512), (3072, FINAL | 1, 1024)];
+    let expected = [
+        (0, false, false, 1024),
+        (1024, true, false, 512),
+        (1536, false, false, 1024),
+        (2560, true, false, 512),
+        (3072, true, true, 1023),
+    ];
     assert_eq!(pieces, expected);
 }
 
@@ -157,39 +222,63 @@ fn a_read_is_cut_at_segments_and_bursts_and_its_last_piece_is_its_status() {
 fn a_write_without_its_data_is_asked_for_them() {
     block_on(Alone::virtual_time(), async {
         let (client, _) = logged_in("InitialR2T=Yes\0MaxBurstLength=1024\0").await;
-        send(&client, command(&[0x2a], 1536), &[]).await;
+        send(&client, write(1536), &[]).await;
         for (offset, length) in [(0, 1024), (1024, 512)] {
-            let (r2t, _) = receive_pdu(&client).await.expect("an R2T");
-            assert_eq!(pdu::opcode(&r2t), pdu::answer::R2T);
-            assert_eq!([field::OFFSET, field::LENGTH].map(|at| pdu::word(&r2t, at)), [offset, length]);
-            let mut data_out = pdu::header(pdu::request::DATA_OUT, 5);
-            pdu::set_data_bytes(&mut data_out, length as usize);
-            send(&client, data_out, &vec![1; length as usize]).await;
+            let (bhs, _) = receive_pdu(&client).await.expect("an R2T");
+            let r2t = R2t::parse(&bhs).expect("an R2T");
+            assert_eq!((r2t.buffer_offset, r2t.desired_data_transfer_length.get()), (offset, length));
+            let data_out = DataOut {
+                is_final: true,
+                lun: Lun(0),
+                itt: r2t.itt,
+                ttt: Some(r2t.ttt),
+                exp_stat_sn: Sn(0),
+                data_sn: Sn(0),
+                buffer_offset: offset,
+                data_segment_length: length,
+            };
+            send(&client, data_out.emit(), &vec![1; length as usize]).await;
         }
         let (response, _) = receive_pdu(&client).await.expect("a response");
-        assert_eq!((pdu::opcode(&response), response[3]), (pdu::answer::RESPONSE, 0));
+        assert_eq!(ScsiResponse::parse(&response).expect("a response").status, scsi::status::GOOD);
     });
 }
 
 #[test]
 fn an_unknown_command_is_refused_and_the_next_one_answered() {
     block_on(Alone::virtual_time(), async {
-        let (client, _) = logged_in("InitiatorName=a\0").await;
-        let (refused, sense) = exchange(&client, command(&[0x93], 0), &[]).await;
-        assert_eq!((refused[3], sense[4] & 0xf, sense[14]), (2, 5, 0x20));
-        let (capacity, data) = exchange(&client, command(&[0x25], 8), &[]).await;
-        assert_eq!((pdu::opcode(&capacity), data.len()), (pdu::answer::DATA_IN, 8));
+        let (client, _) = logged_in("").await;
+        let (refused, sense) = exchange(&client, command(cdb::write_same_16(0, 1, false), 0), &[]).await;
+        assert_eq!(ScsiResponse::parse(&refused).expect("a response").status, scsi::status::CHECK_CONDITION);
+        assert_eq!((sense[4] & 0xf, sense[14]), (5, 0x20));
+        let (capacity, data) = exchange(&client, command(cdb::read_capacity_10(), 8), &[]).await;
+        assert_eq!((capacity.opcode(), data.len()), (Some(Opcode::DataIn), 8));
         let (pong, data) = exchange(&client, ping(), b"who?").await;
-        assert_eq!((pdu::opcode(&pong), &data[..]), (pdu::answer::NOP_IN, &b"who?"[..]));
-        let (left, _) = exchange(&client, pdu::header(pdu::request::LOGOUT, 6), &[]).await;
-        assert_eq!(pdu::opcode(&left), pdu::answer::LOGOUT);
+        assert_eq!((NopIn::parse(&pong).expect("a pong").itt, &data[..]), (Some(itt(3)), &b"who?"[..]));
+        let logout = LogoutRequest {
+            immediate: false,
+            reason: LogoutReason::CloseSession,
+            itt: itt(6),
+            cid: Cid(0),
+            cmd_sn: Sn(8),
+            exp_stat_sn: Sn(0),
+        };
+        let (left, _) = exchange(&client, logout.emit(), &[]).await;
+        assert_eq!(left.opcode(), Some(Opcode::LogoutResponse));
     });
 }
 
-fn ping() -> Header {
-    let mut header = pdu::header(pdu::request::NOP_OUT | pdu::IMMEDIATE, 3);
-    pdu::set_data_bytes(&mut header, 4);
-    header
+fn ping() -> Bhs {
+    let ping = NopOut {
+        immediate: true,
+        lun: Lun(0),
+        itt: Some(itt(3)),
+        ttt: None,
+        cmd_sn: Sn(7),
+        exp_stat_sn: Sn(0),
+        data_segment_length: 4,
+    };
+    ping.emit()
 }
 
 /// How the server ends that is told this after a login, or instead of one.
@@ -199,7 +288,7 @@ fn told(says_login: bool, wire: Vec<u8>) -> io::Result<()> {
         let disk = disk();
         let serving = reactor::spawn(async move { serve(&server, &disk).await });
         if says_login {
-            exchange(&client, login(0), &[]).await;
+            exchange(&client, login(KEYS.len()), KEYS.as_bytes()).await;
         }
         // It may have left before all of it was said.
         let _ = reactor::timeout(Duration::from_millis(10), send_all(&client, &wire)).await;
@@ -212,12 +301,12 @@ fn told(says_login: bool, wire: Vec<u8>) -> io::Result<()> {
 fn nonsense_ends_a_connection_and_nothing_else() {
     let kind = |ended: io::Result<()>| ended.map_err(|error| error.kind());
     assert_eq!(kind(told(false, vec![0xff; 30_000])), Err(io::ErrorKind::InvalidData));
-    assert_eq!(kind(told(false, command(&[0x28], 512).to_vec())), Err(io::ErrorKind::InvalidData));
+    assert_eq!(kind(told(false, read(512).0.to_vec())), Err(io::ErrorKind::InvalidData));
     let mut endless = ping();
-    pdu::set_data_bytes(&mut endless, 0xff_ffff);
-    let endless = [&endless[..], &[0; 100_000]].concat();
+    endless.set_data_segment_length(0xff_ffff);
+    let endless = [&endless.0[..], &[0; 100_000]].concat();
     assert_eq!(kind(told(true, endless)), Err(io::ErrorKind::InvalidData));
-    let writes = command(&[0x2a], 512).repeat(300);
-    assert_eq!(kind(told(true, writes)), Err(io::ErrorKind::InvalidData), "nobody has so many under way");
+    let writes = write(512).0.repeat(300);
+    assert_eq!(kind(told(true, writes)), Err(io::ErrorKind::InvalidData), "nobody has so many outstanding");
     assert_eq!(kind(told(true, vec![0; 20])), Ok(()), "the end in the middle of a header");
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 
+use iscsi::pdu::{BHS_BYTES, Bhs};
 use reactor::{OutSlice, Stream};
 
-use super::pdu::{HEADER_BYTES, Header};
 use crate::raw::unless_blocked;
 
 /// PDUs in the order of the wire.
@@ -18,7 +18,7 @@ pub(super) struct Wire {
 
 #[derive(Debug)]
 struct Staged {
-    header: Header,
+    bhs: Bhs,
     data: Data,
 }
 
@@ -47,8 +47,8 @@ impl Wire {
         self.staged.len() >= STAGED_MAX
     }
 
-    pub(super) fn push(&mut self, header: Header, data: Data) {
-        self.staged.push_back(Staged { header, data });
+    pub(super) fn push(&mut self, bhs: Bhs, data: Data) {
+        self.staged.push_back(Staged { bhs, data });
     }
 
     /// Sends once, with what `part` finds in the memory. Whether anything went.
@@ -74,9 +74,9 @@ impl Wire {
         let mut slices = [const { OutSlice::Bytes(&[]) }; 2 * STAGED_MAX];
         let mut skip = self.sent;
         for (staged, pair) in self.staged.iter().zip(slices.chunks_exact_mut(2)) {
-            let in_header = skip.min(HEADER_BYTES);
+            let in_header = skip.min(BHS_BYTES);
             let in_data = skip - in_header;
-            pair[0] = OutSlice::Bytes(&staged.header[in_header..]);
+            pair[0] = OutSlice::Bytes(&staged.bhs.0[in_header..]);
             pair[1] = match &staged.data {
                 Data::Own(data) => OutSlice::Bytes(&data[in_data..]),
                 Data::Part(at, bytes) => part(at + in_data, bytes - in_data),
@@ -89,7 +89,7 @@ impl Wire {
 
 impl Staged {
     fn bytes(&self) -> usize {
-        HEADER_BYTES
+        BHS_BYTES
             + match &self.data {
                 Data::Own(data) => data.len(),
                 Data::Part(_, bytes) => *bytes,
