@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &PublishedArguments) -> Result<(), Failure> {
         let text = if arguments.json {
             documents::json(&rows).map_err(Failure::failed)?
         } else {
-            documents::csv(&rows)
+            documents::csv(&rows).map_err(Failure::failed)?
         };
         say(&text);
         return Ok(());

@@ -1,7 +1,7 @@
 //! What the source documents print, number by number.
 //!
 //! The numbers are data, in `data/*.csv` beside this crate's sources: each row is one number exactly as it is printed,
-//! with what was measured, how, and what is to be known of it. Here they are read ([`parse`]), brought to units without
+//! with what was measured, how, and what is to be known of it. Here they are read, brought to units without
 //! prefix ([`Row::si`], whose reasons are in [`megabyte`]) and given out: [`rows`], [`tables`] laid out as in the
 //! documents, [`curves`] to be laid over others.
 //!
@@ -12,7 +12,6 @@
 //! ```
 
 mod best;
-mod csv;
 mod curve;
 mod document;
 mod row;
@@ -21,10 +20,10 @@ mod table;
 use std::sync::LazyLock;
 
 pub use best::best;
-pub use csv::CsvError;
 pub use curve::Curve;
 pub use document::{DOCUMENTS, Document, Megabyte, megabyte};
-pub use row::{Direction, Quantity, Row, Unit, parse};
+use row::parse;
+pub use row::{Direction, Quantity, Row, Unit};
 pub use table::{Cell, Column, Line, Table};
 
 const FILES: [&str; 6] = [

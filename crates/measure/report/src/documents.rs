@@ -134,43 +134,35 @@ pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
 }
 
 /// Every number as a line; what it is in units without prefix is in the last two columns.
-pub fn csv(rows: &[&Row]) -> String {
-    let mut text =
-        "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,metric,\
-                    unit,printed,note,si_value,si_unit\n"
-            .to_owned();
+pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
+    const COLUMNS: &str = "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,\
+                           metric,unit,printed,note,si_value,si_unit";
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(COLUMNS.split(','))?;
     for row in rows {
         let some = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
-        let fields = [
-            row.document.clone(),
-            row.table.clone(),
-            row.system.clone(),
-            row.test.clone(),
-            row.direction.map_or_else(String::new, |direction| direction.to_string()),
-            row.pattern.clone(),
-            some(row.block_bytes),
-            some(row.depth),
-            row.rtt_ms.map_or_else(String::new, |rtt| rtt.to_string()),
-            some(row.tcp_window_bytes),
-            row.metric.clone(),
-            row.unit.clone(),
-            row.printed.clone(),
-            row.note.clone(),
-            row.si.map_or_else(String::new, |si| si.value.to_string()),
-            row.si.map_or_else(String::new, |si| si.unit.to_string()),
+        let fields: [&str; 16] = [
+            &row.document,
+            &row.table,
+            &row.system,
+            &row.test,
+            &row.direction.map_or_else(String::new, |direction| direction.to_string()),
+            &row.pattern,
+            &some(row.block_bytes),
+            &some(row.depth),
+            &row.rtt_ms.map_or_else(String::new, |rtt| rtt.to_string()),
+            &some(row.tcp_window_bytes),
+            &row.metric,
+            &row.unit,
+            &row.printed,
+            &row.note,
+            &row.si.map_or_else(String::new, |si| si.value.to_string()),
+            &row.si.map_or_else(String::new, |si| si.unit.to_string()),
         ];
-        text += &fields.map(|field| quoted(&field)).join(",");
-        text.push('\n');
+        table.write_record(fields)?;
     }
-    text
-}
-
-/// A field of RFC 4180, in quotes if it needs them.
-fn quoted(field: &str) -> String {
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
-    }
+    let bytes = table.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -216,7 +208,7 @@ mod tests {
     #[test]
     fn csv_reads_back() {
         let all: Vec<&Row> = rows().iter().collect();
-        let text = csv(&all);
+        let text = csv(&all).expect("a table");
         assert_eq!(text.lines().count(), 1 + all.len());
         assert!(text.contains("000,Table 2,\"SLES 10 SP1 initiator+target (IET), 2x Dell"));
         assert!(text.contains(",114.0,count reduced to 100 (RAM drive too small),114000000,B/s\n"));
