@@ -32,7 +32,6 @@ mod random;
 mod runs;
 mod scalability;
 mod series;
-mod special;
 pub mod steady;
 mod student;
 pub mod table;

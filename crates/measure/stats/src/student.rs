@@ -1,6 +1,6 @@
 //! Student's t distribution. With many degrees of freedom it is the normal one.
 
-use super::special::incomplete_beta;
+use statrs::function::beta::checked_beta_reg;
 
 /// The chance that a t of so many degrees of freedom is farther from 0 than this one, on either side.
 pub fn two_sided(t: f64, freedom: f64) -> f64 {
@@ -9,7 +9,7 @@ pub fn two_sided(t: f64, freedom: f64) -> f64 {
     }
     // Beyond this it is the normal distribution to six digits.
     let freedom = freedom.min(1e6);
-    incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
+    checked_beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t)).unwrap_or(1.0)
 }
 
 /// The value that t does not exceed with a chance of `share`, by bisection: 2.776 for 0.975 and 4. Infinite without
