@@ -45,28 +45,28 @@ enum Command {
     Test(test::Options),
     /// The rules of the source tree: arrows between crates, unsafe, dependencies with reasons, file lengths
     Tidy,
-    /// libiscsi's test suite over every configuration, beside tgt; writes docs/conformance.md
+    /// libiscsi's test suite over every configuration, beside tgt; writes docs/measured/conformance.md
     Conformance(conformance::Options),
-    /// The server's speed and CPU beside tgt, alternating rounds; writes docs/performance.md
+    /// The server's speed and CPU beside tgt, alternating rounds; writes its page
     Peers(peers::Options),
-    /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes docs/performance.md
+    /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes its page
     Clients(clients::Options),
-    /// What digests cost in speed and CPU, on long requests and on short ones; writes docs/performance.md
+    /// What digests cost in speed and CPU, on long requests and on short ones; writes its page
     Digests(digests::Options),
-    /// Sessions, LUNs, memory, fairness, longest waits and cores, with goals; writes docs/performance.md
+    /// Sessions, LUNs, memory, fairness, longest waits and cores, with goals; writes its page
     Scale(scale::Options),
     /// Notes when the machine takes a core away (for scale)
     #[command(hide = true)]
     Pauses(scale::pauses::Options),
-    /// `linerate bench` beside fio on the same storage, alternating rounds; writes docs/bench.md
+    /// `linerate bench` beside fio on the same storage, alternating rounds; writes its page
     Fio(fio::Options),
-    /// File volumes beside a volume in memory, fio and tgt, alternating rounds; writes docs/performance.md
+    /// File volumes beside a volume in memory, fio and tgt, alternating rounds; writes its page
     Volumes(volumes::Options),
-    /// Every suite of `linerate bench` on every kind of storage; writes docs/bench.md
+    /// Every suite of `linerate bench` on every kind of storage; writes its page
     Suites(suites::Options),
-    /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes docs/diagnosis-matrix.md
+    /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes its page
     DiagnoseMatrix(diagnosis::Options),
-    /// The tables of measurements by `linerate bench --suite wan`; writes docs/wan.md
+    /// The tables of measurements by `linerate bench --suite wan`; writes docs/measured/wan.md
     Wan(wan::Options),
     /// Takes a core for a part of the time (for diagnose-matrix)
     #[command(hide = true)]
@@ -80,7 +80,7 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
     Simulate(simulate::Options),
-    /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail; adds to docs/soak.md
+    /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail; adds to docs/measured/soak.md
     Soak(soak::Options),
     /// Install the Debian packages that tests and comparisons use
     Packages,

@@ -1,4 +1,4 @@
-//! The tables of docs/wan.md, out of measurements that were made with `linerate bench --suite wan --out DIR`.
+//! The tables of docs/measured/wan.md, out of measurements that were made with `linerate bench --suite wan --out DIR`.
 //!
 //! The report is made again by the program as it is now, so that the page has the record's numbers in today's words.
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::tally::Verdict;
 use crate::{process, workspace};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let report = process::capture(command)?;
         let section = Section::of(&report)
             .with_context(|| format!("{} holds no record of the suite wan", directory.display()))?;
-        document::write_section(Page::Wan, &section.heading, &section.body)?;
+        document::write_section("wan", &section.heading, &section.body)?;
     }
     Ok(Verdict::Holds)
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::measuring::cell::{self, Cell, Direction, Places};
 use crate::measuring::client::{Client, Measured};
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
 use crate::measuring::scope::Scope;
@@ -143,7 +143,7 @@ fn write(cells: &[&'static Cell], results: &Results, options: &Options) -> Resul
     fs::write(&path, page::json(cells, results)?).with_context(|| path.display().to_string())?;
     if options.scope.is_for_the_page() {
         document::write_section(
-            Page::Performance,
+            "clients",
             "The initiator beside libiscsi",
             &page::section(cells, results),
         )?;

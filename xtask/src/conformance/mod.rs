@@ -206,10 +206,6 @@ fn write_numbers(matrix: &Matrix) -> Result<()> {
 }
 
 fn write_page(matrix: &Matrix) -> Result<()> {
-    let path = workspace::root().join("docs/conformance.md");
-    let before = fs::read_to_string(&path).unwrap_or_default(); // the first time there is none
-    let page = document::with_others(&page::markdown(matrix), &before);
-    fs::write(&path, page).with_context(|| path.display().to_string())?;
-    println!("wrote {}", path.display());
-    Ok(())
+    let before = fs::read_to_string(document::path("conformance")).unwrap_or_default(); // the first time there is none
+    document::write("conformance", &document::with_others(&page::markdown(matrix), &before))
 }

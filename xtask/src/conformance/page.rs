@@ -1,4 +1,4 @@
-//! The outcomes as a page: docs/conformance.md, and a shorter form for the terminal.
+//! The outcomes as a page: docs/measured/conformance.md, and a shorter form for the terminal.
 
 use std::fmt::Write;
 

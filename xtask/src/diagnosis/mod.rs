@@ -1,5 +1,5 @@
 //! `cargo xtask diagnose-matrix`: causes of slowness are planted, `linerate diagnose` is asked what is wrong, and what it
-//! says is compared with what was planted and with what mending it brings. Writes docs/diagnosis-matrix.md.
+//! says is compared with what was planted and with what mending it brings. Writes docs/measured/diagnose-matrix.md.
 //!
 //! A repeat is two worlds ([`world::World`]): one with the cause and one without. Outcomes are kept below the target
 //! directory, each with what the diagnosis printed, so that a part of the matrix can be run again: the page is made of
@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use diagnose::{Cause, Diagnosis};
 
 use crate::lot::Lot;
-use crate::measuring::machine;
+use crate::measuring::{document, machine};
 use crate::tally::Verdict;
 use crate::workspace;
 use outcome::{Answer, Gain, Outcome};
@@ -69,7 +69,7 @@ pub(crate) struct Options {
     /// What else readers of the page should know of the run
     #[arg(long, value_name = "SENTENCE")]
     note: Vec<String>,
-    /// Leave docs/diagnosis-matrix.md as it is
+    /// Leave the page as it is
     #[arg(long)]
     dry: bool,
 }
@@ -131,8 +131,7 @@ fn end(options: &Options, folder: &Path) -> Result<Verdict> {
     let outcomes = outcome::all(folder)?;
     println!("{}", page::summary(&outcomes));
     if !options.dry {
-        let page = page::markdown(&outcomes, &setting(options));
-        fs::write(workspace::root().join("docs/diagnosis-matrix.md"), page)?;
+        document::write("diagnose-matrix", &page::markdown(&outcomes, &setting(options)))?;
     }
     Ok(verdict(&outcomes))
 }

@@ -1,4 +1,4 @@
-//! docs/diagnosis-matrix.md: what was planted, what was found, and what mending it brought.
+//! docs/measured/diagnose-matrix.md: what was planted, what was found, and what mending it brought.
 
 use std::fmt::Write;
 
@@ -77,7 +77,7 @@ const INTRODUCTION: &str = "\
 # What `linerate diagnose` finds
 
 Causes of slowness are planted in paths of which everything is known: hosts in network namespaces, links of the lab
-([lab.md](lab.md)), our own target. Each repeat draws its own distance, rate and sizes from a range in which the cause is
+([lab.md](../lab.md)), our own target. Each repeat draws its own distance, rate and sizes from a range in which the cause is
 what binds. `linerate diagnose` is run against it as a user would, and knows nothing of what was planted. Healthy paths are
 among them. `cargo xtask diagnose-matrix` does this and writes this page.
 

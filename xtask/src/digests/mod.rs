@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::measuring::cell::{Cell, Direction, Places};
 use crate::measuring::client::{Client, Measured, Target};
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
 use crate::measuring::scope::Scope;
@@ -156,7 +156,7 @@ fn write(cases: &[&'static Case], results: &Results, options: &Options) -> Resul
     let path = workspace::target_directory().join("digests.json");
     fs::write(&path, page::json(cases, results)?).with_context(|| path.display().to_string())?;
     if options.scope.is_for_the_page() {
-        document::write_section(Page::Performance, "Digests", &page::section(cases, results))?;
+        document::write_section("digests", "Digests", &page::section(cases, results))?;
     }
     Ok(())
 }

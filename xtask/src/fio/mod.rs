@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use crate::measuring::cell::{self, Cell, Direction, Places};
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::in_turn;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let path = workspace::target_directory().join("fio.json");
     fs::write(&path, page::json(&results)?).with_context(|| path.display().to_string())?;
     if options.scope.is_for_the_page() && options.storage.is_empty() {
-        document::write_section(Page::Bench, "Beside fio", &page::section(&cells, &results))?;
+        document::write_section("fio", "Beside fio", &page::section(&cells, &results))?;
     }
     Ok(if page::all_agree(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
 }

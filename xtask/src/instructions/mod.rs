@@ -19,13 +19,13 @@ use anyhow::Result;
 use self::baseline::Baseline;
 use self::callgrind::Callgrind;
 use self::cell::{CELLS, Counts};
-use crate::measuring::document::{Page, write_section};
+use crate::measuring::document::write_section;
 use crate::process;
 use crate::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Make these counts the baseline, and write them to docs/performance.md
+    /// Make these counts the baseline, and write them to docs/measured/instructions.md
     #[arg(long)]
     update: bool,
 }
@@ -77,7 +77,7 @@ fn update() -> Result<Verdict> {
         after.cells.push((cell.name(), counts));
     }
     after.store()?;
-    write_section(Page::Performance, "Instructions", &page::section(&after))?;
+    write_section("instructions", "Instructions", &page::section(&after))?;
     Ok(Verdict::Holds)
 }
 

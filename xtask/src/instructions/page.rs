@@ -1,4 +1,4 @@
-//! Counts as text: for the terminal and for docs/performance.md.
+//! Counts as text: for the terminal and for docs/measured/instructions.md.
 
 use super::CHANGE_PERCENT;
 use super::baseline::Baseline;
@@ -37,7 +37,7 @@ fn verdict(highest: f64, lowest: f64) -> &'static str {
     }
 }
 
-/// The section of docs/performance.md.
+/// The section of docs/measured/instructions.md.
 pub(super) fn section(baseline: &Baseline) -> String {
     let rows = baseline
         .cells

@@ -1,85 +1,45 @@
-//! Pages of docs/ of which each measurement writes one section and leaves the rest alone.
+//! The pages of docs/measured/, one for each command that measures: `cargo xtask NAME` writes NAME.md. Each measurement
+//! writes its section of it and leaves the rest alone.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Page {
-    /// Servers and initiators beside others'.
-    Performance,
-    /// What `linerate bench` measures, and whether it measures right.
-    Bench,
-    /// What hours of trouble came to.
-    Soak,
-    /// Document 002's matrix.
-    Wan,
+/// The page that this command writes.
+pub(crate) fn path(command: &str) -> PathBuf {
+    workspace::root().join("docs/measured").join(format!("{command}.md"))
 }
 
-impl Page {
-    fn name(self) -> &'static str {
-        match self {
-            Page::Performance => "performance.md",
-            Page::Bench => "bench.md",
-            Page::Soak => "soak.md",
-            Page::Wan => "wan.md",
-        }
-    }
+/// Writes a section of a command's page, in place of the one with its heading or behind all others.
+pub(crate) fn write_section(command: &str, heading: &str, body: &str) -> Result<()> {
+    let path = path(command);
+    let page = fs::read_to_string(&path).unwrap_or_else(|_| format!("# `cargo xtask {command}`\n"));
+    write(command, &with_section(&page, heading, body))
 }
 
-/// Writes a section, in place of the one with its heading or behind all others.
-pub(crate) fn write_section(page: Page, heading: &str, body: &str) -> Result<()> {
-    let path = workspace::root().join("docs").join(page.name());
-    let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    fs::write(&path, with_section(&page, heading, body)).with_context(|| path.display().to_string())?;
-    println!("wrote {}: {heading}", path.display());
+/// Writes a whole page.
+pub(crate) fn write(command: &str, page: &str) -> Result<()> {
+    let path = path(command);
+    fs::write(&path, page).with_context(|| path.display().to_string())?;
+    println!("wrote {}", path.display());
     Ok(())
 }
 
 fn with_section(page: &str, heading: &str, body: &str) -> String {
-    let begin = format!(
-        "## {heading}
-"
-    );
-    let section = format!(
-        "{begin}
-{}
-",
-        body.trim_end()
-    );
-    let (head, rest) = page
-        .split_once(
-            "
-## ",
-        )
-        .unwrap_or((page, ""));
-    let rest = rest
-        .split(
-            "
-## ",
-        )
-        .filter(|text| !text.is_empty());
+    let begin = format!("## {heading}\n");
+    let section = format!("{begin}\n{}\n", body.trim_end());
+    let (head, rest) = page.split_once("\n## ").unwrap_or((page, ""));
+    let rest = rest.split("\n## ").filter(|text| !text.is_empty());
     let mut sections: Vec<String> = rest.map(|text| format!("## {text}")).collect();
     match sections.iter_mut().find(|text| text.starts_with(&begin)) {
         Some(old) => *old = section,
         None => sections.push(section),
     }
-    sections.iter().fold(
-        format!(
-            "{}
-",
-            head.trim_end()
-        ),
-        |page, text| {
-            page + "
-" + text.trim_end()
-                + "
-"
-        },
-    )
+    let head = format!("{}\n", head.trim_end());
+    sections.iter().fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
 }
 
 /// A page that was written anew, with those sections of the page before at its end that it does not have: people wrote them.

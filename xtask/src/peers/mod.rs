@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use crate::measuring::client::{Arrivals, Client, Measured};
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
 use crate::measuring::scope::Scope;
@@ -178,7 +178,7 @@ fn write(cells: &[&Contest], servers: &[Peer], results: &Results, options: &Opti
     println!("wrote {}", path.display());
     let is_all = servers.len() == SERVERS.len() && options.client.is_none();
     if is_all && options.scope.is_for_the_page() {
-        document::write_section(Page::Performance, page::HEADING, &page::section(cells, results))?;
+        document::write_section("peers", page::HEADING, &page::section(cells, results))?;
     }
     Ok(())
 }

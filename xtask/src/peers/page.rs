@@ -12,7 +12,7 @@ use crate::measuring::client::{Client, Measured, WARM_UP_SECONDS};
 use crate::measuring::figures::{median, middle, spread};
 use crate::serving::Peer;
 
-/// The section of docs/performance.md.
+/// The section of docs/measured/instructions.md.
 pub(super) const HEADING: &str = "The server beside its peers";
 
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -2,7 +2,7 @@
 //! while nothing happens; and who waits for how long. What one session reaches beside other makes is `peers`'.
 //!
 //! Each part measures one thing, says what it asks for (a goal that can be missed), and writes a section of
-//! docs/performance.md, so that one part can be measured again without the others. The figures of all its rounds are
+//! docs/measured/scale.md, so that one part can be measured again without the others. The figures of all its rounds are
 //! in `scale.json` in cargo's target folder.
 
 mod commands;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::machine;
 use crate::measuring::namespace::Namespace;
 use crate::process;
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Seconds for each figure in each round
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Leave docs/performance.md as it is
+    /// Leave the page as it is
     #[arg(long)]
     dry: bool,
 }
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let one = measure(*part, &site)?;
         println!("## {}\n\n{}", one.heading, section(&one));
         if !options.dry {
-            document::write_section(Page::Performance, one.heading, &section(&one))?;
+            document::write_section("scale", one.heading, &section(&one))?;
         }
         found.push(one);
     }

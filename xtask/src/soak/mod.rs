@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// What the order of troubles, and everything else that is drawn, comes from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave docs/soak.md as it is
+    /// Leave the page as it is
     #[arg(long)]
     dry: bool,
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::load::{FILES, RAW_FILES};
 use super::trouble::Kind;
 use super::world::Usage;
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::figures::middle;
 use crate::measuring::machine;
 use crate::tally::Verdict;
@@ -171,13 +171,13 @@ impl Record {
         text
     }
 
-    /// Adds the run to docs/soak.md.
+    /// Adds the run to docs/measured/soak.md.
     pub(super) fn write(&self, time: Duration, seed: u64) -> Result<()> {
         let mut date = std::process::Command::new("date");
         date.arg("--iso-8601");
         let today = crate::process::capture(date)?;
         let heading = format!("{}, {:.1} hours, seed {seed}", today.trim(), time.as_secs_f64() / 3600.0);
-        document::write_section(Page::Soak, &heading, &self.text(time, seed))
+        document::write_section("soak", &heading, &self.text(time, seed))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Every suite on every kind of storage, by the real program: it must come to its end, and what it wrote must agree with
-//! itself. Writes the table of docs/bench.md.
+//! itself. Writes docs/measured/suites.md.
 //!
 //! Suites are made for disks and minutes; here they get a small span and a second or so for each run, by options that
 //! everybody has. So the figures say that a suite runs and is sane, not how fast anything is.
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
 use crate::process;
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// How often each cell is run at most; steady state needs five
     #[arg(long, default_value_t = 5)]
     repeats: u32,
-    /// Leave docs/bench.md as it is
+    /// Leave the page as it is
     #[arg(long)]
     dry: bool,
 }
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     println!("{}", page::table(&outcomes));
     if !options.dry && options.suite.is_empty() && options.storage.is_empty() {
         let section = page::section(&outcomes, &setting, options);
-        document::write_section(Page::Bench, "Every suite on every kind of storage", &section)?;
+        document::write_section("suites", "Every suite on every kind of storage", &section)?;
     }
     let fine = outcomes.iter().all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
     Ok(if fine { Verdict::Holds } else { Verdict::Fails })

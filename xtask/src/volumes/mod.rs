@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::fio::storage::{Kind, Storage};
 use crate::measuring::cell::{self, Cell, Direction, Places};
-use crate::measuring::document::{self, Page};
+use crate::measuring::document;
 use crate::measuring::in_turn;
 use crate::measuring::machine::Setting;
 use crate::measuring::namespace::Namespace;
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let path = workspace::target_directory().join("volumes.json");
     fs::write(&path, page::json(&results)?).with_context(|| path.display().to_string())?;
     if options.scope.is_for_the_page() && options.served.is_empty() {
-        document::write_section(Page::Performance, "File volumes", &page::section(&cells, &results))?;
+        document::write_section("volumes", "File volumes", &page::section(&cells, &results))?;
     }
     Ok(if page::all_reached(&cells, &results) { Verdict::Holds } else { Verdict::Fails })
 }
