@@ -3,17 +3,13 @@
 //!
 //! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
 
-mod clients;
 mod conformance;
 mod diagnosis;
-mod digests;
-mod fio;
 mod fuzz;
 mod instructions;
 mod lot;
 mod measuring;
 mod packages;
-mod peers;
 mod process;
 mod scale;
 mod serving;
@@ -23,7 +19,6 @@ mod suites;
 mod tally;
 mod test;
 mod tidy;
-mod volumes;
 mod wan;
 mod workspace;
 
@@ -48,20 +43,20 @@ enum Command {
     /// libiscsi's test suite over every configuration, beside tgt; writes docs/measured/conformance.md
     Conformance(conformance::Options),
     /// The server's speed and CPU beside tgt, alternating rounds; writes its page
-    Peers(peers::Options),
+    Peers(measuring::Options),
     /// The initiator's speed and CPU beside libiscsi, alternating rounds; writes its page
-    Clients(clients::Options),
+    Clients(measuring::Options),
     /// What digests cost in speed and CPU, on long requests and on short ones; writes its page
-    Digests(digests::Options),
+    Digests(measuring::Options),
     /// Sessions, LUNs, memory, fairness, longest waits and cores, with goals; writes its page
-    Scale(scale::Options),
+    Scale(measuring::Options),
     /// Notes when the machine takes a core away (for scale)
     #[command(hide = true)]
-    Pauses(scale::pauses::Options),
+    Pauses(measuring::pauses::Options),
     /// `linerate bench` beside fio on the same storage, alternating rounds; writes its page
-    Fio(fio::Options),
+    Fio(measuring::Options),
     /// File volumes beside a volume in memory, fio and tgt, alternating rounds; writes its page
-    Volumes(volumes::Options),
+    Volumes(measuring::Options),
     /// Every suite of `linerate bench` on every kind of storage; writes its page
     Suites(suites::Options),
     /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones; writes its page
@@ -91,13 +86,16 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Tidy => tidy::run(),
         Command::Conformance(options) => conformance::run(&options),
-        Command::Peers(options) => peers::run(&options),
-        Command::Clients(options) => clients::run(&options),
-        Command::Digests(options) => digests::run(&options),
-        Command::Scale(options) => scale::run(&options),
-        Command::Pauses(options) => scale::pauses::run(&options).map(|()| tally::Verdict::Holds),
-        Command::Fio(options) => fio::run(&options),
-        Command::Volumes(options) => volumes::run(&options),
+        Command::Peers(options) => measuring::run("peers", &options),
+        Command::Clients(options) => measuring::run("clients", &options),
+        Command::Digests(options) => measuring::run("digests", &options),
+        Command::Scale(options) => measuring::run("scale", &options).and_then(|tables| {
+            let counts = scale::run(&options)?;
+            Ok(if counts == tally::Verdict::Holds { tables } else { counts })
+        }),
+        Command::Pauses(options) => measuring::pauses::run(&options).map(|()| tally::Verdict::Holds),
+        Command::Fio(options) => measuring::run("fio", &options),
+        Command::Volumes(options) => measuring::run("volumes", &options),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
         Command::Wan(options) => wan::run(&options),

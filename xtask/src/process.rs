@@ -1,13 +1,15 @@
 //! Running other programs: to their end, within a time, or in the background until dropped.
 
-use std::io::Read;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::workspace;
@@ -44,6 +46,21 @@ pub(crate) fn capture(mut command: Command) -> Result<String> {
         bail!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The same with a name and arguments.
+pub(crate) fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    capture(command)
+}
+
+/// Fails unless all these programs are installed.
+pub(crate) fn require(programs: &[impl AsRef<str>]) -> Result<()> {
+    let missing: Vec<&str> =
+        programs.iter().map(AsRef::as_ref).filter(|program| !installed(program)).collect();
+    ensure!(missing.is_empty(), "missing: {}; run `cargo xtask packages`", missing.join(", "));
+    Ok(())
 }
 
 /// How a program ended that was given a limited time.
@@ -114,6 +131,14 @@ impl Background {
         Ok(Background { child })
     }
 
+    /// Starts a server of ours, and waits for its line `ready`. What it prints after that is read and dropped, so that it
+    /// never blocks on us.
+    pub(crate) fn start_ready(command: &mut Command) -> Result<Background> {
+        let mut background = Background::start(command.stdout(Stdio::piped()))?;
+        await_ready(background.child.stdout.take().context("the server's standard output")?)?;
+        Ok(background)
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -155,6 +180,26 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// How long a server may take from its start to the line `ready`.
+const START: Duration = Duration::from_secs(20);
+
+fn await_ready(stdout: ChildStdout) -> Result<()> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = sender.send(line); // nobody listens any more once it was ready
+        }
+    });
+    loop {
+        match lines.recv_timeout(START) {
+            Ok(line) if line == "ready" => return Ok(()),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => bail!("the server did not say `ready` within {START:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the server ended before it was ready"),
+        }
     }
 }
 

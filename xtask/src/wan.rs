@@ -3,7 +3,6 @@
 //! The report is made again by the program as it is now, so that the page has the record's numbers in today's words.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -24,9 +23,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let program = options.program.clone().map_or_else(workspace::release_binary, Ok)?;
     for directory in &options.directories {
-        let mut command = Command::new(&program);
-        command.arg("report").arg(directory).args(["--format", "markdown"]);
-        let report = process::capture(command)?;
+        let folder = directory.display().to_string();
+        let report = process::run(&program, &["report", &folder, "--format", "markdown"])?;
         let section = Section::of(&report)
             .with_context(|| format!("{} holds no record of the suite wan", directory.display()))?;
         document::write_section("wan", &section.heading, &section.body)?;

@@ -21,9 +21,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::measuring::document;
 use crate::process;
-use crate::serving::Placement;
 use crate::serving::linerate::Linerate;
 use crate::serving::tgt::Tgt;
+use crate::serving::{Placement, Serving};
 use crate::tally::{Tally, Verdict};
 use crate::workspace;
 use configuration::Configuration;
@@ -166,7 +166,8 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
             let volume = vec![format!("disk={}", configuration.volume)];
             let server = Linerate::start(binary, &volume, configuration.listeners, &Placement::default())
                 .with_context(|| format!("configuration {}", configuration.name))?;
-            let urls: Vec<String> = (0..configuration.listeners).map(|at| server.url("disk", at)).collect();
+            let urls: Vec<String> =
+                (0..configuration.listeners).map(|at| server.url_of("disk", at)).collect();
             let runs = |test: &Test| configuration.runs(test, options.quick);
             column(configuration.name, &urls, tests, runs, |test| configuration.may_lose_data(test))
         }

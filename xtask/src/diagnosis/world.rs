@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,6 @@ use lab::{HostPlan, Lab, LinkPlan, Plan};
 
 use super::scene::{Burner, Scene, Server};
 use crate::process::{self, Background, Ended};
-use crate::serving::linerate::await_ready;
 use crate::workspace;
 
 /// Everything of a scene, running.
@@ -56,14 +55,14 @@ impl World {
         let configuration = state.join("linerate.toml");
         fs::write(&configuration, configured(&scene.server, at, &state))?;
         let command = on_core(&lab, host, scene.server.core, binary)?;
-        let server = ready(serve(command, &configuration, &state))?;
+        let server = Background::start_ready(&mut serve(command, &configuration, &state))?;
         let forwarder = match scene.middle {
             None => None,
             Some(middle) => {
                 let mut command = lab.host(host)?.command(std::env::current_exe()?);
                 command.args(["forward", "--listen", &format!("{address}:{PORT}"), "--to", &at.to_string()]);
                 command.args(middle.nagle.then_some("--nagle"));
-                Some(ready(command)?)
+                Some(Background::start_ready(&mut command)?)
             }
         };
         let keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -166,13 +165,6 @@ fn burn(burner: &Burner) -> Result<Background> {
     let period_us = burner.period.as_micros().to_string();
     command.args(["burn", "--share", &burner.share.to_string(), "--period-us", &period_us]);
     Background::start(&mut command)
-}
-
-/// Starts a program and waits for its line `ready`.
-fn ready(mut command: Command) -> Result<Background> {
-    let mut background = Background::start(command.stdout(Stdio::piped()))?;
-    await_ready(background.child.stdout.take().context("its standard output")?)?;
-    Ok(background)
 }
 
 /// What a program prints that is to end by itself and well.

@@ -1,262 +1,271 @@
-//! The programs that measure: our own `linerate bench`, the lean `linerate raw ask`, and two with libiscsi inside,
-//! `iscsi-perf` and `qemu-img bench`.
+//! The programs that measure: our own `linerate bench`, the lean `linerate raw ask`, fio, two with libiscsi inside
+//! (`iscsi-perf` and `qemu-img bench`), and two that measure this machine alone.
 //!
 //! Each is measured by the same clock: its rate is what it says itself, its CPU time what the kernel says of the whole
 //! process, its start and its login included.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::cell::{Cell, Direction, Places};
-use super::{VOLUME_BYTES, cpu};
+use super::figures::{Figure, Figures, complete};
+use super::server::{CLIENT_CORE, SERVER_CORE, Site, Target, VOLUME_BYTES};
+use super::table::{Beside, Cell};
+use super::{cpu, crc, pauses};
 use crate::process;
-use crate::serving::Placement;
+
+/// A client of a table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) program: Program,
+    /// Of the program.
+    #[serde(default)]
+    options: Vec<String>,
+    /// What is appended to the URL of a LUN: `?data-digest=crc32c`.
+    #[serde(default)]
+    keys: String,
+    /// It makes no more requests a second than this.
+    pub(crate) rate: Option<Rate>,
+    /// The requests of a millisecond at once, as Iometer's transfer delay makes them.
+    #[serde(default)]
+    bursts: bool,
+    /// Options of a second `linerate bench` that runs at the same time.
+    #[serde(default)]
+    other_load: Vec<String>,
+}
+
+/// A share of the rate of another run of the same round.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rate {
+    pub(crate) share: f64,
+    pub(crate) of: Beside,
+}
 
 /// Who measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Client {
-    Linerate,
+pub(crate) enum Program {
+    Bench,
     /// No block device, no clock for most requests, and never asleep.
-    Lean,
+    Ask,
     IscsiPerf,
     QemuImg,
+    Fio,
+    /// How long CRC32C takes for a cell's bytes, which are in the cache; no storage.
+    Crc32c,
+    /// What the machine's pauses alone would do to requests at the rate; no storage.
+    Pauses,
 }
 
-/// Whom it measures, and from where.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) url: String,
-    /// The server's process.
-    pub(crate) server: u32,
-    /// Where the client runs.
-    pub(crate) placement: Placement,
-}
-
-/// One run of one cell.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) iops: f64,
-    pub(crate) mb_per_s: f64,
-    /// Where the client says how long requests took.
-    pub(crate) latency_us: Option<Latency>,
-    /// Microseconds of the server's CPU time for each request, all its threads and the kernel's work for them.
-    pub(crate) server_cpu_us_per_io: f64,
-    /// The same of the client.
-    pub(crate) client_cpu_us_per_io: f64,
-    /// Looks for answers that found none, for each request; where the client counts them. One that has none is the
-    /// bottleneck itself.
-    pub(crate) idle_looks_per_io: Option<f64>,
-}
-
-/// How long requests took: this share of them no longer than so many microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Latency {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-}
-
-impl Measured {
-    /// One for tests: this rate, and so much CPU time of either side for each request.
-    #[cfg(test)]
-    pub(crate) fn of_rate(iops: f64, cpu_us: f64) -> Measured {
-        Measured {
-            iops,
-            mb_per_s: iops,
-            latency_us: None,
-            server_cpu_us_per_io: cpu_us,
-            client_cpu_us_per_io: cpu_us,
-            idle_looks_per_io: None,
-        }
-    }
-
-    /// How many requests a second of the client's CPU time is enough for.
-    pub(crate) fn iops_per_client_cpu(&self) -> f64 {
-        1e6 / self.client_cpu_us_per_io
-    }
-
-    /// The share of the time that the client's process ran for.
-    pub(crate) fn client_busy(&self) -> f64 {
-        self.client_cpu_us_per_io * self.iops / 1e6
-    }
-
-    /// The share of the time that the server's process ran for.
-    pub(crate) fn server_busy(&self) -> f64 {
-        self.server_cpu_us_per_io * self.iops / 1e6
-    }
-}
-
-/// What a client says of its run.
-#[derive(Debug, PartialEq)]
+/// What a program says of its run.
+#[derive(Debug, Default, PartialEq)]
 struct Report {
-    iops: f64,
     ios: u64,
-    latency_us: Option<Latency>,
-    idle_looks_per_io: Option<f64>,
+    figures: Figures,
 }
 
-/// Of a [`Client::warm_up`].
-pub(crate) const WARM_UP_SECONDS: f64 = 0.2;
+/// Long enough that what came before is in no cache.
+const WARM_UP_SECONDS: f64 = 0.2;
 
 impl Client {
-    /// As a person would call it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Client::Linerate => "linerate bench",
-            Client::Lean => "linerate raw ask",
-            Client::IscsiPerf => "iscsi-perf",
-            Client::QemuImg => "qemu-img bench",
+    /// iscsi-perf has no writes, and neither of both with libiscsi inside more than one session.
+    pub(crate) fn can(&self, cell: &Cell) -> bool {
+        match self.program {
+            Program::IscsiPerf => cell.is_read && cell.sessions == 1,
+            Program::QemuImg => cell.sessions == 1,
+            _ => true,
         }
     }
 
-    /// iscsi-perf has no writes, and both with libiscsi inside have one session.
-    pub(crate) fn can(self, cell: &Cell) -> bool {
-        match self {
-            Client::Linerate | Client::Lean => true,
-            Client::IscsiPerf => cell.is_read() && cell.sessions == 1,
-            Client::QemuImg => cell.sessions == 1,
-        }
-    }
-
-    /// Asks for a moment as [`Client::measure`] will: what came before is then in no cache.
-    pub(crate) fn warm_up(self, cell: &Cell, binary: &std::path::Path, target: &Target) -> Result<()> {
-        self.measure(cell, binary, target, WARM_UP_SECONDS).map(drop)
-    }
-
-    /// Measures a cell for about so many seconds.
+    /// Measures a cell for about so many seconds, at a rate if there is one.
     pub(crate) fn measure(
-        self,
+        &self,
         cell: &Cell,
-        binary: &std::path::Path,
         target: &Target,
+        site: &Site,
+        rate: Option<f64>,
         seconds: f64,
-    ) -> Result<Measured> {
-        let count = match self {
-            Client::QemuImg => requests_of(cell, target, seconds)?,
-            Client::Linerate | Client::Lean | Client::IscsiPerf => 0,
+    ) -> Result<Figures> {
+        match self.program {
+            Program::Crc32c => return Ok(crc::measure(cell)),
+            Program::Pauses => {
+                let rate = rate.context("pauses have no rate of their own")?;
+                let capacity = rate / self.rate.as_ref().map_or(1.0, |rate| rate.share);
+                return pauses::alone(&[SERVER_CORE, CLIENT_CORE], rate, capacity, seconds);
+            }
+            Program::Bench | Program::Ask | Program::Fio | Program::IscsiPerf | Program::QemuImg => {}
+        }
+        let target = &Target { place: format!("{}{}", target.place, self.keys), ..target.clone() };
+        self.run(cell, target, site, rate, WARM_UP_SECONDS)?;
+        let server_s = || target.server.map(cpu::of_process).transpose();
+        let before = (server_s()?, cpu::of_ended_children()?);
+        let Report { ios, mut figures } = self.run(cell, target, site, rate, seconds)?;
+        let us_per_io = |seconds: f64| seconds * 1e6 / ios.max(1) as f64;
+        if let Some((after, before)) = server_s()?.zip(before.0) {
+            figures.insert(Figure::ServerUsPerIo, us_per_io(after - before));
+        }
+        figures.insert(Figure::ClientUsPerIo, us_per_io(cpu::of_ended_children()? - before.1));
+        complete(&mut figures, cell);
+        Ok(figures)
+    }
+
+    fn run(
+        &self,
+        cell: &Cell,
+        target: &Target,
+        site: &Site,
+        rate: Option<f64>,
+        seconds: f64,
+    ) -> Result<Report> {
+        match self.program {
+            Program::Bench => self.bench(cell, target, site, rate, seconds),
+            Program::Ask => self.ask(cell, target, site, seconds),
+            Program::Fio => self.fio(cell, target, site, seconds),
+            Program::IscsiPerf => iscsi_perf(cell, target, seconds),
+            Program::QemuImg => qemu_img(cell, target, seconds),
+            Program::Crc32c | Program::Pauses => Ok(Report::default()),
+        }
+    }
+
+    fn bench(
+        &self,
+        cell: &Cell,
+        target: &Target,
+        site: &Site,
+        rate: Option<f64>,
+        seconds: f64,
+    ) -> Result<Report> {
+        let command = || {
+            let mut command = target.placement.command(&site.binary);
+            command.args(["bench", &target.place, "--json", "--allow-write", "--yes"]);
+            command.args(["--seconds", &seconds.to_string()]);
+            command
         };
-        let measured = measured(cell, target, || match self {
-            Client::Linerate => bench(cell, target.placement.command(binary), &target.url, seconds),
-            Client::Lean => lean(cell, target.placement.command(binary), &target.url, seconds),
-            Client::IscsiPerf => iscsi_perf(cell, target, seconds),
-            Client::QemuImg => qemu_img(cell, target, count),
+        let other = (!self.other_load.is_empty()).then(|| {
+            let mut other = command();
+            other.args(&self.other_load).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
         });
-        measured.with_context(|| format!("{}, {}", self.name(), cell.name))
+        let percent = |is_all: bool| if is_all { "100" } else { "0" };
+        let mut command = command();
+        command.args(["--span", &VOLUME_BYTES.to_string()]);
+        command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
+        command.args(["--sessions", &cell.sessions.to_string(), "--clients", &cell.clients.to_string()]);
+        command.args(["--read", percent(cell.is_read), "--random", percent(cell.is_random)]);
+        match rate.or(cell.rate) {
+            Some(rate) if self.bursts => {
+                command.args(["--pause-ms", "1", "--burst", &(rate as u64 / 1000).max(1).to_string()]);
+            }
+            Some(rate) => {
+                command.args(["--rate", &format!("{:.0}", rate.max(1.0))]);
+            }
+            None => {}
+        }
+        command.args(&self.options);
+        let mut report = ours(&process::capture(command)?)?;
+        if let Some(other) = other {
+            let output = other?.wait_with_output()?;
+            let other = ours(&String::from_utf8_lossy(&output.stdout)).context("the other load")?;
+            report.figures.extend(other.figures.get(&Figure::Iops).map(|iops| (Figure::OtherIops, *iops)));
+        }
+        Ok(report)
     }
 
-    /// Measures a cell with our own client, which makes so many requests a second and no more.
-    pub(crate) fn measure_at_rate(
-        cell: &Cell,
-        binary: &std::path::Path,
-        target: &Target,
-        rate: u64,
-        arrivals: Arrivals,
-        seconds: f64,
-    ) -> Result<Measured> {
-        let mut command = target.placement.command(binary);
-        let asking = || {
-            bench_arguments(&mut command, cell, &target.url, seconds);
-            match arrivals {
-                Arrivals::Even => command.args(["--rate", &rate.to_string()]),
-                Arrivals::EveryMillisecond => {
-                    command.args(["--pause-ms", "1", "--burst", &(rate / 1000).max(1).to_string()])
-                }
-            };
-            our_report(command)
+    fn ask(&self, cell: &Cell, target: &Target, site: &Site, seconds: f64) -> Result<Report> {
+        let mut command = target.placement.command(&site.binary);
+        command.args([
+            "raw",
+            "ask",
+            &target.place,
+            "--json",
+            "--seconds",
+            &seconds.to_string(),
+            "--warm-up",
+            "0",
+        ]);
+        command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
+        command.args(["--sessions", &cell.sessions.to_string(), "--span", &VOLUME_BYTES.to_string()]);
+        command.args((!cell.is_read).then_some(["--write", "--yes"]).into_iter().flatten());
+        command.args(cell.is_random.then_some("--random")).args(&self.options);
+        ours(&process::capture(command)?)
+    }
+
+    fn fio(&self, cell: &Cell, target: &Target, site: &Site, seconds: f64) -> Result<Report> {
+        let pattern = match (cell.is_random, cell.is_read) {
+            (true, true) => "randread",
+            (true, false) => "randwrite",
+            (false, true) => "read",
+            (false, false) => "write",
         };
-        measured(cell, target, asking).with_context(|| format!("{rate} requests a second"))
+        let mut command = target.placement.command(&site.fio);
+        command.args(["--name=cell", "--output-format=json", "--direct=1", "--time_based"]);
+        command.arg(format!("--runtime={}ms", (seconds * 1e3) as u64));
+        command.args([&format!("--rw={pattern}"), &format!("--bs={}", cell.block_bytes)]);
+        command.args([&format!("--iodepth={}", cell.depth), &format!("--size={VOLUME_BYTES}")]);
+        command.args([&format!("--ioengine={}", target.engine), &format!("--filename={}", target.file)]);
+        // Places may come twice, as ours do. Of the data a little is new in each request (scramble_buffers, fio's default),
+        // as of ours is; with refill_buffers it would be the making of data that is measured.
+        command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);
+        command.args((target.engine == "null").then_some("--thread")); // a process of its own is no part of a request
+        command.args(&self.options);
+        fio_said(&process::capture(command)?, cell)
     }
-}
-
-/// How the requests of a rate are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrivals {
-    /// One by one, at equal distances.
-    Even,
-    /// Those of a millisecond at once, as Iometer's transfer delay makes them.
-    EveryMillisecond,
-}
-
-/// Both sides' CPU time while a client runs, and what it says.
-fn measured(cell: &Cell, target: &Target, client: impl FnOnce() -> Result<Report>) -> Result<Measured> {
-    let before = (cpu::of_process(target.server)?, cpu::of_ended_children()?);
-    let report = client()?;
-    let ios = report.ios.max(1) as f64;
-    Ok(Measured {
-        iops: report.iops,
-        mb_per_s: report.iops * cell.block_bytes as f64 / 1e6,
-        latency_us: report.latency_us,
-        idle_looks_per_io: report.idle_looks_per_io,
-        server_cpu_us_per_io: (cpu::of_process(target.server)? - before.0) * 1e6 / ios,
-        client_cpu_us_per_io: (cpu::of_ended_children()? - before.1) * 1e6 / ios,
-    })
-}
-
-/// Writes the whole volume, so that no server reads holes; with QEMU's initiator, which is neither's.
-pub(super) fn fill(url: &str, bytes: u64, placement: &Placement) -> Result<()> {
-    const PIECE_MIB: u64 = 256; // qemu-io holds it in memory
-    let mut command = placement.command("qemu-io");
-    command.args(["--format", "raw"]);
-    for at in (0..bytes >> 20).step_by(PIECE_MIB as usize) {
-        command.args(["-c", &format!("write -q -P 90 {at}M {PIECE_MIB}M")]);
-    }
-    command.arg(url);
-    process::capture(command).context("filling the volume").map(drop)
 }
 
 /// What both of ours print with `--json`, as far as it is used here.
 #[derive(Debug, Deserialize)]
-struct OurReport {
+struct Ours {
     iops: f64,
     ios: u64,
     errors: u64,
     latency_us: Latency,
     idle_looks_per_io: Option<f64>,
+    #[serde(default)]
+    clients: Vec<Thread>,
 }
 
-fn bench(cell: &Cell, mut command: Command, url: &str, seconds: f64) -> Result<Report> {
-    bench_arguments(&mut command, cell, url, seconds);
-    our_report(command)
+#[derive(Debug, Deserialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: Option<f64>,
+    mean: Option<f64>,
 }
 
-fn bench_arguments(command: &mut Command, cell: &Cell, url: &str, seconds: f64) {
-    let percent = |is_all: bool| if is_all { "100" } else { "0" };
-    command.args(["bench", url, "--json", "--allow-write", "--yes", "--seconds", &seconds.to_string()]);
-    command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
-    command.args(["--sessions", &cell.sessions.to_string()]);
-    command.args(["--read", percent(cell.direction == Direction::Read)]);
-    command.args(["--random", percent(cell.places == Places::Random)]);
+#[derive(Debug, Deserialize)]
+struct Thread {
+    iops: f64,
 }
 
-fn lean(cell: &Cell, mut command: Command, url: &str, seconds: f64) -> Result<Report> {
-    command.args(["raw", "ask", url, "--json", "--seconds", &seconds.to_string(), "--warm-up", "0"]);
-    command.args(["--block", &cell.block_bytes.to_string(), "--depth", &cell.depth.to_string()]);
-    command.args(["--sessions", &cell.sessions.to_string(), "--span", &VOLUME_BYTES.to_string()]);
-    if cell.direction == Direction::Write {
-        command.args(["--write", "--yes"]);
+fn ours(output: &str) -> Result<Report> {
+    let ours: Ours = serde_json::from_str(output).with_context(|| format!("it printed: {output}"))?;
+    ensure!(ours.errors == 0, "{} requests failed", ours.errors);
+    let mut figures = Figures::from([(Figure::Iops, ours.iops)]);
+    figures.extend(ours.latency_us.figures());
+    figures.extend(ours.idle_looks_per_io.map(|looks| (Figure::IdlePolls, looks)));
+    let shares: Vec<f64> = ours.clients.iter().map(|thread| thread.iops).collect();
+    if let Some(jain) = bench::statistics::jain(&shares) {
+        figures.insert(Figure::Jain, jain);
+        figures.insert(Figure::SlowestClient, shares.iter().copied().fold(f64::INFINITY, f64::min));
+        figures.insert(Figure::FastestClient, shares.iter().copied().fold(0.0, f64::max));
     }
-    if cell.places == Places::Random {
-        command.arg("--random");
-    }
-    our_report(command)
+    Ok(Report { ios: ours.ios, figures })
 }
 
-fn our_report(command: Command) -> Result<Report> {
-    let output = process::capture(command)?;
-    let report: OurReport = serde_json::from_str(&output).with_context(|| format!("it printed: {output}"))?;
-    ensure!(report.errors == 0, "{} requests failed", report.errors);
-    let OurReport { iops, ios, latency_us, idle_looks_per_io, .. } = report;
-    Ok(Report { iops, ios, latency_us: Some(latency_us), idle_looks_per_io })
+impl Latency {
+    fn figures(&self) -> impl Iterator<Item = (Figure, f64)> {
+        let always = [(Figure::P50Us, self.p50), (Figure::P99Us, self.p99)].into_iter();
+        let p999 = self.p999.map(|p999| (Figure::P999Us, p999));
+        always.chain(p999).chain(self.mean.map(|mean| (Figure::MeanUs, mean)))
+    }
 }
 
-impl Report {
-    /// Of a client that says no more than this.
-    fn of_rate(iops: f64, ios: u64) -> Report {
-        Report { iops, ios, latency_us: None, idle_looks_per_io: None }
-    }
+/// Of a program that says no more than this.
+fn of_rate(iops: f64, ios: u64) -> Report {
+    Report { ios, figures: Figures::from([(Figure::Iops, iops)]) }
 }
 
 /// It counts in whole seconds.
@@ -264,14 +273,10 @@ fn iscsi_perf(cell: &Cell, target: &Target, seconds: f64) -> Result<Report> {
     let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
     command.args(["-m", &cell.depth.to_string(), "-b", &(cell.block_bytes / 512).to_string()]);
-    command.args(["-t", &seconds.to_string()]);
-    if cell.places == Places::Random {
-        command.arg("-r");
-    }
-    command.arg(&target.url);
+    command.args(["-t", &seconds.to_string()]).args(cell.is_random.then_some("-r")).arg(&target.place);
     let output = process::capture(command)?;
     let iops = average(&output).with_context(|| format!("it printed: {output}"))?;
-    Ok(Report::of_rate(iops, (iops * seconds) as u64))
+    Ok(of_rate(iops, (iops * seconds) as u64))
 }
 
 /// The last `iops average N` of a line that it prints over and over.
@@ -280,38 +285,86 @@ fn average(output: &str) -> Option<f64> {
     after.split_whitespace().next()?.parse().ok()
 }
 
-/// qemu-img wants a number of requests, not of seconds: a first run of a few tells how many those are.
-fn requests_of(cell: &Cell, target: &Target, seconds: f64) -> Result<u64> {
+/// It wants a number of requests, not of seconds: a first run of a few tells how many those are.
+fn qemu_img(cell: &Cell, target: &Target, seconds: f64) -> Result<Report> {
     const FIRST: u64 = 2000;
-    let report = qemu_img(cell, target, FIRST).context("a first run of qemu-img bench")?;
-    Ok(((report.iops * seconds) as u64).max(FIRST))
+    let first = qemu_img_bench(cell, target, FIRST)?;
+    let iops = first.figures.get(&Figure::Iops).copied().unwrap_or_default();
+    qemu_img_bench(cell, target, ((iops * seconds) as u64).max(FIRST))
 }
 
 /// Its requests follow each other at a step. One of about 0.618 times the volume, in whole requests, scatters them over
 /// all of it as evenly as random places would be, and no two that are near in time are near in place.
-fn qemu_img(cell: &Cell, target: &Target, count: u64) -> Result<Report> {
+fn qemu_img_bench(cell: &Cell, target: &Target, count: u64) -> Result<Report> {
     let blocks = VOLUME_BYTES / cell.block_bytes;
-    let step = match cell.places {
-        Places::Random => ((blocks * 618 / 1000) | 1) * cell.block_bytes, // odd: it comes to every block
-        Places::Sequential => cell.block_bytes,
+    let step = match cell.is_random {
+        true => ((blocks * 618 / 1000) | 1) * cell.block_bytes, // odd: it comes to every block
+        false => cell.block_bytes,
     };
-    let mut command = target.placement.command("qemu-img");
+    let mut command: Command = target.placement.command("qemu-img");
     command.args(["bench", "-f", "raw", "-t", "none", "-c", &count.to_string()]);
     command.args(["-d", &cell.depth.to_string(), "-s", &cell.block_bytes.to_string()]);
     command.args(["-S", &step.to_string()]);
-    if cell.direction == Direction::Write {
-        command.args(["-w", "--pattern=165"]);
-    }
-    command.arg(&target.url);
+    command.args((!cell.is_read).then_some(["-w", "--pattern=165"]).into_iter().flatten()).arg(&target.place);
     let output = process::capture(command)?;
     let seconds = completed_in(&output).with_context(|| format!("it printed: {output}"))?;
-    Ok(Report::of_rate(count as f64 / seconds, count))
+    Ok(of_rate(count as f64 / seconds, count))
 }
 
 /// `Run completed in 1.234 seconds.`
 fn completed_in(output: &str) -> Option<f64> {
     let (_, after) = output.rsplit_once("Run completed in ")?;
     after.split(' ').next()?.parse().ok().filter(|seconds| *seconds > 0.0)
+}
+
+/// What fio prints, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct FioReport {
+    jobs: Vec<FioJob>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioJob {
+    error: i32,
+    read: FioFlow,
+    write: FioFlow,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioFlow {
+    iops: f64,
+    total_ios: u64,
+    lat_ns: FioLatency,
+}
+
+#[derive(Debug, Deserialize)]
+struct FioLatency {
+    mean: f64,
+    #[serde(default)]
+    percentile: FioPercentiles,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct FioPercentiles {
+    #[serde(rename = "50.000000")]
+    p50: f64,
+    #[serde(rename = "99.000000")]
+    p99: f64,
+}
+
+fn fio_said(output: &str, cell: &Cell) -> Result<Report> {
+    // A note may stand in front of it.
+    let begin = output.find('{').unwrap_or(0);
+    let report: FioReport =
+        serde_json::from_str(&output[begin..]).with_context(|| format!("it printed: {output}"))?;
+    let job = report.jobs.into_iter().next().context("fio ran no job")?;
+    ensure!(job.error == 0, "fio's error {}", job.error);
+    let FioFlow { iops, total_ios, lat_ns } = if cell.is_read { job.read } else { job.write };
+    let FioLatency { mean, percentile: FioPercentiles { p50, p99 } } = lat_ns;
+    let mut report = of_rate(iops, total_ios);
+    let latencies = Latency { p50: p50 / 1e3, p99: p99 / 1e3, p999: None, mean: Some(mean / 1e3) };
+    report.figures.extend(latencies.figures());
+    Ok(report)
 }
 
 #[cfg(test)]
@@ -330,5 +383,35 @@ mod tests {
             "Sending 2000 read requests, 4096 bytes each, 32 in parallel\nRun completed in 0.125 seconds.\n";
         assert_eq!(completed_in(output), Some(0.125));
         assert_eq!(completed_in("Run completed in 0.000 seconds."), None);
+    }
+
+    #[test]
+    fn what_fio_says_of_the_direction_that_was_asked_for_counts() {
+        let cell = Cell::try_from("4 KiB random read, depth 32".to_owned()).expect("a cell");
+        let flow = |iops: u32| {
+            format!(
+                r#"{{"iops": {iops}.5, "total_ios": {iops}, "lat_ns": {{"mean": 3000.0,
+                    "percentile": {{"50.000000": 2000, "99.000000": 9000}}}}}}"#
+            )
+        };
+        let empty = r#"{"iops": 0.0, "total_ios": 0, "lat_ns": {"mean": 0.0}}"#;
+        let said = format!(
+            "note: something\n{{\"jobs\": [{{\"error\": 0, \"read\": {}, \"write\": {empty}}}]}}",
+            flow(7)
+        );
+        let Report { ios, figures } = fio_said(&said, &cell).expect("a report");
+        let found =
+            [Figure::Iops, Figure::P50Us, Figure::P99Us, Figure::MeanUs].map(|figure| figures[&figure]);
+        assert_eq!((ios, found), (7, [7.5, 2.0, 9.0, 3.0]));
+        assert!(fio_said("{}", &cell).is_err());
+    }
+
+    #[test]
+    fn shares_of_client_threads_are_told_by_their_spread() {
+        let said = r#"{"iops": 30.0, "ios": 30, "errors": 0, "latency_us": {"p50": 1, "p99": 2, "p999": 3},
+            "clients": [{"iops": 10.0}, {"iops": 20.0}]}"#;
+        let figures = ours(said).expect("a report").figures;
+        assert_eq!((figures[&Figure::SlowestClient], figures[&Figure::FastestClient]), (10.0, 20.0));
+        assert_eq!((figures[&Figure::Jain], figures.get(&Figure::MeanUs)), (0.9, None));
     }
 }

@@ -1,36 +1,108 @@
-//! What came of the rounds: medians and spreads.
+//! What is measured in a run, and what came of the rounds: medians and spreads.
 
-use super::client::{Latency, Measured};
+use std::collections::BTreeMap;
 
-/// The median of each figure by itself.
-pub(crate) fn median(rounds: &[Measured]) -> Option<Measured> {
-    let of = |figure: fn(&Measured) -> f64| middle(rounds.iter().map(figure).collect());
-    Some(Measured {
-        iops: of(|round| round.iops)?,
-        mb_per_s: of(|round| round.mb_per_s)?,
-        latency_us: median_latency(rounds),
-        idle_looks_per_io: middle(rounds.iter().filter_map(|round| round.idle_looks_per_io).collect()),
-        server_cpu_us_per_io: of(|round| round.server_cpu_us_per_io)?,
-        client_cpu_us_per_io: of(|round| round.client_cpu_us_per_io)?,
-    })
+use serde::{Deserialize, Serialize};
+
+use super::table::Cell;
+
+/// One figure of a run. CPU time is user and system time of all threads of a process, for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Figure {
+    Iops,
+    MbPerS,
+    P50Us,
+    P99Us,
+    P999Us,
+    MeanUs,
+    ServerUsPerIo,
+    ClientUsPerIo,
+    ServerSPerGib,
+    ClientSPerGib,
+    IopsPerClientCpu,
+    /// The share of the time that the process ran for, in percent.
+    ServerBusy,
+    ClientBusy,
+    /// Of one CRC32C.
+    SumNs,
+    /// Looks for answers that found none, for each request. A client that has none is the bottleneck itself.
+    IdlePolls,
+    /// Jain's index of the client threads' shares: 1 when all have the same, 1/N when one has all.
+    Jain,
+    SlowestClient,
+    FastestClient,
+    /// Of the other load at the same time.
+    OtherIops,
+    /// The share of the time that the machine took a core away for, in percent.
+    Away,
 }
 
-fn median_latency(rounds: &[Measured]) -> Option<Latency> {
-    let of = |figure: fn(Latency) -> f64| {
-        middle(rounds.iter().filter_map(|round| round.latency_us.map(figure)).collect())
-    };
-    Some(Latency {
-        p50: of(|latency| latency.p50)?,
-        p99: of(|latency| latency.p99)?,
-        p999: of(|latency| latency.p999)?,
-    })
+/// One run's figures, or the medians of several.
+pub(crate) type Figures = BTreeMap<Figure, f64>;
+
+impl Figure {
+    /// Its heading in a table, and how many places it is printed with.
+    pub(crate) fn column(self) -> (&'static str, usize) {
+        match self {
+            Figure::Iops => ("IOPS", 0),
+            Figure::MbPerS => ("MB/s", 0),
+            Figure::P50Us => ("p50 µs", 1),
+            Figure::P99Us => ("p99 µs", 1),
+            Figure::P999Us => ("p99.9 µs", 1),
+            Figure::MeanUs => ("mean µs", 1),
+            Figure::ServerUsPerIo => ("server CPU µs/IO", 2),
+            Figure::ClientUsPerIo => ("client CPU µs/IO", 2),
+            Figure::ServerSPerGib => ("server CPU s/GiB", 3),
+            Figure::ClientSPerGib => ("client CPU s/GiB", 3),
+            Figure::IopsPerClientCpu => ("IOPS per client CPU s", 0),
+            Figure::ServerBusy => ("server ran, %", 0),
+            Figure::ClientBusy => ("client ran, %", 0),
+            Figure::SumNs => ("ns", 1),
+            Figure::IdlePolls => ("idle polls/IO", 2),
+            Figure::Jain => ("Jain's index", 4),
+            Figure::SlowestClient => ("slowest client, IOPS", 0),
+            Figure::FastestClient => ("fastest client, IOPS", 0),
+            Figure::OtherIops => ("IOPS of the other load", 0),
+            Figure::Away => ("core away, %", 2),
+        }
+    }
+}
+
+/// Adds what follows from the rate and the CPU time.
+pub(crate) fn complete(figures: &mut Figures, cell: &Cell) {
+    let bytes = cell.block_bytes as f64;
+    let iops = figures.get(&Figure::Iops).copied();
+    figures.extend(iops.map(|iops| (Figure::MbPerS, iops * bytes / 1e6)));
+    let sides = [
+        (Figure::ServerUsPerIo, Figure::ServerSPerGib, Figure::ServerBusy),
+        (Figure::ClientUsPerIo, Figure::ClientSPerGib, Figure::ClientBusy),
+    ];
+    for (us_per_io, s_per_gib, busy) in sides {
+        let Some((us, iops)) = figures.get(&us_per_io).copied().zip(iops) else { continue };
+        figures.insert(s_per_gib, us * f64::from(1 << 30) / bytes / 1e6);
+        figures.insert(busy, us * iops / 1e4);
+    }
+    if let Some(us) = figures.get(&Figure::ClientUsPerIo).filter(|us| **us > 0.0) {
+        figures.insert(Figure::IopsPerClientCpu, 1e6 / us);
+    }
+}
+
+/// The median of each figure by itself.
+pub(crate) fn median(rounds: &[Figures]) -> Figures {
+    let of = |figure: &Figure| middle(rounds.iter().filter_map(|round| round.get(figure).copied()).collect());
+    rounds.iter().flat_map(BTreeMap::keys).filter_map(|figure| Some((*figure, of(figure)?))).collect()
 }
 
 /// The slowest and the fastest round.
-pub(crate) fn spread(rounds: &[Measured]) -> String {
-    let slowest = rounds.iter().map(|round| round.iops).fold(f64::INFINITY, f64::min);
-    let fastest = rounds.iter().map(|round| round.iops).fold(0.0, f64::max);
-    format!("{slowest:.0} – {fastest:.0}")
+pub(crate) fn spread(rounds: &[Figures]) -> String {
+    let rates = || rounds.iter().filter_map(|round| round.get(&Figure::Iops).copied());
+    match rates().next() {
+        None => String::new(),
+        Some(_) => {
+            format!("{:.0} – {:.0}", rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max))
+        }
+    }
 }
 
 /// The median.
@@ -47,11 +119,22 @@ mod tests {
 
     #[test]
     fn one_slow_round_does_not_count() {
-        let measured = |iops, cpu| Measured::of_rate(iops, cpu);
-        let rounds = [measured(100.0, 1.0), measured(3.0, 9.0), measured(110.0, 2.0)];
-        let median = median(&rounds).expect("three rounds");
-        assert_eq!((median.iops, median.server_cpu_us_per_io), (100.0, 2.0));
+        let round = |iops, cpu| Figures::from([(Figure::Iops, iops), (Figure::ServerUsPerIo, cpu)]);
+        let rounds = [round(100.0, 1.0), round(3.0, 9.0), round(110.0, 2.0)];
+        let median = median(&rounds);
+        assert_eq!((median[&Figure::Iops], median[&Figure::ServerUsPerIo]), (100.0, 2.0));
+        assert_eq!(spread(&rounds), "3 – 110");
         assert_eq!(middle(vec![1.0, 3.0]), Some(2.0));
         assert_eq!(middle(Vec::new()), None);
+    }
+
+    #[test]
+    fn bytes_and_shares_follow_from_the_rate() {
+        let cell = Cell::try_from("4 KiB random read, depth 1".to_owned()).expect("a cell");
+        let mut figures = Figures::from([(Figure::Iops, 1e5), (Figure::ClientUsPerIo, 5.0)]);
+        complete(&mut figures, &cell);
+        assert_eq!((figures[&Figure::MbPerS], figures[&Figure::ClientBusy]), (409.6, 50.0));
+        assert_eq!(figures[&Figure::IopsPerClientCpu], 2e5);
+        assert_eq!(figures.get(&Figure::ServerBusy), None);
     }
 }

@@ -4,11 +4,12 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::namespace::Namespace;
+use super::server::Site;
+use crate::process;
 use crate::serving::istgt::Istgt;
 use crate::serving::tgt::Tgt;
 
-/// The setting of a comparison.
+/// The setting of a measurement.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Setting {
     pub(crate) machine: String,
@@ -20,12 +21,14 @@ pub(crate) struct Setting {
     pub(crate) seconds: f64,
     pub(crate) tgt: String,
     pub(crate) istgt: String,
+    /// Empty if it is missing.
+    pub(crate) fio: String,
 }
 
 impl Setting {
     /// Looks around, and warns if the machine is not ours alone.
-    pub(crate) fn look(namespace: &Namespace, rounds: usize, seconds: f64) -> Setting {
-        let load = load();
+    pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
+        let (load, namespace) = (load(), &site.namespace);
         println!("network namespace {}: {}", namespace.name, namespace.congestion);
         if load > 0.5 {
             println!("note: something else is running here (load {load:.1}); these figures will be too low");
@@ -39,6 +42,7 @@ impl Setting {
             seconds,
             tgt: Tgt::version(),
             istgt: Istgt::version(),
+            fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
         }
     }
 

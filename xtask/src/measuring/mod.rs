@@ -1,112 +1,239 @@
-//! What both comparisons of speed share: where they run, what they run, who measures, and what becomes of the figures.
+//! Everything that compares speeds: tables of cells, servers and clients (`table`, xtask/measured/NAME.toml), one runner
+//! (here), and one page writer (`page`). To measure something else is to write it into a table.
 //!
 //! Everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
 //! machine's default does to a loopback is no property of a program. The server has core 0 for itself, the client
-//! core 1. Each server is started afresh and filled in each round, and measured while every other is gone or paused.
+//! core 1, unless the table says otherwise. Each server is started afresh and filled in each round, and measured while every
+//! other is gone or paused; who goes first changes with every round.
 
-pub(crate) mod cell;
-pub(crate) mod client;
+mod client;
 pub(crate) mod cpu;
+mod crc;
 pub(crate) mod document;
 pub(crate) mod figures;
+pub(crate) mod goal;
 pub(crate) mod machine;
-pub(crate) mod namespace;
-pub(crate) mod scope;
+mod namespace;
+mod page;
+pub(crate) mod pauses;
+pub(crate) mod server;
+mod table;
 pub(crate) mod usage;
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
-use crate::process::Background;
-use crate::serving::istgt::Istgt;
-use crate::serving::linerate::Linerate;
-use crate::serving::raw::Raw;
-use crate::serving::tgt::Tgt;
-use crate::serving::{Peer, Placement};
-use client::Target;
-use namespace::Namespace;
+use crate::tally::Verdict;
+use crate::{process, workspace};
+use client::Program;
+use figures::{Figure, Figures};
+use machine::Setting;
+use server::{Site, Started};
+use table::{Run, Table};
 
-/// The size of each volume: far larger than any processor's cache.
-pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
-
-/// The cores of the server and of the client.
-pub(crate) const SERVER_CORE: usize = 0;
-pub(crate) const CLIENT_CORE: usize = 1;
-
-/// A server under measurement, stopped when dropped.
-#[derive(Debug)]
-pub(crate) struct Server {
-    running: Running,
-    client: Placement,
+/// What every measurement can be told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only cells whose name contains this; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    cells: Vec<String>,
+    /// Only these servers or kinds of storage
+    #[arg(long, value_name = "NAME", value_delimiter = ',', visible_aliases = ["storage", "served"])]
+    servers: Vec<String>,
+    /// Only these clients
+    #[arg(long, value_name = "NAME", value_delimiter = ',', visible_alias = "client")]
+    clients: Vec<String>,
+    /// Only these parts, where there are several
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) part: Vec<String>,
+    /// Rounds; each figure is the median of them
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// Seconds for each figure in each round [default: 0.5 to 3, by the table]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Leave the page in docs as it is
+    #[arg(long)]
+    pub(crate) dry: bool,
+    /// One short round by a debug build, to see that it runs: its figures say nothing, and the page stays as it is
+    #[arg(long)]
+    quick: bool,
+    /// A linerate that was built before, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Which fio; Debian's has no libiscsi engine
+    #[arg(long, value_name = "PROGRAM", default_value = "fio")]
+    fio: PathBuf,
 }
 
+/// Everything measured of a table, a list of rounds for each run.
 #[derive(Debug)]
-enum Running {
-    Tgt(Tgt),
-    Istgt(Istgt),
-    Raw(Raw),
-    Linerate(Linerate),
+pub(crate) struct Results {
+    setting: Setting,
+    runs: BTreeMap<Run, Vec<Figures>>,
 }
 
-/// What makes our server look for work all the time.
-const POLLING: &[&str] = &["--poll-us", "always"];
-/// What makes it let requests gather.
-const GATHERING: &[&str] = &["--gather-us", "100"];
-
-impl Server {
-    /// Starts one of any make, and sees to it that all of its volume is written.
-    pub(crate) fn start(peer: Peer, binary: &Path, namespace: &Namespace) -> Result<Server> {
-        let here = |core| Placement { namespace: Some(namespace.name.clone()), core: Some(core) };
-        let core = here(SERVER_CORE);
-        let linerate = |options| {
-            let volume = format!("ram0=ram:{}MiB", VOLUME_BYTES >> 20);
-            Linerate::start_with(options, binary, &[volume], 1, &core).map(Running::Linerate)
-        };
-        let raw = |poll| Raw::start(binary, VOLUME_BYTES, poll, &core).map(Running::Raw);
-        let running = match peer {
-            Peer::Tgt => Running::Tgt(Tgt::start(VOLUME_BYTES, &core)?),
-            // On the machine this was tried on it answers 73,000 random reads of 4 KiB at depth 32 a second; `rdwr`
-            // 50,000, with 1 to 16 threads; `null`, which keeps nothing, 100,000.
-            Peer::TgtAio => Running::Tgt(Tgt::start_over("aio", VOLUME_BYTES, &core)?),
-            Peer::Istgt => Running::Istgt(Istgt::start(VOLUME_BYTES, &core)?),
-            Peer::RawSleeping => raw("never")?,
-            Peer::RawSpinning => raw("always")?,
-            Peer::Linerate => linerate(&[])?,
-            Peer::LineratePolling => linerate(POLLING)?,
-            Peer::LinerateGathering => linerate(GATHERING)?,
-        };
-        let server = Server { running, client: here(CLIENT_CORE) };
-        if matches!(server.running, Running::Tgt(_) | Running::Linerate(_)) {
-            client::fill(&server.target().url, VOLUME_BYTES, &server.client)?; // the others begin with theirs written
-        }
-        Ok(server)
+impl Options {
+    /// The namespace and the programs to measure with.
+    pub(crate) fn site(&self) -> Result<Site> {
+        let build = if self.quick { workspace::test_binary } else { workspace::release_binary };
+        Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
     }
 
-    /// What a client must know of it.
-    pub(crate) fn target(&self) -> Target {
-        let (url, server) = match &self.running {
-            Running::Tgt(tgt) => (tgt.url(), tgt.process().pid()),
-            Running::Istgt(istgt) => (istgt.url(), istgt.process().pid()),
-            Running::Raw(raw) => (raw.url(), raw.process().pid()),
-            Running::Linerate(linerate) => (linerate.url("ram0", 0), linerate.pid()),
-        };
-        Target { url, server, placement: self.client.clone() }
+    /// Whether a part is wanted.
+    pub(crate) fn has_part(&self, name: &str) -> bool {
+        table::has(&self.part, name)
     }
 
-    /// Its process, to be paused while another server is measured.
-    pub(crate) fn process(&self) -> &Background {
-        match &self.running {
-            Running::Tgt(tgt) => tgt.process(),
-            Running::Istgt(istgt) => istgt.process(),
-            Running::Raw(raw) => raw.process(),
-            Running::Linerate(linerate) => linerate.process(),
+    /// Whether the page may be written: everything was measured, and nobody minds.
+    pub(crate) fn is_for_the_page(&self) -> bool {
+        let is_all = self.cells.is_empty() && self.servers.is_empty() && self.clients.is_empty();
+        is_all && !self.dry && !self.quick
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 1 } else { self.rounds.max(1) }
+    }
+
+    fn seconds(&self, table: &Table) -> f64 {
+        self.seconds.unwrap_or(if self.quick { 0.2 } else { table.seconds })
+    }
+}
+
+/// Measures the tables of a command, prints them, writes their sections and all rounds' numbers. Holds if every goal is
+/// reached.
+pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
+    let tables = table::tables(command)?;
+    let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
+    let wanted: Vec<&Table> = tables.iter().filter(|table| options.has_part(&part(table))).collect();
+    if wanted.is_empty() {
+        return Ok(Verdict::Holds);
+    }
+    let mut site = options.site()?;
+    let mut verdict = Verdict::Holds;
+    for table in wanted {
+        let goals = one(command, table, &mut site, options)?;
+        if !goals.iter().all(goal::Judged::is_reached) {
+            verdict = Verdict::Fails;
         }
+    }
+    Ok(verdict)
+}
+
+fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Result<Vec<goal::Judged>> {
+    let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
+    ensure!(!runs.is_empty(), "{}: none of that is in its table", table.name);
+    process::require(&table.needs)?;
+    let setting = Setting::look(site, options.rounds(), options.seconds(table));
+    without_engines(table, &mut runs, site, &setting)?;
+    println!("{}: {} figures: {}", table.name, runs.len() * options.rounds(), page::cells(table, &runs));
+    let mut results = Results { setting, runs: BTreeMap::new() };
+    for number in 0..options.rounds() {
+        println!("{}: round {} of {}", table.name, number + 1, options.rounds());
+        Round { number, table, runs: &runs, seconds: options.seconds(table) }.measure(site, &mut results)?;
+    }
+    let goals = goal::judge(table, &results);
+    let section = page::section(table, &results, &goals);
+    println!("## {}\n\n{section}", table.heading);
+    let path = workspace::target_directory().join(format!("{}.json", table.name));
+    fs::write(&path, page::json(table, &results)?).with_context(|| path.display().to_string())?;
+    if options.is_for_the_page() {
+        document::write_section(command, &table.heading, &section)?;
+    }
+    Ok(goals)
+}
+
+/// Leaves out what this fio has no engine for.
+fn without_engines(table: &Table, runs: &mut BTreeSet<Run>, site: &Site, setting: &Setting) -> Result<()> {
+    let is_fio = |run: &Run| table.clients[run.client].program == Program::Fio;
+    if runs.iter().any(is_fio) {
+        ensure!(!setting.fio.is_empty(), "{} is missing: run `cargo xtask packages`", site.fio.display());
+        let engines = process::run(&site.fio, &["--enghelp"])?;
+        let has = |run: &Run| engines.split_whitespace().any(|one| one == table.servers[run.server].engine());
+        let left_out = runs.len();
+        runs.retain(|run| !is_fio(run) || has(run));
+        if runs.len() < left_out {
+            println!("skipped: {} figures for which {} has no engine", left_out - runs.len(), setting.fio);
+        }
+    }
+    Ok(())
+}
+
+/// One round over a table.
+struct Round<'a> {
+    number: usize,
+    table: &'a Table,
+    runs: &'a BTreeSet<Run>,
+    seconds: f64,
+}
+
+impl Round<'_> {
+    fn measure(&self, site: &mut Site, results: &mut Results) -> Result<()> {
+        let servers: Vec<usize> =
+            self.runs.iter().map(|run| run.server).collect::<BTreeSet<_>>().into_iter().collect();
+        let turns = in_turn(&servers, self.number);
+        match self.table.together {
+            true => self.servers(&turns, site, results),
+            false => turns.chunks(1).try_for_each(|alone| self.servers(alone, site, results)),
+        }
+    }
+
+    /// Each cell with all of these servers and their clients, one right after the other: what the machine does meanwhile,
+    /// it does to all.
+    fn servers(&self, servers: &[usize], site: &mut Site, results: &mut Results) -> Result<()> {
+        let mut started = BTreeMap::new();
+        for &server in servers {
+            let running = self.table.servers[server].start(site)?;
+            if self.table.together {
+                running.pause();
+            }
+            started.insert(server, running);
+        }
+        for cell in 0..self.table.cells.len() {
+            let runs: Vec<Run> = self
+                .runs
+                .iter()
+                .filter(|run| run.cell == cell && started.contains_key(&run.server))
+                .copied()
+                .collect();
+            let mut runs = in_turn(&runs, self.number);
+            // Whose rate depends on another's comes behind it.
+            runs.sort_by_key(|run| self.table.clients[run.client].rate.is_some());
+            for run in runs {
+                let Some(running) = started.get(&run.server) else { continue };
+                if let Some(figures) = self.one(run, running, site, results)? {
+                    results.runs.entry(run).or_default().push(figures);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One figure; nothing if it depends on a rate that was not measured.
+    fn one(&self, run: Run, server: &Started, site: &Site, results: &Results) -> Result<Option<Figures>> {
+        let (cell, client) = (&self.table.cells[run.cell], &self.table.clients[run.client]);
+        let rate = match &client.rate {
+            None => None,
+            Some(rate) => {
+                let last = rate.of.run(run, self.table).and_then(|of| results.runs.get(&of)?.last());
+                let Some(iops) = last.and_then(|figures| figures.get(&Figure::Iops)) else { return Ok(None) };
+                Some(iops * rate.share)
+            }
+        };
+        server.resume();
+        let measured = client.measure(cell, server.target(), site, rate, self.seconds);
+        if self.table.together {
+            server.pause();
+        }
+        measured.map(Some).with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
     }
 }
 
 /// Who goes first changes with every round, so that a machine that grows slower is unjust to all alike.
-pub(crate) fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
+fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
     let mut order = everybody.to_vec();
     order.rotate_left(round % everybody.len().max(1));
     order

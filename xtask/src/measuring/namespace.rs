@@ -1,7 +1,5 @@
 //! A network namespace with a loopback of its own.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 
 use crate::process;
@@ -23,9 +21,9 @@ impl Namespace {
     pub(crate) fn create() -> Result<Namespace> {
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
         let name = format!("linerate-{}", std::process::id());
-        process::capture(command("ip", &["netns", "add", &name])).context("making a network namespace")?;
+        process::run("ip", &["netns", "add", &name]).context("making a network namespace")?;
         let mut namespace = Namespace { name, congestion: String::new() }; // dropped, and so removed, on any error
-        process::capture(command("ip", &["-n", &namespace.name, "link", "set", "lo", "up"]))?;
+        process::run("ip", &["-n", &namespace.name, "link", "set", "lo", "up"])?;
         namespace.congestion = namespace.set_congestion()?;
         Ok(namespace)
     }
@@ -46,18 +44,12 @@ impl Namespace {
     }
 
     fn within(&self, words: &[&str]) -> Result<String> {
-        process::capture(command("ip", &[&["netns", "exec", &self.name], words].concat()))
+        process::run("ip", &[&["netns", "exec", &self.name], words].concat())
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = process::capture(command("ip", &["netns", "delete", &self.name])); // an empty one left behind is harmless
+        let _ = process::run("ip", &["netns", "delete", &self.name]); // an empty one left behind is harmless
     }
-}
-
-fn command(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    command
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::goal::Goal;
-use super::server::{Server, place};
-use super::{Found, Site, workload};
+use super::{Found, linerate, load, pid, serve, sessions};
+use crate::measuring::goal::Judged;
+use crate::measuring::server::Site;
 use crate::measuring::usage;
 use crate::process;
+use crate::serving::linerate::Linerate;
 
 const SESSIONS: u64 = 16;
 const DEPTH: u64 = 128;
@@ -34,35 +35,33 @@ pub(super) fn measure(site: &Site) -> Result<Found> {
         many >> 10,
         (beside * 256 * 1000) >> 20,
     );
-    let goals = vec![Goal::at_most("bytes for each command beside its data", beside as f64, 4096.0)];
+    let goals = vec![Judged::at_most("bytes for each command beside its data", beside as f64, 4096.0)];
     let figures = json!({"sessions": SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
-    Ok(Found { heading: "Scale: memory of commands", text, goals, figures })
+    Ok(Found { heading: "Memory of commands", text, goals, figures })
 }
 
 /// Memory of the server's own while every session has `depth` commands under way.
 fn memory_with(site: &Site, depth: u64) -> Result<u64> {
-    let server = Server::start(site, None, &["--volume", "ram0=fault:[null:1GiB]"])?;
+    let server = serve(site, &["--volume", "ram0=fault:[null:1GiB]"])?;
     let workload = format!("--sessions {SESSIONS} --depth {depth} --rate 4000 --seconds 60");
-    let mut client = workload::begin(site, &server, None, &workload)?;
-    let memory = wait_for(SESSIONS, || Ok(server.sessions(site)?.len() as u64))
+    let mut client = load(site, &server, "ram0", &workload)?;
+    let memory = wait_for(SESSIONS, || Ok(sessions(site, &server)?.len() as u64))
         .and_then(|()| switch(site, &server, "hang"))
         .and_then(|()| wait_for(SESSIONS * depth, || in_flight(site, &server)))
-        .and_then(|()| usage::own_memory(server.pid()));
-    let _ = client.kill(); // it is not asked for its report
-    let _ = client.wait();
+        .and_then(|()| usage::own_memory(pid(&server)));
+    client.kill(); // it is not asked for its report
     switch(site, &server, "pass")?; // or the server would wait for it at its end
     memory
 }
 
-fn switch(site: &Site, server: &Server, mode: &str) -> Result<()> {
-    let mut command = place(site, None);
+fn switch(site: &Site, server: &Linerate, mode: &str) -> Result<()> {
+    let mut command = linerate(site);
     command.arg("fault").arg("--control").arg(server.control()).args(["ram0", mode]);
     process::capture(command).map(drop)
 }
 
-fn in_flight(site: &Site, server: &Server) -> Result<u64> {
-    let sessions = server.sessions(site)?;
-    Ok(sessions.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
+fn in_flight(site: &Site, server: &Linerate) -> Result<u64> {
+    Ok(sessions(site, server)?.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
 }
 
 fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {

@@ -1,17 +1,16 @@
 //! 1,000 sessions that do nothing: memory and CPU time of the server.
 
-use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::goal::Goal;
-use super::server::{Server, VOLUME};
-use super::{Found, Site, workload};
+use super::{Found, load, pid, serve, sessions};
+use crate::measuring::goal::Judged;
+use crate::measuring::server::Site;
 use crate::measuring::usage;
+use crate::serving::linerate::Linerate;
 
 const SESSIONS: usize = 1000;
 /// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
@@ -20,19 +19,20 @@ const WATCHED: Duration = Duration::from_secs(12);
 const LOGINS: Duration = Duration::from_secs(60);
 
 pub(super) fn measure(site: &Site) -> Result<Found> {
-    let server = Server::start(site, None, &["--volume", VOLUME])?;
+    let server = serve(site, &["--volume", "ram0=ram:1GiB"])?;
     thread::sleep(Duration::from_secs(1)); // what belongs to the start is over
     let cpu_without = cpu_share(&server)?;
     let before = memory(&server)?;
     let begin = Instant::now();
-    let mut client = log_in(site, &server)?;
+    let workload = format!("--sessions {SESSIONS} --depth 1 --rate 1 --seconds 300");
+    let client = load(site, &server, "ram0", &workload)?;
     let logged_in = await_sessions(site, &server);
     let took = begin.elapsed();
     let watched = logged_in.and_then(|()| {
         thread::sleep(Duration::from_secs(2));
         Ok((cpu_share(&server)?, memory(&server)?))
     });
-    stop(&mut client);
+    drop(client); // ended as a person would, so that it logs out
     let (cpu_with, after) = watched?;
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / 1024.0 / SESSIONS as f64;
     let (own, proportional) = (each(before.0, after.0), each(before.1, after.1));
@@ -56,50 +56,36 @@ pub(super) fn measure(site: &Site) -> Result<Found> {
         (cpu_with - cpu_without) * 100.0 / SESSIONS as f64,
     );
     let goals = vec![
-        Goal::at_most("KiB for each idle session", own.max(proportional), 64.0),
-        Goal::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
-        Goal::at_most(format!("% of a core with {SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
+        Judged::at_most("KiB for each idle session", own.max(proportional), 64.0),
+        Judged::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
+        Judged::at_most(format!("% of a core with {SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
     ];
     let figures = json!({
         "sessions": SESSIONS, "own_bytes": [before.0, after.0], "proportional_bytes": [before.1, after.1],
         "cpu_share": [cpu_without, cpu_with], "logins_seconds": took.as_secs_f64(),
     });
-    Ok(Found { heading: "Scale: 1,000 idle sessions", text, goals, figures })
+    Ok(Found { heading: "1,000 idle sessions", text, goals, figures })
 }
 
 /// CPU time for each second of [`WATCHED`].
-fn cpu_share(server: &Server) -> Result<f64> {
-    let (begin, before) = (Instant::now(), usage::cpu_seconds(server.pid())?);
+fn cpu_share(server: &Linerate) -> Result<f64> {
+    let (begin, before) = (Instant::now(), usage::cpu_seconds(pid(server))?);
     thread::sleep(WATCHED);
-    Ok((usage::cpu_seconds(server.pid())? - before) / begin.elapsed().as_secs_f64())
+    Ok((usage::cpu_seconds(pid(server))? - before) / begin.elapsed().as_secs_f64())
 }
 
-fn memory(server: &Server) -> Result<(u64, u64)> {
-    Ok((usage::own_memory(server.pid())?, usage::proportional_memory(server.pid())?))
-}
-
-fn log_in(site: &Site, server: &Server) -> Result<Child> {
-    workload::begin(site, server, None, &format!("--sessions {SESSIONS} --depth 1 --rate 1 --seconds 300"))
+fn memory(server: &Linerate) -> Result<(u64, u64)> {
+    Ok((usage::own_memory(pid(server))?, usage::proportional_memory(pid(server))?))
 }
 
 /// Waits until the server itself counts them all.
-fn await_sessions(site: &Site, server: &Server) -> Result<()> {
+fn await_sessions(site: &Site, server: &Linerate) -> Result<()> {
     let end = Instant::now() + LOGINS;
     while Instant::now() < end {
-        if server.sessions(site)?.len() >= SESSIONS {
+        if sessions(site, server)?.len() >= SESSIONS {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(100));
     }
     bail!("not all of {SESSIONS} sessions were there within {LOGINS:?}")
-}
-
-/// Ends the client as a person would, so that it logs out.
-fn stop(client: &mut Child) {
-    if let Some(pid) = i32::try_from(client.id()).ok().and_then(Pid::from_raw)
-        && kill_process(pid, Signal::TERM).is_err()
-    {
-        let _ = client.kill(); // it has ended already
-    }
-    let _ = client.wait();
 }

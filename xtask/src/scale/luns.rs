@@ -6,11 +6,12 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::goal::Goal;
-use super::server::{Server, place};
-use super::{Found, Site};
+use super::{Found, linerate, owned, pid, serve};
+use crate::measuring::goal::Judged;
+use crate::measuring::server::Site;
 use crate::measuring::usage;
 use crate::process;
+use crate::serving::linerate::Linerate;
 use crate::workspace;
 
 const LUNS: usize = 4096;
@@ -51,10 +52,10 @@ impl Shape {
     }
 
     /// How many of them an initiator finds.
-    fn seen(self, site: &Site, server: &Server) -> Result<usize> {
-        let mut command = place(site, None);
+    fn seen(self, site: &Site, server: &Linerate) -> Result<usize> {
+        let mut command = linerate(site);
         match self {
-            Shape::OneTarget => command.args(["scsi", "luns", "--json", &server.url("all", 0)]),
+            Shape::OneTarget => command.args(["scsi", "luns", "--json", &server.url_of("all", 0)]),
             Shape::ManyTargets => command.args(["discover", "--json", &server.address()]),
         };
         let answer: Value = serde_json::from_str(&process::capture(command)?)?;
@@ -73,7 +74,7 @@ impl Shape {
 }
 
 pub(super) fn measure(site: &Site) -> Result<Found> {
-    let empty = usage::own_memory(Server::start(site, None, &["--volume", "ram0=ram:16MiB"])?.pid())?;
+    let empty = usage::own_memory(pid(&serve(site, &["--volume", "ram0=ram:16MiB"])?))?;
     let mut text = format!(
         "`cargo xtask scale --part luns`: a configuration file with {LUNS} RAM volumes. The first start draws an identity \
          for each volume and puts it on the disk; later ones read it. Memory is the server's own, above that of a server \
@@ -86,22 +87,22 @@ pub(super) fn measure(site: &Site) -> Result<Found> {
         fs::write(&path, shape.configuration()).with_context(|| path.display().to_string())?;
         let file = path.to_string_lossy().into_owned();
         let arguments = ["--config", file.as_str()];
-        let first = Server::start(site, None, &arguments)?;
+        let first = serve(site, &arguments)?;
         let first_s = first.started_in.as_secs_f64();
-        let later = first.restart(site, &arguments)?;
+        let later = first.restart(&site.binary, &owned(&arguments), &site.place(None))?;
         let later_s = later.started_in.as_secs_f64();
-        let each = usage::own_memory(later.pid())?.saturating_sub(empty) / LUNS as u64;
+        let each = usage::own_memory(pid(&later))?.saturating_sub(empty) / LUNS as u64;
         let seen = shape.seen(site, &later)?;
         drop(later);
         let _ = fs::remove_file(&path); // a leftover under target/ harms nobody
         let name = shape.name();
         let _ = writeln!(text, "| {name} | {first_s:.2} | {later_s:.2} | {seen} | {each} |");
-        goals.push(Goal::at_most(format!("seconds to the first start, {name}"), first_s, 2.0));
-        goals.push(Goal::at_most(format!("seconds to a later start, {name}"), later_s, 2.0));
-        goals.push(Goal::at_least(format!("LUNs seen, {name}"), seen as f64, LUNS as f64));
+        goals.push(Judged::at_most(format!("seconds to the first start, {name}"), first_s, 2.0));
+        goals.push(Judged::at_most(format!("seconds to a later start, {name}"), later_s, 2.0));
+        goals.push(Judged::at_least(format!("LUNs seen, {name}"), seen as f64, LUNS as f64));
         figures.push(
             json!({"shape": name, "first_s": first_s, "later_s": later_s, "seen": seen, "bytes_each": each}),
         );
     }
-    Ok(Found { heading: "Scale: 4,096 LUNs", text, goals, figures: json!(figures) })
+    Ok(Found { heading: "4,096 LUNs", text, goals, figures: json!(figures) })
 }

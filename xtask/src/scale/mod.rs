@@ -1,81 +1,24 @@
-//! How the server does with much of everything: sessions, LUNs, load, cores; what that costs in memory and in CPU time
-//! while nothing happens; and who waits for how long. What one session reaches beside other makes is `peers`'.
-//!
-//! Each part measures one thing, says what it asks for (a goal that can be missed), and writes a section of
-//! docs/measured/scale.md, so that one part can be measured again without the others. The figures of all its rounds are
-//! in `scale.json` in cargo's target folder.
+//! What a server takes of memory and of time for much of everything: sessions, LUNs, commands. These count what is there,
+//! and compare nothing; the other parts of `cargo xtask scale` are tables (xtask/measured/scale-*.toml).
 
 mod commands;
-mod cores;
-mod fairness;
-mod goal;
 mod idle;
-mod latency;
 mod luns;
-pub(crate) mod pauses;
-mod server;
-mod sessions;
-mod workload;
 
 use std::fs;
-use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::measuring::document;
-use crate::measuring::machine;
-use crate::measuring::namespace::Namespace;
-use crate::process;
+use crate::measuring::goal::{self, Judged};
+use crate::measuring::server::Site;
+use crate::measuring::{Options, document, machine};
+use crate::process::{self, Background};
+use crate::serving::Serving;
+use crate::serving::linerate::Linerate;
 use crate::tally::Verdict;
 use crate::workspace;
-use goal::Goal;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// Only these; may be repeated
-    #[arg(long, value_enum)]
-    part: Vec<Part>,
-    /// Rounds of what is measured in rounds; each figure is the median of them
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Seconds for each figure in each round
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
-    /// Leave the page as it is
-    #[arg(long)]
-    dry: bool,
-}
-
-/// What can be measured by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
-    /// 1 to 256 busy sessions over all cores
-    Sessions,
-    /// Memory and CPU time of 1,000 sessions that do nothing
-    Idle,
-    /// 4,096 LUNs: start, REPORT LUNS, memory
-    Luns,
-    /// Memory of a command under way
-    Commands,
-    /// The shares of equal clients
-    Fairness,
-    /// The longest waits at 70 % load
-    Latency,
-    /// The same load over one core and over two
-    Cores,
-}
-
-const ALL: [Part; 7] =
-    [Part::Sessions, Part::Idle, Part::Luns, Part::Commands, Part::Fairness, Part::Latency, Part::Cores];
-
-/// Where and how long to measure.
-struct Site {
-    binary: PathBuf,
-    namespace: Namespace,
-    rounds: usize,
-    seconds: f64,
-}
 
 /// What came of a part.
 struct Found {
@@ -83,66 +26,70 @@ struct Found {
     heading: &'static str,
     /// How it was measured, and the table.
     text: String,
-    goals: Vec<Goal>,
+    goals: Vec<Judged>,
     figures: Value,
 }
 
+type Part = fn(&Site) -> Result<Found>;
+
+const PARTS: [(&str, Part); 3] =
+    [("idle", idle::measure), ("luns", luns::measure), ("commands", commands::measure)];
+
 /// Measures, prints, writes the page and its numbers. Holds if every goal is reached.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    for program in ["taskset", "nsenter", "ip"] {
-        ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
+    let wanted: Vec<_> = PARTS.into_iter().filter(|(name, _)| options.has_part(name)).collect();
+    if wanted.is_empty() {
+        return Ok(Verdict::Holds);
     }
-    let parts = if options.part.is_empty() { &ALL[..] } else { &options.part };
-    let site = Site {
-        binary: workspace::release_binary()?,
-        namespace: Namespace::create()?,
-        rounds: options.rounds.max(1),
-        seconds: options.seconds,
-    };
-    let mut found = Vec::new();
-    for part in parts {
-        let one = measure(*part, &site)?;
-        println!("## {}\n\n{}", one.heading, section(&one));
-        if !options.dry {
-            document::write_section("scale", one.heading, &section(&one))?;
+    let site = options.site()?;
+    let mut verdict = Verdict::Holds;
+    for (name, measure) in wanted {
+        let Found { heading, text, goals, figures } = measure(&site)?;
+        let machine = format!("Machine: {}, Linux {}.", machine::machine(), machine::kernel());
+        let section = format!("{}\n\n{}{machine}\n", text.trim_end(), goal::rows(&goals));
+        println!("## {heading}\n\n{section}");
+        if options.is_for_the_page() {
+            document::write_section("scale", heading, &section)?;
         }
-        found.push(one);
+        let path = workspace::target_directory().join(format!("scale-{name}.json"));
+        let all = json!({"machine": machine, "congestion": site.namespace.congestion, "figures": figures});
+        fs::write(&path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())?;
+        if !goals.iter().all(Judged::is_reached) {
+            verdict = Verdict::Fails;
+        }
     }
-    write_figures(&site, &found)?;
-    let reached = found.iter().flat_map(|found| &found.goals).all(Goal::is_reached);
-    Ok(if reached { Verdict::Holds } else { Verdict::Fails })
+    Ok(verdict)
 }
 
-fn measure(part: Part, site: &Site) -> Result<Found> {
-    match part {
-        Part::Sessions => sessions::measure(site),
-        Part::Idle => idle::measure(site),
-        Part::Luns => luns::measure(site),
-        Part::Commands => commands::measure(site),
-        Part::Fairness => fairness::measure(site),
-        Part::Latency => latency::measure(site),
-        Part::Cores => cores::measure(site),
-    }
+/// Starts a server with these options on all cores.
+fn serve(site: &Site, options: &[&str]) -> Result<Linerate> {
+    Linerate::start_with(&site.binary, &owned(options), 1, &site.place(None))
 }
 
-fn section(found: &Found) -> String {
-    let goals: String = found.goals.iter().map(|goal| format!("- {goal}\n")).collect();
-    let machine = format!("Machine: {}, Linux {}.", machine::machine(), machine::kernel());
-    format!("{}\n\nGoals:\n\n{goals}\n{machine}\n", found.text.trim_end())
+fn owned(options: &[&str]) -> Vec<String> {
+    options.iter().map(|&option| option.to_owned()).collect()
 }
 
-fn write_figures(site: &Site, found: &[Found]) -> Result<()> {
-    let path = workspace::target_directory().join("scale.json");
-    let parts: Vec<Value> = found
-        .iter()
-        .map(|found| {
-            let goals: Vec<String> = found.goals.iter().map(Goal::to_string).collect();
-            json!({"part": found.heading, "figures": found.figures, "goals": goals})
-        })
-        .collect();
-    let all = json!({
-        "machine": machine::machine(), "kernel": machine::kernel(), "congestion": site.namespace.congestion,
-        "rounds": site.rounds, "seconds": site.seconds, "parts": parts,
-    });
-    fs::write(&path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())
+/// The program in the measurement's namespace.
+fn linerate(site: &Site) -> Command {
+    site.place(None).command(&site.binary)
+}
+
+/// Begins a load in the background.
+fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<Background> {
+    let mut command = linerate(site);
+    command.args(["bench", &server.url_of(volume, 0), "--json", "--allow-write", "--yes"]);
+    command.args(options.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    Background::start(&mut command)
+}
+
+/// Who is logged in, as the server itself tells it.
+fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
+    let mut command = linerate(site);
+    command.args(["sessions", "--json", "--control"]).arg(server.control());
+    serde_json::from_str(&process::capture(command)?).context("linerate sessions")
+}
+
+fn pid(server: &Linerate) -> u32 {
+    server.process().pid()
 }

@@ -51,9 +51,8 @@ impl Attached {
     }
 
     fn add_loop_device(&mut self) -> Result<()> {
-        let mut command = Placement::default().command("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).arg(&self.file);
-        self.device = Some(process::capture(command).context("a loop device")?.trim().to_owned());
+        let options = ["--find", "--show", "--direct-io=on", &self.file.display().to_string()];
+        self.device = Some(process::run("losetup", &options).context("a loop device")?.trim().to_owned());
         Ok(())
     }
 
@@ -77,11 +76,11 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some(device) = &self.device {
-            let _ = process::capture(command("losetup", &["--detach", device])); // what is left is seen by `losetup`
+            let _ = process::run("losetup", &["--detach", device]); // what is left is seen by `losetup`
         }
         if let Some(binary) = &self.binary {
             let detach = ["detach", "--force", &self.file.display().to_string()];
-            let _ = process::capture(command(binary, &detach)); // nothing is attached if that is what failed
+            let _ = process::run(binary, &detach); // nothing is attached if that is what failed
         }
         let _ = self.file.parent().map(fs::remove_dir_all);
     }
@@ -91,15 +90,15 @@ impl Mounted {
     /// Makes an ext4 on it, and mounts that.
     pub(crate) fn on(attached: Attached) -> Result<Mounted> {
         let folder = temporary("mounted")?;
-        process::capture(command("mkfs.ext4", &["-q", attached.device()]))?;
-        process::capture(command("mount", &[attached.device(), &folder.display().to_string()]))?;
+        process::run("mkfs.ext4", &["-q", attached.device()])?;
+        process::run("mount", &[attached.device(), &folder.display().to_string()])?;
         Ok(Mounted { folder, attached })
     }
 
     /// Unmounts it, and has its file system checked.
     pub(crate) fn check(self) -> Result<()> {
-        process::capture(command("umount", &[&self.folder.display().to_string()]))?;
-        let found = process::capture(command("e2fsck", &["-fn", self.attached.device()]));
+        process::run("umount", &[&self.folder.display().to_string()])?;
+        let found = process::run("e2fsck", &["-fn", self.attached.device()]);
         found.map(drop).context("the file system is damaged")
     }
 
@@ -112,8 +111,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let folder = self.folder.display().to_string();
-        if process::capture(command("umount", &[&folder])).is_err() {
-            let _ = process::capture(command("umount", &["--lazy", &folder]));
+        if process::run("umount", &[&folder]).is_err() {
+            let _ = process::run("umount", &["--lazy", &folder]);
         }
         let _ = fs::remove_dir(&self.folder);
     }
@@ -128,10 +127,4 @@ fn temporary(name: &str) -> Result<PathBuf> {
     let path = free.context("a free name")?;
     fs::create_dir(&path).with_context(|| path.display().to_string())?;
     Ok(path)
-}
-
-fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> std::process::Command {
-    let mut command = Placement::default().command(program);
-    command.args(arguments);
-    command
 }

@@ -1,24 +1,65 @@
-//! Files in memory (/dev/shm) for servers that serve files.
+//! Files that servers serve and programs measure.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A file of this size, every byte of it written, so that nobody reads holes.
-pub(super) fn written(server: &str, port: u16, size_bytes: u64) -> Result<PathBuf> {
-    let path = path(server, port);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&path)?;
-        let piece = vec![0x5a; 1 << 20];
-        (0..size_bytes >> 20).try_for_each(|_| file.write_all(&piece))
-    };
-    write().with_context(|| path.display().to_string())?;
-    Ok(path)
+use crate::workspace;
+
+/// A file, gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Image(PathBuf);
+
+impl Image {
+    /// In memory (/dev/shm): a device that takes next to no time.
+    pub(crate) fn in_memory(name: &str) -> Image {
+        Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
+    }
+
+    /// On the disk that this source tree lies on.
+    pub(crate) fn on_disk(name: &str) -> Image {
+        let folder = workspace::target_directory().join("xtask");
+        Image(folder.join(format!("{name}-{}.img", std::process::id())))
+    }
+
+    /// Writes every byte of it, so that nobody reads holes.
+    pub(crate) fn written(self, bytes: u64) -> Result<Image> {
+        write(&self.0, bytes).map(|()| self)
+    }
+
+    /// Makes it a hole of this size.
+    pub(crate) fn sparse(self, bytes: u64) -> Result<Image> {
+        let file = File::create(&self.0).and_then(|file| file.set_len(bytes));
+        file.with_context(|| self.0.display().to_string())?;
+        Ok(self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
-/// Where the image of a server on this port lies.
-pub(super) fn path(server: &str, port: u16) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/linerate-xtask-{server}-{port}.img"))
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // it has this process's number in its name
+    }
+}
+
+/// Writes a file of this size, to the disk.
+pub(crate) fn write(path: &Path, bytes: u64) -> Result<()> {
+    let write = || {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        let mut file = File::create(path)?;
+        io::copy(&mut io::Read::take(io::repeat(90), bytes), &mut file)?;
+        file.sync_all()
+    };
+    write().with_context(|| path.display().to_string())
+}
+
+/// Brings a file into the page cache.
+pub(crate) fn cache(path: &Path) -> Result<()> {
+    let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+    read.map(drop).with_context(|| path.display().to_string())
 }

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Placement, free_port, image};
+use super::image::Image;
+use super::{Placement, Serving, free_port};
 use crate::process::{self, Background};
 use crate::workspace;
 
@@ -19,7 +20,8 @@ pub(crate) struct Istgt {
     port: u16,
     /// Its configuration and what it writes besides.
     folder: PathBuf,
-    image: PathBuf,
+    /// Removed behind the server.
+    _image: Image,
 }
 
 const BASE: &str = "iqn.2026-01.io.linerate";
@@ -30,33 +32,21 @@ impl Istgt {
         let port = free_port()?;
         let folder = workspace::target_directory().join(format!("xtask/istgt-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let image = image::written("istgt", port, size_bytes)?;
+        let image = Image::in_memory(&format!("istgt-{port}")).written(size_bytes)?;
         let path = folder.join("istgt.conf");
-        fs::write(&path, configuration(&folder, &image, port, size_bytes))?;
+        fs::write(&path, configuration(&folder, image.path(), port, size_bytes))?;
         let mut command = placement.command("istgt");
         command.args(["-D", "-q", "-c"]).arg(&path);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let server = Background::start(&mut command)?;
-        let istgt = Istgt { server, port, folder, image };
+        let istgt = Istgt { server, port, folder, _image: image };
         istgt.await_listener(placement)?;
         Ok(istgt)
     }
 
-    /// The URL of its LUN.
-    pub(crate) fn url(&self) -> String {
-        format!("iscsi://127.0.0.1:{}/{BASE}:istgt/0", self.port)
-    }
-
-    /// Its process.
-    pub(crate) fn process(&self) -> &Background {
-        &self.server
-    }
-
     /// What it is and how it is set up here, for the reports.
     pub(crate) fn version() -> String {
-        let mut command = Command::new("istgt");
-        command.arg("-V");
-        let version = process::capture(command).unwrap_or_default();
+        let version = process::run("istgt", &["-V"]).unwrap_or_default();
         format!("{}, one file on /dev/shm", version.trim())
     }
 
@@ -75,10 +65,19 @@ impl Istgt {
     }
 }
 
+impl Serving for Istgt {
+    fn url(&self) -> String {
+        format!("iscsi://127.0.0.1:{}/{BASE}:istgt/0", self.port)
+    }
+
+    fn process(&self) -> &Background {
+        &self.server
+    }
+}
+
 impl Drop for Istgt {
     fn drop(&mut self) {
         self.server.kill(); // it may take seconds to end in good order, and nothing of it is kept
-        let _ = fs::remove_file(&self.image);
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,16 +1,12 @@
 //! `linerate serve` in the background: started with volumes and listeners, waited for, stopped when dropped.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{Placement, free_port};
+use super::{Placement, Serving, free_port};
 use crate::process::Background;
 use crate::workspace;
 
@@ -20,10 +16,9 @@ pub(crate) struct Linerate {
     server: Background,
     ports: Vec<u16>,
     state: PathBuf,
+    /// From its start to the line `ready`.
+    pub(crate) started_in: Duration,
 }
-
-/// How long a server may take from its start to the line `ready`.
-const START: Duration = Duration::from_secs(20);
 
 impl Linerate {
     /// Serves volumes (`NAME=SPEC`, where `{state}` is the server's own folder) on as many ports of the loopback as asked for.
@@ -33,78 +28,96 @@ impl Linerate {
         listeners: usize,
         placement: &Placement,
     ) -> Result<Linerate> {
-        Linerate::start_with(&[], binary, volumes, listeners, placement)
+        let options: Vec<String> =
+            volumes.iter().flat_map(|volume| ["--volume".to_owned(), volume.clone()]).collect();
+        Linerate::start_with(binary, &options, listeners, placement)
     }
 
-    /// The same, with further options of `linerate serve`.
+    /// The same, with any options of `linerate serve`.
     pub(crate) fn start_with(
-        options: &[&str],
         binary: &Path,
-        volumes: &[String],
+        options: &[String],
         listeners: usize,
         placement: &Placement,
     ) -> Result<Linerate> {
         let ports = (0..listeners).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
         let state =
             workspace::target_directory().join(format!("xtask/state-{}-{}", std::process::id(), ports[0]));
+        Linerate::start_in(state, binary, options, ports, placement)
+    }
+
+    /// Stops, and starts again with what was kept.
+    pub(crate) fn restart(
+        mut self,
+        binary: &Path,
+        options: &[String],
+        placement: &Placement,
+    ) -> Result<Linerate> {
+        self.server.stop();
+        let state = std::mem::take(&mut self.state); // or it would be removed with what is dropped here
+        let ports = self.ports.iter().map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
+        Linerate::start_in(state, binary, options, ports, placement)
+    }
+
+    fn start_in(
+        state: PathBuf,
+        binary: &Path,
+        options: &[String],
+        ports: Vec<u16>,
+        placement: &Placement,
+    ) -> Result<Linerate> {
         fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
+        let folder = state.display().to_string();
         let mut command = placement.command(binary);
-        command
-            .args(["--log", "warn", "serve"])
-            .arg("--state")
-            .arg(&state)
-            .arg("--control")
-            .arg(state.join("control"))
-            .args(options);
-        for volume in volumes {
-            command.args(["--volume", &volume.replace("{state}", &state.display().to_string())]);
-        }
+        command.args([
+            "--log",
+            "warn",
+            "serve",
+            "--state",
+            &folder,
+            "--control",
+            &format!("{folder}/control"),
+        ]);
+        command.args(options.iter().map(|option| option.replace("{state}", &folder)));
         for port in &ports {
             command.args(["--listen", &format!("127.0.0.1:{port}")]);
         }
-        let mut server = Background::start(command.stdout(Stdio::piped()))?;
-        let stdout = server.child.stdout.take().context("the server's standard output")?;
-        await_ready(stdout)?;
-        Ok(Linerate { server, ports, state })
+        let begin = Instant::now();
+        let server = Background::start_ready(&mut command)?;
+        Ok(Linerate { server, ports, state, started_in: begin.elapsed() })
+    }
+
+    /// Where its first listener is.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[0])
     }
 
     /// The URL of LUN 0 of a volume's target, by the listener of that number.
-    pub(crate) fn url(&self, volume: &str, listener: usize) -> String {
+    pub(crate) fn url_of(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }
 
-    /// Its process.
-    pub(crate) fn process(&self) -> &Background {
-        &self.server
+    /// Its control socket.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.state.join("control")
+    }
+}
+
+impl Serving for Linerate {
+    fn url(&self) -> String {
+        self.url_of("vol0", 0)
     }
 
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.server.pid()
+    fn process(&self) -> &Background {
+        &self.server
     }
 }
 
 impl Drop for Linerate {
     fn drop(&mut self) {
         self.server.stop();
-        let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
-    }
-}
-
-/// Reads until the line `ready`; what comes after it is read and dropped, so that the server never blocks on us.
-pub(crate) fn await_ready(stdout: ChildStdout) -> Result<()> {
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let _ = sender.send(line); // nobody listens any more once it was ready
-        }
-    });
-    loop {
-        match lines.recv_timeout(START) {
-            Ok(line) if line == "ready" => return Ok(()),
-            Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => bail!("the server did not say `ready` within {START:?}"),
-            Err(RecvTimeoutError::Disconnected) => bail!("the server ended before it was ready"),
+        if !self.state.as_os_str().is_empty() {
+            let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Servers to test and to measure: ours, tgt and istgt beside it, and the raw one that is the ceiling.
 
 pub(crate) mod attached;
-mod image;
+pub(crate) mod image;
 pub(crate) mod istgt;
 pub(crate) mod linerate;
 pub(crate) mod raw;
@@ -11,43 +11,16 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
-/// Whose server, and how it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Peer {
-    /// With the store it takes if nobody says which, `rdwr`.
-    Tgt,
-    /// With the fastest of its stores that keep data.
-    TgtAio,
-    Istgt,
-    /// No storage, and asleep when there is nothing to do.
-    RawSleeping,
-    /// No storage, and never asleep.
-    RawSpinning,
-    /// As it is shipped: it looks for work for up to 50 µs before it sleeps.
-    Linerate,
-    /// Never asleep.
-    LineratePolling,
-    /// Asleep for a moment after work, so that requests gather.
-    LinerateGathering,
-}
+use crate::process::Background;
 
-impl Peer {
-    /// As a person would call it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Peer::Tgt => "tgt",
-            Peer::TgtAio => "tgt, aio",
-            Peer::Istgt => "istgt",
-            Peer::RawSleeping => "raw, sleeping",
-            Peer::RawSpinning => "raw, spinning",
-            Peer::Linerate => "linerate",
-            Peer::LineratePolling => "linerate, polling",
-            Peer::LinerateGathering => "linerate, gathering",
-        }
-    }
+/// A server with a LUN, stopped when dropped.
+pub(crate) trait Serving {
+    /// The URL of its LUN.
+    fn url(&self) -> String;
+
+    /// Its process.
+    fn process(&self) -> &Background;
 }
 
 /// Where a program runs: in a network namespace, on one core, or simply here.

@@ -1,14 +1,14 @@
 //! tgt, the peer: a daemon of its own beside any the system may run, with one file-backed thin LUN.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use super::{Placement, free_port};
+use super::image::Image;
+use super::{Placement, Serving, free_port};
 use crate::process::{self, Background};
 
 /// A tgtd that serves one LUN.
@@ -17,7 +17,7 @@ pub(crate) struct Tgt {
     server: Background,
     port: u16,
     control: u16,
-    image: PathBuf,
+    image: Image,
 }
 
 const NAME: &str = "iqn.2026-01.io.linerate:tgt";
@@ -31,10 +31,7 @@ impl Tgt {
     /// The same over another of its stores (`tgtadm --bstype`).
     pub(crate) fn start_over(store: &str, size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         let port = free_port()?;
-        let image = PathBuf::from(format!("/dev/shm/linerate-xtask-tgt-{port}.img"));
-        fs::File::create(&image)
-            .and_then(|file| file.set_len(size_bytes))
-            .context("tgt's image in /dev/shm")?;
+        let image = Image::in_memory(&format!("tgt-{port}")).sparse(size_bytes)?;
         let control = port % 32_000 + 1; // the name of its control socket, which tgtd wants below 32768
         let mut command = placement.command("tgtd");
         command.args(["--foreground", "--control-port", &control.to_string()]);
@@ -46,19 +43,9 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// The URL of its LUN; tgt keeps LUN 0 for its controller.
-    pub(crate) fn url(&self) -> String {
-        format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
-    }
-
-    /// Its process.
-    pub(crate) fn process(&self) -> &Background {
-        &self.server
-    }
-
     /// What it is and how it is set up here, for the reports.
     pub(crate) fn version() -> String {
-        let version = process::capture(tgtd_version()).unwrap_or_default();
+        let version = process::run("tgtd", &["--version"]).unwrap_or_default();
         format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())
     }
 
@@ -73,7 +60,7 @@ impl Tgt {
     }
 
     fn export(&self, store: &str) -> Result<()> {
-        let image = self.image.display().to_string();
+        let image = self.image.path().display().to_string();
         self.administer(&["--op", "new", "--mode", "target", "--tid", "1", "--targetname", NAME])?;
         let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", "1"];
         self.administer(
@@ -84,24 +71,28 @@ impl Tgt {
     }
 
     fn administer(&self, arguments: &[&str]) -> Result<()> {
-        let mut command = Command::new("tgtadm");
-        command.args(["--control-port", &self.control.to_string(), "--lld", "iscsi"]).args(arguments);
-        process::capture(command).map(drop)
+        let control = self.control.to_string();
+        let common = ["--control-port", &control, "--lld", "iscsi"];
+        process::run("tgtadm", &[&common, arguments].concat()).map(drop)
+    }
+}
+
+impl Serving for Tgt {
+    /// tgt keeps LUN 0 for its controller.
+    fn url(&self) -> String {
+        format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
+    }
+
+    fn process(&self) -> &Background {
+        &self.server
     }
 }
 
 impl Drop for Tgt {
     fn drop(&mut self) {
         self.server.kill(); // tgtd does not end on SIGTERM while it has targets, and nothing of it is kept
-        let _ = fs::remove_file(&self.image);
         let control = format!("/var/run/tgtd/socket.{}", self.control);
         let _ = fs::remove_file(format!("{control}.lock"));
         let _ = fs::remove_file(control);
     }
-}
-
-fn tgtd_version() -> Command {
-    let mut command = Command::new("tgtd");
-    command.arg("--version");
-    command
 }

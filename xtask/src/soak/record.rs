@@ -173,9 +173,7 @@ impl Record {
 
     /// Adds the run to docs/measured/soak.md.
     pub(super) fn write(&self, time: Duration, seed: u64) -> Result<()> {
-        let mut date = std::process::Command::new("date");
-        date.arg("--iso-8601");
-        let today = crate::process::capture(date)?;
+        let today = crate::process::run("date", &["--iso-8601"])?;
         let heading = format!("{}, {:.1} hours, seed {seed}", today.trim(), time.as_secs_f64() / 3600.0);
         document::write_section("soak", &heading, &self.text(time, seed))
     }

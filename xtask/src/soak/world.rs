@@ -2,16 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 
 use super::locked;
 use crate::measuring::usage;
-use crate::process::{self, Background};
+use crate::process::{Background, run};
 use crate::serving::Placement;
-use crate::serving::linerate::await_ready;
 use crate::tally::Verdict;
 use crate::workspace;
 
@@ -109,10 +107,8 @@ impl World {
         command.args(["serve", "--listen", &format!("{SERVER}:3260")]);
         command.arg("--state").arg(self.folder.join("state")).arg("--control").arg(self.control());
         command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
-        let mut server = Background::start(command.stdout(Stdio::piped()).stderr(log))?;
-        let stdout = server.child.stdout.take().context("the server's standard output")?;
-        *locked(&self.server) = Some(server);
-        await_ready(stdout)
+        *locked(&self.server) = Some(Background::start_ready(command.stderr(log))?);
+        Ok(())
     }
 
     fn control(&self) -> PathBuf {
@@ -142,13 +138,13 @@ impl World {
     /// Takes the link down, or brings it up.
     pub(super) fn set_link(&self, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
-        run("ip", &["-n", &self.namespaces[0], "link", "set", "link0", state])
+        run("ip", &["-n", &self.namespaces[0], "link", "set", "link0", state]).map(drop)
     }
 
     /// Has the fault layer do this (`linerate fault`).
     pub(super) fn set_fault(&self, mode: &str) -> Result<()> {
         let control = self.control().display().to_string();
-        run(&self.binary.display().to_string(), &["fault", "layers", mode, "--control", &control])
+        run(&self.binary, &["fault", "layers", mode, "--control", &control]).map(drop)
     }
 
     /// Fills the tmpfs, until the file that is returned goes.
@@ -195,10 +191,4 @@ impl Drop for Filler {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0); // the load would fail for ever, and say so
     }
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    process::capture(command).map(drop)
 }

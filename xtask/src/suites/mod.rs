@@ -7,22 +7,20 @@
 mod page;
 mod record;
 mod sanity;
-mod storage;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::measuring::document;
 use crate::measuring::machine::Setting;
-use crate::measuring::namespace::Namespace;
+use crate::measuring::server::{Make, Server, Site, Started};
 use crate::process;
 use crate::tally::Verdict;
 use crate::workspace;
 use record::Record;
-use storage::{Kind, Storage};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -30,8 +28,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
     /// Only these kinds of storage
-    #[arg(long, value_enum)]
-    storage: Vec<Kind>,
+    #[arg(long, value_name = "NAME", value_parser = STORAGE.map(|(name, _)| name))]
+    storage: Vec<String>,
     /// The part of the storage that is used, in MiB
     #[arg(long, default_value_t = 256)]
     span_mib: u64,
@@ -46,11 +44,15 @@ pub(crate) struct Options {
     dry: bool,
 }
 
+/// The kinds of storage that people measure.
+const STORAGE: [(&str, Make); 4] =
+    [("linerate", Make::Linerate), ("tgt", Make::Tgt), ("file", Make::File), ("ext4", Make::Ext4)];
+
 /// What came of one suite on one kind of storage.
 #[derive(Debug)]
 struct Outcome {
     suite: String,
-    kind: Kind,
+    storage: &'static str,
     wall_s: f64,
     /// What it wrote, or why there is nothing.
     record: Result<Record, String>,
@@ -60,20 +62,18 @@ struct Outcome {
 
 /// Runs them, prints and writes the table. It holds if every suite came to its end everywhere, without a doubt.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    for program in ["tgtd", "losetup", "mkfs.ext4", "taskset", "ip"] {
-        ensure!(process::installed(program), "{program} is missing: run `cargo xtask packages`");
-    }
+    process::require(&["tgtd", "losetup", "mkfs.ext4", "qemu-io"])?;
     let binary = workspace::release_binary()?;
     let suites = if options.suite.is_empty() { names(&binary)? } else { options.suite.clone() };
-    let namespace = Namespace::create()?;
-    let setting = Setting::look(&namespace, 1, 0.0);
-    let asked = |kind: &Kind| options.storage.is_empty() || options.storage.contains(kind);
+    let mut site = Site::new(binary, PathBuf::from("fio"))?;
+    let setting = Setting::look(&site, 1, 0.0);
+    let asked = |name: &str| options.storage.is_empty() || options.storage.iter().any(|one| one == name);
     let mut outcomes = Vec::new();
-    for kind in Kind::ALL.into_iter().filter(asked) {
-        let storage = Storage::prepare(kind, options.span_mib << 20, &binary, &namespace)?;
+    for (name, make) in STORAGE.into_iter().filter(|(name, _)| asked(name)) {
+        let storage = Server::of(name, make).start(&mut site)?;
         for suite in &suites {
-            let outcome = outcome(suite, &storage, &binary, options)?;
-            println!("{kind:?}, {suite}: {:.0} s, {}", outcome.wall_s, outcome.verdict());
+            let outcome = outcome(suite, name, &storage, &site.binary, options)?;
+            println!("{name}, {suite}: {:.0} s, {}", outcome.wall_s, outcome.verdict());
             outcomes.push(outcome);
         }
     }
@@ -88,21 +88,26 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 /// The names of all suites, as the program tells them.
 fn names(binary: &Path) -> Result<Vec<String>> {
-    let mut command = std::process::Command::new(binary);
-    command.args(["bench", "--list"]);
-    let said = process::capture(command)?;
+    let said = process::run(binary, &["bench", "--list"])?;
     let names: Vec<String> =
         said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
     ensure!(!names.is_empty(), "`linerate bench --list` printed nothing");
     Ok(names)
 }
 
-fn outcome(suite: &str, storage: &Storage, binary: &Path, options: &Options) -> Result<Outcome> {
-    let folder = workspace::target_directory().join(format!("xtask/suites/{:?}-{suite}", storage.kind));
+fn outcome(
+    suite: &str,
+    name: &'static str,
+    storage: &Started,
+    binary: &Path,
+    options: &Options,
+) -> Result<Outcome> {
+    let folder = workspace::target_directory().join(format!("xtask/suites/{name}-{suite}"));
     let _ = fs::remove_dir_all(&folder); // of an earlier run, if there was one
     fs::create_dir_all(folder.parent().unwrap_or(&folder))?;
-    let mut command = storage.client().command(binary);
-    command.args(["bench", &storage.place(), "--suite", suite, "--allow-write", "--yes"]);
+    let target = storage.target();
+    let mut command = target.placement.command(binary);
+    command.args(["bench", &target.place, "--suite", suite, "--allow-write", "--yes"]);
     command.args(["--span", &format!("{}MiB", options.span_mib), "--seconds", &options.seconds.to_string()]);
     command.args(["--repeats", &options.repeats.to_string()]);
     command.arg("--out").arg(&folder);
@@ -112,7 +117,7 @@ fn outcome(suite: &str, storage: &Storage, binary: &Path, options: &Options) -> 
     let record = ended.and_then(|_| Record::read(&folder.join("result.json")).context("result.json"));
     let doubts = record.as_ref().map_or_else(|_| Vec::new(), sanity::doubts);
     let record = record.map_err(|error| format!("{error:#}"));
-    Ok(Outcome { suite: suite.to_owned(), kind: storage.kind, wall_s, record, doubts })
+    Ok(Outcome { suite: suite.to_owned(), storage: name, wall_s, record, doubts })
 }
 
 impl Outcome {

@@ -14,8 +14,8 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     );
     for outcome in outcomes {
         let figures = outcome.record.as_ref().map_or_else(|_| " | | | | ".to_owned(), figures);
-        let (suite, kind, wall_s) = (&outcome.suite, outcome.kind.in_words(), outcome.wall_s);
-        let _ = writeln!(text, "| `{suite}` | {kind} | {wall_s:.0} | {figures} | {} |", outcome.verdict());
+        let (suite, storage, wall_s) = (&outcome.suite, outcome.storage, outcome.wall_s);
+        let _ = writeln!(text, "| `{suite}` | {storage} | {wall_s:.0} | {figures} | {} |", outcome.verdict());
     }
     text
 }
@@ -46,9 +46,9 @@ pub(super) fn section(outcomes: &[Outcome], setting: &Setting, options: &Options
          runs, with three things reduced by options that everybody has: `--span {}MiB` instead of all of the storage (and \
          of the gigabytes that some suites want), `--seconds {}` for each run of each cell, and `--repeats {}`. So the figures show that \
          every suite comes to its end everywhere and is sane, not what the storage can do. Server on core 0, client on \
-         core 1, in a network namespace ({}). `linerate serve` has a RAM volume, tgt a file on /dev/shm; the local file \
-         is on this machine's disk and the ext4 on a loop device over an attached LUN of `linerate serve`, both read and \
-         written with `O_DIRECT`.\n\n\
+         core 1, in a network namespace ({}). linerate has a RAM volume, tgt a file on /dev/shm; the file is on this machine's \
+         disk and the ext4 on a loop device over an attached LUN of `linerate serve`, both read and written with \
+         `O_DIRECT`.\n\n\
          *Fine* means: exit code 0, the record has its end and every cell; no request failed; as many latencies as \
          requests; samples add up to the run in requests, bytes and seconds; bytes fit the requests' lengths; nobody \
          wrote who should read; no more under way than asked for; and the rate times the mean latency is the \

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::figures::{Figure, Figures};
 use crate::serving::Placement;
 
 #[derive(Debug, clap::Args)]
@@ -20,9 +21,9 @@ const SHORTEST_US: f64 = 15.0;
 
 /// A time in which a thread that wanted to run did not, in microseconds since it began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pause {
-    pub(super) begin_us: f64,
-    pub(super) end_us: f64,
+struct Pause {
+    begin_us: f64,
+    end_us: f64,
 }
 
 /// Looks at the clock, and prints the pauses as JSON.
@@ -46,8 +47,23 @@ fn watch(time: Duration) -> Vec<Pause> {
     pauses
 }
 
+/// What the pauses of these cores alone would do to requests that come at equal distances, `rate` a second, to a server that
+/// takes 1/`capacity` of a second for each.
+pub(super) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
+    let pauses = of_cores(cores, seconds)?;
+    let waits = waits_us(&pauses, rate, capacity, seconds);
+    let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+    let away_us: f64 = pauses.iter().map(|pause| pause.end_us - pause.begin_us).sum();
+    Ok(Figures::from([
+        (Figure::P50Us, at(0.5)),
+        (Figure::P99Us, at(0.99)),
+        (Figure::P999Us, at(0.999)),
+        (Figure::Away, away_us * 100.0 / (seconds * 1e6) / cores.len() as f64),
+    ]))
+}
+
 /// The pauses of several cores at the same time, in their order: each stands for all, since a request needs both ends.
-pub(super) fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
+fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     let program = std::env::current_exe().context("our own program")?;
     let begin = |core: &usize| -> Result<Child> {
         let mut command: Command = Placement { core: Some(*core), ..Placement::default() }.command(&program);
@@ -67,7 +83,7 @@ pub(super) fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
 
 /// How long requests would wait for a server without any fault but the machine's pauses, in microseconds, sorted:
 /// they come at equal distances, `rate` a second for so many seconds, and each takes 1/`capacity` of a second.
-pub(super) fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64> {
+fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64> {
     let (between_us, service_us) = (1e6 / rate, 1e6 / capacity);
     let mut coming = pauses.iter().peekable();
     let (mut free_us, mut waits) = (0.0_f64, Vec::new());
