@@ -48,7 +48,9 @@ fn about(table: &Table, setting: &Setting) -> String {
 fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
     let Some(base) = table.server(&multiples.of) else { return String::new() };
     let (heading, places) = multiples.figure.column();
-    let others = || (0..table.servers.len()).filter(|server| *server != base);
+    let bases: Vec<Run> = results.runs.keys().filter(|run| run.server == base).copied().collect();
+    let is_there = |server: usize| bases.iter().any(|run| results.runs.contains_key(&Run { server, ..*run }));
+    let others = || (0..table.servers.len()).filter(|server| *server != base && is_there(*server));
     let names: Vec<&str> = others().map(|server| table.servers[server].name.as_str()).collect();
     let mut text = format!(
         "{heading} as multiples of those of {of}:\n\n| cell | {of} | {} |\n|---|---:|{}\n",
@@ -56,7 +58,7 @@ fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
         "---:|".repeat(names.len()),
         of = multiples.of,
     );
-    for run in results.runs.keys().filter(|run| run.server == base) {
+    for run in &bases {
         let Some(figure) = results.median(*run, multiples.figure) else { continue };
         let _ = write!(text, "| {} | {figure:.places$} |", table.cells[run.cell].name);
         for server in others() {

@@ -185,6 +185,10 @@ impl Table {
                 "no cell has {part} in its name"
             );
         }
+        let servers = self.servers.iter().map(|server| &server.name);
+        for name in servers.chain(self.clients.iter().map(|client| &client.name)) {
+            ensure!(!name.contains(','), "a comma in {name} would part it on a command line");
+        }
         for goal in &self.goals {
             ensure!(
                 goal.at_least.is_some() != goal.at_most.is_some(),
@@ -261,8 +265,9 @@ pub(crate) fn has_part(parts: &[String], name: &str) -> bool {
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
     let is_whole = |at: usize, part: &str| {
         let (before, after) = (name[..at].chars().last(), name[at + part.len()..].chars().next());
-        !(is_digit(before) && is_digit(part.chars().next()))
-            && !(is_digit(part.chars().last()) && is_digit(after))
+        let cut = (is_digit(before) && is_digit(part.chars().next()))
+            || (is_digit(part.chars().last()) && is_digit(after));
+        !cut
     };
     parts.is_empty()
         || parts.iter().any(|part| name.match_indices(part.as_str()).any(|(at, _)| is_whole(at, part)))

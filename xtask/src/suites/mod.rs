@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// How long each run of each cell takes at most
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+    /// A linerate that was built before, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// How often each cell is run at most; steady state needs five
     #[arg(long, default_value_t = 5)]
     repeats: u32,
@@ -63,7 +66,7 @@ struct Outcome {
 /// Runs them, prints and writes the table. It holds if every suite came to its end everywhere, without a doubt.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     process::require(&["tgtd", "losetup", "mkfs.ext4", "qemu-io"])?;
-    let binary = workspace::release_binary()?;
+    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
     let suites = if options.suite.is_empty() { names(&binary)? } else { options.suite.clone() };
     let mut site = Site::new(binary, PathBuf::from("fio"))?;
     let setting = Setting::look(&site, 1, 0.0);
