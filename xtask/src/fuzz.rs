@@ -53,7 +53,7 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
         if let Err(error) = &outcome {
             println!("fuzz: {target}: {error:#}");
         }
-        tally += Tally::of(if outcome.is_ok() { Verdict::Holds } else { Verdict::Fails });
+        tally += Tally::of(Verdict::of(outcome.is_ok()));
     }
     Ok(tally)
 }

@@ -89,10 +89,9 @@ fn main() -> ExitCode {
         Command::Peers(options) => measuring::run("peers", &options),
         Command::Clients(options) => measuring::run("clients", &options),
         Command::Digests(options) => measuring::run("digests", &options),
-        Command::Scale(options) => measuring::run("scale", &options).and_then(|tables| {
-            let counts = scale::run(&options)?;
-            Ok(if counts == tally::Verdict::Holds { tables } else { counts })
-        }),
+        Command::Scale(options) => {
+            measuring::run("scale", &options).and_then(|tables| Ok(tables.and(scale::run(&options)?)))
+        }
         Command::Pauses(options) => measuring::pauses::run(&options).map(|()| tally::Verdict::Holds),
         Command::Fio(options) => measuring::run("fio", &options),
         Command::Volumes(options) => measuring::run("volumes", &options),

@@ -10,6 +10,17 @@ pub(crate) enum Verdict {
     Fails,
 }
 
+impl Verdict {
+    pub(crate) fn of(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+
+    /// Both hold.
+    pub(crate) fn and(self, other: Verdict) -> Verdict {
+        if self == Verdict::Holds { other } else { self }
+    }
+}
+
 /// Counts of single tests. Its display is the closing line that continuous integration reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -34,7 +45,7 @@ impl Tally {
 
     /// Holds if nothing failed.
     pub(crate) fn verdict(self) -> Verdict {
-        if self.failed == 0 { Verdict::Holds } else { Verdict::Fails }
+        Verdict::of(self.failed == 0)
     }
 }
 

@@ -144,7 +144,7 @@ impl Matrix {
     /// Nothing may fail; and where every configuration was there, every test must hold somewhere.
     pub(super) fn verdict(&self, is_complete: bool) -> Verdict {
         let holds = self.failures().is_empty() && (!is_complete || self.never_passed().is_empty());
-        if holds { Verdict::Holds } else { Verdict::Fails }
+        Verdict::of(holds)
     }
 }
 

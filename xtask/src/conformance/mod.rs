@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 /// The same, with the number of tests that hold, fail, and were skipped everywhere.
 pub(crate) fn measure(options: &Options) -> Result<(Tally, Verdict)> {
-    ensure!(process::installed("iscsi-test-cu"), "iscsi-test-cu is missing: run `cargo xtask packages`");
+    process::require(&["iscsi-test-cu"])?;
     let errata = Errata::built_in()?;
     let tests = chosen_tests(options)?;
     let columns =
@@ -83,7 +83,7 @@ pub(crate) fn measure(options: &Options) -> Result<(Tally, Verdict)> {
     print!("{}", page::for_terminal(&matrix));
     write_numbers(&matrix)?;
     if options.is_complete() {
-        write_page(&matrix)?;
+        document::write("conformance", &page::markdown(&matrix))?;
     }
     let verdict = matrix.verdict(options.target.is_empty() && options.configuration.is_empty());
     Ok((matrix.tally(), verdict))
@@ -204,9 +204,4 @@ fn column(
 fn write_numbers(matrix: &Matrix) -> Result<()> {
     let path = workspace::target_directory().join("conformance.json");
     fs::write(&path, serde_json::to_string_pretty(matrix)?).with_context(|| path.display().to_string())
-}
-
-fn write_page(matrix: &Matrix) -> Result<()> {
-    let before = fs::read_to_string(document::path("conformance")).unwrap_or_default(); // the first time there is none
-    document::write("conformance", &document::with_others(&page::markdown(matrix), &before))
 }

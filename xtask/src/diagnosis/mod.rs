@@ -22,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use diagnose::{Cause, Diagnosis};
 
 use crate::lot::Lot;
+use crate::measuring::figures::middle;
 use crate::measuring::{document, machine};
 use crate::tally::Verdict;
 use crate::workspace;
@@ -227,7 +228,7 @@ fn mended(
     let finding = diagnosis.findings.first().context("no finding")?;
     let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?;
     let load = run.load;
-    let seconds = rate::seconds(&load, rate::median(&run.bytes_per_s).unwrap_or(0.0));
+    let seconds = rate::seconds(&load, middle(run.bytes_per_s.clone()).unwrap_or(0.0));
     // What chance loses, it loses unevenly: TCP's rate under losses differs by half from second to second.
     let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
     let rates = match cure {
@@ -286,10 +287,7 @@ fn verdict(outcomes: &[Outcome]) -> Verdict {
     let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();
     let quiet = outcomes.iter().filter(|outcome| outcome.planted.is_none()).all(Outcome::is_right);
-    match right * 100 >= planted.len() * 95 && quiet {
-        true => Verdict::Holds,
-        false => Verdict::Fails,
-    }
+    Verdict::of(right * 100 >= planted.len() * 95 && quiet)
 }
 
 fn line(name: &str, outcome: &Outcome) -> String {

@@ -6,6 +6,7 @@ use model::{Direction, Load};
 use serde::Deserialize;
 
 use super::world::World;
+use crate::measuring::figures::middle;
 
 /// What taking the cause away really brought.
 pub(super) struct Rates {
@@ -18,7 +19,7 @@ pub(super) struct Rates {
 impl Rates {
     /// For people who look on.
     pub(super) fn line(&self, load: &Load) -> String {
-        let mb = |rates: &[f64]| median(rates).unwrap_or(0.0) / 1e6;
+        let mb = |rates: &[f64]| middle(rates.to_vec()).unwrap_or(0.0) / 1e6;
         let gain = self.gain().unwrap_or(f64::INFINITY);
         format!(
             "{:?} {} x {}: {:.3} MB/s, without the cause {:.3}, {gain:.2} times as much",
@@ -32,7 +33,7 @@ impl Rates {
 
     /// The new rate over the old one; nothing if there was no old one.
     pub(super) fn gain(&self) -> Option<f64> {
-        let (planted, cured) = (median(&self.planted)?, median(&self.cured)?);
+        let (planted, cured) = (middle(self.planted.clone())?, middle(self.cured.clone())?);
         (planted > 0.0).then(|| cured / planted)
     }
 }
@@ -135,14 +136,3 @@ pub(super) const SECONDS_MIN: f64 = 0.8;
 const SECONDS_MAX: f64 = 4.0;
 /// For windows to open.
 const WARM_UP: &str = "1.0";
-
-pub(super) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
-}

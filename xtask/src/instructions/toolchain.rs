@@ -1,7 +1,5 @@
 //! What a count depends on beside the source: who compiled, who counted, and whose memcpy and malloc it was.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use crate::process;
@@ -14,7 +12,5 @@ pub(super) fn here() -> Result<String> {
 }
 
 fn version((program, argument): (&str, &str)) -> Result<String> {
-    let mut command = Command::new(program);
-    command.arg(argument);
-    Ok(process::capture(command)?.trim().to_owned())
+    Ok(process::run(program, &[argument])?.trim().to_owned())
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::workspace;
 
 /// The page that this command writes.
-pub(crate) fn path(command: &str) -> PathBuf {
+fn path(command: &str) -> PathBuf {
     workspace::root().join("docs/measured").join(format!("{command}.md"))
 }
 
@@ -42,27 +42,9 @@ fn with_section(page: &str, heading: &str, body: &str) -> String {
     sections.iter().fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
 }
 
-/// A page that was written anew, with those sections of the page before at its end that it does not have: people wrote them.
-pub(crate) fn with_others(page: &str, before: &str) -> String {
-    let heading = |section: &str| format!("\n## {}\n", section.lines().next().unwrap_or_default());
-    let others = before.split("\n## ").skip(1).filter(|section| !page.contains(&heading(section)));
-    others.fold(page.trim_end().to_owned() + "\n", |page, section| {
-        format!("{page}\n## {}\n", section.trim_end())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sections_that_people_wrote_stay() {
-        let before = "# Title\n\nold\n\n## made\n\nold\n\n## by hand\n\nkept\n\n## last\n\nold\n";
-        let page = "# Title\n\nnew\n\n## made\n\nnew\n\n## last\n\nnew\n";
-        let expected = format!("{page}\n## by hand\n\nkept\n");
-        assert_eq!(with_others(page, before), expected);
-        assert_eq!(with_others(page, &expected), expected);
-    }
 
     #[test]
     fn a_section_takes_the_place_of_the_one_with_its_heading() {

@@ -116,9 +116,7 @@ pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
     let mut verdict = Verdict::Holds;
     for table in wanted {
         let goals = one(command, table, &mut site, options)?;
-        if !goals.iter().all(goal::Judged::is_reached) {
-            verdict = Verdict::Fails;
-        }
+        verdict = verdict.and(Verdict::of(goals.iter().all(goal::Judged::is_reached)));
     }
     Ok(verdict)
 }

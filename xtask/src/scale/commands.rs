@@ -1,12 +1,11 @@
 //! The memory of commands under way: reads that a device keeps because it hangs.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 
-use super::{Found, linerate, load, pid, serve, sessions};
+use super::{Found, linerate, load, pid, serve, sessions, wait_for};
 use crate::measuring::goal::Judged;
 use crate::measuring::server::Site;
 use crate::measuring::usage;
@@ -16,6 +15,8 @@ use crate::serving::linerate::Linerate;
 const SESSIONS: u64 = 16;
 const DEPTH: u64 = 128;
 const BLOCK_BYTES: u64 = 4096;
+/// Until they are all under way.
+const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(site: &Site) -> Result<Found> {
     let with = |depth| memory_with(site, depth);
@@ -45,9 +46,9 @@ fn memory_with(site: &Site, depth: u64) -> Result<u64> {
     let server = serve(site, &["--volume", "ram0=fault:[null:1GiB]"])?;
     let workload = format!("--sessions {SESSIONS} --depth {depth} --rate 4000 --seconds 60");
     let mut client = load(site, &server, "ram0", &workload)?;
-    let memory = wait_for(SESSIONS, || Ok(sessions(site, &server)?.len() as u64))
+    let memory = wait_for(SESSIONS, LIMIT, || Ok(sessions(site, &server)?.len() as u64))
         .and_then(|()| switch(site, &server, "hang"))
-        .and_then(|()| wait_for(SESSIONS * depth, || in_flight(site, &server)))
+        .and_then(|()| wait_for(SESSIONS * depth, LIMIT, || in_flight(site, &server)))
         .and_then(|()| usage::own_memory(pid(&server)));
     client.kill(); // it is not asked for its report
     switch(site, &server, "pass")?; // or the server would wait for it at its end
@@ -62,13 +63,4 @@ fn switch(site: &Site, server: &Linerate, mode: &str) -> Result<()> {
 
 fn in_flight(site: &Site, server: &Linerate) -> Result<u64> {
     Ok(sessions(site, server)?.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
-}
-
-fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(20);
-    while count()? < wanted {
-        ensure!(Instant::now() < end, "not {wanted} sessions or commands within 20 s");
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }

@@ -3,16 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::json;
 
-use super::{Found, load, pid, serve, sessions};
+use super::{Found, load, pid, serve, sessions, wait_for};
 use crate::measuring::goal::Judged;
 use crate::measuring::server::Site;
 use crate::measuring::usage;
 use crate::serving::linerate::Linerate;
 
-const SESSIONS: usize = 1000;
+const SESSIONS: u64 = 1000;
 /// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
 const WATCHED: Duration = Duration::from_secs(12);
 /// How long all logins may take.
@@ -26,7 +26,8 @@ pub(super) fn measure(site: &Site) -> Result<Found> {
     let begin = Instant::now();
     let workload = format!("--sessions {SESSIONS} --depth 1 --rate 1 --seconds 300");
     let client = load(site, &server, "ram0", &workload)?;
-    let logged_in = await_sessions(site, &server);
+    // The server itself counts them.
+    let logged_in = wait_for(SESSIONS, LOGINS, || Ok(sessions(site, &server)?.len() as u64));
     let took = begin.elapsed();
     let watched = logged_in.and_then(|()| {
         thread::sleep(Duration::from_secs(2));
@@ -76,16 +77,4 @@ fn cpu_share(server: &Linerate) -> Result<f64> {
 
 fn memory(server: &Linerate) -> Result<(u64, u64)> {
     Ok((usage::own_memory(pid(server))?, usage::proportional_memory(pid(server))?))
-}
-
-/// Waits until the server itself counts them all.
-fn await_sessions(site: &Site, server: &Linerate) -> Result<()> {
-    let end = Instant::now() + LOGINS;
-    while Instant::now() < end {
-        if sessions(site, server)?.len() >= SESSIONS {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    bail!("not all of {SESSIONS} sessions were there within {LOGINS:?}")
 }

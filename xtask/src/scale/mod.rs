@@ -7,8 +7,10 @@ mod luns;
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::measuring::goal::{self, Judged};
@@ -54,9 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let path = workspace::target_directory().join(format!("scale-{name}.json"));
         let all = json!({"machine": machine, "congestion": site.namespace.congestion, "figures": figures});
         fs::write(&path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())?;
-        if !goals.iter().all(Judged::is_reached) {
-            verdict = Verdict::Fails;
-        }
+        verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
     }
     Ok(verdict)
 }
@@ -88,6 +88,16 @@ fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     let mut command = linerate(site);
     command.args(["sessions", "--json", "--control"]).arg(server.control());
     serde_json::from_str(&process::capture(command)?).context("linerate sessions")
+}
+
+/// Waits until there are so many.
+fn wait_for(wanted: u64, limit: Duration, count: impl Fn() -> Result<u64>) -> Result<()> {
+    let end = Instant::now() + limit;
+    while count()? < wanted {
+        ensure!(Instant::now() < end, "not {wanted} sessions or commands within {limit:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 fn pid(server: &Linerate) -> u32 {

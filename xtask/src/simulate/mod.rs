@@ -75,7 +75,7 @@ pub(crate) fn measure() -> Result<Tally> {
 }
 
 fn verdict(holds: bool) -> Verdict {
-    if holds { Verdict::Holds } else { Verdict::Fails }
+    Verdict::of(holds)
 }
 
 /// CPU time for worlds that nobody has seen yet.
@@ -127,7 +127,7 @@ fn mutate(name: &str, options: &Options) -> Result<Verdict> {
         missed += u64::from(mutation.try_out(options.from.unwrap_or(1), seconds)? == Verdict::Fails);
     }
     println!("{missed} not found");
-    Ok(if missed == 0 { Verdict::Holds } else { Verdict::Fails })
+    Ok(Verdict::of(missed == 0))
 }
 
 /// A fault has to be found within five minutes.

@@ -57,7 +57,7 @@ impl Record {
             Outcome::Wrong(what) => self.note_wrong(format!("{load} at {:.1} s: {what}", at.as_secs_f64())),
         }
         self.rounds.push(round);
-        if self.wrong.is_empty() { Verdict::Holds } else { Verdict::Fails }
+        Verdict::of(self.wrong.is_empty())
     }
 
     pub(super) fn note_trouble(&mut self, kind: Kind) {
@@ -76,10 +76,8 @@ impl Record {
     /// Nothing was wrong, every load had a round that was right, and the end was like the beginning.
     pub(super) fn verdict(&self) -> Verdict {
         let rows = self.rows();
-        match self.wrong.is_empty() && rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts) {
-            true => Verdict::Holds,
-            false => Verdict::Fails,
-        }
+        let is_whole = rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts);
+        Verdict::of(self.wrong.is_empty() && is_whole)
     }
 
     fn loads(&self) -> Vec<&'static str> {

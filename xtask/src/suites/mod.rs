@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         document::write_section("suites", "Every suite on every kind of storage", &section)?;
     }
     let fine = outcomes.iter().all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
-    Ok(if fine { Verdict::Holds } else { Verdict::Fails })
+    Ok(Verdict::of(fine))
 }
 
 /// The names of all suites, as the program tells them.

@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<Verdict> {
         println!("{fault}");
     }
     println!("tidy: {} files, {} faults", files.len(), faults.len());
-    Ok(if faults.is_empty() { Verdict::Holds } else { Verdict::Fails })
+    Ok(Verdict::of(faults.is_empty()))
 }
 
 fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
