@@ -86,15 +86,14 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Tidy => tidy::run(),
         Command::Conformance(options) => conformance::run(&options),
-        Command::Peers(options) => measuring::run("peers", &options),
-        Command::Clients(options) => measuring::run("clients", &options),
-        Command::Digests(options) => measuring::run("digests", &options),
-        Command::Scale(options) => {
-            measuring::run("scale", &options).and_then(|tables| Ok(tables.and(scale::run(&options)?)))
-        }
+        Command::Peers(options) => measuring::run("peers", &options, &[]),
+        Command::Clients(options) => measuring::run("clients", &options, &[]),
+        Command::Digests(options) => measuring::run("digests", &options, &[]),
+        Command::Scale(options) => measuring::run("scale", &options, &scale::parts())
+            .and_then(|tables| Ok(tables.and(scale::run(&options)?))),
         Command::Pauses(options) => measuring::pauses::run(&options).map(|()| tally::Verdict::Holds),
-        Command::Fio(options) => measuring::run("fio", &options),
-        Command::Volumes(options) => measuring::run("volumes", &options),
+        Command::Fio(options) => measuring::run("fio", &options, &[]),
+        Command::Volumes(options) => measuring::run("volumes", &options, &[]),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
         Command::Wan(options) => wan::run(&options),

@@ -34,6 +34,9 @@ use machine::Setting;
 use server::{Site, Started};
 use table::{Run, Table};
 
+/// So many a page needs at least.
+const ROUNDS: usize = 5;
+
 /// What every measurement can be told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -48,16 +51,16 @@ pub(crate) struct Options {
     clients: Vec<String>,
     /// Only these parts, where there are several
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) part: Vec<String>,
+    part: Vec<String>,
     /// Rounds; each figure is the median of them
-    #[arg(long, default_value_t = 5)]
-    pub(crate) rounds: usize,
+    #[arg(long, default_value_t = ROUNDS)]
+    rounds: usize,
     /// Seconds for each figure in each round [default: 0.5 to 3, by the table]
     #[arg(long)]
     seconds: Option<f64>,
     /// Leave the page in docs as it is
     #[arg(long)]
-    pub(crate) dry: bool,
+    dry: bool,
     /// One short round by a debug build, to see that it runs: its figures say nothing, and the page stays as it is
     #[arg(long)]
     quick: bool,
@@ -88,10 +91,10 @@ impl Options {
         table::has(&self.part, name)
     }
 
-    /// Whether the page may be written: everything was measured, and nobody minds.
+    /// Whether the page may be written: everything was measured, often enough, and nobody minds.
     pub(crate) fn is_for_the_page(&self) -> bool {
         let is_all = self.cells.is_empty() && self.servers.is_empty() && self.clients.is_empty();
-        is_all && !self.dry && !self.quick
+        is_all && self.rounds >= ROUNDS && !self.dry && !self.quick
     }
 
     fn rounds(&self) -> usize {
@@ -104,10 +107,14 @@ impl Options {
 }
 
 /// Measures the tables of a command, prints them, writes their sections and all rounds' numbers. Holds if every goal is
-/// reached.
-pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
+/// reached. The command may have other parts, which are no tables.
+pub(crate) fn run(command: &str, options: &Options, others: &[&str]) -> Result<Verdict> {
     let tables = table::tables(command)?;
     let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
+    let is_known =
+        |name: &String| others.contains(&name.as_str()) || tables.iter().any(|it| part(it) == *name);
+    let unknown = options.part.iter().find(|name| !is_known(name));
+    ensure!(unknown.is_none(), "{command} has no part {}", unknown.map_or("", String::as_str));
     let wanted: Vec<&Table> = tables.iter().filter(|table| options.has_part(&part(table))).collect();
     if wanted.is_empty() {
         return Ok(Verdict::Holds);

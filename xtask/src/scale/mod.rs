@@ -37,6 +37,11 @@ type Part = fn(&Site) -> Result<Found>;
 const PARTS: [(&str, Part); 3] =
     [("idle", idle::measure), ("luns", luns::measure), ("commands", commands::measure)];
 
+/// The names of the parts.
+pub(crate) fn parts() -> [&'static str; 3] {
+    PARTS.map(|(name, _)| name)
+}
+
 /// Measures, prints, writes the page and its numbers. Holds if every goal is reached.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let wanted: Vec<_> = PARTS.into_iter().filter(|(name, _)| options.has_part(name)).collect();
