@@ -247,7 +247,7 @@ fn ours(output: &str) -> Result<Report> {
     figures.extend(ours.latency_us.figures());
     figures.extend(ours.idle_looks_per_io.map(|looks| (Figure::IdlePolls, looks)));
     let shares: Vec<f64> = ours.clients.iter().map(|thread| thread.iops).collect();
-    if let Some(jain) = bench::statistics::jain(&shares) {
+    if let Some(jain) = stats::jain(&shares) {
         figures.insert(Figure::Jain, jain);
         figures.insert(Figure::SlowestClient, shares.iter().copied().fold(f64::INFINITY, f64::min));
         figures.insert(Figure::FastestClient, shares.iter().copied().fold(0.0, f64::max));

@@ -152,6 +152,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-iscsi",
             "linerate-reactor",
             "linerate-host",
+            "linerate-server",
             "linerate-target",
             "linerate-initiator",
             "linerate-backends",
