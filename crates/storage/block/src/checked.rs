@@ -9,9 +9,8 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice, Space,
-};
+use crate::forward::forward;
+use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Slice};
 
 /// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
 pub struct Checked<D> {
@@ -212,13 +211,7 @@ impl Model {
 }
 
 impl<D: BlockDevice> BlockDevice for Checked<D> {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
+    forward!(self => self.inner; geometry, profile, losses, space, refresh, grow, take_os_error);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
@@ -243,10 +236,6 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(self.watch(Extent::new(0, 0), true, self.inner.flush()))
-    }
-
-    fn losses(&self) -> u64 {
-        self.inner.losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -278,22 +267,6 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
             assert!(extent.is_empty() || !runs.is_empty(), "at least one run");
             Ok(runs)
         })
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.inner.space()
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

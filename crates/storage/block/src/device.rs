@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::forward::forward;
 use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice, WholeBlocks};
 
 /// A request under way. It runs on the thread that polls it, and a thread-bound reactor serves it: not `Send`.
@@ -164,75 +165,5 @@ pub trait BlockDevice: Send + Sync {
 
 /// A shared device is a device: layers lie over either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        (**self).profile()
-    }
-
-    fn memory(&self, extent: Extent) -> Option<Region> {
-        (**self).memory(extent)
-    }
-
-    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
-        (**self).memory_to_write(extent)
-    }
-
-    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        (**self).read_at_once(extent, buffer)
-    }
-
-    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
-        (**self).write_at_once(extent, data)
-    }
-
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        (**self).read(extent, buffer)
-    }
-
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        (**self).write(extent, data, durability)
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        (**self).flush()
-    }
-
-    fn losses(&self) -> u64 {
-        (**self).losses()
-    }
-
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        (**self).unmap(extent)
-    }
-
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        (**self).write_zeroes(extent, may_unmap)
-    }
-
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        (**self).allocation(extent, runs_max)
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        (**self).space()
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        (**self).refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        (**self).grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        (**self).take_os_error()
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        (**self).quiesced()
-    }
+    forward!(self => **self; geometry, profile, memory, memory_to_write, read_at_once, write_at_once, read, write, flush, losses, unmap, write_zeroes, allocation, space, refresh, grow, take_os_error, quiesced);
 }

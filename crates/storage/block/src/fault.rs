@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::forward::forward;
 use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run,
-    Sleeper, Slice, Space,
+    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space,
 };
 
 /// What is to go wrong.
@@ -294,13 +294,7 @@ fn beginning(extent: Extent, blocks: Blocks) -> Extent {
 }
 
 impl<D: BlockDevice> BlockDevice for Fault<D> {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
+    forward!(self => self.inner; geometry, profile, refresh, grow, take_os_error);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
@@ -350,18 +344,6 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
             self.allow(Requests::Reads, None).await?;
             self.inner.space().await
         })
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

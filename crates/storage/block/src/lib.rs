@@ -19,6 +19,7 @@ mod error;
 mod extent;
 mod fault;
 mod flush_ledger;
+mod forward;
 mod limit;
 mod lock;
 mod null;

@@ -4,10 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::forward::forward;
 use crate::sleeper::later;
-use crate::{
-    BlockDevice, Buffer, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Sleeper, Slice, Space,
-};
+use crate::{BlockDevice, Buffer, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space};
 
 /// What a [`Limit`] lets through. Nothing is limited where nothing is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,13 +95,7 @@ impl<D: BlockDevice> Limit<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Limit<D> {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
+    forward!(self => self.inner; geometry, profile, losses, refresh, grow, take_os_error, quiesced);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         self.in_turn(buffer.len(), move |inner| inner.read(extent, buffer))
@@ -114,10 +107,6 @@ impl<D: BlockDevice> BlockDevice for Limit<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         self.in_turn(0, |inner| inner.flush())
-    }
-
-    fn losses(&self) -> u64 {
-        self.inner.losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
@@ -134,22 +123,6 @@ impl<D: BlockDevice> BlockDevice for Limit<D> {
 
     fn space(&self) -> Pending<'_, Space> {
         self.in_turn(0, |inner| inner.space())
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        self.inner.quiesced()
     }
 }
 

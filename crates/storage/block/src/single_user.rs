@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile, Region, Run, Slice,
-    Space, WholeBlocks,
-};
+use crate::forward::forward;
+use crate::{BlockDevice, DeviceError, Durability, Extent, Pending, Slice};
 
 /// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device has lost
 /// acknowledged writes since the last report to this user, whichever request the device reported the loss to. Requests that
@@ -45,33 +43,7 @@ impl<D: BlockDevice> SingleUser<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for SingleUser<D> {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        self.inner.profile()
-    }
-
-    fn memory(&self, extent: Extent) -> Option<Region> {
-        self.inner.memory(extent)
-    }
-
-    fn memory_to_write(&self, extent: Extent) -> Option<WholeBlocks> {
-        self.inner.memory_to_write(extent)
-    }
-
-    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.inner.read_at_once(extent, buffer)
-    }
-
-    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
-        self.inner.write_at_once(extent, data)
-    }
-
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.inner.read(extent, buffer)
-    }
+    forward!(self => self.inner; geometry, profile, memory, memory_to_write, read_at_once, write_at_once, read, losses, unmap, write_zeroes, allocation, space, refresh, grow, take_os_error, quiesced);
 
     /// A write that fails by itself reports nothing about earlier ones.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
@@ -90,42 +62,6 @@ impl<D: BlockDevice> BlockDevice for SingleUser<D> {
         let told = self.told();
         Box::pin(async move { self.tell(told, self.inner.flush().await) })
     }
-
-    fn losses(&self) -> u64 {
-        self.inner.losses()
-    }
-
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.inner.unmap(extent)
-    }
-
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.inner.write_zeroes(extent, may_unmap)
-    }
-
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.inner.allocation(extent, runs_max)
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.inner.space()
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        self.inner.quiesced()
-    }
 }
 
 #[cfg(test)]
@@ -133,6 +69,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::Buffer;
     use crate::testing::{Here, ManualClock, Memory, end, poll, ready};
     use crate::{Buffered, Fault, FaultControl, Misbehaviour, Requests, Rule, Window};
 

@@ -26,9 +26,10 @@ use cache::{Found, Piece, Sizes, Taken};
 use streams::{STREAMS, Streams};
 use traffic::Traffic;
 
+use crate::forward::forward;
 use crate::{
     BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lock, Pending, Profile, Run, Slice,
-    Space, Spawner,
+    Spawner,
 };
 
 /// How much a [`Buffered`] device reads ahead and writes behind, in bytes.
@@ -171,9 +172,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
 }
 
 impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
-    fn geometry(&self) -> Geometry {
-        self.traffic.inner.geometry()
-    }
+    forward!(self => self.traffic.inner; geometry, space, refresh, grow, take_os_error);
 
     fn profile(&self) -> Profile {
         Profile { volatile_cache: true, ..self.traffic.inner.profile() }
@@ -240,22 +239,6 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             self.traffic.drain(self.chunks(extent)).await;
             self.traffic.inner.allocation(extent, runs_max).await
         })
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.traffic.inner.space()
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.traffic.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.traffic.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.traffic.inner.take_os_error()
     }
 
     /// What was taken of a write that was dropped is passed on like any other, and must be there first.

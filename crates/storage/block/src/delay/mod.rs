@@ -10,9 +10,8 @@ use std::time::Instant;
 use service_time::Lasting;
 pub use service_time::{ServiceTime, Stalls, Tail};
 
-use crate::{
-    BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Sleeper, Slice, Space,
-};
+use crate::forward::forward;
+use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Profile, Run, Sleeper, Slice, Space};
 
 /// Lets every request of the inner device wait first. Requests overlap: this is latency, not a limit on the rate
 /// ([`crate::Limit`] is). Offers no memory, since what is read there is read at once.
@@ -50,9 +49,7 @@ impl<D: BlockDevice> Delay<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Delay<D> {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
+    forward!(self => self.inner; geometry, losses, refresh, grow, take_os_error, quiesced);
 
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();
@@ -75,10 +72,6 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
         self.after(Lasting::Only, |inner| inner.flush())
     }
 
-    fn losses(&self) -> u64 {
-        self.inner.losses()
-    }
-
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         self.after(Lasting::No, move |inner| inner.unmap(extent))
     }
@@ -94,22 +87,6 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
     fn space(&self) -> Pending<'_, Space> {
         self.after(Lasting::No, |inner| inner.space())
     }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        self.inner.quiesced()
-    }
 }
 
 #[cfg(test)]
@@ -117,6 +94,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Geometry;
     use crate::testing::{ManualClock, Memory, poll, ready};
 
     #[test]

@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use parting::Parting;
 
+use crate::forward::forward;
 use crate::{
     BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba, Lock,
-    Pending, Profile, RangeLocks, Run, Shared, Slice, Space, Spawner,
+    Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
 };
 
 /// A device of blocks of 512 bytes over one of longer blocks; over one of 512 it changes nothing.
@@ -210,6 +211,8 @@ impl Drop for Waiter<'_> {
 }
 
 impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
+    forward!(self => self.inner; flush, losses, space, refresh, grow, take_os_error);
+
     fn geometry(&self) -> Geometry {
         let inner = self.inner.geometry();
         Geometry {
@@ -251,14 +254,6 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         })
     }
 
-    fn flush(&self) -> Pending<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn losses(&self) -> u64 {
-        self.inner.losses()
-    }
-
     /// Of a device that is not thin nothing is promised, and parts of blocks stay as they are.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -290,22 +285,6 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
             });
             Ok(clipped.collect())
         })
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.inner.space()
-    }
-
-    fn refresh(&self) -> Pending<'_, ()> {
-        self.inner.refresh()
-    }
-
-    fn grow(&self, bytes: u64) -> Pending<'_, ()> {
-        self.inner.grow(bytes)
-    }
-
-    fn take_os_error(&self) -> Option<i32> {
-        self.inner.take_os_error()
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {

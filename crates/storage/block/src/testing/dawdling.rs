@@ -3,7 +3,8 @@
 use std::task::Poll;
 
 use super::{Memory, draw};
-use crate::{BlockDevice, Buffer, Durability, Extent, Geometry, Pending, Profile, Run, Slice};
+use crate::forward::forward;
+use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Run, Slice};
 
 /// Takes its time before it does something, and before it says so.
 pub(crate) struct Dawdling(pub(crate) Memory);
@@ -31,12 +32,8 @@ impl Dawdling {
 }
 
 impl BlockDevice for Dawdling {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn profile(&self) -> Profile {
-        self.0.profile()
-    }
+    forward!(self => self.0; geometry, profile);
+
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         self.later(self.0.read(extent, buffer))
     }

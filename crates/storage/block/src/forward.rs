@@ -1,0 +1,102 @@
+//! What a layer passes to its inner device unchanged.
+
+/// Implements the named methods of [`crate::BlockDevice`] by calls of the same methods of another device:
+/// `forward!(self => self.inner; geometry, profile);` within the layer's `impl`. Methods that are neither named nor written
+/// out keep the trait's defaults, which say that the device does not have the feature.
+macro_rules! forward {
+    ($self:ident => $inner:expr; $($method:ident),+) => {
+        $(forward!(@$method $self, $inner);)+
+    };
+    (@geometry $self:ident, $inner:expr) => {
+        fn geometry(&$self) -> $crate::Geometry {
+            ($inner).geometry()
+        }
+    };
+    (@profile $self:ident, $inner:expr) => {
+        fn profile(&$self) -> $crate::Profile {
+            ($inner).profile()
+        }
+    };
+    (@memory $self:ident, $inner:expr) => {
+        fn memory(&$self, extent: $crate::Extent) -> Option<$crate::Region> {
+            ($inner).memory(extent)
+        }
+    };
+    (@memory_to_write $self:ident, $inner:expr) => {
+        fn memory_to_write(&$self, extent: $crate::Extent) -> Option<$crate::WholeBlocks> {
+            ($inner).memory_to_write(extent)
+        }
+    };
+    (@read_at_once $self:ident, $inner:expr) => {
+        fn read_at_once(&$self, extent: $crate::Extent, buffer: &mut [u8]) -> bool {
+            ($inner).read_at_once(extent, buffer)
+        }
+    };
+    (@write_at_once $self:ident, $inner:expr) => {
+        fn write_at_once(&$self, extent: $crate::Extent, data: &[u8]) -> bool {
+            ($inner).write_at_once(extent, data)
+        }
+    };
+    (@read $self:ident, $inner:expr) => {
+        fn read(&$self, extent: $crate::Extent, buffer: $crate::Buffer) -> $crate::Pending<'_, $crate::Buffer> {
+            ($inner).read(extent, buffer)
+        }
+    };
+    (@write $self:ident, $inner:expr) => {
+        fn write(
+            &$self,
+            extent: $crate::Extent,
+            data: $crate::Slice,
+            durability: $crate::Durability,
+        ) -> $crate::Pending<'_, ()> {
+            ($inner).write(extent, data, durability)
+        }
+    };
+    (@losses $self:ident, $inner:expr) => {
+        fn losses(&$self) -> u64 {
+            ($inner).losses()
+        }
+    };
+    (@unmap $self:ident, $inner:expr) => {
+        fn unmap(&$self, extent: $crate::Extent) -> $crate::Pending<'_, ()> {
+            ($inner).unmap(extent)
+        }
+    };
+    (@write_zeroes $self:ident, $inner:expr) => {
+        fn write_zeroes(&$self, extent: $crate::Extent, may_unmap: bool) -> $crate::Pending<'_, ()> {
+            ($inner).write_zeroes(extent, may_unmap)
+        }
+    };
+    (@allocation $self:ident, $inner:expr) => {
+        fn allocation(
+            &$self,
+            extent: $crate::Extent,
+            runs_max: usize,
+        ) -> $crate::Pending<'_, Vec<$crate::Run>> {
+            ($inner).allocation(extent, runs_max)
+        }
+    };
+    (@space $self:ident, $inner:expr) => {
+        fn space(&$self) -> $crate::Pending<'_, $crate::Space> {
+            ($inner).space()
+        }
+    };
+    (@grow $self:ident, $inner:expr) => {
+        fn grow(&$self, bytes: u64) -> $crate::Pending<'_, ()> {
+            ($inner).grow(bytes)
+        }
+    };
+    (@take_os_error $self:ident, $inner:expr) => {
+        fn take_os_error(&$self) -> Option<i32> {
+            ($inner).take_os_error()
+        }
+    };
+    // Requests without an extent: `flush`, `refresh`, `quiesced`.
+    (@$request:ident $self:ident, $inner:expr) => {
+        fn $request(&$self) -> $crate::Pending<'_, ()> {
+            ($inner).$request()
+        }
+    };
+}
+
+pub(crate) use forward;
