@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::task::Waker;
 
-use super::marks::Marks;
+use super::bitmap::Marks;
 use crate::{Aborted, Buffer, Slice};
 
 /// A part of a request that lies in one chunk.

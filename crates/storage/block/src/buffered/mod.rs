@@ -12,8 +12,8 @@
 //! profile says (`volatile_cache`). Acknowledged data that could not be written count as a loss ([`BlockDevice::losses`]).
 //! Little is kept to be read again: this is a model of how requests change on their way, not of a machine's memory.
 
+mod bitmap;
 mod cache;
-mod marks;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -11,14 +11,14 @@
 //! Who does that has the blocks alone from the read to the end of the write, even if nobody waits for it any more: a
 //! write that came in between would be undone by what was read before it. Whole blocks pass as they are.
 
-mod parting;
+mod detached_write;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use parting::Parting;
+use detached_write::Parting;
 
 use crate::forward::forward;
 use crate::{

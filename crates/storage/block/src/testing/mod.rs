@@ -1,11 +1,11 @@
 //! A device, a clock and a way to poll, for the tests of the layers; and scenes of several users at once.
 
-mod asks;
-mod dawdling;
+mod requests;
+mod slow_device;
 mod tasks;
 
-pub(crate) use asks::{all_end, asks, filled, read};
-pub(crate) use dawdling::Dawdling;
+pub(crate) use requests::{all_end, asks, filled, read};
+pub(crate) use slow_device::Dawdling;
 pub(crate) use tasks::{Here, Task, at_most, draw, end, run, seed};
 
 use std::future::Future;
