@@ -68,7 +68,7 @@ impl Ways {
             cached.inner().forget_cached().map_err(Failure::failed)?;
             return Ok(straight.map(|_| Arc::clone(cached) as Arc<dyn BlockDevice>).collect());
         }
-        let window = Window::of(u64::from(bytes));
+        let window = Window::new(u64::from(bytes));
         let behind =
             |device| Arc::new(Buffered::new(device, window, Arc::new(ReactorTasks))) as Arc<dyn BlockDevice>;
         Ok(straight.map(behind).collect())

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use backends::place::Opened;
 use backends::remote;
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultControl, Geometry, Misbehaviour,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultControl, Geometry, FaultAction,
     Pending, Profile, Requests, Rule, Run, Slice,
 };
 use host::{RamDevice, RamOptions, ReactorClock};
@@ -149,7 +149,7 @@ impl BlockDevice for Forgetful {
 
 /// Fails what touches these blocks of 512 bytes.
 fn failing(requests: Requests, lba: u64, blocks: u64, error: DeviceError) -> Rule {
-    Rule { requests, within: Some(Extent::new(lba, blocks)), misbehaviour: Misbehaviour::Fail(error) }
+    Rule { requests, within: Some(Extent::new(lba, blocks)), action: FaultAction::Fail(error) }
 }
 
 fn unreadable(lba: u64) -> Rule {
@@ -196,8 +196,8 @@ fn a_full_destination_is_told() {
 #[test]
 fn a_copy_that_was_not_flushed_is_no_success() {
     let scene = Scene::new();
-    let lost = Misbehaviour::Fail(DeviceError::Unwritable(block::Lba(0)));
-    scene.writing.set([Rule { requests: Requests::Flushes, within: None, misbehaviour: lost }]);
+    let lost = FaultAction::Fail(DeviceError::Unwritable(block::Lba(0)));
+    scene.writing.set([Rule { requests: Requests::Flushes, within: None, action: lost }]);
     let said = scene.copy(&Options::default()).expect_err("a failure").to_string();
     assert!(said.starts_with("cannot flush to: "), "{said}");
 }

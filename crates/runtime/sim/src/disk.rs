@@ -439,7 +439,7 @@ impl BlockDevice for Disk {
         self.platter().losses
     }
 
-    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         let has_it = universe::draw(|random| random.once_in(4));
         if has_it {
             let platter = self.platter();
@@ -449,7 +449,7 @@ impl BlockDevice for Disk {
         has_it
     }
 
-    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+    fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
         let takes_it = universe::draw(|random| random.once_in(4));
         if takes_it {
             let data = Some(Part { data: Arc::new(data.to_vec()), from: 0 });

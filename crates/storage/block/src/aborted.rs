@@ -1,8 +1,8 @@
-//! What has to stay as it is for requests that were aborted, until the device cannot carry them out any more.
+//! State kept for aborted requests until the device can no longer carry them out.
 
-/// Entries of aborted requests, in the order in which these were aborted. Before [`BlockDevice::quiesced`] is asked for,
-/// [`Aborted::count`] is taken; when it has ended, [`Aborted::settle`] gives back the entries from before that. Requests that
-/// are aborted in between keep theirs.
+/// Entries of aborted requests, in the order of the aborts. Take [`Aborted::count`] before calling
+/// [`BlockDevice::quiesced`]; when that has ended, [`Aborted::settle`] returns the entries from before.
+/// Requests aborted in between keep theirs.
 ///
 /// [`BlockDevice::quiesced`]: crate::BlockDevice::quiesced
 pub struct Aborted<T> {
@@ -17,24 +17,25 @@ impl<T> Default for Aborted<T> {
 }
 
 impl<T> Aborted<T> {
-    /// A request was aborted, and the device may have it still.
+    /// Adds the entry of an aborted request that may still be outstanding at the device.
     pub fn push(&mut self, entry: T) {
         self.entries.push((self.count, entry));
         self.count += 1;
     }
 
-    /// How many requests were aborted so far.
+    /// Number of aborted requests so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The device has completed or cancelled the first `count` of them: their entries, for the caller to drop.
+    /// The device has completed or cancelled the first `count` of them: returns their entries, for the caller
+    /// to drop.
     #[must_use]
     pub fn settle(&mut self, count: u64) -> Vec<T> {
         self.entries.extract_if(.., |(number, _)| *number < count).map(|(_, entry)| entry).collect()
     }
 
-    /// The entries of those that the device may have still.
+    /// Entries of requests that may still be outstanding at the device.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| entry)
     }

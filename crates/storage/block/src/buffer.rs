@@ -1,5 +1,5 @@
-//! Buffers that travel to and from a device: page-aligned, so that direct I/O accepts them, and owned, so that
-//! a request whose waiter went away never writes into memory that is somebody else's by then.
+//! Buffers of requests: page-aligned, so that direct I/O accepts them, and owned, so that a request whose
+//! requester was dropped never writes into memory that has been reused.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,8 +15,8 @@ pub const PAGE_BYTES: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Page-aligned memory of a fixed length in bytes. Dropped buffers are kept by their thread for the next
-/// request of the same size, up to [`POOL_BYTES_MAX`].
+/// Page-aligned memory of a fixed length in bytes. The thread keeps dropped buffers for the next request of
+/// the same size, up to [`POOL_BYTES_MAX`].
 pub struct Buffer {
     pages: Vec<Page>,
     length: usize,
@@ -30,7 +30,7 @@ impl Buffer {
         buffer
     }
 
-    /// A buffer of `length` bytes with whatever an earlier request of this process left in it: for data that
+    /// A buffer of `length` bytes with the data of an earlier request of this process in it: for data that
     /// will be overwritten in full. Never send a part of it that was not written.
     pub fn recycled(length: usize) -> Buffer {
         let pages = pool_class(length.div_ceil(PAGE_BYTES));
@@ -38,17 +38,17 @@ impl Buffer {
         Buffer { pages, length }
     }
 
-    /// The memory that a buffer of `length` bytes takes.
+    /// The memory allocated for a buffer of `length` bytes.
     pub fn memory_bytes(length: usize) -> usize {
         pool_class(length.div_ceil(PAGE_BYTES)) * PAGE_BYTES
     }
 
-    /// Shortens the buffer to `length` bytes; longer is no change.
+    /// Shortens the buffer to `length` bytes; a longer `length` has no effect.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// The buffer as a cheaply cloned, read-only [`Slice`] of itself.
+    /// Converts the buffer to a read-only [`Slice`] that is cheap to clone.
     pub fn share(self) -> Slice {
         let range = 0..self.length;
         Slice { buffer: Arc::new(self), range }
@@ -85,13 +85,13 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);
-        // A thread that is ending has no pool any more; the memory then goes back to the allocator.
+        // A thread that is ending has no pool any more; the memory then returns to the allocator.
         let _ = POOL.try_with(|pool| pool.borrow_mut().put(pages));
     }
 }
 
-/// A part of a shared, read-only [`Buffer`]: what a write carries, so that a mirror can give the same bytes to
-/// both of its members.
+/// A part of a shared, read-only [`Buffer`]: the data of a write, which a mirror can send to both of its
+/// members.
 #[derive(Clone)]
 pub struct Slice {
     buffer: Arc<Buffer>,
@@ -108,7 +108,7 @@ impl Slice {
         })
     }
 
-    /// The buffer itself, if nobody else shares it.
+    /// The buffer, if it is not shared.
     pub fn into_buffer(self) -> Option<Buffer> {
         Arc::into_inner(self.buffer)
     }
@@ -133,10 +133,10 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// What a thread keeps of dropped buffers at most: 32 commands of 256 KiB.
+/// Limit of the memory of dropped buffers per thread: 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Sizes are rounded up to a power of two of pages, so that a buffer given back fits the next request.
+/// Sizes are rounded up to a power of two of pages, so that a returned buffer fits the next request.
 fn pool_class(pages: usize) -> usize {
     pages.max(1).next_power_of_two()
 }
@@ -151,7 +151,7 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { shelves: [const { Vec::new() }; SHELVES], bytes: 0 }) };
 }
 
-/// Shelf n holds buffers of 2^n pages: 4 KiB to 4 MiB. Larger ones are not kept.
+/// Shelf n holds buffers of 2^n pages: 4 KiB to 4 MiB. Larger ones are not pooled.
 const SHELVES: usize = 11;
 
 struct Pool {
@@ -176,8 +176,8 @@ impl Pool {
         self.bytes += bytes;
     }
 
-    /// What was asked for last will be asked for again: other sizes make room for it, the largest first. Else what one
-    /// workload has left behind, such as eight buffers of 1 MiB, keeps out all of the next one's.
+    /// The latest size is kept in preference to others, of which the largest are dropped first. Otherwise the
+    /// buffers of one workload, such as eight of 1 MiB, would keep out all of the next one's.
     fn make_room(&mut self, bytes: usize, place: usize) -> bool {
         while self.bytes + bytes > POOL_BYTES_MAX {
             let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);

@@ -1,10 +1,10 @@
-//! A device under watch: what it reads must be what was last written, and each request must end as the interface
-//! says. For tests: a breach is a panic that names the block.
+//! A device under test: reads must return what was last written, and each request must end as the interface
+//! says. A violation is a panic that names the block.
 //!
-//! For every block that was changed or read the model keeps checksums of what may be found there. While changes
-//! of a block are under way, and after changes that overlapped, failed or were dropped, that is more than one
-//! value; the next undisturbed read tells which, and from then on it must stay so. A change that was dropped is
-//! under way until [`BlockDevice::quiesced`] has ended: it may still reach the medium.
+//! For every block that was written or read, the model keeps checksums of the possible contents. While
+//! changes of a block are outstanding, and after changes that overlapped, failed or were dropped, that is
+//! more than one; the next read without a concurrent change tells which, and from then on it must stay so. A
+//! dropped change is outstanding until [`BlockDevice::quiesced`] has ended: it may still reach the medium.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,35 +12,36 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use crate::forward::forward;
 use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Slice};
 
-/// Any device, checked against a model of its contents. Offers no memory: every byte is to pass by.
+/// Any device, checked against a model of its contents. Offers no memory, so that every byte is checked.
 pub struct Checked<D> {
     inner: D,
     model: Lock<Model>,
 }
 
 impl<D: BlockDevice> Checked<D> {
-    /// `inner`, watched from now on; what it holds already is learnt as it is read.
+    /// `inner`, checked from now on; its present content is learnt as it is read.
     pub fn new(inner: D) -> Checked<D> {
         Checked { inner, model: Lock::default() }
     }
 
-    /// The device under watch.
+    /// The inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Requests under way. None once all have ended or were dropped.
+    /// Outstanding requests. None once all have ended or were dropped.
     pub fn open(&self) -> u64 {
         let model = self.model.lock();
         model.begun - model.ended - model.dropped
     }
 
-    /// Requests that have ended, each of them once.
+    /// Requests that have ended.
     pub fn ended(&self) -> u64 {
         self.model.lock().ended
     }
 
-    /// Watches one request: it ends once or is dropped, and is refused if and only if it is not legal.
+    /// Checks one request: it ends once or is dropped, and fails with OutOfRange if and only if it is not
+    /// legal.
     async fn watch<T>(&self, extent: Extent, legal: bool, request: Pending<'_, T>) -> Result<T, DeviceError> {
         self.model.lock().begun += 1;
         let mut open = Open { model: &self.model, ended: false };
@@ -54,7 +55,7 @@ impl<D: BlockDevice> Checked<D> {
         result
     }
 
-    /// Watches a request that makes the blocks of `extent` what the checksums say.
+    /// Checks a request that writes blocks with the given checksums.
     async fn change(
         &self,
         extent: Extent,
@@ -75,7 +76,7 @@ impl<D: BlockDevice> Checked<D> {
         result
     }
 
-    /// The checksums of zeroed blocks; of an unmap only if that makes zeros.
+    /// The checksums of zeroed blocks, or [`ANYTHING`] for an unmap that does not make zeros.
     fn zeros(&self, extent: Extent, certain: bool) -> Vec<u64> {
         let geometry = self.geometry();
         if !geometry.contains(extent) {
@@ -91,7 +92,7 @@ impl<D: BlockDevice> Checked<D> {
     }
 }
 
-/// A request while it is open.
+/// An outstanding request.
 struct Open<'a> {
     model: &'a Lock<Model>,
     ended: bool,
@@ -105,7 +106,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// What a request makes of the blocks it changes.
+/// The new content of the blocks of a request.
 struct Change {
     extent: Extent,
     sums: Vec<u64>,
@@ -117,7 +118,7 @@ impl Change {
     }
 }
 
-/// A change whose future lives.
+/// A change whose future has not been dropped.
 struct UnderWay<'a> {
     model: &'a Lock<Model>,
     change: Option<Change>,
@@ -134,28 +135,28 @@ impl Drop for UnderWay<'_> {
 #[derive(Default)]
 struct Model {
     blocks: HashMap<u64, Block>,
-    /// Counts beginnings and ends of changes.
+    /// Counts starts and ends of changes.
     clock: u64,
-    /// Changes that were dropped and not fenced yet.
+    /// Dropped changes that have not been quiesced.
     loose: Vec<Change>,
     begun: u64,
     ended: u64,
     dropped: u64,
 }
 
-/// What is known of one block.
+/// The known state of one block.
 struct Block {
-    /// Checksums of what a read may find.
+    /// Checksums of the possible contents.
     may_be: Vec<u64>,
-    /// Changes under way.
+    /// Outstanding changes.
     changing: usize,
-    /// Of those under way, some were at the same time: which came last is not known.
+    /// Some of the outstanding changes were concurrent: their order is unknown.
     overlapped: bool,
     /// When a change last began or ended.
     touched: u64,
 }
 
-/// In place of a checksum: whatever the device held before.
+/// Instead of a checksum: unknown content.
 const ANYTHING: u64 = u64::MAX;
 
 fn checksum(block: &[u8]) -> u64 {
@@ -196,7 +197,7 @@ impl Model {
         }
     }
 
-    /// Compares what a read that began at `since` has found. Of blocks that changed meanwhile nothing is known.
+    /// Checks a read that began at `since`. Blocks that changed meanwhile are not checked.
     fn compare(&mut self, extent: Extent, sums: &[u64], since: u64) {
         for (lba, &found) in (extent.lba.0..).zip(sums) {
             let block = self.block(lba);

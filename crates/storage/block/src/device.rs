@@ -1,4 +1,4 @@
-//! The one interface to everything that keeps blocks.
+//! The interface of block devices.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,41 +7,42 @@ use std::sync::Arc;
 use crate::forward::forward;
 use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Region, Slice, WholeBlocks};
 
-/// A request under way. It runs on the thread that polls it, and a thread-bound reactor serves it: not `Send`.
+/// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not
+/// `Send`.
 ///
-/// Dropping it cancels the request. What the device can still take back never reaches the medium; what it
-/// cannot (a write the kernel has accepted) goes on, and [`BlockDevice::quiesced`] waits for its end.
+/// Dropping it cancels the request. What the device can still cancel never reaches the medium; what it cannot
+/// (a write accepted by the kernel) continues, and [`BlockDevice::quiesced`] waits for its end.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
 
-/// When a write may be acknowledged.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Once a later read returns it; [`BlockDevice::flush`] makes it last.
+    /// Once a later read returns it; [`BlockDevice::flush`] makes it durable.
     Cached,
-    /// Once it is on stable storage (FUA). An error that the storage gives to a flush beside the write alone, and not to the
-    /// write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next flush reports it.
+    /// Once it is on stable storage (FUA). An error that the storage reports only to a flush beside the
+    /// write, and not to the write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next
+    /// flush reports it.
     Stable,
 }
 
-/// What a device is like, as far as initiators are told.
+/// Properties of a device, as reported to initiators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// No request may change it.
+    /// Write-protected.
     pub read_only: bool,
-    /// Blocks can be given back with [`BlockDevice::unmap`], and read as zeros afterwards.
+    /// Blocks can be deallocated with [`BlockDevice::unmap`], and read as zeros afterwards.
     pub thin: bool,
-    /// The unit in which space is taken and given back: at least 1 block.
+    /// The unit of allocation: at least 1 block.
     pub granularity: Blocks,
     /// Writes may be lost in a crash until a flush (write cache enabled, SBC-3 6.5.5 WCE).
     pub volatile_cache: bool,
-    /// A flush reaches storage that survives a crash of this machine. False for memory, which never lies
-    /// about it.
+    /// A flush reaches storage that survives a crash of this machine. False for memory.
     pub durable: bool,
     /// Not a spinning medium (VPD page B1h, medium rotation rate 1).
     pub solid_state: bool,
 }
 
-/// Whether blocks take space.
+/// Whether blocks are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// Written, or at least reserved.
@@ -50,10 +51,10 @@ pub enum Allocation {
     Deallocated,
 }
 
-/// Neighbouring blocks of one kind.
+/// Adjacent blocks of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which blocks.
+    /// The blocks.
     pub extent: Extent,
     /// Their kind.
     pub allocation: Allocation,
@@ -62,108 +63,111 @@ pub struct Run {
 /// The space of a thin device, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes that its blocks take.
+    /// Bytes allocated.
     pub used_bytes: u64,
-    /// Bytes that more blocks could take; others may take them first. `None` if nobody knows.
+    /// Bytes available for allocation; others may allocate them first. `None` if unknown.
     pub available_bytes: Option<u64>,
 }
 
-/// Anything that keeps numbered blocks.
+/// A store of numbered blocks.
 ///
-/// All methods take shared references: devices are used from several cores at once and arrange for that
-/// themselves. Requests may be reordered against each other while both are pending; ordering and mutual
-/// exclusion are their caller's ([`crate::RangeLocks`]). An extent that is not within
-/// [`BlockDevice::geometry`] fails with [`DeviceError::OutOfRange`], an empty one succeeds without effect.
+/// All methods take shared references: devices are used from several cores concurrently, and synchronize
+/// themselves. Concurrent requests may be reordered; ordering and mutual exclusion are the caller's
+/// ([`crate::RangeLocks`]). An extent outside [`BlockDevice::geometry`] fails with
+/// [`DeviceError::OutOfRange`], an empty one succeeds without effect.
 pub trait BlockDevice: Send + Sync {
-    /// Its shape. May grow while the device is in use; never shrinks.
+    /// The geometry. May grow while the device is in use; never shrinks.
     fn geometry(&self) -> Geometry;
 
-    /// Its kind.
+    /// The properties.
     fn profile(&self) -> Profile;
 
-    /// Where the blocks of `extent` lie, if they lie in memory and may be read and sent from there.
+    /// The memory of the blocks of `extent`, if they are in memory that may be read and sent from.
     fn memory(&self, _extent: Extent) -> Option<Region> {
         None
     }
 
-    /// The same for blocks that are about to be overwritten. Each counts as written when it has landed.
+    /// The same for blocks to be overwritten. Each counts as written when it is stored as a whole.
     fn memory_to_write(&self, _extent: Extent) -> Option<WholeBlocks> {
         None
     }
 
-    /// Fills `buffer`, whose length is that of the extent, if that takes no waiting because the blocks are in a cache in
-    /// memory. False says nothing about the blocks, and the buffer may be changed: [`BlockDevice::read`] finds out.
-    fn read_at_once(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
+    /// Fills `buffer`, whose length is that of the extent, if no wait is needed because the blocks are in a
+    /// cache in memory. False says nothing about the blocks, and `buffer` may be changed: call
+    /// [`BlockDevice::read`].
+    fn read_nowait(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if that takes no waiting. After
-    /// false a part may be written, and [`BlockDevice::write`] must follow.
-    fn write_at_once(&self, _extent: Extent, _data: &[u8]) -> bool {
+    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if no wait is needed.
+    /// After false a part may be written, and [`BlockDevice::write`] must follow.
+    fn write_nowait(&self, _extent: Extent, _data: &[u8]) -> bool {
         false
     }
 
-    /// Fills `buffer`, whose length is that of the extent, and gives it back.
+    /// Fills `buffer`, whose length is that of the extent, and returns it.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
     /// Writes `data`, whose length is that of the extent.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
-    /// Brings all writes that were acknowledged before this call to stable storage. If it fails, any write may be lost that was
-    /// acknowledged before it ended and is not on stable storage: a later flush that succeeds says nothing of those.
+    /// Brings all writes acknowledged before this call to stable storage. If it fails, any write acknowledged
+    /// before its end that is not on stable storage may be lost: a later flush that succeeds does not cover
+    /// those.
     fn flush(&self) -> Pending<'_, ()>;
 
-    /// How many times acknowledged writes were lost, or may have been: every failed sync and write-back counts, whichever
-    /// request caused it, even one that was dropped. Never decreases. A flush reports failures during the flush only. To
-    /// learn of earlier ones, compare this count with its value at the last report ([`crate::SingleUser`] does so for one
-    /// user). A device that does not count reports losses by failing flushes alone ([`DeviceError::is_loss`]).
+    /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
+    /// counts, whichever request caused it, even a dropped one. Never decreases. A flush reports failures
+    /// during the flush only. To learn of earlier ones, compare this count with its value at the last report
+    /// ([`crate::SingleUser`] does so for one user). A device that does not count reports losses by failing
+    /// flushes alone ([`DeviceError::is_loss`]).
     fn losses(&self) -> u64 {
         0
     }
 
-    /// Gives the space of whole granules within the extent back; the blocks of the extent read as zeros
-    /// afterwards, on thin devices, whether their space could be given back or not.
+    /// Deallocates whole granules within the extent; on thin devices the blocks of the extent read as zeros
+    /// afterwards, whether they could be deallocated or not.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
 
-    /// Makes the blocks read as zeros. With `may_unmap` by giving back their space where possible, otherwise so
-    /// that they keep it.
+    /// Makes the blocks read as zeros: with `may_unmap` by deallocating them where possible, otherwise so
+    /// that they stay allocated.
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()>;
 
-    /// Which blocks from the start of `extent` on take space: at least one run, at most `runs_max`, without
-    /// gaps, covering the extent or its beginning.
+    /// Which blocks from the start of `extent` on are allocated: at least one run, at most `runs_max`,
+    /// without gaps, covering the extent or its beginning.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>>;
 
-    /// How much space the blocks take, and how much there is for more. [`DeviceError::Unsupported`] if nobody knows.
+    /// Allocated and available space. [`DeviceError::Unsupported`] if unknown.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// Looks whether the medium has grown; [`BlockDevice::geometry`] tells it afterwards. Devices whose size nobody
-    /// else changes have nothing to look at.
+    /// Checks whether the medium has grown and updates [`BlockDevice::geometry`]. No effect on devices whose
+    /// size does not change externally.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Makes the medium so many bytes long, if it is shorter; [`BlockDevice::geometry`] tells it afterwards.
-    /// [`DeviceError::Unsupported`] where that is nobody's to do, [`DeviceError::OutOfRange`] for what is no whole number of
-    /// blocks.
+    /// Grows the medium to `bytes`, if it is shorter, and updates [`BlockDevice::geometry`].
+    /// [`DeviceError::Unsupported`] where the device cannot be resized, [`DeviceError::OutOfRange`] if
+    /// `bytes` is not a whole number of blocks.
     fn grow(&self, _bytes: u64) -> Pending<'_, ()> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// The errno of the latest request that failed, for the log; each is returned once. `None` from devices that are not the
-    /// operating system's.
+    /// The errno of the latest failed request, for the log; each is returned once. `None` from devices that
+    /// are not the operating system's.
     fn take_os_error(&self) -> Option<i32> {
         None
     }
 
-    /// Ends once no request that was dropped before this call can touch the medium any more.
+    /// Ends once no request dropped before this call can touch the medium any more.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// A shared device is a device: layers lie over either.
+/// A shared device is a device: layers take either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    forward!(self => **self; geometry, profile, memory, memory_to_write, read_at_once, write_at_once, read, write, flush, losses, unmap, write_zeroes, allocation, space, refresh, grow, take_os_error, quiesced);
+    forward!(self => **self; geometry, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, flush, losses, unmap, write_zeroes, allocation, space, refresh, grow, take_os_error, quiesced);
 }

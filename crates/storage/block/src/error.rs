@@ -1,43 +1,44 @@
-//! How a device fails: one variant per thing a front end can say about it.
+//! Device errors: one variant for each case that a front end can report.
 
 use std::fmt;
 
 use crate::Lba;
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
     /// The extent does not lie within the device.
     OutOfRange,
-    /// The device, or the way it was opened, allows no writing.
+    /// The device is read-only, or was opened so.
     ReadOnly,
-    /// The device cannot do this at all.
+    /// The device does not support this request.
     Unsupported,
-    /// A thin device, or what lies under it, is full.
+    /// A thin device, or the storage below it, is full.
     NoSpace,
     /// Data at this block could not be read.
     Unreadable(Lba),
     /// Data at this block could not be written.
     Unwritable(Lba),
-    /// The device is gone, or has been taken out of service. Trying again later may help.
+    /// The device is missing, or out of service. A later retry may succeed.
     NotReady,
-    /// Somebody else has reserved the device.
+    /// Another host has reserved the device.
     Reserved,
-    /// The device did not answer in the time it had.
+    /// The device did not complete the request before its deadline.
     TimedOut,
-    /// The request was given up before it was carried out, because its command was aborted.
+    /// The request was cancelled before it was carried out, because its command was aborted.
     Cancelled,
-    /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the remote
-    /// device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], ends with it.
+    /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the
+    /// remote device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], fails
+    /// with it.
     WritesLost,
-    /// An earlier write of these blocks failed, and may still be carried out at any time: what is in them is not known, and
-    /// what is written to them now could be written over.
+    /// An earlier write of these blocks failed, and may still be carried out at any time: their content is
+    /// unknown, and new data could be overwritten.
     Unsettled,
 }
 
 impl DeviceError {
-    /// Whether a flush that ended with it may have lost writes: what could not be written is dropped, and is not written
-    /// by a later flush. Others leave it in the cache.
+    /// Whether a flush that failed with it may have lost writes: what could not be written is dropped, so
+    /// that no later flush writes it. Other errors leave it in the cache.
     pub fn is_loss(self) -> bool {
         matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
     }

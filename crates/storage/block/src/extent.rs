@@ -1,4 +1,4 @@
-//! Where data lies: block addresses, block counts, and the shape of a device.
+//! Block addresses, block counts, and the geometry of a device.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl BlockSize {
         u32::from(self.shift)
     }
 
-    /// How many whole blocks lie in `bytes`; `None` if the last one would be partial.
+    /// The number of blocks in `bytes`; `None` if that is not a whole number.
     pub fn exact(self, bytes: u64) -> Option<Blocks> {
         (bytes & (u64::from(self.bytes()) - 1) == 0).then_some(Blocks(bytes >> self.shift))
     }
@@ -49,7 +49,7 @@ impl BlockSize {
 pub struct Extent {
     /// The first block.
     pub lba: Lba,
-    /// How many follow, the first included.
+    /// Number of blocks, the first included.
     pub blocks: Blocks,
 }
 
@@ -59,18 +59,18 @@ impl Extent {
         Extent { lba: Lba(lba), blocks: Blocks(blocks) }
     }
 
-    /// The block after the last, or `None` if it lies beyond the address space.
+    /// The block after the last, or `None` if it is beyond the address space.
     pub fn end(self) -> Option<Lba> {
         self.lba.0.checked_add(self.blocks.0).map(Lba)
     }
 
-    /// Whether no block is in it.
+    /// Whether it has no blocks.
     pub fn is_empty(self) -> bool {
         self.blocks.0 == 0
     }
 
-    /// This extent cut, from its start, into chunks of `blocks_max` blocks, the last of which may be shorter. A `blocks_max` of
-    /// 0 counts as 1.
+    /// Divides the extent, from its start, into chunks of `blocks_max` blocks; the last may be shorter. A
+    /// `blocks_max` of 0 counts as 1.
     pub fn chunks(self, blocks_max: u64) -> Chunks {
         Chunks { rest: self, blocks_max: blocks_max.max(1) }
     }
@@ -107,12 +107,12 @@ impl fmt::Display for Extent {
     }
 }
 
-/// The shape of a device.
+/// The geometry of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The length of a logical block.
     pub block_size: BlockSize,
-    /// How many there are.
+    /// Number of logical blocks.
     pub blocks: Blocks,
     /// log2 of the logical blocks in a physical block (READ CAPACITY(16), SBC-3 5.16.2): 3 for 512e.
     pub physical_exponent: u8,

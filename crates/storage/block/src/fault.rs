@@ -1,5 +1,5 @@
-//! A device that misbehaves on demand: it hangs, is slow, fails, or does a part of a request and then fails. How
-//! the rest of the program bears that is most of what a storage system is, and this is what its tests use.
+//! A device with injected faults: requests hang, are delayed, fail, or are carried out in part. Used by tests
+//! of error handling.
 //!
 //! ```text
 //!   request ──► first rule that matches its kind and extent? ── none ──► inner device
@@ -9,8 +9,8 @@
 //!                 Short  inner device for the first blocks, then error
 //! ```
 //!
-//! A request that is dropped while it hangs or is slow never reaches the inner device. While everything hangs, the
-//! device lets go of nothing: [`BlockDevice::quiesced`] waits too, as with a disk that the kernel waits for.
+//! A request dropped while it hangs or is delayed never reaches the inner device. While everything hangs,
+//! [`BlockDevice::quiesced`] waits too, as for a disk that the kernel waits for.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::{
     BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space,
 };
 
-/// What is to go wrong.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misbehaviour {
-    /// Nothing happens until the rule is lifted; then the request goes on.
+pub enum FaultAction {
+    /// The request waits until the rule is removed, then continues.
     Hang,
-    /// The request begins so much later.
+    /// The request begins after this delay.
     Slow(Duration),
     /// The request fails without touching the inner device.
     Fail(DeviceError),
-    /// So many blocks from the start are done, then the request fails. A flush fails at once.
+    /// The first blocks are processed, then the request fails. A flush fails at once.
     Short(Blocks, DeviceError),
 }
 
-/// The kinds of request a rule is for.
+/// The kinds of request a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
     /// Every request.
     All,
-    /// Reads, and questions about allocation.
+    /// Reads, and queries of allocation and space.
     Reads,
     /// Writes, zeroes and unmaps.
     Writes,
@@ -49,21 +49,21 @@ pub enum Requests {
     Flushes,
 }
 
-/// One thing that goes wrong.
+/// A fault, and the requests it applies to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// For these requests.
+    /// The kind of requests.
     pub requests: Requests,
-    /// Where they touch this; flushes touch everything. `None` is everywhere.
+    /// Requests that overlap this extent; flushes overlap everything. `None` is everywhere.
     pub within: Option<Extent>,
-    /// What.
-    pub misbehaviour: Misbehaviour,
+    /// The effect.
+    pub action: FaultAction,
 }
 
 impl Rule {
-    /// The same everywhere for all requests.
-    pub fn all(misbehaviour: Misbehaviour) -> Rule {
-        Rule { requests: Requests::All, within: None, misbehaviour }
+    /// A rule for all requests.
+    pub fn all(action: FaultAction) -> Rule {
+        Rule { requests: Requests::All, within: None, action }
     }
 
     fn matches(&self, request: &Request) -> bool {
@@ -76,20 +76,20 @@ impl Rule {
     }
 }
 
-/// What has happened so far.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests handed to the inner device, in part at least.
+    /// Requests passed to the inner device, at least in part.
     pub passed: u64,
     /// Requests that hang now.
     pub hanging: u64,
-    /// Requests that were dropped while they hung or were slow.
+    /// Requests dropped while they hung or were delayed.
     pub dropped: u64,
     /// Requests that were made to fail.
     pub failed: u64,
 }
 
-/// Makes a [`Fault`] misbehave, from any thread.
+/// Sets the faults of a [`Fault`], from any thread.
 #[derive(Clone, Default)]
 pub struct FaultControl {
     shared: Arc<Shared>,
@@ -111,8 +111,7 @@ struct Rules {
 }
 
 impl FaultControl {
-    /// Puts these rules in place of those before. The first that matches a request counts. Requests that hang
-    /// look again.
+    /// Replaces the rules. The first that matches a request applies. Hanging requests are matched again.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         let mut state = self.shared.rules.lock();
         state.list = rules.into_iter().collect();
@@ -121,33 +120,33 @@ impl FaultControl {
         hanging.into_iter().for_each(Waker::wake);
     }
 
-    /// Everything hangs from now on.
+    /// All requests hang from now on.
     pub fn hang(&self) {
-        self.set([Rule::all(Misbehaviour::Hang)]);
+        self.set([Rule::all(FaultAction::Hang)]);
     }
 
-    /// Everything fails from now on.
+    /// All requests fail from now on.
     pub fn fail(&self, error: DeviceError) {
-        self.set([Rule::all(Misbehaviour::Fail(error))]);
+        self.set([Rule::all(FaultAction::Fail(error))]);
     }
 
     /// Flushes fail from now on as if acknowledged writes had been lost.
     pub fn lose(&self) {
-        let lost = Rule::all(Misbehaviour::Fail(DeviceError::WritesLost));
+        let lost = Rule::all(FaultAction::Fail(DeviceError::WritesLost));
         self.set([Rule { requests: Requests::Flushes, ..lost }]);
     }
 
-    /// Everything is slow from now on.
+    /// All requests are delayed from now on.
     pub fn slow(&self, by: Duration) {
-        self.set([Rule::all(Misbehaviour::Slow(by))]);
+        self.set([Rule::all(FaultAction::Slow(by))]);
     }
 
-    /// Everything works again, and what hung goes on.
+    /// Removes all faults; hanging requests continue.
     pub fn pass(&self) {
         self.set([]);
     }
 
-    /// What has happened so far.
+    /// The counters.
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         let shared = &self.shared;
@@ -161,16 +160,16 @@ impl FaultControl {
 }
 
 impl Shared {
-    fn verdict(&self, request: &Request) -> Option<Misbehaviour> {
-        self.rules.lock().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour)
+    fn matching_action(&self, request: &Request) -> Option<FaultAction> {
+        self.rules.lock().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.action)
     }
 
-    /// Waits while a rule makes the request hang; what another one then does to it.
-    async fn released(&self, request: &Request) -> Option<Misbehaviour> {
+    /// Waits while the request hangs; returns the effect of another rule that then applies.
+    async fn released(&self, request: &Request) -> Option<FaultAction> {
         poll_fn(|cx| {
             let mut rules = self.rules.lock();
-            let rule = rules.list.iter().find(|rule| rule.matches(request)).map(|rule| rule.misbehaviour);
-            if rule == Some(Misbehaviour::Hang) {
+            let rule = rules.list.iter().find(|rule| rule.matches(request)).map(|rule| rule.action);
+            if rule == Some(FaultAction::Hang) {
                 rules.hanging.retain(|waker| !waker.will_wake(cx.waker()));
                 rules.hanging.push(cx.waker().clone());
                 return Poll::Pending;
@@ -181,7 +180,7 @@ impl Shared {
     }
 }
 
-/// Counts a hanging request for as long as it lives.
+/// Counts a hanging request for its lifetime.
 struct Hanging<'a>(&'a AtomicU64);
 
 impl Hanging<'_> {
@@ -197,7 +196,7 @@ impl Drop for Hanging<'_> {
     }
 }
 
-/// Counts a request that is dropped before its verdict is carried out.
+/// Counts a request that is dropped before its fault is applied.
 struct Dropped<'a> {
     counter: &'a AtomicU64,
     waiting: bool,
@@ -211,11 +210,11 @@ impl Drop for Dropped<'_> {
 
 struct Request {
     kind: Requests,
-    /// `None` for what touches everything.
+    /// `None` for requests that concern the whole device.
     extent: Option<Extent>,
 }
 
-/// Any device, with faults. Offers no memory, which no rule could guard.
+/// Any device, with injected faults. Offers no memory, since no rule would apply to it.
 pub struct Fault<D> {
     inner: D,
     sleeper: Arc<dyn Sleeper>,
@@ -225,54 +224,54 @@ pub struct Fault<D> {
 }
 
 impl<D: BlockDevice> Fault<D> {
-    /// `inner`, which works until `control` says otherwise.
+    /// `inner`, without faults until `control` sets them.
     pub fn new(inner: D, sleeper: Arc<dyn Sleeper>, control: FaultControl) -> Fault<D> {
         Fault { inner, sleeper, control, losses: AtomicU64::new(0) }
     }
 
-    /// Waits as long as the rules say; what they then do to the request: `None`, `Fail` or `Short`.
-    async fn judge(&self, kind: Requests, extent: Option<Extent>) -> Option<Misbehaviour> {
+    /// Applies the rules' delays; returns their other effect on the request: `None`, `Fail` or `Short`.
+    async fn apply_rules(&self, kind: Requests, extent: Option<Extent>) -> Option<FaultAction> {
         let shared = &self.control.shared;
         let request = Request { kind, extent };
         let mut dropped = Dropped { counter: &shared.dropped, waiting: true };
-        let mut misbehaviour = shared.verdict(&request);
-        if misbehaviour == Some(Misbehaviour::Hang) {
+        let mut action = shared.matching_action(&request);
+        if action == Some(FaultAction::Hang) {
             let _hanging = Hanging::count(&shared.hanging);
-            misbehaviour = shared.released(&request).await;
+            action = shared.released(&request).await;
         }
-        if let Some(Misbehaviour::Slow(by)) = misbehaviour {
+        if let Some(FaultAction::Slow(by)) = action {
             self.sleeper.sleep(by).await;
-            misbehaviour = None;
+            action = None;
         }
         dropped.waiting = false;
-        misbehaviour
+        action
     }
 
-    /// Judges a request of which a part is worth nothing: it passes or fails.
-    async fn allow(&self, kind: Requests, extent: Option<Extent>) -> Result<(), DeviceError> {
-        match self.judge(kind, extent).await {
-            Some(Misbehaviour::Fail(error) | Misbehaviour::Short(_, error)) => Err(self.failed(error)),
-            None | Some(Misbehaviour::Hang | Misbehaviour::Slow(_)) => {
+    /// For a request that has no meaningful part: it passes or fails.
+    async fn pass_or_fail(&self, kind: Requests, extent: Option<Extent>) -> Result<(), DeviceError> {
+        match self.apply_rules(kind, extent).await {
+            Some(FaultAction::Fail(error) | FaultAction::Short(_, error)) => Err(self.failed(error)),
+            None | Some(FaultAction::Hang | FaultAction::Slow(_)) => {
                 self.passed();
                 Ok(())
             }
         }
     }
 
-    /// Judges a change and carries out what is left of it.
+    /// For a change, of which a part may be carried out.
     async fn change<'a>(
         &'a self,
         extent: Extent,
         change: impl FnOnce(&'a D, Extent) -> Pending<'a, ()>,
     ) -> Result<(), DeviceError> {
-        match self.judge(Requests::Writes, Some(extent)).await {
-            Some(Misbehaviour::Fail(error)) => Err(self.failed(error)),
-            Some(Misbehaviour::Short(blocks, error)) => {
+        match self.apply_rules(Requests::Writes, Some(extent)).await {
+            Some(FaultAction::Fail(error)) => Err(self.failed(error)),
+            Some(FaultAction::Short(blocks, error)) => {
                 self.passed();
-                change(&self.inner, beginning(extent, blocks)).await?;
+                change(&self.inner, truncated(extent, blocks)).await?;
                 Err(self.failed(error))
             }
-            None | Some(Misbehaviour::Hang | Misbehaviour::Slow(_)) => {
+            None | Some(FaultAction::Hang | FaultAction::Slow(_)) => {
                 self.passed();
                 change(&self.inner, extent).await
             }
@@ -289,7 +288,7 @@ impl<D: BlockDevice> Fault<D> {
     }
 }
 
-fn beginning(extent: Extent, blocks: Blocks) -> Extent {
+fn truncated(extent: Extent, blocks: Blocks) -> Extent {
     Extent { lba: extent.lba, blocks: blocks.min(extent.blocks) }
 }
 
@@ -298,7 +297,7 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
-            self.allow(Requests::Reads, Some(extent)).await?;
+            self.pass_or_fail(Requests::Reads, Some(extent)).await?;
             self.inner.read(extent, buffer).await
         })
     }
@@ -313,7 +312,7 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            self.allow(Requests::Flushes, None).await.inspect_err(|error| {
+            self.pass_or_fail(Requests::Flushes, None).await.inspect_err(|error| {
                 self.losses.fetch_add(u64::from(error.is_loss()), Ordering::SeqCst);
             })?;
             self.inner.flush().await
@@ -334,14 +333,14 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
-            self.allow(Requests::Reads, Some(extent)).await?;
+            self.pass_or_fail(Requests::Reads, Some(extent)).await?;
             self.inner.allocation(extent, runs_max).await
         })
     }
 
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
-            self.allow(Requests::Reads, None).await?;
+            self.pass_or_fail(Requests::Reads, None).await?;
             self.inner.space().await
         })
     }
@@ -410,7 +409,7 @@ mod tests {
         control.pass();
         assert_eq!(poll(quiesced.as_mut()), Some(Ok(())));
         assert_eq!(control.counts(), Counts::default());
-        control.set([Rule { requests: Requests::Reads, within: None, misbehaviour: Misbehaviour::Hang }]);
+        control.set([Rule { requests: Requests::Reads, within: None, action: FaultAction::Hang }]);
         assert_eq!(ready(device.quiesced()), Ok(()), "only reads hang");
     }
 
@@ -473,8 +472,8 @@ mod tests {
     #[test]
     fn rules_are_for_kinds_and_places() {
         let Scene { device, control, .. } = scene();
-        let misbehaviour = Misbehaviour::Fail(DeviceError::Unreadable(crate::Lba(9)));
-        control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(8, 8)), misbehaviour }]);
+        let action = FaultAction::Fail(DeviceError::Unreadable(crate::Lba(9)));
+        control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(8, 8)), action }]);
         let read = |lba| ready(device.read(Extent::new(lba, 4), Buffer::zeroed(2048))).err();
         assert_eq!(read(0), None);
         assert_eq!(read(6), Some(DeviceError::Unreadable(crate::Lba(9))));
@@ -485,7 +484,7 @@ mod tests {
     #[test]
     fn a_short_write_leaves_its_beginning_on_the_medium() {
         let Scene { device, control, .. } = scene();
-        control.set([Rule::all(Misbehaviour::Short(Blocks(1), DeviceError::NoSpace))]);
+        control.set([Rule::all(FaultAction::Short(Blocks(1), DeviceError::NoSpace))]);
         let write = device.write(Extent::new(0, 3), ones(3), Durability::Cached);
         assert_eq!(ready(write), Err(DeviceError::NoSpace));
         assert_eq!((device.inner.byte(511), device.inner.byte(512)), (1, 0));

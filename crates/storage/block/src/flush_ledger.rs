@@ -1,45 +1,47 @@
-//! Which acknowledged writes a flush has yet to make durable, and whether the device may have lost any of them.
+//! Tracks which acknowledged writes are not yet covered by a flush, and whether the device may have lost any
+//! of them.
 //!
-//! A device with a volatile cache that loses power, or whose server is killed, loses what it acknowledged since the last
-//! flush; the next flush succeeds, over an empty cache. Behind a network the user of the device survives that. A client
-//! of any protocol therefore keeps a ledger for each device, and its flushes end as the ledger says.
+//! A device with a volatile cache that loses power, or whose server is killed, loses what it acknowledged
+//! since the last flush; the next flush succeeds, over an empty cache. A client of such a device over a
+//! network survives that. It therefore keeps a ledger per device, whatever the protocol, and its flushes end
+//! as the ledger says.
 //!
 //! ```text
 //!   write, flush done, loss                          nothing is lost
 //!   write, loss, flush done                          the flush fails with WritesLost; the next one does not
 //!   flush begun, write, flush done, loss             the write is lost: it came after the flush had begun
-//!   write, flushes A and B begun, loss, A and B done both fail: neither had been told when it began
+//!   write, flushes A and B begun, loss, A and B done both fail: neither had been reported when it began
 //! ```
 //!
-//! Which events may have lost writes depends on the protocol, and its client decides; the ledger only counts.
+//! Which events may have lost writes depends on the protocol: the client decides, the ledger only counts.
 
 use crate::DeviceError;
 
 /// The writes of one user of one device.
 #[derive(Clone, Debug)]
 pub struct FlushLedger {
-    /// The number of the flush that begins next: what is written now waits for it.
+    /// The number of the next flush, which covers all writes so far.
     next: u64,
     /// The number of the first flush that covers the last acknowledged write; 0 before there is one.
     written: u64,
     /// The highest number of a flush that succeeded.
     flushed: u64,
-    /// How often unflushed writes were lost, as far as is known.
+    /// Losses of unflushed writes, as far as is known.
     losses: u64,
-    /// How many of the losses the user has been told of.
-    told: u64,
+    /// Losses reported to the user.
+    reported: u64,
 }
 
-/// A flush under way.
+/// An outstanding flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the flush is not covered until it has ended"]
 pub struct Flush {
     number: u64,
-    /// The losses that its caller had been told of.
-    told: u64,
+    /// Losses reported to its caller when it began.
+    reported: u64,
 }
 
-/// The beginning of a write that must be durable when it ends, and is made so by a flush behind it.
+/// The start of a write that must be durable at its end, and is made so by a flush after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StableWrite {
     losses: u64,
@@ -47,22 +49,22 @@ pub struct StableWrite {
 
 impl Default for FlushLedger {
     fn default() -> FlushLedger {
-        FlushLedger { next: 1, written: 0, flushed: 0, losses: 0, told: 0 }
+        FlushLedger { next: 1, written: 0, flushed: 0, losses: 0, reported: 0 }
     }
 }
 
 impl FlushLedger {
-    /// A write was acknowledged that may be in a volatile cache.
+    /// A write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;
     }
 
-    /// Whether a loss of the device's cache would lose anything.
+    /// Whether any acknowledged write is not covered by a flush.
     pub fn has_unflushed(&self) -> bool {
         self.written > self.flushed
     }
 
-    /// The device may have lost its cache. Whether unflushed writes are lost by that.
+    /// The device may have lost its cache. True if unflushed writes are lost by that.
     pub fn note_loss(&mut self) -> bool {
         let lost = self.has_unflushed();
         if lost {
@@ -72,32 +74,32 @@ impl FlushLedger {
         lost
     }
 
-    /// A flush begins. It covers the writes that were noted before.
+    /// Begins a flush. It covers the writes noted before.
     pub fn begin_flush(&mut self) -> Flush {
-        let flush = Flush { number: self.next, told: self.told };
+        let flush = Flush { number: self.next, reported: self.reported };
         self.next += 1;
         flush
     }
 
-    /// A flush has ended, as the device says. The result is what to tell its caller, who is told of losses by it.
+    /// Ends a flush with the device's result. Returns the result for its caller, to whom it reports losses.
     pub fn end_flush(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         let ended = match self.note_answer(flush, answer) {
-            Ok(()) if self.losses > flush.told => Err(DeviceError::WritesLost),
+            Ok(()) if self.losses > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
         };
         if matches!(ended, Err(DeviceError::WritesLost | DeviceError::NoSpace)) {
-            self.told = self.losses;
+            self.reported = self.losses;
         }
         ended
     }
 
-    /// A write begins that is to be durable when it ends.
+    /// Begins a write that must be durable when it ends.
     pub fn begin_stable_write(&self) -> StableWrite {
         StableWrite { losses: self.losses }
     }
 
-    /// The flush behind a stable write has ended. Only losses since the write began concern its caller; flushes tell of
-    /// all others, and of this one too.
+    /// Ends the flush after a stable write. Only losses since the write began are reported to its caller;
+    /// flushes report all others, and this one as well.
     pub fn end_stable_write(
         &mut self,
         write: StableWrite,
@@ -108,8 +110,8 @@ impl FlushLedger {
         if self.losses > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// A device that could not flush what it had cached may have dropped it, and not say so a second time: that concerns
-    /// every flush that is under way beside this one.
+    /// A device that could not flush its cache may have dropped it without a second report: that affects
+    /// every flush outstanding beside this one.
     fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(flush(&mut ledger), Ok(()));
     }
 
-    /// As of two fdatasyncs at once, of which one got EIO and the other 0.
+    /// Two concurrent fdatasyncs, of which one got EIO and the other 0.
     #[test]
     fn a_device_that_fails_one_of_two_flushes_has_failed_both() {
         let mut ledger = FlushLedger::default();
@@ -202,14 +204,14 @@ mod tests {
         let mut ledger = FlushLedger::default();
         ledger.note_write();
         ledger.note_loss();
-        for (loses, told) in [(false, Ok(())), (true, LOST)] {
+        for (loses, reported) in [(false, Ok(())), (true, LOST)] {
             let write = ledger.begin_stable_write();
             ledger.note_write();
             if loses {
                 ledger.note_loss();
             }
             let behind = ledger.begin_flush();
-            assert_eq!(ledger.end_stable_write(write, behind, Ok(())), told);
+            assert_eq!(ledger.end_stable_write(write, behind, Ok(())), reported);
         }
         assert_eq!((flush(&mut ledger), flush(&mut ledger)), (LOST, Ok(())));
     }
@@ -219,7 +221,7 @@ mod tests {
         Write,
         Loss,
         Begin,
-        /// Of one of the flushes under way.
+        /// Of one of the outstanding flushes.
         End(prop::sample::Index, Result<(), DeviceError>),
     }
 
@@ -237,19 +239,20 @@ mod tests {
         ]
     }
 
-    /// What became of each write, one by one.
+    /// The state of each write.
     #[derive(Default)]
     struct Model {
-        /// Whether they may be lost.
+        /// Whether each may be lost.
         writes: Vec<bool>,
-        /// Those before this one are durable.
+        /// Writes before this one are durable.
         durable: usize,
-        /// For each flush that has told its caller of a loss, how many writes were known then.
-        told: Vec<usize>,
+        /// For each flush that reported a loss to its caller, the number of writes until then.
+        reported: Vec<usize>,
     }
 
     proptest! {
-        /// A flush that succeeds promises that every write before it is durable, but for those whose loss was told.
+        /// A flush that succeeds promises that every write before it is durable, except those whose loss was
+        /// reported.
         #[test]
         fn no_flush_succeeds_over_a_loss_that_was_not_told(steps in prop::collection::vec(step(), 0..60)) {
             let (mut ledger, mut model) = (FlushLedger::default(), Model::default());
@@ -269,15 +272,15 @@ mod tests {
                     Step::End(..) if under_way.is_empty() => {}
                     Step::End(which, answer) => {
                         let (flush, covered) = under_way.remove(which.index(under_way.len()));
-                        let told = model.told.last().copied().unwrap_or(0);
-                        let untold_loss = model.writes[..covered].iter().skip(told).any(|lost| *lost);
+                        let reported = model.reported.last().copied().unwrap_or(0);
+                        let untold_loss = model.writes[..covered].iter().skip(reported).any(|lost| *lost);
                         let ended = ledger.end_flush(flush, answer);
                         match ended {
                             Ok(()) => {
                                 prop_assert!(!untold_loss && answer.is_ok());
                                 model.durable = model.durable.max(covered);
                             }
-                            Err(DeviceError::WritesLost) => model.told.push(model.writes.len()),
+                            Err(DeviceError::WritesLost) => model.reported.push(model.writes.len()),
                             Err(error) => prop_assert_eq!(answer, Err(error)),
                         }
                     }
@@ -285,7 +288,7 @@ mod tests {
             }
         }
 
-        /// Without a loss, and without an error of the device's, none is told.
+        /// Without a loss, and without an error of the device, no loss is reported.
         #[test]
         fn nobody_is_told_of_a_loss_that_did_not_happen(steps in prop::collection::vec(step(), 0..60)) {
             let mut ledger = FlushLedger::default();

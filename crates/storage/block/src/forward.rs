@@ -27,14 +27,14 @@ macro_rules! forward {
             ($inner).memory_to_write(extent)
         }
     };
-    (@read_at_once $self:ident, $inner:expr) => {
-        fn read_at_once(&$self, extent: $crate::Extent, buffer: &mut [u8]) -> bool {
-            ($inner).read_at_once(extent, buffer)
+    (@read_nowait $self:ident, $inner:expr) => {
+        fn read_nowait(&$self, extent: $crate::Extent, buffer: &mut [u8]) -> bool {
+            ($inner).read_nowait(extent, buffer)
         }
     };
-    (@write_at_once $self:ident, $inner:expr) => {
-        fn write_at_once(&$self, extent: $crate::Extent, data: &[u8]) -> bool {
-            ($inner).write_at_once(extent, data)
+    (@write_nowait $self:ident, $inner:expr) => {
+        fn write_nowait(&$self, extent: $crate::Extent, data: &[u8]) -> bool {
+            ($inner).write_nowait(extent, data)
         }
     };
     (@read $self:ident, $inner:expr) => {

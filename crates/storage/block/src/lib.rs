@@ -1,12 +1,11 @@
-//! The vocabulary that all of Linerate shares: what a block device is, how its blocks are named, which
-//! buffers travel to and from it, and how it fails.
+//! Block devices: the interface, extents, buffers, errors, and layers over any device.
 //!
-//! A [`BlockDevice`] is anything that keeps numbered blocks: memory, a file, a remote LUN, a RAID set, or a
-//! thin layer around any of them. They are equals and stack freely. This crate knows no protocol, no clock and
-//! no operating system; layers that need to wait are handed something to wait on.
+//! A [`BlockDevice`] stores numbered blocks: memory, a file, a remote LUN, a RAID set, or a layer over any of
+//! them. All have the same interface, and layers stack in any order. This crate has no protocol, no clock and
+//! no system calls; layers that need to wait are given a [`Sleeper`].
 //!
-//! Reading order: [`Extent`] and [`Geometry`] (where), [`Buffer`], [`Region`] and [`WholeBlocks`] (what), [`DeviceError`] (how
-//! it fails), [`BlockDevice`] (the interface), [`RangeLocks`] (who may overlap whom), then the layers.
+//! Reading order: [`Extent`] and [`Geometry`], [`Buffer`], [`Region`] and [`WholeBlocks`], [`DeviceError`],
+//! [`BlockDevice`] (the interface), [`RangeLocks`] (exclusion between overlapping requests), then the layers.
 
 mod aborted;
 mod buffer;
@@ -41,7 +40,7 @@ pub use device::{Allocation, BlockDevice, Durability, Pending, Profile, Run, Spa
 pub use emulated::Emulated512;
 pub use error::DeviceError;
 pub use extent::{BlockSize, Blocks, Chunks, Extent, Geometry, Lba};
-pub use fault::{Counts, Fault, FaultControl, Misbehaviour, Requests, Rule};
+pub use fault::{Counts, Fault, FaultAction, FaultControl, Requests, Rule};
 pub use flush_ledger::{Flush, FlushLedger, StableWrite};
 pub use limit::{Limit, Rate};
 #[cfg(feature = "interleave")]

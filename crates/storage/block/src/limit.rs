@@ -1,4 +1,4 @@
-//! A device that does so much a second and no more: a link, a disk or a quota of known rate.
+//! A device with a rate limit: a link, a disk or a quota of known rate.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::forward::forward;
 use crate::sleeper::later;
 use crate::{BlockDevice, Buffer, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space};
 
-/// What a [`Limit`] lets through. Nothing is limited where nothing is said.
+/// The rate of a [`Limit`]. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests of all kinds a second.
+    /// Requests of all kinds per second.
     pub requests_per_s: Option<NonZeroU64>,
-    /// Bytes read and written a second; zeros that the device makes itself and space given back cost none.
+    /// Bytes read and written per second; write zeroes and unmap cost none.
     pub bytes_per_s: Option<NonZeroU64>,
 }
 
-/// Serves requests one after the other in the order in which they came, each in the time that its rate says. A device
-/// that always has something to do moves exactly its rate; what comes when it is idle waits for its own service
-/// only, and saves nothing up. Where requests and bytes are limited, each request waits for the slower of the two.
+/// Serves requests in order of arrival, each in the time that its rate gives. A busy device moves exactly its
+/// rate; a request to an idle device waits for its own service time only, and idle time gives no credit.
+/// Where requests and bytes are limited, each request waits for the slower of the two.
 ///
-/// A request that is given up never reaches the inner device, and keeps its place: those behind it are no earlier for
-/// it. Offers no memory, since what is read there is read at once.
+/// A dropped request never reaches the inner device, but keeps its place: those behind it are not served
+/// earlier. Offers no memory, since memory is read without a request.
 pub struct Limit<D> {
     inner: D,
     servers: Lock<Servers>,
@@ -34,10 +34,10 @@ struct Servers {
     bytes: Option<Server>,
 }
 
-/// One server with a queue. Counts from the start of a busy period, so that no rounding adds up.
+/// One server with a queue. Counts from the start of a busy period, so that rounding errors do not add up.
 struct Server {
     per_s: NonZeroU64,
-    /// Since when it has had something to do, and how much of it so far.
+    /// Start of the busy period, and the work accepted in it.
     busy: Option<(Instant, u128)>,
 }
 
@@ -46,7 +46,7 @@ impl Server {
         Server { per_s, busy: None }
     }
 
-    /// Takes on as much more, and says when that will be done.
+    /// Accepts more work; returns its completion time.
     fn serve(&mut self, now: Instant, work: u64) -> Instant {
         let still_busy = self.busy.filter(|(since, done)| self.end(*since, *done) > now);
         let (since, before) = still_busy.unwrap_or((now, 0));
@@ -65,14 +65,14 @@ impl Server {
 }
 
 impl<D: BlockDevice> Limit<D> {
-    /// `inner`, at this rate.
+    /// `inner`, limited to `rate`.
     pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
         let requests = rate.requests_per_s.map(Server::new);
         let bytes = rate.bytes_per_s.map(Server::new);
         Limit { inner, servers: Lock::new(Servers { requests, bytes }), sleeper }
     }
 
-    /// When a request is done that comes now and moves so many bytes.
+    /// Completion time of a request that arrives now and moves `bytes`.
     fn done(&self, bytes: u64) -> Instant {
         let now = self.sleeper.now();
         let mut servers = self.servers.lock();
@@ -81,7 +81,7 @@ impl<D: BlockDevice> Limit<D> {
         requests.max(bytes).unwrap_or(now)
     }
 
-    /// The request takes its place in the queue when it is first polled.
+    /// The request enters the queue when it is first polled.
     fn in_turn<'a, T>(
         &'a self,
         bytes: usize,

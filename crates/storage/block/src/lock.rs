@@ -1,4 +1,4 @@
-//! A mutex for what several cores share and hold for a moment only.
+//! A mutex for state that several cores share and lock briefly.
 
 #[cfg(feature = "interleave")]
 use std::cell::Cell;
@@ -6,10 +6,11 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that ignores poisoning: every critical section leaves the value valid if it panics. Never held across an await.
+/// A mutex that ignores poisoning: every critical section leaves the value valid if it panics. Never held
+/// across an await.
 ///
-/// With the feature `interleave`, which a simulation of several cores on one thread asks for, coming to a lock is a point
-/// at which another core may go first ([`set_interleaving`]).
+/// With the feature `interleave`, used by a simulation of several cores on one thread, every `lock` is a
+/// point at which another core may run ([`set_interleaving`]).
 #[derive(Default)]
 pub struct Lock<T: ?Sized>(Mutex<T>);
 
@@ -21,7 +22,7 @@ impl<T> Lock<T> {
 }
 
 impl<T: ?Sized> Lock<T> {
-    /// Waits until nobody else holds it.
+    /// Waits until the lock is free, and takes it.
     pub fn lock(&self) -> LockGuard<'_, T> {
         interleave();
         let guard = LockGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -37,7 +38,7 @@ impl<T: ?Sized> fmt::Debug for Lock<T> {
     }
 }
 
-/// What a [`Lock`] is around, until it is dropped.
+/// The guard of a [`Lock`].
 pub struct LockGuard<'a, T: ?Sized>(MutexGuard<'a, T>);
 
 impl<T: ?Sized> Deref for LockGuard<'_, T> {
@@ -67,8 +68,8 @@ impl<T: ?Sized> Drop for LockGuard<'_, T> {
     }
 }
 
-/// A point at which another core may go first, in a simulation; nothing elsewhere. Never where a [`Lock`] is held: whoever
-/// goes first would wait for it for ever.
+/// A point at which another core may run, in a simulation; a no-op elsewhere. Never called with a [`Lock`]
+/// held: another core that runs here could wait for it for ever.
 #[inline]
 pub(crate) fn interleave() {
     #[cfg(feature = "interleave")]
@@ -81,12 +82,12 @@ pub(crate) fn interleave() {
 
 #[cfg(feature = "interleave")]
 thread_local! {
-    /// How many locks this thread holds.
+    /// Number of locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
     static OTHERS_FIRST: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// What this thread does wherever another core may go first: it may let one go on, and comes back then.
+/// The hook of this thread at such points: it may let another core run, and returns then.
 #[cfg(feature = "interleave")]
 pub fn set_interleaving(others_first: Option<fn()>) {
     OTHERS_FIRST.set(others_first);

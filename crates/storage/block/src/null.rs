@@ -1,20 +1,20 @@
-//! A device that keeps nothing and takes no time: for measuring what lies above it.
+//! A device that stores nothing and takes no time, to measure the layers above it.
 
 use crate::{
     Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending, Profile,
     Run, Slice,
 };
 
-/// Takes every write and forgets it; reads as zeros everywhere. Each request ends in its first poll.
+/// Discards writes; reads as zeros. Each request ends in its first poll.
 ///
-/// The zeros are the price of honesty: a read that left its buffer alone would be faster by the time that filling it
-/// takes, and would show a front end's clients what other requests have left there.
+/// Reads fill their buffers although leaving them alone would be faster: clients of a front end would see the
+/// data of other requests.
 pub struct Null {
     geometry: Geometry,
 }
 
 impl Null {
-    /// A device of this shape.
+    /// A device with this geometry.
     pub fn new(geometry: Geometry) -> Null {
         Null { geometry }
     }

@@ -1,11 +1,11 @@
-//! Who may overlap whom: reads and writes share a range of blocks, an atomic operation has it alone.
+//! Range locks: reads and writes share a range of blocks, an atomic operation holds it exclusively.
 //!
 //! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write of another core, while plain
-//! writes cost no more than two uncontended atomic additions. The address space is cut into zones of
+//! writes cost no more than two uncontended atomic additions. The address space is divided into zones of
 //! [`ZONE_BLOCKS`] blocks, hashed onto a fixed table of counters; a shared holder adds one to each of its
-//! zones, an exclusive one marks them. Zones are taken in the table's order, so two holders never wait for each
-//! other in a circle. Waiting is first come, first served, through a queue that only contenders touch. A [`Hold`] is
-//! a place in that queue without a claim: newcomers wait behind it.
+//! zones, an exclusive one marks them. Zones are taken in the table's order, so two holders never deadlock.
+//! Waiters are served first come, first served, through a queue that only contenders touch. A [`Hold`] is an
+//! entry of that queue that never takes its range: later requests wait behind it.
 //!
 //! ```text
 //!  blocks   |  zone 0  |  zone 1  |  zone 2  | ...
@@ -23,14 +23,14 @@ use crate::{Extent, Lock};
 
 /// 1 MiB of 512-byte blocks: large enough that most commands touch one or two zones.
 const ZONE_BLOCKS: u64 = 2048;
-/// Two atomic operations that fall on one slot by chance only wait for each other.
+/// Two atomic operations that hash to the same slot only wait for each other.
 const SLOTS: usize = 256;
 const EXCLUSIVE: u32 = 1 << 31;
 
 /// The locks of one device.
 pub struct RangeLocks {
     slots: Box<[AtomicU32]>,
-    /// Contenders; fast paths look at this number alone.
+    /// Length of the queue; the fast paths read only this.
     waiting: AtomicUsize,
     queue: Lock<Queue>,
 }
@@ -48,7 +48,7 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// The slots of an extent: `count` from `first` on, modulo the table.
+/// The slots of an extent: `count` from `first` on, modulo the table size.
 #[derive(Clone, Copy, Debug)]
 struct Zones {
     first: usize,
@@ -56,7 +56,7 @@ struct Zones {
 }
 
 impl Zones {
-    fn of(extent: Extent) -> Zones {
+    fn from_extent(extent: Extent) -> Zones {
         if extent.is_empty() {
             return Zones { first: 0, count: 0 };
         }
@@ -86,42 +86,42 @@ impl Default for RangeLocks {
 }
 
 impl RangeLocks {
-    /// Shares `extent` at once, or not at all.
+    /// Shares `extent` without waiting; `None` if it is not free.
     pub fn try_share(self: &Arc<Self>, extent: Extent) -> Option<Shared> {
-        let zones = Zones::of(extent);
-        if self.waiting.load(Ordering::Acquire) != 0 && self.somebody_waits_for(zones, u64::MAX) {
+        let zones = Zones::from_extent(extent);
+        if self.waiting.load(Ordering::Acquire) != 0 && self.has_waiter(zones, u64::MAX) {
             return None;
         }
-        // Not `then_some`: a guard built for a range that was not taken would give it back.
+        // Not `then_some`: dropping a guard built for a range that was not taken would release it.
         self.take_shared(zones).then(|| Shared { locks: Arc::clone(self), zones })
     }
 
-    /// Shares `extent` with other readers and writers once no exclusive holder is left on it.
+    /// Shares `extent` with other readers and writers, after any exclusive holder.
     pub async fn share(self: &Arc<Self>, extent: Extent) -> Shared {
-        let zones = Zones::of(extent);
+        let zones = Zones::from_extent(extent);
         if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared(zones) {
-            Turn { locks: self, zones, exclusive: false, ticket: None }.await;
+            Acquire { locks: self, zones, exclusive: false, ticket: None }.await;
         }
         Shared { locks: Arc::clone(self), zones }
     }
 
-    /// Waits until nobody else holds a part of `extent`, and keeps others out.
+    /// Waits until no other holder has a part of `extent`, and excludes others.
     pub async fn exclude(self: &Arc<Self>, extent: Extent) -> Exclusive {
-        let zones = Zones::of(extent);
-        Turn { locks: self, zones, exclusive: true, ticket: None }.await;
+        let zones = Zones::from_extent(extent);
+        Acquire { locks: self, zones, exclusive: true, ticket: None }.await;
         Exclusive { locks: Arc::clone(self), zones }
     }
 
-    /// Makes newcomers wait for `extent` from now on. Present holders and earlier waiters are not affected. It is for a
-    /// request that was given up but may still be carried out by the device: what is under way already is concurrent
-    /// with it, what comes later is not.
+    /// Makes later requests for `extent` wait. Present holders and earlier waiters are not affected. For a
+    /// request that was aborted but may still be carried out by the device: outstanding requests are
+    /// concurrent with it, later ones are not.
     pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
         let mut queue = self.queue.lock();
-        let ticket = self.enqueue(&mut queue, Zones::of(extent), true);
+        let ticket = self.enqueue(&mut queue, Zones::from_extent(extent), true);
         Hold { locks: Arc::clone(self), ticket }
     }
 
-    /// Adds a contender at the end of the queue.
+    /// Adds an entry at the end of the queue.
     fn enqueue(&self, queue: &mut Queue, zones: Zones, exclusive: bool) -> u64 {
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
@@ -131,7 +131,7 @@ impl RangeLocks {
         ticket
     }
 
-    /// Takes a contender off the queue, and has those behind it try again.
+    /// Removes an entry from the queue, and wakes those behind it.
     fn leave_queue(&self, ticket: u64) {
         let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
@@ -145,7 +145,7 @@ impl RangeLocks {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
                 self.free(slot, 1);
-                self.give_back(Zones { first: zones.first, count: taken });
+                self.release(Zones { first: zones.first, count: taken });
                 return false;
             }
         }
@@ -166,22 +166,22 @@ impl RangeLocks {
         true
     }
 
-    fn give_back(&self, zones: Zones) {
+    fn release(&self, zones: Zones) {
         for slot in zones.slots() {
             self.free(slot, 1);
         }
         self.wake();
     }
 
-    /// Takes holders off a slot; [`RangeLocks::wake`] is to follow.
+    /// Removes holders from a slot; the caller then calls [`RangeLocks::wake`].
     fn free(&self, slot: usize, holders: u32) {
         self.slots[slot].fetch_sub(holders, Ordering::SeqCst);
     }
 
     fn wake(&self) {
-        // This load and the subtraction in `free` are SeqCst, and `Turn::poll` has a fence between its increment and
-        // its second attempt: either this sees the waiter, or that attempt sees the slots that have been freed. A fence
-        // here would say the same, and costs as much again as the subtraction.
+        // This load and the subtraction in `free` are SeqCst, and `Acquire::poll` has a fence between its
+        // increment and its second attempt: either this sees the waiter, or that attempt sees the released
+        // slots. A fence here would have the same effect, and costs as much again as the subtraction.
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -193,14 +193,15 @@ impl RangeLocks {
         }
     }
 
-    fn somebody_waits_for(&self, zones: Zones, before: u64) -> bool {
+    fn has_waiter(&self, zones: Zones, before: u64) -> bool {
         let queue = self.queue.lock();
         queue.blocks(zones, before, false)
     }
 }
 
 impl Queue {
-    /// Whether a waiter that came before ticket `before` conflicts with `zones`. Sharers do not conflict.
+    /// Whether a waiter before ticket `before` conflicts with `zones`. Shared waiters do not conflict with
+    /// each other.
     fn blocks(&self, zones: Zones, before: u64, exclusive: bool) -> bool {
         self.waiters
             .iter()
@@ -209,25 +210,25 @@ impl Queue {
     }
 }
 
-/// Waits for its turn in the queue.
-struct Turn<'a> {
+/// Waits in the queue until the range is taken.
+struct Acquire<'a> {
     locks: &'a RangeLocks,
     zones: Zones,
     exclusive: bool,
     ticket: Option<u64>,
 }
 
-impl Turn<'_> {
+impl Acquire<'_> {
     fn attempt(&self, queue: &Queue, ticket: u64) -> bool {
         if queue.blocks(self.zones, ticket, self.exclusive) {
             return false;
         }
-        if self.exclusive { self.locks.take_exclusive(self.zones) } else { self.take_shared_quietly() }
+        if self.exclusive { self.locks.take_exclusive(self.zones) } else { self.take_shared_without_wake() }
     }
 
-    /// As `take_shared`, but the caller holds the queue, so a failure wakes nobody: nothing was freed that a
-    /// waiter could not have had before.
-    fn take_shared_quietly(&self) -> bool {
+    /// As `take_shared`, but the caller holds the queue's lock, so a failure wakes no waiter: nothing was
+    /// released that a waiter could not have taken before.
+    fn take_shared_without_wake(&self) -> bool {
         let slots = &self.locks.slots;
         for (taken, slot) in self.zones.slots().enumerate() {
             if slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
@@ -241,7 +242,7 @@ impl Turn<'_> {
     }
 }
 
-impl Future for Turn<'_> {
+impl Future for Acquire<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -266,7 +267,7 @@ impl Future for Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.locks.leave_queue(ticket);
@@ -274,14 +275,14 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A range shared with others; given back on drop.
+/// A range shared with others; released on drop.
 pub struct Shared {
     locks: Arc<RangeLocks>,
     zones: Zones,
 }
 
 impl Shared {
-    /// Whether somebody waits for a range of the same device: for this one, perhaps.
+    /// Whether a waiter exists for any range of the same device, possibly this one.
     pub fn is_contended(&self) -> bool {
         self.locks.waiting.load(Ordering::Relaxed) != 0
     }
@@ -289,11 +290,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.locks.give_back(self.zones);
+        self.locks.release(self.zones);
     }
 }
 
-/// A range held alone; given back on drop.
+/// A range held exclusively; released on drop.
 pub struct Exclusive {
     locks: Arc<RangeLocks>,
     zones: Zones,
@@ -308,7 +309,7 @@ impl Drop for Exclusive {
     }
 }
 
-/// A range that newcomers wait for; given back on drop.
+/// A range that later requests wait for; released on drop.
 pub struct Hold {
     locks: Arc<RangeLocks>,
     ticket: u64,

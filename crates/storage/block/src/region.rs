@@ -1,27 +1,27 @@
-//! Memory that is the medium itself.
+//! Memory of a medium.
 //!
-//! A RAM volume can show the place where blocks lie, so that a front end receives from a socket straight into
-//! it and sends straight from it. Several cores and the kernel may touch such memory at once: hence bytes are atomics
-//! here, and nobody holds a `&[u8]` to them.
+//! A RAM volume can expose the memory of its blocks, so that a front end receives from a socket directly into
+//! it and sends directly from it. Several cores and the kernel may access such memory concurrently: hence
+//! bytes are atomics here, and no `&[u8]` to them exists.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-/// Memory that stays where it is for as long as the value lives.
+/// Memory at a fixed address for the lifetime of the value.
 ///
-/// Blocks change as wholes: of two changes of one block at the same time one is first, and a load comes before or after
-/// a change. Only who reads [`Medium::bytes`] may find a block in the middle of one.
+/// Blocks change atomically: of two concurrent changes of a block one is first, and a load comes before or
+/// after a change. Only a reader of [`Medium::bytes`] may find a block in the middle of one.
 pub trait Medium: Send + Sync {
-    /// All of it, to be read.
+    /// All bytes, for reading.
     fn bytes(&self) -> &[AtomicU8];
-    /// Copies `from` to the bytes from `at` on. A part that does not fit is an error of the caller's.
+    /// Copies `from` to the bytes from `at` on, which must exist.
     fn store(&self, at: usize, from: &[u8]);
-    /// Copies the bytes from `at` on into `into`.
+    /// Copies the bytes from `at` on to `into`.
     fn load(&self, at: usize, into: &mut [u8]);
-    /// Lets `receive` fill the bytes at `range`, or whole blocks at its beginning, and say how many of them it has
-    /// filled. It must not wait: others who change the same blocks may wait for it.
+    /// Lets `receive` fill the bytes at `range`, or whole blocks at its beginning, and return how many it
+    /// filled. It must not wait: others that change the same blocks may wait for it.
     fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize);
 }
 
@@ -33,13 +33,13 @@ pub struct Region {
 }
 
 impl Region {
-    /// The bytes of `medium` at `range`; `None` if they are not all there.
+    /// The bytes of `medium` at `range`; `None` if they do not all exist.
     pub fn new(medium: Arc<dyn Medium>, range: Range<usize>) -> Option<Region> {
         medium.bytes().get(range.clone())?;
         Some(Region { medium, range })
     }
 
-    /// The bytes, to be read.
+    /// The bytes, for reading.
     pub fn bytes(&self) -> &[AtomicU8] {
         &self.medium.bytes()[self.range.clone()]
     }
@@ -50,7 +50,7 @@ impl Region {
         self.medium.store(self.range.start + at, from);
     }
 
-    /// Copies the bytes from `at` on into `into`; what would come from beyond the region is left as it is.
+    /// Copies the bytes from `at` on to `into`; what exceeds the region is left unchanged.
     pub fn load(&self, at: usize, into: &mut [u8]) {
         let at = at.min(self.range.len());
         let length = into.len().min(self.range.len() - at);
@@ -63,12 +63,12 @@ impl Region {
         self.medium.receive(self.range.start + range.start..self.range.start + range.end, receive);
     }
 
-    /// How many they are.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }

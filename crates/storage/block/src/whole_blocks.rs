@@ -1,8 +1,8 @@
-//! Data on their way to blocks that lie in memory: a block lands as a whole, or not at all.
+//! Write data for blocks in memory: each block changes as a whole, or not at all.
 //!
-//! The bytes of a write arrive in pieces that know no blocks, and may end at any one of them: a connection is lost,
-//! the command is aborted. What has arrived of a block that is not complete waits beside the medium, so that nobody
-//! ever reads a block half old and half new, and an end in its middle leaves the old one.
+//! The bytes of a write arrive in pieces that are not aligned to blocks, and may end anywhere: a connection
+//! is lost, a command is aborted. The received part of an incomplete block is kept beside the medium, so that
+//! no reader finds a block half old and half new, and an end in its middle leaves the old one.
 //!
 //! ```text
 //!   received    |  block  |  block  |  block  |  blo·        the rest is still to come
@@ -10,31 +10,31 @@
 //!   incomplete                                |  blo         kept here
 //! ```
 //!
-//! Bytes are received into the medium itself only where it is known beforehand that they are there
-//! ([`WholeBlocks::receive`]).
+//! Bytes are received directly into the medium only if it is known beforehand that they can be read without
+//! waiting ([`WholeBlocks::receive`]).
 
 use std::sync::atomic::AtomicU8;
 
 use crate::{BlockSize, Buffer, Region};
 
-/// The place of a write's data in memory. They come in order.
+/// The destination of a write's data in memory. Data arrive in order.
 #[derive(Debug)]
 pub struct WholeBlocks {
     region: Region,
     block_bytes: usize,
-    /// Where the data end that have come.
+    /// The end of the data received so far.
     end: usize,
-    /// The beginning of the block that `end` lies in.
+    /// The received beginning of the block that contains `end`.
     incomplete: Vec<u8>,
 }
 
 impl WholeBlocks {
-    /// `region` has whole blocks of this size.
+    /// `region` consists of whole blocks of this size.
     pub fn new(region: Region, block_size: BlockSize) -> WholeBlocks {
         WholeBlocks { region, block_bytes: block_size.bytes() as usize, end: 0, incomplete: Vec::new() }
     }
 
-    /// How many bytes all blocks have.
+    /// Length of all blocks in bytes.
     pub fn len(&self) -> usize {
         self.region.len()
     }
@@ -44,18 +44,18 @@ impl WholeBlocks {
         self.region.is_empty()
     }
 
-    /// How many bytes one block has.
+    /// Length of one block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// The memory that the beginning of an incomplete block takes, in bytes.
+    /// The memory allocated for an incomplete block, in bytes.
     pub fn incomplete_bytes(&self) -> usize {
         self.incomplete.capacity()
     }
 
-    /// Stores the next bytes; `at` is where the bytes before them ended. Only whole blocks reach the memory: the beginning of a
-    /// block is kept until the rest of it comes. Bytes beyond the last block are dropped.
+    /// Stores the next bytes; `at` is the end of those before. Only whole blocks reach the memory: the
+    /// beginning of a block is kept until the rest arrives. Bytes beyond the last block are dropped.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let at = at.min(self.len());
         let bytes = &bytes[..bytes.len().min(self.len() - at)];
@@ -76,12 +76,12 @@ impl WholeBlocks {
         }
     }
 
-    /// Receives bytes from `at` on, which is where those before ended: `receive` is given two places, to be filled in
-    /// this order, and says how many bytes it has put there. It is not called, and the answer is none, if the bytes
-    /// have to go through [`WholeBlocks::put`].
+    /// Receives bytes from `at` on, the end of those before: `receive` gets two places to fill in this order,
+    /// and returns the number of bytes it stored. It is not called, and the result is 0, if the bytes must be
+    /// passed to [`WholeBlocks::put`].
     ///
-    /// `sure` bytes are there to be received. The second place, which is the medium, is as long as the blocks that they
-    /// complete, or shorter: a `receive` that gets less leaves a part of a block there.
+    /// `sure` bytes can be received without waiting. The second place, which is the medium, is as long as the
+    /// blocks that they complete, or shorter: a `receive` that gets less leaves a partial block there.
     pub fn receive(
         &mut self,
         at: usize,
@@ -111,12 +111,14 @@ impl WholeBlocks {
         received
     }
 
-    /// Where the blocks begin that [`WholeBlocks::rest`] has. There is always one, so that there is something to write.
+    /// Start of the blocks of [`WholeBlocks::rest`]. It is at least one block, so that there is something to
+    /// write.
     pub fn rest_start(&self) -> usize {
         self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
     }
 
-    /// A buffer for the blocks that have yet to land, from [`WholeBlocks::rest_start`] on, with what has come of them.
+    /// A buffer for the blocks not yet complete, from [`WholeBlocks::rest_start`] on, with the part received
+    /// so far.
     pub fn rest(&self) -> Buffer {
         let start = self.rest_start();
         let mut rest = Buffer::recycled(self.len() - start);
@@ -127,7 +129,7 @@ impl WholeBlocks {
         rest
     }
 
-    /// From `at` to the next beginning of a block.
+    /// Bytes from `at` to the next block boundary.
     fn missing(&self, at: usize) -> usize {
         at.wrapping_neg() & (self.block_bytes - 1)
     }
@@ -138,14 +140,14 @@ impl WholeBlocks {
 
     fn put_head(&mut self, at: usize, head: &[u8]) {
         if self.incomplete.is_empty() && !head.is_empty() {
-            // The beginning of the block is on the medium: a `receive` got less than was sure.
+            // The beginning of the block is on the medium: a `receive` got less than `sure`.
             return self.region.store(at, head);
         }
         self.incomplete.extend_from_slice(head);
         self.land_complete(at + head.len());
     }
 
-    /// If the block that ends at `end` is complete now, it lands.
+    /// Stores the block that ends at `end`, if it is complete.
     fn land_complete(&mut self, end: usize) {
         if self.incomplete.len() == self.block_bytes {
             self.region.store(end - self.block_bytes, &self.incomplete);
@@ -166,7 +168,7 @@ mod tests {
     const BLOCK: usize = 512;
     const LENGTH: usize = 8 * BLOCK;
 
-    /// Memory of old bytes, and what of it has been changed at once.
+    /// Memory of old bytes, and the ranges that changed in one step.
     #[derive(Default)]
     struct Bytes(Vec<AtomicU8>, Mutex<Vec<Range<usize>>>);
 
@@ -199,12 +201,12 @@ mod tests {
         (medium, WholeBlocks::new(region, BlockSize::B512))
     }
 
-    /// Bytes that are nowhere the same as their neighbours.
+    /// Bytes that differ from their neighbours everywhere.
     fn data() -> Vec<u8> {
         (0..LENGTH).map(|at| (at % 251) as u8 + 1).collect()
     }
 
-    /// The medium has the first `landed` bytes, and old ones behind them; blocks have only been changed as wholes.
+    /// The medium has the first `landed` bytes, and old ones after them; all changes were of whole blocks.
     #[track_caller]
     fn expect_landed(medium: &Bytes, landed: usize) {
         let mut found = vec![0; LENGTH];

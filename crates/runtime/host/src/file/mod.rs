@@ -269,14 +269,14 @@ impl BlockDevice for FileDevice {
         }
     }
 
-    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
-        self.fits(extent, buffer.len()) && self.file.read_at_once(buffer, self.geometry().offset(extent))
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+        self.fits(extent, buffer.len()) && self.file.read_nowait(buffer, self.geometry().offset(extent))
     }
 
-    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+    fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
         !self.options.read_only
             && self.fits(extent, data.len())
-            && self.file.write_at_once(data, self.geometry().offset(extent))
+            && self.file.write_nowait(data, self.geometry().offset(extent))
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

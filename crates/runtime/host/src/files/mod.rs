@@ -79,12 +79,12 @@ impl AsyncFile {
     }
 
     /// Fills the buffer from byte `at` on if that takes no waiting, on this thread. False says nothing of the file.
-    pub(crate) fn read_at_once(&self, buffer: &mut [u8], at: u64) -> bool {
+    pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
         self.at_once.read(&self.file, buffer, at)
     }
 
     /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be written.
-    pub(crate) fn write_at_once(&self, data: &[u8], at: u64) -> bool {
+    pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
         self.at_once.write(&self.file, data, at)
     }
 

@@ -30,7 +30,7 @@ impl LogicalUnit {
             }
             Work::Write(extent, durability) => {
                 let data = buffer(data);
-                if self.write_at_once(extent, &data, durability, job.accepted) {
+                if self.write_nowait(extent, &data, durability, job.accepted) {
                     return Step::Now(Reply::of(Ok(Outcome::default()), ended));
                 }
                 self.later(job.nexus, job.accepted, |access| async move {
@@ -38,7 +38,7 @@ impl LogicalUnit {
                 })
             }
             Work::Read { extent, bytes, flush } => {
-                if !flush && let Some(outcome) = self.read_at_once(extent, bytes, job.accepted) {
+                if !flush && let Some(outcome) = self.read_nowait(extent, bytes, job.accepted) {
                     return Step::Now(Reply::of(Ok(outcome), ended));
                 }
                 self.later(job.nexus, job.accepted, move |access| async move {
@@ -78,14 +78,14 @@ impl LogicalUnit {
     }
 
     /// A write that need not wait needs no task either. False if there is anything to wait for, or to refuse.
-    fn write_at_once(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
+    fn write_nowait(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
             && whole
             && data.len() <= AT_ONCE_BYTES_MAX
             && self.locks().try_share(extent).is_some_and(|_shared| {
                 self.still_permits(accepted, RequestKind::Change).is_ok()
-                    && self.device().write_at_once(extent, data)
+                    && self.device().write_nowait(extent, data)
             });
         if is_written {
             self.volume().record_end(RequestKind::Change, &Ok(()));
@@ -94,7 +94,7 @@ impl LogicalUnit {
     }
 
     /// The same for a read.
-    fn read_at_once(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
+    fn read_nowait(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
         let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
         if length > AT_ONCE_BYTES_MAX {
             return None;
@@ -102,7 +102,7 @@ impl LogicalUnit {
         let _shared = self.locks().try_share(extent)?;
         self.still_permits(accepted, RequestKind::Read).ok()?;
         let mut buffer = Buffer::recycled(length);
-        if !self.device().read_at_once(extent, &mut buffer) {
+        if !self.device().read_nowait(extent, &mut buffer) {
             return None;
         }
         self.volume().record_end(RequestKind::Read, &Ok(()));

@@ -1,15 +1,15 @@
-//! Which blocks of a chunk something is true of.
+//! One bit per block of a chunk.
 
 use std::ops::Range;
 
-/// A mark for each block of a chunk.
+/// The bits of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Marks(Vec<bool>);
+pub(super) struct BlockBitmap(Vec<bool>);
 
-impl Marks {
-    /// None, of so many blocks.
-    pub(super) fn none(blocks: usize) -> Marks {
-        Marks(vec![false; blocks])
+impl BlockBitmap {
+    /// All bits clear.
+    pub(super) fn empty(blocks: usize) -> BlockBitmap {
+        BlockBitmap(vec![false; blocks])
     }
 
     pub(super) fn set(&mut self, blocks: Range<usize>) {
@@ -28,7 +28,7 @@ impl Marks {
         self.0.contains(&true)
     }
 
-    pub(super) fn is_marked(&self, block: usize) -> bool {
+    pub(super) fn is_set(&self, block: usize) -> bool {
         self.0[block]
     }
 
@@ -36,7 +36,7 @@ impl Marks {
         self.0.iter().filter(|marked| **marked).count()
     }
 
-    /// Neighbours that are marked, as few ranges as possible.
+    /// The ranges of set bits, each as long as possible.
     pub(super) fn runs(&self) -> Vec<Range<usize>> {
         let mut at = 0;
         let parts = self.0.chunk_by(|one, next| one == next).map(|part| {
@@ -54,13 +54,13 @@ mod tests {
 
     #[test]
     fn neighbours_are_one_run() {
-        let mut marks = Marks::none(8);
+        let mut marks = BlockBitmap::empty(8);
         marks.set(1..3);
         marks.set(3..4);
         marks.set(6..8);
         assert_eq!(marks.runs(), [1..4, 6..8]);
         marks.clear(2..7);
         assert_eq!((marks.runs(), marks.count()), (vec![1..2, 7..8], 2));
-        assert!(Marks::none(0).runs().is_empty());
+        assert!(BlockBitmap::empty(0).runs().is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! A page cache for devices that have none: what `dd` and `bonnie++` see when they read and write a file, over a LUN that
-//! is no file.
+//! A page cache for devices that have none: what `dd` and `bonnie++` see when they read and write a file, but
+//! over a LUN.
 //!
 //! ```text
 //!   reads of 8 KiB, one after the other     ──►  128 KiB at a time, a window of 1 MiB ahead
@@ -7,10 +7,11 @@
 //!   anything else                           ──►  as it comes
 //! ```
 //!
-//! It reads ahead of who reads sequentially, and gathers what is written until a chunk is full, its room is needed, or a
-//! flush comes. Nothing is written back by time: data stay in memory until then and are lost with the process, which the
-//! profile says (`volatile_cache`). Acknowledged data that could not be written count as a loss ([`BlockDevice::losses`]).
-//! Little is kept to be read again: this is a model of how requests change on their way, not of a machine's memory.
+//! Sequential reads are read ahead. Writes are collected until a chunk is full, its memory is needed, or a
+//! flush comes. There is no timed write-back: data stay in memory until then and are lost with the process,
+//! which the profile says (`volatile_cache`). Acknowledged data that could not be written count as a loss
+//! ([`BlockDevice::losses`]). Little is kept for repeated reads: the layer models how a page cache changes
+//! requests, not how much memory a machine has.
 
 mod bitmap;
 mod cache;
@@ -22,7 +23,7 @@ mod traffic;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cache::{Found, Piece, Sizes, Taken};
+use cache::{Piece, ReadOutcome, Sizes, WriteOutcome};
 use streams::{STREAMS, Streams};
 use traffic::Traffic;
 
@@ -32,18 +33,19 @@ use crate::{
     Spawner,
 };
 
-/// How much a [`Buffered`] device reads ahead and writes behind, in bytes.
+/// Read-ahead and write-behind of a [`Buffered`] device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// In all: ahead of each reader, and behind all writers together.
+    /// Total: per sequential reader, and for all writers together.
     pub bytes: u64,
-    /// At once.
+    /// Size of one request.
     pub request_bytes: u64,
 }
 
 impl Window {
-    /// So much, in requests of 128 KiB, which is Linux's `read_ahead_kb` and a common `max_sectors_kb`; or in one.
-    pub fn of(bytes: u64) -> Window {
+    /// A window of `bytes`, in requests of 128 KiB, which is Linux's `read_ahead_kb` and a common
+    /// `max_sectors_kb`; smaller windows in one request.
+    pub fn new(bytes: u64) -> Window {
         Window { bytes, request_bytes: bytes.min(128 << 10) }
     }
 
@@ -52,7 +54,7 @@ impl Window {
         let blocks = |bytes: u64| usize::try_from(bytes >> shift).unwrap_or(usize::MAX).max(1);
         let chunk = blocks(self.request_bytes);
         let window = blocks(self.bytes).max(chunk);
-        // Each reader finds its window again, and the writers theirs.
+        // Room for the window of every reader, and one for the writers.
         let chunks_kept = window.div_ceil(chunk).saturating_mul(STREAMS + 1);
         Sizes { block_bytes: geometry.block_size.bytes() as usize, chunk, window, chunks_kept }
     }
@@ -66,8 +68,8 @@ pub struct Buffered<D> {
 }
 
 impl<D: BlockDevice + 'static> Buffered<D> {
-    /// `inner` behind a window. A request and a window have a block at least. `spawner` carries out what is read ahead and
-    /// written behind.
+    /// `inner` behind a cache. Requests and windows are at least one block. `spawner` runs read-ahead and
+    /// write-back.
     pub fn new(inner: D, window: Window, spawner: Arc<dyn Spawner>) -> Buffered<D> {
         let sizes = window.sizes(inner.geometry());
         Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Lock::default(), sizes }
@@ -83,7 +85,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// How far to read for the sake of this read: to its end, or a window further if it goes on where an earlier ended.
+    /// The block up to which to load for this read: its end, or a window further if the read is sequential.
     fn far(&self, extent: Extent) -> u64 {
         let end = extent.lba.0 + extent.blocks.0;
         let follows = self.streams.lock().follow(extent);
@@ -92,28 +94,28 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     }
 
     async fn read_piece(&self, piece: &Piece, far: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let wanted = self.reaching(piece, far);
+        let write_back_again = self.reaching(piece, far);
         for later in self.following(piece, far) {
             self.traffic.read_ahead(&later);
         }
         loop {
             match self.traffic.until(|cache| cache.read(piece, into)).await {
-                Found::All => return Ok(()),
-                Found::Missing => self.traffic.load(&wanted).await?,
-                Found::Aborted => drop(self.traffic.quiesced().await),
+                ReadOutcome::All => return Ok(()),
+                ReadOutcome::Missing => self.traffic.load(&write_back_again).await?,
+                ReadOutcome::Aborted => drop(self.traffic.quiesced().await),
             }
         }
     }
 
-    /// The piece and what follows it in its chunk, up to block `far` of the device.
+    /// The piece extended to the end of its chunk, but not beyond block `far` of the device.
     fn reaching(&self, piece: &Piece, far: u64) -> Piece {
         let start = piece.chunk * self.sizes.chunk as u64;
-        // A chunk's blocks are counted in usize.
+        // At most `chunk`, a usize.
         let end = (far - start).min(self.sizes.chunk as u64) as usize;
         Piece { chunk: piece.chunk, blocks: piece.blocks.start..end.max(piece.blocks.end) }
     }
 
-    /// The next chunks, as many as a window has, up to block `far` of the device.
+    /// The pieces of the chunks that follow, up to block `far` of the device, at most a window.
     fn following(&self, piece: &Piece, far: u64) -> impl Iterator<Item = Piece> + use<'_, D> {
         let chunk = self.sizes.chunk as u64;
         let chunks = piece.chunk + 1..far.div_ceil(chunk);
@@ -124,25 +126,26 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     async fn write_piece(&self, piece: &Piece, from: &[u8]) {
         loop {
             match self.traffic.until(|cache| cache.write(piece, from)).await {
-                Taken::Yes { passes_on: true } => return self.traffic.pass_on(piece.chunk),
-                Taken::Yes { passes_on: false } => return,
-                Taken::After(chunk) => self.traffic.pass_on(chunk),
-                Taken::Aborted => drop(self.traffic.quiesced().await),
+                WriteOutcome::Yes { write_back_now: true } => return self.traffic.write_back(piece.chunk),
+                WriteOutcome::Yes { write_back_now: false } => return,
+                WriteOutcome::After(chunk) => self.traffic.write_back(chunk),
+                WriteOutcome::Aborted => drop(self.traffic.quiesced().await),
             }
         }
     }
 
-    /// Carries out a request that changes the device directly, while nobody uses what is in memory of its blocks.
+    /// Carries out a request that changes the device directly, while its blocks in the cache are held.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         let chunks = self.chunks(extent);
         let held = self.traffic.hold(chunks.clone()).await;
         self.traffic.drain(chunks.clone()).await;
-        self.traffic.until(|cache| cache.forget(chunks.clone())).await;
-        held.ask(request).await
+        self.traffic.until(|cache| cache.evict(chunks.clone())).await;
+        held.run(request).await
     }
 
-    /// Makes what was written to these blocks durable, for a request that began when `before` losses were counted. A loss
-    /// since then is what it fails with, whatever else is wrong: nothing is left to lose when it is repeated.
+    /// Makes the writes of these blocks durable, for a request that began when `before` losses were counted.
+    /// A loss since then takes precedence over other errors: the data are gone, so a repetition would not
+    /// report it.
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
@@ -154,7 +157,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         extent.lba.0 / chunk..(extent.lba.0 + extent.blocks.0).div_ceil(chunk)
     }
 
-    /// The pieces of a request, with the bytes of it that they are.
+    /// The pieces of a request, each with its range of bytes in the request's buffer.
     fn pieces(&self, extent: Extent) -> impl Iterator<Item = (Piece, Range<usize>)> + use<D> {
         let Sizes { chunk, block_bytes, .. } = self.sizes;
         let end = extent.lba.0 + extent.blocks.0;
@@ -162,7 +165,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
             let start = index * chunk as u64;
             let from = extent.lba.0.max(start);
             let to = end.min(start + chunk as u64);
-            // Both within a chunk, and within a request that lies in memory.
+            // Less than a chunk, and part of a request that lies in memory.
             let blocks = (from - start) as usize..(to - start) as usize;
             let at = (from - extent.lba.0) as usize * block_bytes;
             let length = blocks.len() * block_bytes;
@@ -198,7 +201,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
             if self.profile().read_only {
                 return Err(DeviceError::ReadOnly);
             }
-            // A full chunk of it may be written back, and be lost, before the last is taken.
+            // A full chunk of this write may be written back, and lost, before the last piece is accepted.
             let before = self.losses();
             for (piece, at) in self.pieces(extent) {
                 self.write_piece(&piece, &data[at]).await;
@@ -232,7 +235,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         })
     }
 
-    /// What is in memory only takes space as well, once it has been passed on.
+    /// Dirty blocks count as allocated: they are written back first.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check_range(extent)?;
@@ -241,7 +244,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         })
     }
 
-    /// What was taken of a write that was dropped is passed on like any other, and must be there first.
+    /// What was accepted of a dropped write is written back like any other write, so it is drained first.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.traffic.drain(0..u64::MAX).await;

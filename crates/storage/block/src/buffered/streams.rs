@@ -1,25 +1,25 @@
-//! Who reads one block after the other.
+//! Detection of sequential readers.
 
 use crate::Extent;
 
-/// As many readers as can be told from each other: more than that many files are seldom read at once.
+/// Sequential readers that are tracked: more than 16 files are seldom read at the same time.
 pub(super) const STREAMS: usize = 16;
 
-/// Where sequential readers will go on, the latest last.
+/// The expected next block of each sequential reader, the latest last.
 #[derive(Debug, Default)]
 pub(super) struct Streams(Vec<u64>);
 
 impl Streams {
-    /// Notes a read, and says whether it goes on where an earlier one ended.
+    /// Records a read; true if it is sequential.
     pub(super) fn follow(&mut self, extent: Extent) -> bool {
-        let known = self.0.iter().position(|next| *next == extent.lba.0);
-        match known {
+        let valid = self.0.iter().position(|next| *next == extent.lba.0);
+        match valid {
             Some(at) => drop(self.0.remove(at)),
             None if self.0.len() == STREAMS => drop(self.0.remove(0)),
             None => {}
         }
         self.0.extend(extent.end().map(|end| end.0));
-        known.is_some()
+        valid.is_some()
     }
 }
 

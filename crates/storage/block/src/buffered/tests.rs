@@ -1,4 +1,4 @@
-//! Scenes with an executor that wakes nobody who was not woken, in an order drawn by lot.
+//! Scenes on an executor that polls only woken tasks, in random order.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,22 +6,24 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Dawdling, Here, ManualClock, Memory, all_end, asks, end, filled, read, run, seed};
-use crate::{Checked, Fault, FaultControl, Lba, Misbehaviour, Requests, Rule};
+use crate::testing::{
+    LocalSpawner, ManualClock, Memory, SlowDevice, all_end, end, filled, read, requests, run, seed,
+};
+use crate::{Checked, Fault, FaultAction, FaultControl, Lba, Requests, Rule};
 
-/// 4 KiB at once, 16 KiB in all.
+/// Requests of 4 KiB, windows of 16 KiB.
 const WINDOW: Window = Window { bytes: 16 << 10, request_bytes: 4 << 10 };
 
-const NO_SPACE: Misbehaviour = Misbehaviour::Fail(DeviceError::NoSpace);
+const NO_SPACE: FaultAction = FaultAction::Fail(DeviceError::NoSpace);
 
 fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
-    Buffered::new(inner, WINDOW, Arc::new(Here))
+    Buffered::new(inner, WINDOW, Arc::new(LocalSpawner))
 }
 
-/// So little memory that chunks come and go.
+/// A window so small that chunks are evicted and loaded again.
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
-    Buffered { traffic: Traffic::new(inner, sizes, Arc::new(Here)), streams: Lock::default(), sizes }
+    Buffered { traffic: Traffic::new(inner, sizes, Arc::new(LocalSpawner)), streams: Lock::default(), sizes }
 }
 
 fn write<D: BlockDevice>(device: &D, lba: u64, byte: u8) {
@@ -110,8 +112,8 @@ fn a_stable_write_has_reached_the_device_when_it_ends() {
 fn what_was_taken_and_lost_is_told_by_the_flush_that_finds_it_and_is_counted() {
     let (device, control) = hanging();
     write(&device, 0, 1);
-    let misbehaviour = Misbehaviour::Fail(DeviceError::Unwritable(Lba(0)));
-    control.set([Rule { requests: Requests::Writes, within: None, misbehaviour }]);
+    let action = FaultAction::Fail(DeviceError::Unwritable(Lba(0)));
+    control.set([Rule { requests: Requests::Writes, within: None, action }]);
     assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
     assert_eq!(device.losses(), 1);
     control.pass();
@@ -122,8 +124,8 @@ fn what_was_taken_and_lost_is_told_by_the_flush_that_finds_it_and_is_counted() {
 #[test]
 fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
     let (device, control) = hanging();
-    let misbehaviour = Misbehaviour::Fail(DeviceError::NoSpace);
-    control.set([Rule { requests: Requests::Writes, within: None, misbehaviour }]);
+    let action = FaultAction::Fail(DeviceError::NoSpace);
+    control.set([Rule { requests: Requests::Writes, within: None, action }]);
     (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is passed on at once
     assert_eq!(device.losses(), 1);
     control.pass();
@@ -141,8 +143,8 @@ fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
     let stable = device.write(Extent::new(0, 16), filled(7, 16), Durability::Stable);
     let left = run(vec![Box::pin(async { ended.set(Some(stable.await)) })]);
     let first = Some(Extent::new(0, 8));
-    let lost = Rule { requests: Requests::Writes, within: first, misbehaviour: NO_SPACE };
-    control.set([lost, Rule::all(Misbehaviour::Hang)]);
+    let lost = Rule { requests: Requests::Writes, within: first, action: NO_SPACE };
+    control.set([lost, Rule::all(FaultAction::Hang)]);
     let left = run(left);
     assert_eq!((ended.get(), device.losses()), (None, 1));
     control.pass();
@@ -154,10 +156,10 @@ fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
 fn a_flush_that_has_lost_writes_says_so_whatever_else_goes_wrong_with_it() {
     let (device, control) = hanging();
     write(&device, 0, 1);
-    let not_ready = Misbehaviour::Fail(DeviceError::NotReady);
+    let not_ready = FaultAction::Fail(DeviceError::NotReady);
     control.set([
-        Rule { requests: Requests::Writes, within: None, misbehaviour: NO_SPACE },
-        Rule { requests: Requests::Flushes, within: None, misbehaviour: not_ready },
+        Rule { requests: Requests::Writes, within: None, action: NO_SPACE },
+        Rule { requests: Requests::Flushes, within: None, action: not_ready },
     ]);
     assert_eq!(end(device.flush()), Err(DeviceError::WritesLost));
     assert_eq!(end(device.flush()), Err(DeviceError::NotReady), "nothing more is lost");
@@ -166,8 +168,8 @@ fn a_flush_that_has_lost_writes_says_so_whatever_else_goes_wrong_with_it() {
 #[test]
 fn a_read_that_fails_says_so_and_one_that_was_ahead_does_not() {
     let (device, control) = hanging();
-    let misbehaviour = Misbehaviour::Fail(DeviceError::Unreadable(Lba(16)));
-    control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(16, 1)), misbehaviour }]);
+    let action = FaultAction::Fail(DeviceError::Unreadable(Lba(16)));
+    control.set([Rule { requests: Requests::Reads, within: Some(Extent::new(16, 1)), action }]);
     (0..16).for_each(|lba| drop(read(&device, lba, 1)));
     let failed = end(device.read(Extent::new(16, 1), Buffer::zeroed(512)));
     assert_eq!(failed.err(), Some(DeviceError::Unreadable(Lba(16))));
@@ -188,14 +190,14 @@ fn what_a_thread_left_undone_is_done_by_who_flushes() {
     let (device, control) = hanging();
     control.hang();
     let taken = device.write(Extent::new(0, 8), filled(1, 8), Durability::Cached);
-    // The thread's world ends, and with it what it was writing behind.
+    // The thread's executor ends, and with it its write-backs.
     drop(run(vec![Box::pin(async { taken.await.expect("taken") })]));
     control.pass();
     assert_eq!(end(device.flush()), Ok(()));
     assert_eq!(control.counts().passed, 2, "the write again, and the flush");
 }
 
-/// A chunk was being written, and has new data; then its executor ends, and one write does for both.
+/// A chunk with a write-back outstanding gets new data; then its executor ends, and one write covers both.
 #[test]
 fn a_flush_ends_though_a_write_that_it_waits_for_was_dropped() {
     let (device, control) = hanging();
@@ -228,14 +230,14 @@ proptest! {
 
     #[test]
     fn whatever_overlaps_reads_find_what_was_last_written(
-        users in prop::collection::vec(prop::collection::vec(asks(), 1..12), 1..5),
-        patience in prop::option::of(1u64..40),
-        lot in any::<u64>(),
+        users in prop::collection::vec(prop::collection::vec(requests(), 1..12), 1..5),
+        polls_max in prop::option::of(1u64..40),
+        state in any::<u64>(),
     ) {
-        seed(lot);
-        let inner = Checked::new(Dawdling(Memory::new(64)));
-        let device = Checked::new(if lot % 2 == 0 { over(inner) } else { cramped(inner) });
-        prop_assert!(all_end(&device, users, patience), "somebody waits for ever");
+        seed(state);
+        let inner = Checked::new(SlowDevice(Memory::new(64)));
+        let device = Checked::new(if state % 2 == 0 { over(inner) } else { cramped(inner) });
+        prop_assert!(all_end(&device, users, polls_max), "somebody waits for ever");
         end(device.quiesced()).expect("fenced");
         let all = read(&device, 0, 64);
         end(device.flush()).expect("flushed");
@@ -245,7 +247,7 @@ proptest! {
     }
 }
 
-/// A device whose kernel carries out what it was asked for when nobody waits for it any more.
+/// A device that still carries out dropped requests, as a kernel does.
 struct Late {
     inner: Memory,
     asked: Lock<Option<Extent>>,
@@ -290,8 +292,9 @@ impl BlockDevice for Late {
     }
 }
 
-/// Seeds 5040088 and 6060030 of the simulation at df8a461: a neighbour's read brought the blocks of an aborted UNMAP into
-/// memory as they had been, the device carried it out, and who read later found one or the other.
+/// Seeds 5040088 and 6060030 of the simulation at df8a461: a read of a neighbouring block loaded the blocks
+/// of an aborted UNMAP with their old content, the device carried the UNMAP out, and later reads returned
+/// either.
 #[test]
 fn nobody_loads_what_an_aborted_change_is_about_to_change() {
     let device = over(Late { inner: Memory::new(128), asked: Lock::new(None) });
@@ -302,7 +305,7 @@ fn nobody_loads_what_an_aborted_change_is_about_to_change() {
         let _ = zeros.await;
     })]));
     assert!(device.traffic.inner.asked.lock().is_some(), "the device has it");
-    // A neighbour in the same chunk.
+    // A block in the same chunk.
     read(&device, 2, 2);
     end(device.quiesced()).expect("the device has nothing any more");
     let kept = read(&device.traffic.inner, 3, 1);

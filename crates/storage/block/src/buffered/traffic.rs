@@ -1,11 +1,11 @@
-//! What goes between memory and the device: loads, chunks that are passed on, and those who wait for either.
+//! Requests between the cache and the device: loads, write-backs, and the tasks that wait for them.
 
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::cache::{Cache, Job, Piece, Sizes};
+use super::cache::{Cache, Piece, Sizes, WriteBack};
 use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Spawner};
 
 pub(super) struct Traffic<D> {
@@ -20,7 +20,7 @@ impl<D> Traffic<D> {
         Arc::new(Traffic { inner, cache: Lock::new(Cache::new(sizes)), sizes, spawner })
     }
 
-    /// Waits until `look` finds something.
+    /// Waits until `look` returns something; it is called after every state change.
     pub(super) async fn until<T>(&self, mut look: impl FnMut(&mut Cache) -> Option<T>) -> T {
         poll_fn(|context| {
             let mut cache = self.cache.lock();
@@ -35,7 +35,7 @@ impl<D> Traffic<D> {
         .await
     }
 
-    /// Changes something, and lets all who wait look again.
+    /// Changes the cache and wakes all waiting tasks.
     fn change<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> T {
         let mut cache = self.cache.lock();
         let result = change(&mut cache);
@@ -45,15 +45,15 @@ impl<D> Traffic<D> {
         result
     }
 
-    /// How often data were lost that had been taken.
+    /// Number of losses of acknowledged data.
     pub(super) fn losses(&self) -> u64 {
         self.cache.lock().losses()
     }
 
-    /// Keeps everybody away from these chunks for as long as what it gives lives.
-    pub(super) async fn hold(&self, chunks: Range<u64>) -> Held<'_, D> {
+    /// Holds these chunks until the guard is dropped.
+    pub(super) async fn hold(&self, chunks: Range<u64>) -> HeldChunks<'_, D> {
         self.until(|cache| cache.hold(&chunks)).await;
-        Held { traffic: self, chunks, is_asked: false }
+        HeldChunks { traffic: self, chunks, in_flight: false }
     }
 
     fn extent(&self, chunk: u64, blocks: &Range<usize>) -> Extent {
@@ -62,7 +62,7 @@ impl<D> Traffic<D> {
 }
 
 impl<D: BlockDevice + 'static> Traffic<D> {
-    /// Loads a piece for somebody who waits for it, unless somebody else does so already.
+    /// Loads a piece, unless a load of it is outstanding.
     pub(super) async fn load(self: &Arc<Self>, piece: &Piece) -> Result<(), DeviceError> {
         match self.begin_load(piece, true) {
             Some(load) => load.carry_out().await,
@@ -70,7 +70,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         }
     }
 
-    /// Loads a piece that nobody waits for yet. If that fails, whoever wants it will find out.
+    /// Loads a piece in advance. An error is ignored here: the read that needs the piece loads it again.
     pub(super) fn read_ahead(self: &Arc<Self>, piece: &Piece) {
         if let Some(load) = self.begin_load(piece, false) {
             self.spawner.spawn(Box::pin(async move {
@@ -79,78 +79,78 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         }
     }
 
-    fn begin_load(self: &Arc<Self>, piece: &Piece, urgent: bool) -> Option<Load<D>> {
+    fn begin_load(self: &Arc<Self>, piece: &Piece, urgent: bool) -> Option<LoadGuard<D>> {
         let failures = self.cache.lock().load(piece, urgent)?;
-        Some(Load { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
+        Some(LoadGuard { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
     }
 
-    /// Waits until the device cannot carry out any more what was aborted before.
+    /// Waits until the device can no longer carry out requests aborted before.
     pub(super) async fn quiesced(&self) -> Result<(), DeviceError> {
         let aborts = self.cache.lock().aborts();
         let quiesced = self.inner.quiesced().await;
-        // A device that cannot say so will say what is wrong when it is read or written.
+        // An error of this request is ignored here: the next read or write reports what is wrong.
         self.change(|cache| cache.quiesced(aborts));
         quiesced
     }
 
-    /// Puts what is dirty of a chunk on its way.
-    pub(super) fn pass_on(self: &Arc<Self>, chunk: u64) {
-        let job = self.cache.lock().pass_on(chunk);
+    /// Begins a write-back of the chunk's dirty blocks.
+    pub(super) fn write_back(self: &Arc<Self>, chunk: u64) {
+        let job = self.cache.lock().write_back(chunk);
         let Some(job) = job else { return };
-        let mut passing = Passing { traffic: Arc::clone(self), chunk, under_way: true };
+        let mut guard = WriteBackGuard { traffic: Arc::clone(self), chunk, under_way: true };
         self.spawner.spawn(Box::pin(async move {
             let mut next = Some(job);
             while let Some(job) = next {
-                next = passing.carry_out(job).await;
+                next = guard.carry_out(job).await;
             }
         }));
     }
 
-    /// Waits until all that is dirty now in these chunks has been passed on.
+    /// Waits until all blocks dirty now in these chunks have been written back.
     pub(super) async fn drain(self: &Arc<Self>, chunks: Range<u64>) {
         let mut goals = self.cache.lock().goals(chunks);
         while let Some(chunk) = self.until(|cache| cache.next_goal(&mut goals)).await {
-            self.pass_on(chunk);
+            self.write_back(chunk);
         }
     }
 }
 
-/// Chunks that everybody is kept away from.
-pub(super) struct Held<'a, D> {
+/// Chunks held for a direct change of the device.
+pub(super) struct HeldChunks<'a, D> {
     traffic: &'a Traffic<D>,
     chunks: Range<u64>,
-    /// The device has been asked for the change, and has not answered.
-    is_asked: bool,
+    /// The change is outstanding at the device.
+    in_flight: bool,
 }
 
-impl<D> Held<'_, D> {
-    /// Carries out the change for which they are held.
-    pub(super) async fn ask<T>(mut self, request: impl Future<Output = T>) -> T {
-        self.is_asked = true;
+impl<D> HeldChunks<'_, D> {
+    /// Carries out the change for which the chunks are held.
+    pub(super) async fn run<T>(mut self, request: impl Future<Output = T>) -> T {
+        self.in_flight = true;
         let answer = request.await;
-        self.is_asked = false;
+        self.in_flight = false;
         answer
     }
 }
 
-impl<D> Drop for Held<'_, D> {
+impl<D> Drop for HeldChunks<'_, D> {
     fn drop(&mut self) {
-        self.traffic.change(|cache| match self.is_asked {
+        self.traffic.change(|cache| match self.in_flight {
             true => cache.abort(&self.chunks),
-            false => cache.let_go(&self.chunks),
+            false => cache.release(&self.chunks),
         });
     }
 }
 
-/// A load, of whose end its chunk is told even if it is dropped.
-struct Load<D> {
+/// A load; its end is reported to the cache even if it is dropped.
+struct LoadGuard<D> {
     traffic: Arc<Traffic<D>>,
     piece: Piece,
     failures: u64,
     data: Option<Buffer>,
 }
 
-impl<D: BlockDevice> Load<D> {
+impl<D: BlockDevice> LoadGuard<D> {
     async fn carry_out(mut self) -> Result<(), DeviceError> {
         let buffer = Buffer::recycled(self.piece.blocks.len() * self.traffic.sizes.block_bytes);
         let extent = self.traffic.extent(self.piece.chunk, &self.piece.blocks);
@@ -159,27 +159,27 @@ impl<D: BlockDevice> Load<D> {
     }
 }
 
-impl<D> Drop for Load<D> {
+impl<D> Drop for LoadGuard<D> {
     fn drop(&mut self) {
         let data = self.data.as_deref();
         self.traffic.change(|cache| cache.loaded(&self.piece, self.failures, data));
     }
 }
 
-/// A chunk on its way, which stays dirty if this is dropped before its end.
-struct Passing<D> {
+/// A write-back; its blocks stay dirty if it is dropped before its end.
+struct WriteBackGuard<D> {
     traffic: Arc<Traffic<D>>,
     chunk: u64,
     under_way: bool,
 }
 
-impl<D: BlockDevice> Passing<D> {
-    /// Says what is to follow.
-    async fn carry_out(&mut self, job: Job) -> Option<Job> {
+impl<D: BlockDevice> WriteBackGuard<D> {
+    /// Returns the write-back that follows.
+    async fn carry_out(&mut self, job: WriteBack) -> Option<WriteBack> {
         self.under_way = true;
         let traffic = &self.traffic;
         if job.after_abandoned {
-            // A device that cannot say that it has let go will say what is wrong when it is written to.
+            // An error here is ignored: the next write reports what is wrong.
             let _ = traffic.inner.quiesced().await;
         }
         let mut failed = Vec::new();
@@ -190,14 +190,14 @@ impl<D: BlockDevice> Passing<D> {
             }
         }
         self.under_way = false;
-        let again = traffic.change(|cache| cache.passed_on(job.chunk, &failed));
-        let next = if again { traffic.cache.lock().pass_on(job.chunk) } else { None };
+        let again = traffic.change(|cache| cache.written_back(job.chunk, &failed));
+        let next = if again { traffic.cache.lock().write_back(job.chunk) } else { None };
         self.under_way = next.is_some();
         next
     }
 }
 
-impl<D> Drop for Passing<D> {
+impl<D> Drop for WriteBackGuard<D> {
     fn drop(&mut self) {
         if self.under_way {
             self.traffic.change(|cache| cache.abandoned(self.chunk));

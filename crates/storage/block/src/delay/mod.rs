@@ -1,5 +1,5 @@
-//! A device that takes longer: for trying out what a disk or a line of a certain latency would do, and for testing what
-//! measures latencies against one that is known.
+//! A device with added latency: to try what a disk or a line of a certain latency would do, and to test
+//! measurements of latency against a known one.
 
 mod service_time;
 
@@ -7,42 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use service_time::Lasting;
+use service_time::SyncKind;
 pub use service_time::{ServiceTime, Stalls, Tail};
 
 use crate::forward::forward;
 use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Profile, Run, Sleeper, Slice, Space};
 
-/// Lets every request of the inner device wait first. Requests overlap: this is latency, not a limit on the rate
-/// ([`crate::Limit`] is). Offers no memory, since what is read there is read at once.
+/// Delays every request of the inner device. Requests overlap: this is latency, not a rate limit
+/// ([`crate::Limit`] is). Offers no memory, since memory is read without a request.
 ///
-/// Where making writes durable takes a time of its own, there is a cache that they are in before: the profile says so.
+/// A flush time of its own implies a volatile cache, so the profile reports one.
 pub struct Delay<D> {
     inner: D,
     times: ServiceTime,
     /// Requests so far.
     requests: AtomicU64,
-    /// When the first of them came.
+    /// Time of the first request.
     first: OnceLock<Instant>,
     sleeper: Arc<dyn Sleeper>,
 }
 
 impl<D: BlockDevice> Delay<D> {
-    /// `inner`, later by what `times` says.
+    /// `inner`, delayed by `times`.
     pub fn new(inner: D, times: impl Into<ServiceTime>, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
         Delay { inner, times: times.into(), requests: AtomicU64::new(0), first: OnceLock::new(), sleeper }
     }
 
     fn after<'a, T>(
         &'a self,
-        lasting: Lasting,
+        sync: SyncKind,
         request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a,
     ) -> Pending<'a, T> {
         Box::pin(async move {
             let now = self.sleeper.now();
             let first = *self.first.get_or_init(|| now);
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
-            self.sleeper.sleep_until(self.times.end(number, lasting, now, first)).await;
+            self.sleeper.sleep_until(self.times.end(number, sync, now, first)).await;
             request(&self.inner).await
         })
     }
@@ -57,35 +57,35 @@ impl<D: BlockDevice> BlockDevice for Delay<D> {
     }
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.after(Lasting::No, move |inner| inner.read(extent, buffer))
+        self.after(SyncKind::None, move |inner| inner.read(extent, buffer))
     }
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        let lasting = match durability {
-            Durability::Cached => Lasting::No,
-            Durability::Stable => Lasting::Too,
+        let sync = match durability {
+            Durability::Cached => SyncKind::None,
+            Durability::Stable => SyncKind::Fua,
         };
-        self.after(lasting, move |inner| inner.write(extent, data, durability))
+        self.after(sync, move |inner| inner.write(extent, data, durability))
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        self.after(Lasting::Only, |inner| inner.flush())
+        self.after(SyncKind::Flush, |inner| inner.flush())
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.after(Lasting::No, move |inner| inner.unmap(extent))
+        self.after(SyncKind::None, move |inner| inner.unmap(extent))
     }
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.after(Lasting::No, move |inner| inner.write_zeroes(extent, may_unmap))
+        self.after(SyncKind::None, move |inner| inner.write_zeroes(extent, may_unmap))
     }
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.after(Lasting::No, move |inner| inner.allocation(extent, runs_max))
+        self.after(SyncKind::None, move |inner| inner.allocation(extent, runs_max))
     }
 
     fn space(&self) -> Pending<'_, Space> {
-        self.after(Lasting::No, |inner| inner.space())
+        self.after(SyncKind::None, |inner| inner.space())
     }
 }
 

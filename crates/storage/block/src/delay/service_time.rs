@@ -1,49 +1,49 @@
-//! How long each request takes.
+//! Service times of requests.
 
 use std::time::{Duration, Instant};
 
 use crate::sleeper::later;
 
-/// How long requests take: all as long, or a few of them longer, with pauses in between if that is wanted. What a
-/// request takes depends on its number and the seed alone, so that a run can be repeated.
+/// Service times: constant, or from a two-point distribution, with stalls if wanted. The time of a request
+/// depends on its number and the seed alone, so that a run can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTime {
-    /// What a request takes.
+    /// Service time of most requests.
     pub usual: Duration,
-    /// What a few of them take instead.
+    /// Service time of the slow ones.
     pub tail: Option<Tail>,
-    /// What a flush takes instead, and a write that is to be on stable storage (FUA) beside, if that is not the same as
-    /// for any other request.
+    /// Service time of a flush, which a write to stable storage (FUA) takes in addition; `None`: the same as
+    /// other requests.
     pub flush: Option<Duration>,
-    /// When nothing ends at all.
+    /// When the device completes nothing.
     pub stalls: Option<Stalls>,
-    /// Which of the requests are the slow ones.
+    /// Random seed for the choice of slow requests.
     pub seed: u64,
 }
 
-/// Whether a request is to make data last.
+/// Whether a request makes data durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lasting {
-    /// It is not.
-    No,
-    /// What it writes is to be on stable storage when it ends.
-    Too,
-    /// It is a flush, and nothing else.
-    Only,
+pub(super) enum SyncKind {
+    /// No.
+    None,
+    /// It writes to stable storage (FUA).
+    Fua,
+    /// It is a flush.
+    Flush,
 }
 
-/// The second point of a two-point distribution. Each request is one of the slow ones with the same chance, whatever
-/// those before it were.
+/// The second point of a two-point distribution. Every request is slow with the same probability, independent
+/// of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// What a slow request takes.
+    /// Service time of a slow request.
     pub time: Duration,
-    /// How many of a million requests are slow.
+    /// Slow requests per million.
     pub per_million: u32,
 }
 
-/// Pauses of a device that has stopped for a while, as one does that collects garbage or fails over: nothing ends in
-/// them, and what would have ended in one ends with it.
+/// Periods in which the device completes nothing, as during garbage collection or failover: a request that
+/// would complete in one completes at its end.
 ///
 /// ```text
 ///    first request
@@ -58,53 +58,55 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// `None` unless there is time between two of them.
+    /// `None` unless `length` is shorter than `every`.
     pub fn new(length: Duration, every: Duration) -> Option<Stalls> {
         (length < every).then_some(Stalls { length, every })
     }
 
-    /// How long each is.
+    /// Length of each stall.
     pub fn length(self) -> Duration {
         self.length
     }
 
-    /// From the beginning of one to that of the next.
+    /// Time from the start of one stall to the start of the next.
     pub fn every(self) -> Duration {
         self.every
     }
 
-    /// When a request ends that would have ended at `end`, on a device whose first request came at `first`.
-    fn put_off(self, end: Instant, first: Instant) -> Instant {
+    /// The completion time of a request that would complete at `end`, on a device whose first request came at
+    /// `first`.
+    fn defer(self, end: Instant, first: Instant) -> Instant {
         let since = end.saturating_duration_since(first).as_nanos();
         let into = since % self.every.as_nanos();
         let stalled = since >= self.every.as_nanos() && into < self.length.as_nanos();
-        // Shorter than `length`, so that it fits.
+        // Shorter than `length`, so it fits.
         let rest = self.length.saturating_sub(Duration::from_nanos(into as u64));
         if stalled { later(end, rest) } else { end }
     }
 }
 
 impl ServiceTime {
-    /// The same for all.
+    /// The same time for all requests.
     pub fn fixed(usual: Duration) -> ServiceTime {
         ServiceTime { usual, tail: None, flush: None, stalls: None, seed: 0 }
     }
 
-    /// When request `number` ends, which came at `now`, on a device whose first request came at `first`.
-    pub(super) fn end(&self, number: u64, lasting: Lasting, now: Instant, first: Instant) -> Instant {
-        let end = later(now, self.takes(number, lasting));
-        self.stalls.map_or(end, |stalls| stalls.put_off(end, first))
+    /// The completion time of request `number`, which came at `now`, on a device whose first request came at
+    /// `first`.
+    pub(super) fn end(&self, number: u64, sync: SyncKind, now: Instant, first: Instant) -> Instant {
+        let end = later(now, self.service_time(number, sync));
+        self.stalls.map_or(end, |stalls| stalls.defer(end, first))
     }
 
-    fn takes(&self, number: u64, lasting: Lasting) -> Duration {
-        match (lasting, self.flush) {
-            (Lasting::No, _) | (_, None) => self.of(number),
-            (Lasting::Too, Some(flush)) => self.of(number).saturating_add(flush),
-            (Lasting::Only, Some(flush)) => flush,
+    fn service_time(&self, number: u64, sync: SyncKind) -> Duration {
+        match (sync, self.flush) {
+            (SyncKind::None, _) | (_, None) => self.base_time(number),
+            (SyncKind::Fua, Some(flush)) => self.base_time(number).saturating_add(flush),
+            (SyncKind::Flush, Some(flush)) => flush,
         }
     }
 
-    fn of(&self, number: u64) -> Duration {
+    fn base_time(&self, number: u64) -> Duration {
         match self.tail {
             Some(tail) if per_million(self.seed, number) < tail.per_million => tail.time,
             Some(_) | None => self.usual,
@@ -112,7 +114,7 @@ impl ServiceTime {
     }
 }
 
-/// A number below a million, as good as drawn by lot: SplitMix64 (Steele, Lea and Flood, 2014), whose outputs are a
+/// A pseudo-random number below a million: SplitMix64 (Steele, Lea and Flood, 2014), whose outputs are a
 /// function of their position.
 fn per_million(seed: u64, number: u64) -> u32 {
     let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -138,7 +140,7 @@ mod tests {
     fn as_many_requests_are_slow_as_were_asked_for() {
         let tail = Tail { time: 20 * MS, per_million: 10_000 };
         let times = ServiceTime { tail: Some(tail), ..ServiceTime::fixed(MS) };
-        let slow = (0..1_000_000).filter(|number| times.of(*number) == tail.time).count();
+        let slow = (0..1_000_000).filter(|number| times.base_time(*number) == tail.time).count();
         // Four standard deviations of a binomial distribution: sqrt(10^6 * 0.01 * 0.99) is 99.5.
         assert!(slow.abs_diff(10_000) < 400, "{slow}");
     }
@@ -148,7 +150,7 @@ mod tests {
         let tail = Some(Tail { time: 20 * MS, per_million: 500_000 });
         let slow = |seed| {
             let times = ServiceTime { tail, seed, ..ServiceTime::fixed(MS) };
-            (0..100).map(|number| times.of(number)).collect::<Vec<_>>()
+            (0..100).map(|number| times.base_time(number)).collect::<Vec<_>>()
         };
         assert_eq!(slow(7), slow(7));
         assert_ne!(slow(7), slow(8));
@@ -159,7 +161,7 @@ mod tests {
         let stalls = Stalls::new(100 * MS, 1000 * MS);
         let times = ServiceTime { stalls, ..ServiceTime::fixed(5 * MS) };
         let first = Instant::now();
-        let end = |came: u32| (times.end(0, Lasting::No, first + came * MS, first) - first).as_millis();
+        let end = |came: u32| (times.end(0, SyncKind::None, first + came * MS, first) - first).as_millis();
         assert_eq!([0, 994, 995, 1050, 1094, 1095, 1999].map(end), [5, 999, 1100, 1100, 1100, 1100, 2100]);
     }
 

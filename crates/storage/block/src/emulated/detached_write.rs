@@ -1,4 +1,4 @@
-//! The end of a write that goes on when nobody waits for it any more.
+//! A write that continues after its requester was dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,29 +6,29 @@ use std::task::{Poll, Waker};
 
 use crate::{DeviceError, Lock};
 
-/// A write under way, seen by those who wait for its end: who asked for it, and who wants to know that it is over.
+/// A write outstanding at the device, shared by the task that writes and those that wait for its completion.
 #[derive(Default)]
-pub(super) struct Parting {
-    state: Lock<State>,
+pub(super) struct DetachedWrite {
+    state: Lock<Completion>,
 }
 
 #[derive(Default)]
-struct State {
+struct Completion {
     result: Option<Result<(), DeviceError>>,
     waiting: Vec<Waker>,
 }
 
-impl Parting {
-    /// What the task that writes keeps.
-    pub(super) fn ending(self: Arc<Parting>) -> Ending {
-        Ending(self)
+impl DetachedWrite {
+    /// The handle of the task that writes.
+    pub(super) fn completer(self: Arc<DetachedWrite>) -> Completer {
+        Completer(self)
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.state.lock().result.is_some()
     }
 
-    pub(super) async fn ended(&self) -> Result<(), DeviceError> {
+    pub(super) async fn completion(&self) -> Result<(), DeviceError> {
         poll_fn(|context| {
             let mut state = self.state.lock();
             match state.result {
@@ -53,16 +53,17 @@ impl Parting {
     }
 }
 
-/// Tells the end, and does so too if the task is dropped with its thread: nobody waits for ever.
-pub(super) struct Ending(Arc<Parting>);
+/// Completes the write; with [`DeviceError::Cancelled`] if the task is dropped with its thread, so that no
+/// waiter is left.
+pub(super) struct Completer(Arc<DetachedWrite>);
 
-impl Ending {
-    pub(super) fn with(self, result: Result<(), DeviceError>) {
+impl Completer {
+    pub(super) fn complete(self, result: Result<(), DeviceError>) {
         self.0.end(result);
     }
 }
 
-impl Drop for Ending {
+impl Drop for Completer {
     fn drop(&mut self) {
         self.0.end(Err(DeviceError::Cancelled));
     }

@@ -1,5 +1,5 @@
-//! 512-byte blocks over a device of longer ones, as disks have them that are called "512e": what is shorter than a block
-//! of the device, or crosses the ends of one, is read, changed and written back.
+//! 512-byte blocks over a device of longer ones ("512e"): a write that is shorter than a block of the device,
+//! or crosses the ends of one, is a read-modify-write.
 //!
 //! ```text
 //!   blocks of the device   |       0       |       1       |
@@ -8,8 +8,9 @@
 //!   reads 0 and 1, changes four short blocks of them, writes 0 and 1
 //! ```
 //!
-//! Who does that has the blocks alone from the read to the end of the write, even if nobody waits for it any more: a
-//! write that came in between would be undone by what was read before it. Whole blocks pass as they are.
+//! A read-modify-write excludes other requests for its blocks from the read to the end of the write, even if
+//! its requester was dropped: a write in between would be undone by what was read before it. Whole blocks are
+//! passed to the device unchanged.
 
 mod detached_write;
 #[cfg(test)]
@@ -18,7 +19,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use detached_write::Parting;
+use detached_write::DetachedWrite;
 
 use crate::forward::forward;
 use crate::{
@@ -26,18 +27,18 @@ use crate::{
     Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
 };
 
-/// A device of blocks of 512 bytes over one of longer blocks; over one of 512 it changes nothing.
+/// A device of 512-byte blocks over one of longer blocks; over one of 512 it changes nothing.
 pub struct Emulated512<D> {
     inner: Arc<D>,
-    /// log2 of the short blocks in a block of the inner device.
+    /// log2 of the 512-byte blocks in a block of the inner device.
     shift: u32,
     locks: Arc<RangeLocks>,
     spawner: Arc<dyn Spawner>,
-    /// Writes that nobody waits for any more and that have not ended.
-    parted: Lock<Vec<Arc<Parting>>>,
+    /// Writes whose requesters were dropped and that are still outstanding.
+    detached: Lock<Vec<Arc<DetachedWrite>>>,
 }
 
-/// A request in blocks of the inner device: those that it touches, and what of their bytes is meant.
+/// A request in blocks of the inner device: the blocks it touches, and its range of bytes in them.
 #[derive(Clone)]
 struct Cover {
     extent: Extent,
@@ -50,13 +51,13 @@ impl Cover {
         self.bytes == (0..self.length)
     }
 
-    /// What is to be read before it can be written: the blocks at its ends of which a part is to stay.
+    /// The blocks to read first: those at the ends of which a part stays unchanged.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
         let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);
         let tail = !self.bytes.end.is_multiple_of(block_bytes);
         match (head, tail) {
-            // Neighbours, or the same: one request.
+            // Adjacent, or the same block: one request.
             (true, true) if blocks <= 2 => vec![self.extent],
             (true, true) => vec![Extent::new(first, 1), Extent::new(first + blocks - 1, 1)],
             (true, false) => vec![Extent::new(first, 1)],
@@ -67,11 +68,12 @@ impl Cover {
 }
 
 impl<D: BlockDevice + 'static> Emulated512<D> {
-    /// `inner` with blocks of 512 bytes. `spawner` ends what was begun for somebody who is gone.
+    /// `inner` with blocks of 512 bytes. `spawner` runs writes, which continue when their requester is
+    /// dropped.
     pub fn new(inner: D, spawner: Arc<dyn Spawner>) -> Emulated512<D> {
         let shift = inner.geometry().block_size.shift() - BlockSize::B512.shift();
-        let (locks, parted) = (Arc::default(), Lock::default());
-        Emulated512 { inner: Arc::new(inner), shift, locks, spawner, parted }
+        let (locks, detached) = (Arc::default(), Lock::default());
+        Emulated512 { inner: Arc::new(inner), shift, locks, spawner, detached }
     }
 
     fn block_bytes(&self) -> usize {
@@ -85,7 +87,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         if legal { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// `extent` lies within the device.
+    /// `extent` must lie within the device.
     fn cover(&self, extent: Extent) -> Cover {
         let end = extent.lba.0 + extent.blocks.0;
         let first = extent.lba.0 >> self.shift;
@@ -102,7 +104,8 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         }
     }
 
-    /// Blocks of the inner device as the locks count them: a zone for each, so that neighbours do not wait for each other.
+    /// Blocks of the inner device as the locks count them: one zone per block, so that adjacent blocks do not
+    /// conflict.
     fn locked(extent: Extent) -> Extent {
         Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
     }
@@ -111,8 +114,8 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         self.locks.share(Self::locked(cover.extent)).await
     }
 
-    /// An error of the inner device, in short blocks.
-    fn shortened(&self, error: DeviceError) -> DeviceError {
+    /// An error of the inner device, with its LBA in short blocks.
+    fn in_short_blocks(&self, error: DeviceError) -> DeviceError {
         match error {
             DeviceError::Unreadable(Lba(lba)) => DeviceError::Unreadable(Lba(lba << self.shift)),
             DeviceError::Unwritable(Lba(lba)) => DeviceError::Unwritable(Lba(lba << self.shift)),
@@ -126,9 +129,9 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         Ok(buffer)
     }
 
-    /// Reads what is to stay, puts what is new between, and writes all of it back.
+    /// A read-modify-write.
     async fn write_part(&self, cover: Cover, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        let alone = self.locks.exclude(Self::locked(cover.extent)).await;
+        let exclusive = self.locks.exclude(Self::locked(cover.extent)).await;
         let mut whole = Buffer::recycled(cover.length);
         let block_bytes = self.block_bytes();
         for edge in cover.edges(block_bytes) {
@@ -138,31 +141,31 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
             whole[at..at + length].copy_from_slice(&kept);
         }
         whole[cover.bytes.clone()].copy_from_slice(data);
-        self.write_back(cover.extent, whole.share(), durability, alone).await
+        self.write_back(cover.extent, whole.share(), durability, exclusive).await
     }
 
-    /// A write that goes on without its waiter, and keeps others out until its end.
+    /// A write that continues when its requester is dropped, with the blocks excluded until its end.
     async fn write_back(
         &self,
         extent: Extent,
         data: Slice,
         durability: Durability,
-        alone: Exclusive,
+        exclusive: Exclusive,
     ) -> Result<(), DeviceError> {
-        let write = Arc::new(Parting::default());
-        let (inner, ending) = (Arc::clone(&self.inner), Arc::clone(&write).ending());
+        let write = Arc::new(DetachedWrite::default());
+        let (inner, completer) = (Arc::clone(&self.inner), Arc::clone(&write).completer());
         self.spawner.spawn(Box::pin(async move {
             let result = inner.write(extent, data, durability).await;
-            drop(alone);
-            ending.with(result);
+            drop(exclusive);
+            completer.complete(result);
         }));
-        let waiter = Waiter { write: &write, parted: &self.parted };
-        let result = waiter.write.ended().await;
+        let waiter = DetachGuard { write: &write, detached: &self.detached };
+        let result = waiter.write.completion().await;
         drop(waiter);
         result
     }
 
-    /// Makes the blocks of `extent` zeros: those that a block has in part by a write, and whole blocks by `whole`.
+    /// Zeroes the blocks of `extent`: partial blocks by writes, whole blocks by `whole`.
     async fn clear<'a>(
         &'a self,
         extent: Extent,
@@ -191,21 +194,22 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
 }
 
 const SHORT_BYTES: usize = 512;
-/// The blocks of a zone of [`RangeLocks`].
+/// Blocks per zone of [`RangeLocks`].
 const ZONE: u64 = 2048;
 
-/// Who waits for a write; if it goes away before the end, the write is remembered for [`BlockDevice::quiesced`].
-struct Waiter<'a> {
-    write: &'a Arc<Parting>,
-    parted: &'a Lock<Vec<Arc<Parting>>>,
+/// Waits for a write; if dropped before the end, it adds the write to those that [`BlockDevice::quiesced`]
+/// waits for.
+struct DetachGuard<'a> {
+    write: &'a Arc<DetachedWrite>,
+    detached: &'a Lock<Vec<Arc<DetachedWrite>>>,
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for DetachGuard<'_> {
     fn drop(&mut self) {
-        if !self.write.has_ended() {
-            let mut parted = self.parted.lock();
-            parted.retain(|write| !write.has_ended());
-            parted.push(Arc::clone(self.write));
+        if !self.write.is_complete() {
+            let mut detached = self.detached.lock();
+            detached.retain(|write| !write.is_complete());
+            detached.push(Arc::clone(self.write));
         }
     }
 }
@@ -235,7 +239,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
                 true => self.inner.read(cover.extent, buffer).await,
                 false => self.read_part(cover, buffer).await,
             };
-            result.map_err(|error| self.shortened(error))
+            result.map_err(|error| self.in_short_blocks(error))
         })
     }
 
@@ -250,17 +254,17 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
                 }
                 false => self.write_part(cover, &data, durability).await,
             };
-            result.map_err(|error| self.shortened(error))
+            result.map_err(|error| self.in_short_blocks(error))
         })
     }
 
-    /// Of a device that is not thin nothing is promised, and parts of blocks stay as they are.
+    /// A device that is not thin promises nothing here, and parts of blocks stay unchanged.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent, None)?;
             let zeros_wanted = self.inner.profile().thin;
             let result = self.clear(extent, zeros_wanted, |inner, extent| inner.unmap(extent)).await;
-            result.map_err(|error| self.shortened(error))
+            result.map_err(|error| self.in_short_blocks(error))
         })
     }
 
@@ -269,7 +273,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
             self.check(extent, None)?;
             let result =
                 self.clear(extent, true, |inner, extent| inner.write_zeroes(extent, may_unmap)).await;
-            result.map_err(|error| self.shortened(error))
+            result.map_err(|error| self.in_short_blocks(error))
         })
     }
 
@@ -289,10 +293,10 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let parted = self.parted.lock().clone();
-            for write in parted {
-                // How it ended is told to nobody: who asked is gone.
-                let _ = write.ended().await;
+            let detached = self.detached.lock().clone();
+            for write in detached {
+                // The result is ignored: the requester was dropped.
+                let _ = write.completion().await;
             }
             self.inner.quiesced().await
         })

@@ -2,16 +2,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{
-    Dawdling, Here, ManualClock, Memory, Task, all_end, asks, at_most, end, filled, read, run, seed,
+    LocalSpawner, ManualClock, Memory, SlowDevice, Task, all_end, end, filled, read, requests, run, seed,
+    with_poll_limit,
 };
-use crate::{Checked, Fault, FaultControl, Misbehaviour, Requests, Rule};
+use crate::{Checked, Fault, FaultAction, FaultControl, Requests, Rule};
 
 fn memory(blocks: u64) -> Memory {
-    Memory::of(BlockSize::B4096, blocks)
+    Memory::with_block_size(BlockSize::B4096, blocks)
 }
 
 fn over<D: BlockDevice + 'static>(inner: D) -> Emulated512<D> {
-    Emulated512::new(inner, Arc::new(Here))
+    Emulated512::new(inner, Arc::new(LocalSpawner))
 }
 
 fn hanging() -> (Emulated512<Fault<Memory>>, FaultControl) {
@@ -76,8 +77,8 @@ fn zeros_within_a_block_leave_its_other_blocks() {
 #[test]
 fn what_cannot_be_read_cannot_be_changed_and_the_short_block_is_named() {
     let (device, control) = hanging();
-    let misbehaviour = Misbehaviour::Fail(DeviceError::Unreadable(Lba(2)));
-    control.set([Rule { requests: Requests::Reads, within: None, misbehaviour }]);
+    let action = FaultAction::Fail(DeviceError::Unreadable(Lba(2)));
+    control.set([Rule { requests: Requests::Reads, within: None, action }]);
     let short = device.write(Extent::new(17, 1), filled(1, 1), Durability::Cached);
     assert_eq!(end(short), Err(DeviceError::Unreadable(Lba(16))));
     write(&device, 16, 8, 1);
@@ -86,12 +87,12 @@ fn what_cannot_be_read_cannot_be_changed_and_the_short_block_is_named() {
 #[test]
 fn a_write_whose_waiter_goes_away_keeps_others_out_until_it_has_ended() {
     let (device, control) = hanging();
-    let writes = Rule { requests: Requests::Writes, within: None, misbehaviour: Misbehaviour::Hang };
+    let writes = Rule { requests: Requests::Writes, within: None, action: FaultAction::Hang };
     control.set([writes]);
     let first = device.write(Extent::new(0, 1), filled(1, 1), Durability::Cached);
-    // It is given up while its block is being written back.
+    // It is dropped while its block is being written back.
     let mut left: Vec<Task<'_>> =
-        run(vec![Box::pin(at_most(3, Box::pin(async { first.await.expect("nobody sees it") })))]);
+        run(vec![Box::pin(with_poll_limit(3, Box::pin(async { first.await.expect("nobody sees it") })))]);
     let second = device.write(Extent::new(1, 1), filled(2, 1), Durability::Cached);
     left.push(Box::pin(async { second.await.expect("written") }));
     let left = run(left);
@@ -119,13 +120,13 @@ proptest! {
 
     #[test]
     fn whatever_overlaps_reads_find_what_was_last_written(
-        users in prop::collection::vec(prop::collection::vec(asks(), 1..12), 1..5),
-        patience in prop::option::of(1u64..40),
-        lot in any::<u64>(),
+        users in prop::collection::vec(prop::collection::vec(requests(), 1..12), 1..5),
+        polls_max in prop::option::of(1u64..40),
+        state in any::<u64>(),
     ) {
-        seed(lot);
-        let device = Checked::new(over(Checked::new(Dawdling(memory(8)))));
-        prop_assert!(all_end(&device, users, patience), "somebody waits for ever");
+        seed(state);
+        let device = Checked::new(over(Checked::new(SlowDevice(memory(8)))));
+        prop_assert!(all_end(&device, users, polls_max), "somebody waits for ever");
         end(device.quiesced()).expect("fenced");
         let all = read(&device, 0, 64);
         prop_assert!((0..64 * 512).all(|at| device.inner().inner.inner().0.byte(at) == all[at]));

@@ -1,12 +1,13 @@
-//! A device, a clock and a way to poll, for the tests of the layers; and scenes of several users at once.
+//! A device, a clock and an executor for the tests of the layers, and scenes of several users at the same
+//! time.
 
 mod requests;
 mod slow_device;
 mod tasks;
 
-pub(crate) use requests::{all_end, asks, filled, read};
-pub(crate) use slow_device::Dawdling;
-pub(crate) use tasks::{Here, Task, at_most, draw, end, run, seed};
+pub(crate) use requests::{all_end, filled, read, requests};
+pub(crate) use slow_device::SlowDevice;
+pub(crate) use tasks::{LocalSpawner, Task, draw, end, run, seed, with_poll_limit};
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -30,7 +31,7 @@ pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     poll(pin!(future)).expect("ready at once")
 }
 
-/// A clock that stands until it is moved.
+/// A clock that moves only by [`ManualClock::pass`].
 pub(crate) struct ManualClock {
     now: Arc<Mutex<Instant>>,
 }
@@ -69,10 +70,10 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(blocks: u64) -> Memory {
-        Memory::of(BlockSize::B512, blocks)
+        Memory::with_block_size(BlockSize::B512, blocks)
     }
 
-    pub(crate) fn of(block_size: BlockSize, blocks: u64) -> Memory {
+    pub(crate) fn with_block_size(block_size: BlockSize, blocks: u64) -> Memory {
         let bytes = vec![0; (blocks << block_size.shift()) as usize];
         Memory { state: Mutex::new((bytes, Vec::new())), block_size, blocks }
     }
@@ -81,7 +82,7 @@ impl Memory {
         self.state().0[at]
     }
 
-    /// Changes a byte behind everyone's back.
+    /// Changes a byte without a request.
     pub(crate) fn corrupt(&self, at: usize) {
         self.state().0[at] ^= 0xff;
     }
@@ -90,7 +91,7 @@ impl Memory {
         self.state().1.len()
     }
 
-    /// How many blocks each request was about, in their order.
+    /// The number of blocks of each request, in order.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         self.state().1.iter().map(|extent| extent.blocks.0).collect()
     }

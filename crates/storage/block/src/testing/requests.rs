@@ -1,12 +1,12 @@
-//! Requests drawn by lot, of 512-byte blocks.
+//! Random requests of 512-byte blocks.
 
 use proptest::prelude::*;
 
-use super::{Task, at_most, end, run};
+use super::{Task, end, run, with_poll_limit};
 use crate::{BlockDevice, Buffer, Durability, Extent, Slice};
 
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum TestRequest {
     Read,
     Write(u8),
     WriteStable(u8),
@@ -16,51 +16,53 @@ pub(crate) enum Ask {
     Allocation,
 }
 
-pub(crate) fn asks() -> impl Strategy<Value = (Ask, u64, u64)> {
-    let ask = prop_oneof![
-        4 => Just(Ask::Read),
-        5 => any::<u8>().prop_map(Ask::Write),
-        1 => any::<u8>().prop_map(Ask::WriteStable),
-        1 => Just(Ask::Flush),
-        1 => Just(Ask::Unmap),
-        1 => Just(Ask::Zero),
-        1 => Just(Ask::Allocation),
+pub(crate) fn requests() -> impl Strategy<Value = (TestRequest, u64, u64)> {
+    let request = prop_oneof![
+        4 => Just(TestRequest::Read),
+        5 => any::<u8>().prop_map(TestRequest::Write),
+        1 => any::<u8>().prop_map(TestRequest::WriteStable),
+        1 => Just(TestRequest::Flush),
+        1 => Just(TestRequest::Unmap),
+        1 => Just(TestRequest::Zero),
+        1 => Just(TestRequest::Allocation),
     ];
-    (ask, 0u64..60, 0u64..14)
+    (request, 0u64..60, 0u64..14)
 }
 
-async fn carry_out(device: &impl BlockDevice, (ask, lba, blocks): (Ask, u64, u64)) {
-    // A few of them pass the end, and are refused.
+async fn carry_out(device: &impl BlockDevice, (request, lba, blocks): (TestRequest, u64, u64)) {
+    // A few of them exceed the end of the device, and fail.
     let extent = Extent::new(lba, blocks);
-    let _ = match ask {
-        Ask::Read => device.read(extent, Buffer::zeroed(blocks as usize * 512)).await.map(drop),
-        Ask::Write(byte) => device.write(extent, filled(byte, blocks), Durability::Cached).await,
-        Ask::WriteStable(byte) => device.write(extent, filled(byte, blocks), Durability::Stable).await,
-        Ask::Flush => device.flush().await,
-        Ask::Unmap => device.unmap(extent).await,
-        Ask::Zero => device.write_zeroes(extent, false).await,
-        Ask::Allocation => device.allocation(extent, 1).await.map(drop),
+    let _ = match request {
+        TestRequest::Read => device.read(extent, Buffer::zeroed(blocks as usize * 512)).await.map(drop),
+        TestRequest::Write(byte) => device.write(extent, filled(byte, blocks), Durability::Cached).await,
+        TestRequest::WriteStable(byte) => {
+            device.write(extent, filled(byte, blocks), Durability::Stable).await
+        }
+        TestRequest::Flush => device.flush().await,
+        TestRequest::Unmap => device.unmap(extent).await,
+        TestRequest::Zero => device.write_zeroes(extent, false).await,
+        TestRequest::Allocation => device.allocation(extent, 1).await.map(drop),
     };
 }
 
-/// Whether several users of a device all come to their ends, each asking one thing after the other at the same time as the
-/// others; the last of them gives up what it asks after so many polls.
+/// Whether all requests of several concurrent users end; the last user drops its requests after `polls_max`
+/// polls.
 pub(crate) fn all_end(
     device: &impl BlockDevice,
-    users: Vec<Vec<(Ask, u64, u64)>>,
-    patience: Option<u64>,
+    users: Vec<Vec<(TestRequest, u64, u64)>>,
+    polls_max: Option<u64>,
 ) -> bool {
-    let alone = |asks: Vec<(Ask, u64, u64)>| -> Task<'_> {
+    let alone = |requests: Vec<(TestRequest, u64, u64)>| -> Task<'_> {
         Box::pin(async move {
-            for ask in asks {
-                carry_out(device, ask).await;
+            for request in requests {
+                carry_out(device, request).await;
             }
         })
     };
     let mut tasks: Vec<Task<'_>> = users.into_iter().map(alone).collect();
-    if let Some(polls) = patience {
+    if let Some(polls) = polls_max {
         let last = tasks.pop().expect("at least one");
-        tasks.push(Box::pin(at_most(polls, last)));
+        tasks.push(Box::pin(with_poll_limit(polls, last)));
     }
     run(tasks).is_empty()
 }

@@ -1,4 +1,4 @@
-//! A device that takes its time.
+//! A device that completes after random delays.
 
 use std::task::Poll;
 
@@ -6,10 +6,10 @@ use super::{Memory, draw};
 use crate::forward::forward;
 use crate::{BlockDevice, Buffer, Durability, Extent, Pending, Run, Slice};
 
-/// Takes its time before it does something, and before it says so.
-pub(crate) struct Dawdling(pub(crate) Memory);
+/// Yields a random number of times before and after each request.
+pub(crate) struct SlowDevice(pub(crate) Memory);
 
-async fn dawdle() {
+async fn random_yields() {
     for _ in 0..draw(4) {
         let mut waited = false;
         std::future::poll_fn(|context| {
@@ -20,18 +20,18 @@ async fn dawdle() {
     }
 }
 
-impl Dawdling {
+impl SlowDevice {
     fn later<'a, T: 'a>(&'a self, request: Pending<'a, T>) -> Pending<'a, T> {
         Box::pin(async move {
-            dawdle().await;
+            random_yields().await;
             let result = request.await;
-            dawdle().await;
+            random_yields().await;
             result
         })
     }
 }
 
-impl BlockDevice for Dawdling {
+impl BlockDevice for SlowDevice {
     forward!(self => self.0; geometry, profile);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {

@@ -1,4 +1,4 @@
-//! An executor that wakes nobody who was not woken, in an order drawn by lot.
+//! An executor that polls only woken tasks, in random order.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,35 +21,35 @@ impl Wake for Woken {
 
 thread_local! {
     static SPAWNED: RefCell<Vec<Task<'static>>> = const { RefCell::new(Vec::new()) };
-    static LOT: Cell<u64> = const { Cell::new(1) };
+    static RANDOM_STATE: Cell<u64> = const { Cell::new(1) };
 }
 
-/// A number below `below`: xorshift64 (Marsaglia, 2003).
+/// A pseudo-random number below `below`: xorshift64 (Marsaglia, 2003).
 pub(crate) fn draw(below: u64) -> u64 {
-    LOT.with(|lot| {
-        let mut x = lot.get().max(1);
+    RANDOM_STATE.with(|state| {
+        let mut x = state.get().max(1);
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        lot.set(x);
+        state.set(x);
         x % below
     })
 }
 
-/// Makes what follows on this thread repeatable.
+/// Sets the random seed of this thread.
 pub(crate) fn seed(number: u64) {
-    LOT.set(number);
+    RANDOM_STATE.set(number);
 }
 
-pub(crate) struct Here;
+pub(crate) struct LocalSpawner;
 
-impl Spawner for Here {
+impl Spawner for LocalSpawner {
     fn spawn(&self, task: Task<'static>) {
         SPAWNED.with_borrow_mut(|tasks| tasks.push(task));
     }
 }
 
-/// Runs those given to their ends and whatever they spawn as long as anything is woken; gives back what still waits.
+/// Runs the given tasks and those they spawn until none is woken; returns those that have not ended.
 pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     let mut tasks: Vec<(bool, Task<'a>, Arc<Woken>)> = Vec::new();
     let start = |task, user| (user, task, Arc::new(Woken(AtomicBool::new(true))));
@@ -71,7 +71,7 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     tasks.into_iter().map(|(_, task, _)| task).collect()
 }
 
-/// Runs one request to its end; panics if it never would.
+/// Runs one request to its end; panics if it does not end.
 pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
     let result = RefCell::new(None);
     let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);
@@ -79,8 +79,8 @@ pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
     result.into_inner().expect("it comes to its end")
 }
 
-/// Polls `task` so often, and then drops it.
-pub(crate) async fn at_most(mut polls: u64, mut task: Task<'_>) {
+/// Polls `task` at most `polls` times, then drops it.
+pub(crate) async fn with_poll_limit(mut polls: u64, mut task: Task<'_>) {
     std::future::poll_fn(|context| {
         polls = polls.saturating_sub(1);
         if polls == 0 { Poll::Ready(()) } else { task.as_mut().poll(context) }

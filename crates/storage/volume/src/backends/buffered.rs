@@ -59,7 +59,7 @@ impl Backend for BufferedBackend {
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async {
             let inner = self.inner.open(opening).await?;
-            let window = Window::of(self.window.0);
+            let window = Window::new(self.window.0);
             Ok(Arc::new(Buffered::new(inner, window, Arc::clone(&opening.spawner))) as _)
         })
     }

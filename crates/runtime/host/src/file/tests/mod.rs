@@ -330,12 +330,12 @@ fn what_is_in_the_page_cache_is_read_without_an_engine() {
         device.write(extent, filled(4096, 7), Durability::Cached).await.expect("writable");
     });
     let mut found = [0; 4096];
-    assert!(device.read_at_once(extent, &mut found) && found == [7; 4096]);
-    assert!(!device.read_at_once(extent, &mut found[..512]), "another length than the extent's");
-    assert!(!device.read_at_once(Extent::new(2048, 8), &mut found), "beyond the end");
+    assert!(device.read_nowait(extent, &mut found) && found == [7; 4096]);
+    assert!(!device.read_nowait(extent, &mut found[..512]), "another length than the extent's");
+    assert!(!device.read_nowait(Extent::new(2048, 8), &mut found), "beyond the end");
     let file = std::fs::OpenOptions::new().write(true).open(&options.path).expect("there");
     file.set_len(4096).expect("shortened by somebody else");
-    assert!(!device.read_at_once(extent, &mut found));
+    assert!(!device.read_nowait(extent, &mut found));
 }
 
 #[test]
@@ -346,12 +346,12 @@ fn a_file_in_memory_is_written_without_an_engine() {
     let options = FileOptions { bytes: Some(1 << 20), ..FileOptions::new(directory.path().join("volume")) };
     let device = FileDevice::open(options.clone()).expect("created");
     let extent = Extent::new(8, 8);
-    assert!(device.write_at_once(extent, &[7; 4096]));
-    assert!(!device.write_at_once(Extent::new(2041, 8), &[7; 4096]), "beyond the end");
+    assert!(device.write_nowait(extent, &[7; 4096]));
+    assert!(!device.write_nowait(Extent::new(2041, 8), &[7; 4096]), "beyond the end");
     with_both_engines(|| async { assert!(reads_as(&device, extent, 7).await) });
     drop(device);
     let device = FileDevice::open(FileOptions { read_only: true, ..options }).expect("opened");
-    assert!(!device.write_at_once(extent, &[8; 4096]));
+    assert!(!device.write_nowait(extent, &[8; 4096]));
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn nothing_is_done_at_once_past_the_page_cache() {
         Ok(device) => {
             let mut buffer = Buffer::zeroed(4096);
             let extent = Extent::new(8, 8);
-            assert!(!device.read_at_once(extent, &mut buffer) && !device.write_at_once(extent, &buffer));
+            assert!(!device.read_nowait(extent, &mut buffer) && !device.write_nowait(extent, &buffer));
         }
         Err(error) => eprintln!("skipped: no direct I/O in the folder for temporary files ({error})"),
     }

@@ -192,7 +192,7 @@ impl BlockDevice for Disk {
         Some(WholeBlocks::new(region, self.options.block_size))
     }
 
-    fn read_at_once(&self, extent: Extent, buffer: &mut [u8]) -> bool {
+    fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         let ready = self.options.cached && self.inner().failure.is_none();
         if ready {
             self.bytes.load(self.range(extent).start, buffer);
@@ -200,7 +200,7 @@ impl BlockDevice for Disk {
         ready
     }
 
-    fn write_at_once(&self, extent: Extent, data: &[u8]) -> bool {
+    fn write_nowait(&self, extent: Extent, data: &[u8]) -> bool {
         let ready = self.options.cached && self.inner().failure.is_none();
         if ready {
             self.map(extent, true);
