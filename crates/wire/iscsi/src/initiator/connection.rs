@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::config::ConnectionStart;
 use super::event::ConnectionId;
+use super::keepalive::Probe;
 use super::receive::Incoming;
 use super::transfer::Run;
-use super::upkeep::Probe;
 use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Ttt};
 use crate::serial::Sn;

@@ -1,6 +1,6 @@
 //! What the machine tells its driver, and the names by which both speak of connections, tasks and functions.
 
-use super::times::Times;
+use super::phase_times::Times;
 use crate::pdu::{AsyncMessage, Cid, LogoutResult, RejectReason, Residual, TaskManagementResult};
 use crate::slab::Key;
 

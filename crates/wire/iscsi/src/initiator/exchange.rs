@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Session;
 use super::event::{ConnectionId, Leaving};
-use super::times::Clock;
+use super::phase_times::Clock;
 use super::transfer::{Inbound, Outbound};
 use crate::observed::met;
 use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
@@ -47,7 +47,7 @@ pub(super) struct Task {
     pub(super) clock: Clock,
 }
 
-/// What a command can be like when something happens to it ([`crate::observed`]): as [`super::times::Phase`].
+/// What a command can be like when something happens to it ([`crate::observed`]): as [`super::phase_times::Phase`].
 pub const TASK_STATES: [&str; 7] = [
     "not there",
     "queued",

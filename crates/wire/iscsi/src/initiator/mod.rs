@@ -20,13 +20,13 @@ mod counters;
 mod event;
 mod exchange;
 mod fatal;
-mod manage;
+mod keepalive;
+mod phase_times;
 mod receive;
 mod submit;
-mod times;
+mod task_management;
 mod transfer;
 mod transmit;
-mod upkeep;
 mod window;
 
 use std::collections::VecDeque;
@@ -38,9 +38,9 @@ pub use counters::{Counters, RoundTrips};
 pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, PingId, TaskId, TmfId};
 pub use exchange::{TASK_EVENTS, TASK_STATES};
 pub use fatal::Fatal;
+pub use phase_times::{Phase, Times};
 pub use receive::{Place, Segment};
 pub use submit::{Command, SubmitError};
-pub use times::{Phase, Times};
 pub use transmit::{Payload, Transmit};
 
 use self::connection::Connection;

@@ -7,7 +7,7 @@ use super::Session;
 use super::connection::{Ready, Say};
 use super::event::{CloseReason, ConnectionId, Event, Leaving, PingId, TaskId};
 use super::exchange::{Exchange, Task, Text};
-use super::times::Clock;
+use super::phase_times::Clock;
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{
     Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest, ahs::CDB_BYTES_MAX,

@@ -1,7 +1,7 @@
 //! A command's data, both ways, and the checks that keep a target inside them (RFC 7143 sections 11.7 and 11.8).
 
 use super::fatal::Fatal;
-use super::times::Phase;
+use super::phase_times::Phase;
 use crate::negotiate::Parameters;
 use crate::pdu::{DataIn, R2t};
 use crate::serial::Sn;

@@ -14,12 +14,12 @@ mod admission;
 #[cfg(test)]
 mod captures;
 mod initiator;
+mod negotiation;
 #[cfg(test)]
 mod pair;
 #[cfg(test)]
 mod properties;
 mod refusal;
-mod talk;
 mod target;
 #[cfg(test)]
 mod tests;

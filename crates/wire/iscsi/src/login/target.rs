@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use super::admission::{
     Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent,
 };
-use super::talk::{Talk, admission_request};
+use super::negotiation::{Talk, admission_request};
 use super::{Cause, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
 use crate::keys::Key;
 use crate::name::NAME_BYTES_MAX;

@@ -12,12 +12,12 @@
 //!                             ◀───────────────    X-com.example.Dance=NotUnderstood
 //! ```
 
-mod heard;
 mod parameters;
+mod received_keys;
 mod setting;
 
-pub(crate) use heard::Heard;
 pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
+pub(crate) use received_keys::Heard;
 
 use std::fmt;
 

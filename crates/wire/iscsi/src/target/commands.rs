@@ -1,9 +1,9 @@
 //! SCSI commands as they arrive: each begins in its turn, waits for it, or is refused.
 
 use super::Session;
+use super::data_out::staged_cost;
 use super::event::{Command, ConnectionId, Event, TaskId};
 use super::inbound::Inbound;
-use super::landing::staged_cost;
 use super::receive::Incoming;
 use super::respond::Response;
 use super::task::{Lengths, Staged, Task, Waiting};

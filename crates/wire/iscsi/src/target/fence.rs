@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Closing, Ready, Say};
 use super::event::{ConnectionId, Event};
-use super::patience::Patience;
+use super::timeout::Patience;
 use super::{Session, Transmit};
 use crate::pdu::{Bhs, Lun, Opcode, Ttt};
 use crate::serial::Sn;

@@ -20,25 +20,25 @@
 //! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
 //! twice. So ExpStatSN, which tells what need not be kept to be sent again, is looked at only while a `fence` stands.
 
-mod answer;
 mod commands;
 mod config;
 mod connection;
+mod data_out;
 mod event;
 mod fatal;
 mod fence;
 mod inbound;
-mod landing;
 mod logout;
-mod management;
 mod nop;
 mod notice;
-mod patience;
+mod outbound;
 mod receive;
 mod respond;
 mod tags;
 mod task;
+mod task_management;
 mod text;
+mod timeout;
 mod transmit;
 mod window;
 
@@ -62,9 +62,9 @@ pub use crate::keepalive::NopPolicy;
 use self::connection::Connection;
 use self::fence::Fences;
 use self::logout::Logout;
-use self::management::{Management, Overtaking};
 use self::tags::Tags;
 use self::task::Task;
+use self::task_management::{Management, Overtaking};
 use self::window::Window;
 use crate::negotiate::Parameters;
 use crate::pdu::Cid;

@@ -1,10 +1,10 @@
 //! The driver spoke: what it takes of a command's data, and how the command ends.
 
 use super::Session;
-use super::answer::Answer;
 use super::connection::Say;
 use super::event::{ConnectionId, DataFault, Receipt, TaskId};
 use super::nop::nop_in;
+use super::outbound::Answer;
 use crate::slab::Key;
 
 /// How a command ends.

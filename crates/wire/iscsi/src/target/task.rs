@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::Session;
-use super::answer::Answer;
+use super::data_out::staged_cost;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
-use super::landing::staged_cost;
+use super::outbound::Answer;
 use crate::observed::met;
 use crate::pdu::{Itt, Lun};
 use crate::slab::Key;

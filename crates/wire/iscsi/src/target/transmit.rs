@@ -1,8 +1,8 @@
 //! What there is to say, one PDU at a time, numbered as it is said.
 
-use super::answer::{Chunk, Limits};
 use super::connection::{Closing, Ready, Say};
 use super::event::{CloseReason, ConnectionId, Event, TaskId};
+use super::outbound::{Chunk, Limits};
 use super::{Session, inbound};
 use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse};
 use crate::serial::Sn;

@@ -16,7 +16,7 @@ use super::Session;
 use super::connection::Closing;
 use super::event::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
 use super::fence::Reach;
-use super::patience::Patience;
+use super::timeout::Patience;
 use super::window::{Held, Turn};
 use crate::pdu::{
     Bhs, Itt, Lun, RejectReason, TaskManagementFunction as Function, TaskManagementRequest,
