@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{
-    Command, ConnectionId, ConnectionStart, Event, NopPolicy, Payload, Place, Session, SessionConfig, TaskId,
+    Command, ConnectionId, ConnectionStart, Destination, Event, NopPolicy, Payload, Session, SessionConfig,
+    TaskId,
 };
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LogoutReason, Lun, Pdu, TaskAttribute, TaskManagementFunction};
@@ -105,12 +106,12 @@ impl Driver {
         let Ok(segment) = self.session.handle_header(self.now, id, &bhs, &[]) else {
             return self.session.remove_connection(self.now, id);
         };
-        if let Place::Task { task, offset } = segment.place {
+        if let Destination::Task { task, offset } = segment.destination {
             let (read_bytes, _) = self.tasks[&task];
             assert!(offset + segment.length <= read_bytes, "data outside the command's buffer");
         }
         let data = script.bytes(segment.length as usize);
-        let inline = if segment.place == Place::Inline { data } else { &[] };
+        let inline = if segment.destination == Destination::Inline { data } else { &[] };
         if segment.length > 0
             && self.session.handle_segment(self.now, id, script.byte() < 250, inline).is_err()
         {

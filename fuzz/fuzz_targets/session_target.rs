@@ -9,8 +9,8 @@ use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Lun, Pdu, TaskManagementResult};
 use iscsi::serial::Sn;
 use iscsi::target::{
-    ConnectionId, ConnectionStart, Event, Notice, Payload, Place, Receipt, Response, Session, SessionConfig,
-    TaskId, TmfId,
+    ConnectionId, ConnectionStart, Destination, Event, Notice, Payload, Receipt, Response, Session,
+    SessionConfig, TaskId, TmfId,
 };
 use libfuzzer_sys::fuzz_target;
 use script::Script;
@@ -100,12 +100,12 @@ impl Driver {
         };
         self.handle_events(script);
         let data = vec![0x5a; segment.length as usize];
-        if let Place::Task { task, offset } = segment.place
+        if let Destination::Task { task, offset } = segment.destination
             && let Some((announced, _)) = self.tasks.get(&task)
         {
             assert!(offset + segment.length <= *announced, "data beyond what was announced");
         }
-        let inline = if segment.place == Place::Inline { &data[..] } else { &[] };
+        let inline = if segment.destination == Destination::Inline { &data[..] } else { &[] };
         if segment.length > 0
             && self.session.handle_segment(self.now, id, script.byte() < 250, inline).is_err()
         {
@@ -155,11 +155,11 @@ impl Driver {
                     self.session.text_reply(connection, script.text());
                 }
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
-                Event::LetGo { logout } => self.session.let_go(logout),
+                Event::LogoutPending { logout } => self.session.logout_done(logout),
                 Event::Acknowledged(Receipt { value, .. }) => {
                     assert!(self.receipts.remove(&value), "an answer with this receipt is acknowledged once");
                 }
-                Event::SendTargets { .. } | Event::Speak { .. } | Event::Close { .. } => {}
+                Event::SendTargets { .. } | Event::TransmitReady { .. } | Event::Close { .. } => {}
             }
         }
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use iscsi::initiator::{
-    Command, ConnectionId, ConnectionStart, Event, Failure, Payload, Place, Session, SessionConfig, TaskId,
-    TmfId,
+    Command, ConnectionId, ConnectionStart, Destination, Event, Failure, Payload, Session, SessionConfig,
+    TaskId, TmfId,
 };
 use iscsi::login::{Attached, InitiatorConfig};
 use iscsi::name::Name;
@@ -380,16 +380,16 @@ impl Peer {
         let (id, now) = (self.lines[index].id, Instant::now());
         let segment =
             self.session.handle_header(now, id, bhs, &[]).expect("a target that keeps to the rules");
-        let inline = match segment.place {
-            Place::None => return,
-            Place::Inline => data,
-            Place::Task { task, offset } => {
+        let inline = match segment.destination {
+            Destination::None => return,
+            Destination::Inline => data,
+            Destination::Task { task, offset } => {
                 if let Some(place) = self.data.get_mut(&task) {
                     place.read[offset as usize..][..data.len()].copy_from_slice(data);
                 }
                 &[]
             }
-            Place::Discard => &[],
+            Destination::Discard => &[],
         };
         self.session.handle_segment(now, id, true, inline).expect("a target that keeps to the rules");
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 
 use iscsi::framing::Framing;
-use iscsi::initiator::{ConnectionId, Place};
+use iscsi::initiator::{ConnectionId, Destination};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 use reactor::{InSlice, Stream};
 
@@ -45,7 +45,7 @@ enum Header {
 
 /// A data segment that has begun and not ended.
 struct Open {
-    place: Place,
+    destination: Destination,
     /// Its bytes, without padding and digest.
     length: usize,
     received: usize,
@@ -146,8 +146,8 @@ impl Receiver {
     /// What is missing of the open segment, if it is long and belongs to a task.
     fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
         let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
-        match open.place {
-            Place::Task { task, offset } if self.unread.is_empty() => {
+        match open.destination {
+            Destination::Task { task, offset } if self.unread.is_empty() => {
                 tasks.landing(task, offset as usize, open.length)?.get_mut(open.received..)
             }
             _ => None,
@@ -190,8 +190,8 @@ impl Receiver {
             0 => Ok(Header::Alone),
             length => {
                 let trailer = self.framing.trailer_bytes(length);
-                let open = Open { place: segment.place, length, received: 0, trailer };
-                if matches!(open.place, Place::Task { .. }) {
+                let open = Open { destination: segment.destination, length, received: 0, trailer };
+                if matches!(open.destination, Destination::Task { .. }) {
                     self.is_long = open.is_long();
                 }
                 Ok(Header::Segment(open))
@@ -209,15 +209,15 @@ impl Receiver {
     ) -> Result<Option<Open>, Ending> {
         let fresh = self.take(open.length - open.received);
         let fresh = &self.buffer[fresh];
-        match open.place {
-            Place::Task { task, offset } => {
+        match open.destination {
+            Destination::Task { task, offset } => {
                 // A command whose waiter is gone has no place for its data any more: they are dropped.
                 if let Some(landing) = parts.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }
             }
-            Place::Inline => self.spill.extend_from_slice(fresh),
-            Place::None | Place::Discard => {}
+            Destination::Inline => self.spill.extend_from_slice(fresh),
+            Destination::None | Destination::Discard => {}
         }
         open.received += fresh.len();
         if open.received < open.length || self.unread.len() < open.trailer {
@@ -225,12 +225,12 @@ impl Receiver {
         }
         let trailer = self.take(open.trailer);
         let trailer = &self.buffer[trailer];
-        let data = match open.place {
-            Place::Task { task, offset } => {
+        let data = match open.destination {
+            Destination::Task { task, offset } => {
                 parts.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
             }
-            Place::Inline => Some(&self.spill[..]),
-            Place::None | Place::Discard => None,
+            Destination::Inline => Some(&self.spill[..]),
+            Destination::None | Destination::Discard => None,
         };
         let intact = data.is_none_or(|data| {
             tape.received_data(data, trailer);

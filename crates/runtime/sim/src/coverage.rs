@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use iscsi::observed::Met;
+use iscsi::observed::Observation;
 use iscsi::{initiator, target};
 
 use crate::Outcome;
@@ -11,7 +11,7 @@ use crate::Outcome;
 /// What several simulations have met.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    met: BTreeMap<Met, u64>,
+    met: BTreeMap<Observation, u64>,
 }
 
 /// Pairs that no simulation meets.
@@ -107,7 +107,7 @@ const NEVER: [Never; 14] = [
 ];
 
 impl Never {
-    fn is_it(&self, met: &Met) -> bool {
+    fn is_it(&self, met: &Observation) -> bool {
         let among = |all: &[&str], one: &str| all.is_empty() || all.contains(&one);
         self.side == met.side && among(self.states, met.state) && among(self.events, met.event)
     }
@@ -127,14 +127,14 @@ impl Coverage {
     }
 
     /// What was met and could not be: it is in no table, or among what is never met.
-    fn strange(&self) -> impl Iterator<Item = &Met> {
-        let can_be = |met: &Met| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
+    fn strange(&self) -> impl Iterator<Item = &Observation> {
+        let can_be = |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
         self.met.keys().filter(move |met| !can_be(met))
     }
 }
 
 /// Every state of a task with every event.
-fn all() -> impl Iterator<Item = Met> {
+fn all() -> impl Iterator<Item = Observation> {
     let target = pairs("target", &target::TASK_STATES, &target::TASK_EVENTS);
     target.chain(pairs("initiator", &initiator::TASK_STATES, &initiator::TASK_EVENTS))
 }
@@ -143,13 +143,13 @@ fn pairs(
     side: &'static str,
     states: &'static [&'static str],
     events: &'static [&'static str],
-) -> impl Iterator<Item = Met> {
-    states.iter().flat_map(move |state| events.iter().map(move |event| Met { side, state, event }))
+) -> impl Iterator<Item = Observation> {
+    states.iter().flat_map(move |state| events.iter().map(move |event| Observation { side, state, event }))
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let missing: Vec<Met> = all().filter(|met| !self.met.contains_key(met)).collect();
+        let missing: Vec<Observation> = all().filter(|met| !self.met.contains_key(met)).collect();
         let (met, count) = (all().count() - missing.len(), all().count());
         writeln!(f, "{met} of {count} pairs of a task's state and an event were met")?;
         for Never { side, states, events, why } in &NEVER {
@@ -159,12 +159,12 @@ impl fmt::Display for Coverage {
             });
             writeln!(f, "  cannot be at the {side}: {states} × {events}: {why}")?;
         }
-        for Met { side, state, event } in
+        for Observation { side, state, event } in
             missing.iter().filter(|met| !NEVER.iter().any(|never| never.is_it(met)))
         {
             writeln!(f, "  not met, and could be: {side}: {state}: {event}")?;
         }
-        for Met { side, state, event } in self.strange() {
+        for Observation { side, state, event } in self.strange() {
             writeln!(f, "  MET, AND CANNOT BE: {side}: {state}: {event}")?;
         }
         Ok(())

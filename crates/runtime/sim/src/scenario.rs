@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use iscsi::observed::Met;
+use iscsi::observed::Observation;
 use target::Limits;
 
 use crate::cores::{self, Machine};
@@ -76,7 +76,7 @@ pub struct Outcome {
     /// Blocks that were checked.
     pub checks: u64,
     /// How often the machines of target and initiator have met which event in which state.
-    pub met: BTreeMap<Met, u64>,
+    pub met: BTreeMap<Observation, u64>,
     /// What was wrong, if anything.
     pub fault: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
-use iscsi::observed::Met;
+use iscsi::observed::Observation;
 
 use crate::cores::Cores;
 use crate::network::Network;
@@ -30,7 +30,7 @@ pub(crate) struct Universe {
     pub(crate) network: Network,
     trace: Trace,
     /// How often the machines have met what.
-    met: BTreeMap<Met, u64>,
+    met: BTreeMap<Observation, u64>,
     /// What was found to be wrong first.
     fault: Option<String>,
 }
@@ -123,7 +123,7 @@ pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) passed: Duration,
     pub(crate) fault: Option<String>,
-    pub(crate) met: BTreeMap<Met, u64>,
+    pub(crate) met: BTreeMap<Observation, u64>,
 }
 
 const OUTSIDE: &str = "called on a thread that runs a simulation";

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use iscsi::chap::{Challenge, ChapPolicy};
 use iscsi::framing::Framing;
 use iscsi::login::{
-    Acceptance, Admission, AdmissionRequest, Cause, Grant, LOGIN_DATA_BYTES_MAX, LoggedIn, SessionRequest,
-    TargetEvent, TargetLogin, TargetPolicy,
+    Acceptance, Admission, AdmissionRequest, Grant, LOGIN_DATA_BYTES_MAX, LoggedIn, LoginError,
+    SessionRequest, TargetEvent, TargetLogin, TargetPolicy,
 };
 use iscsi::name::NAME_BYTES_MAX;
 use iscsi::negotiate::{Offers, Parameters, SessionType};
@@ -52,7 +52,7 @@ pub(crate) struct Admitted {
 /// Why a connection never became part of a session.
 #[derive(Debug)]
 enum Failure {
-    Login(Cause),
+    Login(LoginError),
     Socket(io::Error),
     PeerClosed,
     TooLong,
@@ -433,10 +433,10 @@ impl Door {
             // A port scanner, or a health check.
             (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was over"),
             // A matter of course while starting, draining or moving; the initiator tries again.
-            (Failure::Login(Cause::Refused(status)), None | Some(Refusal::NotOpen)) => {
+            (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
                 return tracing::info!(%peer, initiator, target, %status, "login put off or sent elsewhere");
             }
-            (Failure::Login(Cause::Refused(_)), Some(refusal)) => refusal.to_string(),
+            (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
             (Failure::Login(cause), _) => cause.to_string(),
             (Failure::Socket(error), _) => error.to_string(),
             (Failure::TooLong, _) => "it took too long".to_owned(),

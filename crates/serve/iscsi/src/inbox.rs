@@ -26,7 +26,7 @@ use block::{Buffer, WholeBlocks};
 use iscsi::digest::{DIGEST_BYTES, RunningDigest};
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs};
-use iscsi::target::{ConnectionId, Fatal, Place};
+use iscsi::target::{ConnectionId, Destination, Fatal};
 use reactor::{InSlice, Stream};
 
 use crate::session::Session;
@@ -94,7 +94,7 @@ pub(crate) struct Received {
 
 /// A data segment on its way in.
 struct Segment {
-    place: Place,
+    destination: Destination,
     /// Without padding.
     length: usize,
     received: usize,
@@ -190,7 +190,7 @@ impl Inbox {
         let wanted = session.machine.handle_header(input.now, input.connection, &bhs, ahs)?;
         session.handle_events(input.now);
         if wanted.length > 0 {
-            self.segment = Some(Segment::new(wanted.place, &bhs, input.framing));
+            self.segment = Some(Segment::new(wanted.destination, &bhs, input.framing));
         }
         Ok(Some(&bytes[length..]))
     }
@@ -203,7 +203,7 @@ impl Inbox {
             segment.release(session);
         }
         session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
-        if let Place::Task { task, .. } = segment.place {
+        if let Destination::Task { task, .. } = segment.destination {
             // Nobody knows when the rest of its last block comes. For a connection's current segment a part of one may wait
             // uncounted, but not for every command.
             session.charge_incomplete(task);
@@ -214,10 +214,10 @@ impl Inbox {
 }
 
 impl Segment {
-    fn new(place: Place, bhs: &Bhs, framing: Framing) -> Segment {
+    fn new(destination: Destination, bhs: &Bhs, framing: Framing) -> Segment {
         let length = bhs.data_segment_length() as usize;
         Segment {
-            place,
+            destination,
             length,
             received: 0,
             trailer: [0; 8],
@@ -253,9 +253,9 @@ impl Segment {
         scratch: &mut [u8],
     ) -> io::Result<Received> {
         let rest = self.received..self.length;
-        let (at, landing) = match self.place {
-            Place::Task { task, offset } => (offset as usize + self.received, session.landing(task)),
-            Place::None | Place::Inline | Place::Discard => (0, None),
+        let (at, landing) = match self.destination {
+            Destination::Task { task, offset } => (offset as usize + self.received, session.landing(task)),
+            Destination::None | Destination::Inline | Destination::Discard => (0, None),
         };
         match landing {
             Some(landing) if self.is_to_be_checked(landing, framing) => {
@@ -279,13 +279,13 @@ impl Segment {
     }
 
     fn put(&mut self, session: &mut Session, data: &[u8], framing: Framing) {
-        match self.place {
-            Place::None | Place::Discard => {}
-            Place::Inline => {
+        match self.destination {
+            Destination::None | Destination::Discard => {}
+            Destination::Inline => {
                 self.kept.reserve_exact(self.length - self.received); // no more than is counted
                 self.kept.extend_from_slice(data);
             }
-            Place::Task { task, offset } => {
+            Destination::Task { task, offset } => {
                 let Some(landing) = session.landing(task) else { return };
                 if !self.is_to_be_checked(landing, framing) {
                     landing.put(offset as usize + self.received, data);
@@ -315,7 +315,7 @@ impl Segment {
         let placed = self.received..self.received + length;
         if let Some(unchecked) = &self.unchecked {
             self.digest.update(&unchecked[placed]);
-        } else if let Place::Task { task, offset } = self.place
+        } else if let Destination::Task { task, offset } = self.destination
             && let Some(Landing::Buffer { start, buffer }) = session.landing(task)
         {
             self.digest.update(&buffer[offset as usize - *start..][placed]);
@@ -324,7 +324,7 @@ impl Segment {
 
     /// The digest matches: what waited for it goes where it belongs.
     fn release(&self, session: &mut Session) {
-        if let Place::Task { task, offset } = self.place
+        if let Destination::Task { task, offset } = self.destination
             && let Some(unchecked) = &self.unchecked
             && let Some(landing) = session.landing(task)
         {

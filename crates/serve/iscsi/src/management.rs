@@ -42,7 +42,7 @@ pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     drop(reactor::spawn(async move {
         quiesce(&context.server, units).await;
         with(&session, |session| {
-            session.machine.let_go(logout);
+            session.machine.logout_done(logout);
             session.handle_events(reactor::now());
             session.wake_all();
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{LoginStatus, Tsih};
 
-/// A rule that forbids a login. What breaks the protocol is [`iscsi::login::Cause`]'s.
+/// A rule that forbids a login. What breaks the protocol is [`iscsi::login::LoginError`]'s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Nobody is let in yet, or any more.

@@ -36,10 +36,10 @@ impl NopPolicy {
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     since: Instant,
-    last_heard: Instant,
+    last_received: Instant,
     /// When the peer was asked, if it was, since it was last heard.
     asked: Option<Instant>,
-    given_up: bool,
+    is_closed: bool,
 }
 
 /// What a connection's clock says.
@@ -50,31 +50,31 @@ pub(crate) enum Due {
     /// Ask.
     Ping,
     /// Nobody is there. Said once.
-    GiveUp,
+    Close,
 }
 
 impl Keepalive {
     pub(crate) fn new(now: Instant) -> Keepalive {
-        Keepalive { since: now, last_heard: now, asked: None, given_up: false }
+        Keepalive { since: now, last_received: now, asked: None, is_closed: false }
     }
 
     /// Something has arrived.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
+    pub(crate) fn note_received(&mut self, now: Instant) {
+        self.last_received = now;
         self.asked = None;
     }
 
     /// When it was last heard of.
-    pub(crate) fn last_heard(&self) -> Instant {
-        self.last_heard
+    pub(crate) fn last_received(&self) -> Instant {
+        self.last_received
     }
 
     /// What to do now.
     pub(crate) fn due(&mut self, now: Instant, policy: &NopPolicy) -> Due {
         match self.deadline(policy) {
             Some(deadline) if now >= deadline && self.asked.is_some() => {
-                self.given_up = true;
-                Due::GiveUp
+                self.is_closed = true;
+                Due::Close
             }
             Some(deadline) if now >= deadline => {
                 self.asked = Some(now);
@@ -87,12 +87,12 @@ impl Keepalive {
     /// When there will be something to do. `None` is never, or further off than the clock goes.
     pub(crate) fn deadline(&self, policy: &NopPolicy) -> Option<Instant> {
         match self.asked {
-            _ if self.given_up => None,
+            _ if self.is_closed => None,
             Some(asked) => {
                 let in_time = asked.checked_add(policy.timeout)?;
                 Some(in_time.max(self.since.checked_add(policy.grace)?))
             }
-            None => self.last_heard.checked_add(policy.interval),
+            None => self.last_received.checked_add(policy.interval),
         }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(life.due(after(start, 9), &POLICY), Due::Nothing);
         assert_eq!(life.due(after(start, 10), &POLICY), Due::Ping);
         assert_eq!(life.due(after(start, 79), &POLICY), Due::Nothing);
-        assert_eq!(life.due(after(start, 80), &POLICY), Due::GiveUp);
+        assert_eq!(life.due(after(start, 80), &POLICY), Due::Close);
         assert_eq!(life.due(after(start, 999), &POLICY), Due::Nothing);
     }
 
@@ -126,7 +126,7 @@ mod tests {
         let mut life = Keepalive::new(start);
         assert_eq!(life.due(after(start, 1), &policy), Due::Ping);
         assert_eq!(life.due(after(start, 7), &policy), Due::Nothing);
-        assert_eq!(life.due(after(start, 8), &policy), Due::GiveUp);
+        assert_eq!(life.due(after(start, 8), &policy), Due::Close);
     }
 
     #[test]
@@ -134,8 +134,8 @@ mod tests {
         let start = Instant::now();
         let mut life = Keepalive::new(start);
         for second in (0..10_000).step_by(15) {
-            life.heard(after(start, second));
-            assert_ne!(life.due(after(start, second + 14), &POLICY), Due::GiveUp);
+            life.note_received(after(start, second));
+            assert_ne!(life.due(after(start, second + 14), &POLICY), Due::Close);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What a machine has met: in which state of a task which event. With the feature `observed` a simulation is told, and knows in
-//! the end what it has never shown; without it nothing of this is there.
+//! Observation of the machines: which event met a task in which state. With the feature `observed` a simulation learns
+//! this, and so at its end what it never covered; without it nothing of this is compiled.
 
-/// An event that a machine has met, and the state of the task that it concerned.
+/// An event, and the state of the task that it concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Met {
+pub struct Observation {
     /// Whose machine: that of the target or that of the initiator.
     pub side: &'static str,
     /// The task's state, out of `target::TASK_STATES` or `initiator::TASK_STATES`.
@@ -12,23 +12,23 @@ pub struct Met {
     pub event: &'static str,
 }
 
-/// Has this function told of everything that machines meet from now on. The first that is given counts.
+/// Sets the observer of all machines of this process. Only the first call has an effect.
 #[cfg(feature = "observed")]
-pub fn observe(with: fn(Met)) {
-    let _ = OBSERVER.set(with); // another one is there already
+pub fn observe(with: fn(Observation)) {
+    let _ = OBSERVER.set(with); // another one is set already
 }
 
 #[cfg(feature = "observed")]
-static OBSERVER: std::sync::OnceLock<fn(Met)> = std::sync::OnceLock::new();
+static OBSERVER: std::sync::OnceLock<fn(Observation)> = std::sync::OnceLock::new();
 
-/// Something is about to happen.
+/// Reports an event to the observer, before it takes effect.
 #[cfg(feature = "observed")]
-pub(crate) fn met(side: &'static str, event: &'static str, state: impl FnOnce() -> &'static str) {
+pub(crate) fn report(side: &'static str, event: &'static str, state: impl FnOnce() -> &'static str) {
     if let Some(observer) = OBSERVER.get() {
-        observer(Met { side, state: state(), event });
+        observer(Observation { side, state: state(), event });
     }
 }
 
 #[cfg(not(feature = "observed"))]
 #[inline(always)]
-pub(crate) fn met(_: &'static str, _: &'static str, _: impl FnOnce() -> &'static str) {}
+pub(crate) fn report(_: &'static str, _: &'static str, _: impl FnOnce() -> &'static str) {}

@@ -13,52 +13,52 @@ pub(crate) struct Key {
 /// Entries by [`Key`].
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     tenant: Option<T>,
 }
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Slab<T> {
-        Slab { places: Vec::new(), free: Vec::new() }
+        Slab { slots: Vec::new(), free: Vec::new() }
     }
 
     /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| self.grow());
-        let place = &mut self.places[index as usize];
-        place.generation = place.generation.wrapping_add(1);
-        place.tenant = Some(value);
-        Key { index, generation: place.generation }
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.tenant = Some(value);
+        Key { index, generation: slot.generation }
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation != key.generation {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        let value = place.tenant.take()?;
+        let value = slot.tenant.take()?;
         self.free.push(key.index);
         Some(value)
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        let place = self.places.get(key.index as usize)?;
-        place.tenant.as_ref().filter(|_| place.generation == key.generation)
+        let slot = self.slots.get(key.index as usize)?;
+        slot.tenant.as_ref().filter(|_| slot.generation == key.generation)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        place.tenant.as_mut().filter(|_| place.generation == key.generation)
+        let slot = self.slots.get_mut(key.index as usize)?;
+        slot.tenant.as_mut().filter(|_| slot.generation == key.generation)
     }
 
     /// Takes an entry out that is not wanted any more; whether there was one.
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         // An entry is long, and is not to be moved to be dropped.
         let is_there = self.get(key).is_some();
         if is_there {
-            self.places[key.index as usize].tenant = None;
+            self.slots[key.index as usize].tenant = None;
             self.free.push(key.index);
         }
         is_there
@@ -74,38 +74,38 @@ impl<T> Slab<T> {
 
     /// The entry that lives at a place now, whichever it is.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
-        let place = self.places.get(index as usize)?;
-        let key = Key { index, generation: place.generation };
-        place.tenant.as_ref().map(|value| (key, value))
+        let slot = self.slots.get(index as usize)?;
+        let key = Key { index, generation: slot.generation };
+        slot.tenant.as_ref().map(|value| (key, value))
     }
 
     /// The same, to be changed.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
-        let place = self.places.get_mut(index as usize)?;
-        let key = Key { index, generation: place.generation };
-        place.tenant.as_mut().map(|value| (key, value))
+        let slot = self.slots.get_mut(index as usize)?;
+        let key = Key { index, generation: slot.generation };
+        slot.tenant.as_mut().map(|value| (key, value))
     }
 
     /// All entries, by place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        (0u32..).zip(&self.places).filter_map(|(index, place)| {
-            let key = Key { index, generation: place.generation };
-            place.tenant.as_ref().map(|value| (key, value))
+        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+            let key = Key { index, generation: slot.generation };
+            slot.tenant.as_ref().map(|value| (key, value))
         })
     }
 
     /// All entries, by place, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
-        (0u32..).zip(&mut self.places).filter_map(|(index, place)| {
-            let key = Key { index, generation: place.generation };
-            place.tenant.as_mut().map(|value| (key, value))
+        (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
+            let key = Key { index, generation: slot.generation };
+            slot.tenant.as_mut().map(|value| (key, value))
         })
     }
 
     fn grow(&mut self) -> u32 {
         // The callers' tables are bounded by the command window, far below 2^32.
-        let index = self.places.len() as u32;
-        self.places.push(Place { generation: 0, tenant: None });
+        let index = self.slots.len() as u32;
+        self.slots.push(Slot { generation: 0, tenant: None });
         index
     }
 }

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use iscsi::initiator::{ConnectionId, Event, Failure, Leaving, TaskId, Times};
+use iscsi::initiator::{ConnectionId, Event, Failure, LogoutScope, TaskId, Times};
 use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 
 use super::Parts;
@@ -34,11 +34,13 @@ impl Parts {
                     waker.into_iter().for_each(Waker::wake);
                 }
             }
-            Event::LoggedOut { leaving: Leaving::Session | Leaving::This, result, .. } => {
+            Event::LoggedOut { leaving: LogoutScope::Session | LogoutScope::Connection, result, .. } => {
                 self.is_logged_out = result == Some(LogoutResult::Success);
                 self.end_all(|| Ending::LoggedOut);
             }
-            Event::LoggedOut { leaving: Leaving::Other(cid), result, .. } => self.let_go(cid, result),
+            Event::LoggedOut { leaving: LogoutScope::OtherConnection(cid), result, .. } => {
+                self.let_go(cid, result)
+            }
             Event::Close { connection, reason: _ } => {
                 if let Some(wire) = self.wire(connection) {
                     wire.ending = Some(Ending::Silent);

@@ -10,11 +10,11 @@ use super::Session;
 impl Session {
     /// Lets the machine keep as much as there is memory for.
     pub(crate) fn grant_room(&mut self) {
-        self.machine.set_room(self.budget.free());
+        self.machine.set_staging_limit(self.budget.free());
     }
 
     /// Counts what it keeps now.
     pub(crate) fn settle_kept(&mut self) {
-        self.kept.set(self.machine.kept_bytes());
+        self.kept.set(self.machine.staged_bytes());
     }
 }

@@ -265,7 +265,7 @@ impl Session {
         let copied = self.links.iter().flatten().filter_map(|(id, link)| Some((link.copies_since()?, *id)));
         let late = held
             .chain(copied)
-            .chain(self.machine.kept_longest())
+            .chain(self.machine.oldest_staged())
             .filter(|(since, _)| now.duration_since(*since) > PATIENCE);
         late.min_by_key(|(since, _)| *since)
     }

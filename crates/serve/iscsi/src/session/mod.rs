@@ -232,10 +232,10 @@ impl Session {
                 Event::DataComplete { task } => self.data_complete(task),
                 Event::DataFailed { task, fault } => self.data_failed(task, fault),
                 Event::TaskManagement(request) => management::start(self, request),
-                Event::LetGo { logout } => management::let_go_of_connection(self, logout),
+                Event::LogoutPending { logout } => management::let_go_of_connection(self, logout),
                 Event::SendTargets { connection, which } => self.send_targets(connection, &which),
                 Event::TaskGone { task } => drop(self.forget(task)),
-                Event::Speak { connection } => self.wake(connection),
+                Event::TransmitReady { connection } => self.wake(connection),
                 Event::Acknowledged(receipt) => self.note_told(receipt),
                 Event::Close { connection, reason } => self.close_link(connection, reason),
             }

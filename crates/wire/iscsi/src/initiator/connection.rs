@@ -26,9 +26,9 @@ pub(super) struct Connection {
     pub(super) peer_segment_max: u32,
     pub(super) incoming: Incoming,
     /// To be sent first: somebody waits for it (NOP-Out, task management, text).
-    pub(super) urgent: VecDeque<Ready>,
+    pub(super) urgent: VecDeque<PreparedPdu>,
     /// To be sent in this order.
-    pub(super) queue: VecDeque<Say>,
+    pub(super) queue: VecDeque<QueuedPdu>,
     pub(super) keepalive: Keepalive,
     pub(super) probe: Probe,
     /// A logout is on its way: nothing else is sent behind it.
@@ -37,18 +37,18 @@ pub(super) struct Connection {
 
 /// Something to say. Numbers are put in when it is said.
 #[derive(Debug)]
-pub(super) enum Say {
+pub(super) enum QueuedPdu {
     /// A command.
     Command(Key),
     /// Data-Out PDUs.
     Data { key: Key, ttt: Option<Ttt>, run: Run },
     /// A logout.
-    Ready(Ready),
+    Prepared(PreparedPdu),
 }
 
 /// A PDU that is ready but for its numbers. All of these are immediate: they carry a CmdSN and use none up.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreparedPdu {
     pub(super) bhs: Box<Bhs>,
     pub(super) data: Vec<u8>,
     /// What it belongs to, if that is to know when it is sent: a function, or a ping.
@@ -74,19 +74,19 @@ impl Connection {
     }
 
     /// Whether there is nothing to say.
-    pub(super) fn is_silent(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.urgent.is_empty() && self.queue.is_empty()
     }
 
     /// Says something soon.
-    pub(super) fn say(&mut self, bhs: Bhs, data: Vec<u8>) {
-        self.urgent.push_back(Ready { bhs: Box::new(bhs), data, exchange: None });
+    pub(super) fn queue_immediate(&mut self, bhs: Bhs, data: Vec<u8>) {
+        self.urgent.push_back(PreparedPdu { bhs: Box::new(bhs), data, exchange: None });
     }
 
     /// A PDU is there, with its data segment. The status that it may have brought is acknowledged from now on; before,
     /// it would be lost with the connection, and the target would take it for told. A target that skips one has lost it
     /// for good at ErrorRecoveryLevel 0, and what it was the status of will time out; that is no reason to lose the rest.
-    pub(super) fn arrived(&mut self) {
+    pub(super) fn segment_arrived(&mut self) {
         if let Some(stat_sn) = self.incoming_stat_sn.take()
             && self.exp_stat_sn.le(stat_sn)
         {

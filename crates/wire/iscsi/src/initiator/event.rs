@@ -77,7 +77,7 @@ pub enum Event {
         /// By which connection.
         connection: ConnectionId,
         /// What was to be logged out.
-        leaving: Leaving,
+        leaving: LogoutScope,
         /// The answer; `None` if the connection was lost by which another was to be logged out.
         result: Option<LogoutResult>,
     },
@@ -101,13 +101,13 @@ pub enum Event {
 
 /// What a logout is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum LogoutScope {
     /// The session, with all its connections.
     Session,
     /// The connection that the logout is sent on.
-    This,
+    Connection,
     /// Another connection, which is lost.
-    Other(Cid),
+    OtherConnection(Cid),
 }
 
 /// Why a command has no status.

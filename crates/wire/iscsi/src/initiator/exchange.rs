@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::Session;
-use super::event::{ConnectionId, Leaving};
-use super::phase_times::Clock;
+use super::event::{ConnectionId, LogoutScope};
+use super::phase_times::PhaseClock;
 use super::transfer::{Inbound, Outbound};
-use crate::observed::met;
+use crate::observed::report;
 use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -16,18 +16,18 @@ use crate::text::Assembly;
 #[derive(Debug)]
 pub(super) enum Exchange {
     Task(Task),
-    Management(Management),
+    Tmf(Tmf),
     Text(Text),
-    /// `ours`: the keepalive's, nobody waits for its answer.
+    /// `is_keepalive`: the keepalive's, nobody waits for its answer.
     Ping {
         connection: ConnectionId,
-        ours: bool,
+        is_keepalive: bool,
         /// When it was handed out.
         sent: Option<Instant>,
     },
     Logout {
         connection: ConnectionId,
-        leaving: Leaving,
+        leaving: LogoutScope,
     },
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Task {
     pub(super) cmd_sn: Option<Sn>,
     pub(super) outbound: Outbound,
     pub(super) inbound: Inbound,
-    pub(super) clock: Clock,
+    pub(super) clock: PhaseClock,
 }
 
 /// What a command can be like when something happens to it ([`crate::observed`]): as [`super::phase_times::Phase`].
@@ -72,8 +72,8 @@ pub const TASK_EVENTS: [&str; 8] = [
 
 impl Session {
     /// A command is about to meet something.
-    pub(super) fn met(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        met("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
+    pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
+        report("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
             Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
             _ => TASK_STATES[0],
         });
@@ -82,7 +82,7 @@ impl Session {
 
 /// A task management function.
 #[derive(Debug)]
-pub(super) struct Management {
+pub(super) struct Tmf {
     pub(super) connection: ConnectionId,
     pub(super) function: TaskManagementFunction,
     pub(super) lun: Lun,
@@ -106,7 +106,7 @@ impl Exchange {
     pub(super) fn connection(&self) -> ConnectionId {
         match self {
             Exchange::Task(task) => task.connection,
-            Exchange::Management(management) => management.connection,
+            Exchange::Tmf(tmf) => tmf.connection,
             Exchange::Text(text) => text.connection,
             Exchange::Ping { connection, .. } | Exchange::Logout { connection, .. } => *connection,
         }

@@ -53,7 +53,7 @@ impl Session {
                     }
                 }
                 Due::Ping => to_ask.push(connection.id),
-                Due::GiveUp => self
+                Due::Close => self
                     .events
                     .push_back(Event::Close { connection: connection.id, reason: CloseReason::Silent }),
             }

@@ -35,11 +35,11 @@ use std::time::Instant;
 pub use crate::keepalive::NopPolicy;
 pub use config::{ConnectionStart, SessionConfig};
 pub use counters::{Counters, RoundTrips};
-pub use event::{CloseReason, ConnectionId, Event, Failure, Leaving, PingId, TaskId, TmfId};
+pub use event::{CloseReason, ConnectionId, Event, Failure, LogoutScope, PingId, TaskId, TmfId};
 pub use exchange::{TASK_EVENTS, TASK_STATES};
 pub use fatal::Fatal;
 pub use phase_times::{Phase, Times};
-pub use receive::{Place, Segment};
+pub use receive::{Destination, Segment};
 pub use submit::{Command, SubmitError};
 pub use transmit::{Payload, Transmit};
 
@@ -159,9 +159,7 @@ impl Session {
     fn task_mut(&mut self, key: Key) -> Option<&mut Task> {
         match self.exchanges.get_mut(key)? {
             Exchange::Task(task) => Some(task),
-            Exchange::Management(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
-                None
-            }
+            Exchange::Tmf(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => None,
         }
     }
 }

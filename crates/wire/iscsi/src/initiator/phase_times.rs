@@ -59,16 +59,16 @@ impl Times {
 
 /// A command's clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct PhaseClock {
     phase: Phase,
     since: Instant,
     times: Times,
 }
 
-impl Clock {
+impl PhaseClock {
     /// The command is submitted.
-    pub(super) fn new(now: Instant) -> Clock {
-        Clock { phase: Phase::Queued, since: now, times: Times::default() }
+    pub(super) fn new(now: Instant) -> PhaseClock {
+        PhaseClock { phase: Phase::Queued, since: now, times: Times::default() }
     }
 
     pub(super) fn phase(&self) -> Phase {

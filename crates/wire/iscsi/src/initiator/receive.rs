@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::connection::Say;
+use super::connection::QueuedPdu;
 use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
 use super::exchange::{Exchange, Task};
 use super::fatal::Fatal;
@@ -20,12 +20,12 @@ pub struct Segment {
     /// Bytes of data, without padding.
     pub length: u32,
     /// Where they belong.
-    pub place: Place,
+    pub destination: Destination,
 }
 
 /// Where a data segment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// There is no data.
     None,
     /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
@@ -52,13 +52,13 @@ pub(super) enum Incoming {
     /// It is dropped.
     Dropped,
     /// It is a Data-In's; the status, if it brought one.
-    Data { key: Key, length: u32, done: Option<Done> },
+    Data { key: Key, length: u32, done: Option<CommandStatus> },
     /// It is sense data, perhaps.
-    Response(Done),
+    Response(CommandStatus),
     /// It is text.
     Text(TextResponse, Key),
     /// It is a ping's data that came back.
-    Pong(Key),
+    PingResponse(Key),
     /// It is an asynchronous message's.
     Message(Box<AsyncMessage>),
     /// It is the header that was refused.
@@ -67,7 +67,7 @@ pub(super) enum Incoming {
 
 /// A command's status.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct CommandStatus {
     key: Key,
     response: Response,
     status: u8,
@@ -91,19 +91,19 @@ impl Session {
         if length > connection.local_segment_max {
             return Err(Fatal::SegmentTooLong { length });
         }
-        connection.keepalive.heard(now);
+        connection.keepalive.note_received(now);
         self.counters.pdus_in += 1;
-        let (incoming, place) = self.dispatch(now, id, bhs)?;
+        let (incoming, destination) = self.dispatch(now, id, bhs)?;
         let segment = match length {
             0 => {
-                self.take_segment(now, id, incoming, &[])?;
-                Segment { length, place: Place::None }
+                self.process_segment(now, id, incoming, &[])?;
+                Segment { length, destination: Destination::None }
             }
             length => {
                 if let Some(connection) = self.connection_mut(id) {
                     connection.incoming = incoming;
                 }
-                Segment { length, place }
+                Segment { length, destination }
             }
         };
         if self.stall.is_on() && self.can_submit() {
@@ -113,7 +113,7 @@ impl Session {
     }
 
     /// A data segment has arrived and is where it belongs. `digest_ok` is true where there are no digests; `inline`
-    /// is the data of [`Place::Inline`], else empty.
+    /// is the data of [`Destination::Inline`], else empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -122,16 +122,16 @@ impl Session {
         inline: &[u8],
     ) -> Result<(), Fatal> {
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
-        connection.keepalive.heard(now);
+        connection.keepalive.note_received(now);
         let incoming = std::mem::take(&mut connection.incoming);
         if !digest_ok {
             return Err(Fatal::DataDigest);
         }
-        self.take_segment(now, id, incoming, inline)
+        self.process_segment(now, id, incoming, inline)
     }
 
     /// What a header has announced is there, and `inline` with it.
-    fn take_segment(
+    fn process_segment(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -139,7 +139,7 @@ impl Session {
         inline: &[u8],
     ) -> Result<(), Fatal> {
         if let Some(connection) = self.connection_mut(id) {
-            connection.arrived();
+            connection.segment_arrived();
         }
         match incoming {
             Incoming::Nothing | Incoming::Dropped => Ok(()),
@@ -148,9 +148,9 @@ impl Session {
                 done.map_or(Ok(()), |done| self.end(now, done, Box::default()))
             }
             Incoming::Response(done) => self.end(now, done, sense(inline)?),
-            Incoming::Text(pdu, key) => self.take_text(id, &pdu, key, inline),
-            Incoming::Pong(key) => {
-                self.take_pong(now, id, key, inline);
+            Incoming::Text(pdu, key) => self.handle_text_response(id, &pdu, key, inline),
+            Incoming::PingResponse(key) => {
+                self.handle_ping_response(now, id, key, inline);
                 Ok(())
             }
             Incoming::Message(message) => {
@@ -158,42 +158,49 @@ impl Session {
                 self.events.push_back(Event::Message { connection: id, message: *message, sense });
                 Ok(())
             }
-            Incoming::Reject(pdu) => self.take_reject(id, &pdu, inline),
+            Incoming::Reject(pdu) => self.handle_reject(id, &pdu, inline),
         }
     }
 
-    fn dispatch(&mut self, now: Instant, id: ConnectionId, bhs: &Bhs) -> Result<(Incoming, Place), Fatal> {
+    fn dispatch(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bhs: &Bhs,
+    ) -> Result<(Incoming, Destination), Fatal> {
         match bhs.opcode().ok_or(Malformed::UnknownOpcode)? {
             Opcode::DataIn => {
-                self.met_tag("Data-In", bhs);
-                self.take_data_in(now, id, &DataIn::parse(bhs)?)
+                self.observe_tag("Data-In", bhs);
+                self.handle_data_in(now, id, &DataIn::parse(bhs)?)
             }
             Opcode::ScsiResponse => {
-                self.met_tag("SCSI Response", bhs);
-                self.take_response(id, &ScsiResponse::parse(bhs)?)
+                self.observe_tag("SCSI Response", bhs);
+                self.handle_scsi_response(id, &ScsiResponse::parse(bhs)?)
             }
             Opcode::R2t => {
-                self.met_tag("R2T", bhs);
-                self.take_r2t(now, id, &R2t::parse(bhs)?)
+                self.observe_tag("R2T", bhs);
+                self.handle_r2t(now, id, &R2t::parse(bhs)?)
             }
-            Opcode::NopIn => self.take_nop_in(id, &NopIn::parse(bhs)?),
-            Opcode::TaskManagementResponse => self.take_management(id, &TaskManagementResponse::parse(bhs)?),
+            Opcode::NopIn => self.handle_nop_in(id, &NopIn::parse(bhs)?),
+            Opcode::TaskManagementResponse => {
+                self.handle_tmf_response(id, &TaskManagementResponse::parse(bhs)?)
+            }
             Opcode::TextResponse => {
                 let pdu = TextResponse::parse(bhs)?;
-                self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-                let key = self.answered(id, pdu.itt)?;
-                Ok((Incoming::Text(pdu, key), Place::Inline))
+                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                let key = self.match_exchange(id, pdu.itt)?;
+                Ok((Incoming::Text(pdu, key), Destination::Inline))
             }
-            Opcode::LogoutResponse => self.take_logout(id, &LogoutResponse::parse(bhs)?),
+            Opcode::LogoutResponse => self.handle_logout_response(id, &LogoutResponse::parse(bhs)?),
             Opcode::AsyncMessage => {
                 let pdu = AsyncMessage::parse(bhs)?;
-                self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-                Ok((Incoming::Message(Box::new(pdu)), Place::Inline))
+                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                Ok((Incoming::Message(Box::new(pdu)), Destination::Inline))
             }
             Opcode::Reject => {
                 let pdu = Reject::parse(bhs)?;
-                self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-                Ok((Incoming::Reject(pdu), Place::Inline))
+                self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                Ok((Incoming::Reject(pdu), Destination::Inline))
             }
             Opcode::NopOut
             | Opcode::ScsiCommand
@@ -207,25 +214,25 @@ impl Session {
         }
     }
 
-    fn met_tag(&self, event: &'static str, bhs: &Bhs) {
-        self.met(event, |session| Itt::new(bhs.itt_raw()).and_then(|itt| session.find(itt)));
+    fn observe_tag(&self, event: &'static str, bhs: &Bhs) {
+        self.observe(event, |session| Itt::new(bhs.itt_raw()).and_then(|itt| session.find(itt)));
     }
 
     // --- commands
 
-    fn take_data_in(
+    fn handle_data_in(
         &mut self,
         now: Instant,
         id: ConnectionId,
         pdu: &DataIn,
-    ) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, pdu.status.map(|status| status.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let Some((key, task)) = self.answered_task(id, pdu.itt)? else {
-            return Ok((Incoming::Dropped, Place::Discard));
+    ) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, pdu.status.map(|status| status.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let Some((key, task)) = self.match_task(id, pdu.itt)? else {
+            return Ok((Incoming::Dropped, Destination::Discard));
         };
         let offset = task.inbound.take(pdu)?;
         task.clock.data(now, &task.outbound);
-        let done = pdu.status.map(|status| Done {
+        let done = pdu.status.map(|status| CommandStatus {
             key,
             response: Response::Completed,
             status: status.status,
@@ -233,7 +240,7 @@ impl Session {
             read_residual: Residual::None,
         });
         let incoming = Incoming::Data { key, length: pdu.data_segment_length, done };
-        Ok((incoming, Place::Task { task: TaskId(key), offset }))
+        Ok((incoming, Destination::Task { task: TaskId(key), offset }))
     }
 
     /// A Data-In's data are where they belong.
@@ -245,61 +252,70 @@ impl Session {
         }
     }
 
-    fn take_response(&mut self, id: ConnectionId, pdu: &ScsiResponse) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let Some((key, _)) = self.answered_task(id, pdu.itt)? else {
-            return Ok((Incoming::Dropped, Place::Discard));
+    fn handle_scsi_response(
+        &mut self,
+        id: ConnectionId,
+        pdu: &ScsiResponse,
+    ) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let Some((key, _)) = self.match_task(id, pdu.itt)? else {
+            return Ok((Incoming::Dropped, Destination::Discard));
         };
-        let done = Done {
+        let status = CommandStatus {
             key,
             response: pdu.response,
             status: pdu.status,
             residual: pdu.residual,
             read_residual: pdu.read_residual,
         };
-        Ok((Incoming::Response(done), Place::Inline))
+        Ok((Incoming::Response(status), Destination::Inline))
     }
 
-    fn end(&mut self, now: Instant, done: Done, sense: Box<[u8]>) -> Result<(), Fatal> {
-        match done.response {
+    fn end(&mut self, now: Instant, status: CommandStatus, sense: Box<[u8]>) -> Result<(), Fatal> {
+        match status.response {
             Response::Completed => {
                 // It may have been aborted between header and data.
-                let ended = self.end_task(done.key, |task| (task.inbound.bytes(), task.clock.stop(now)));
+                let ended = self.end_task(status.key, |task| (task.inbound.bytes(), task.clock.stop(now)));
                 let Some((data_in_bytes, times)) = ended else { return Ok(()) };
                 self.events.push_back(Event::Done {
-                    task: TaskId(done.key),
-                    status: done.status,
+                    task: TaskId(status.key),
+                    status: status.status,
                     sense,
-                    residual: done.residual,
-                    read_residual: done.read_residual,
+                    residual: status.residual,
+                    read_residual: status.read_residual,
                     data_in_bytes,
                     times,
                 });
             }
             Response::TargetFailure | Response::VendorSpecific(_) => {
-                self.fail(done.key, Failure::TargetFailure);
+                self.fail(status.key, Failure::TargetFailure);
             }
         }
         Ok(())
     }
 
-    fn take_r2t(&mut self, now: Instant, id: ConnectionId, pdu: &R2t) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, None, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+    fn handle_r2t(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        pdu: &R2t,
+    ) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, None, pdu.exp_cmd_sn, pdu.max_cmd_sn);
         self.counters.r2ts += 1;
-        let Some((key, _)) = self.answered_task(id, pdu.itt)? else {
-            return Ok((Incoming::Dropped, Place::Discard));
+        let Some((key, _)) = self.match_task(id, pdu.itt)? else {
+            return Ok((Incoming::Dropped, Destination::Discard));
         };
         let Some(Exchange::Task(task)) = self.exchanges.get_mut(key) else { return Err(Fatal::WrongAnswer) };
-        let run = task.outbound.take_r2t(pdu, &self.config.parameters)?;
+        let run = task.outbound.handle_r2t(pdu, &self.config.parameters)?;
         task.clock.sent(now, &task.outbound);
         if let Some(connection) = self.connection_mut(id) {
-            connection.queue.push_back(Say::Data { key, ttt: Some(pdu.ttt), run });
+            connection.queue.push_back(QueuedPdu::Data { key, ttt: Some(pdu.ttt), run });
         }
-        Ok((Incoming::Dropped, Place::Discard))
+        Ok((Incoming::Dropped, Destination::Discard))
     }
 
     /// A target refuses a PDU of ours, whose header is the data.
-    fn take_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
+    fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
         // Data that were damaged on the way get their command a CHECK CONDITION (section 7.8): it will come.
@@ -310,17 +326,17 @@ impl Session {
         match self.exchanges.get(key) {
             Some(entry) if entry.connection() != id => Err(Fatal::ForeignTask),
             Some(Exchange::Task(_)) => {
-                self.remember(tag(key));
+                self.remember_ended(tag(key));
                 self.fail(key, Failure::Rejected(pdu.reason));
                 Ok(())
             }
-            Some(Exchange::Management(_)) => {
+            Some(Exchange::Tmf(_)) => {
                 let result = crate::pdu::TaskManagementResult::FunctionRejected;
                 let none = Sn(0);
                 let itt = tag(key);
                 let answer =
                     TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none };
-                self.managed(key, &answer);
+                self.complete_tmf(key, &answer);
                 Ok(())
             }
             Some(Exchange::Text(_)) => {
@@ -334,7 +350,7 @@ impl Session {
                 Ok(())
             }
             Some(Exchange::Ping { .. }) => {
-                self.lose_ping(key);
+                self.fail_ping(key);
                 Ok(())
             }
             None => Ok(()),
@@ -343,12 +359,12 @@ impl Session {
 
     // --- everything else
 
-    fn take_nop_in(&mut self, id: ConnectionId, pdu: &NopIn) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, pdu.itt.map(|_| pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+    fn handle_nop_in(&mut self, id: ConnectionId, pdu: &NopIn) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, pdu.itt.map(|_| pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
         if let Some(itt) = pdu.itt {
-            let key = self.answered(id, itt)?;
+            let key = self.match_exchange(id, itt)?;
             return match self.exchanges.get(key) {
-                Some(Exchange::Ping { .. }) => Ok((Incoming::Pong(key), Place::Inline)),
+                Some(Exchange::Ping { .. }) => Ok((Incoming::PingResponse(key), Destination::Inline)),
                 Some(_) | None => Err(Fatal::WrongAnswer),
             };
         }
@@ -366,51 +382,55 @@ impl Session {
                 exp_stat_sn: Sn(0),
                 data_segment_length: 0,
             };
-            connection.say(answer.emit(), Vec::new());
+            connection.queue_immediate(answer.emit(), Vec::new());
         }
-        Ok((Incoming::Dropped, Place::Discard))
+        Ok((Incoming::Dropped, Destination::Discard))
     }
 
-    fn take_pong(&mut self, now: Instant, id: ConnectionId, key: Key, data: &[u8]) {
-        let Some(Exchange::Ping { ours, sent, .. }) = self.exchanges.remove(key) else { return };
+    fn handle_ping_response(&mut self, now: Instant, id: ConnectionId, key: Key, data: &[u8]) {
+        let Some(Exchange::Ping { is_keepalive, sent, .. }) = self.exchanges.remove(key) else { return };
         if let Some(sent) = sent {
             self.counters.nops.note(now.saturating_duration_since(sent));
         }
-        if !ours {
+        if !is_keepalive {
             self.events.push_back(Event::Pong { ping: PingId(key), data: Some(data.to_vec()) });
         } else if let Some(connection) = self.connection_mut(id) {
             connection.probe.answered();
         }
     }
 
-    fn take_management(
+    fn handle_tmf_response(
         &mut self,
         id: ConnectionId,
         pdu: &TaskManagementResponse,
-    ) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let key = self.answered(id, pdu.itt)?;
+    ) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let key = self.match_exchange(id, pdu.itt)?;
         match self.exchanges.get(key) {
-            Some(Exchange::Management(_)) => self.managed(key, pdu),
+            Some(Exchange::Tmf(_)) => self.complete_tmf(key, pdu),
             Some(_) | None => return Err(Fatal::WrongAnswer),
         }
-        Ok((Incoming::Nothing, Place::None))
+        Ok((Incoming::Nothing, Destination::None))
     }
 
-    fn take_logout(&mut self, id: ConnectionId, pdu: &LogoutResponse) -> Result<(Incoming, Place), Fatal> {
-        self.note(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
-        let key = self.answered(id, pdu.itt)?;
+    fn handle_logout_response(
+        &mut self,
+        id: ConnectionId,
+        pdu: &LogoutResponse,
+    ) -> Result<(Incoming, Destination), Fatal> {
+        self.update_numbers(id, Some(pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+        let key = self.match_exchange(id, pdu.itt)?;
         let Some(&Exchange::Logout { leaving, .. }) = self.exchanges.get(key) else {
             return Err(Fatal::WrongAnswer);
         };
         self.exchanges.remove(key);
         self.events.push_back(Event::LoggedOut { connection: id, leaving, result: Some(pdu.result) });
-        Ok((Incoming::Nothing, Place::None))
+        Ok((Incoming::Nothing, Destination::None))
     }
 
     /// Text comes in as many responses as the target likes, until F; each but the last is answered by an empty
     /// request with its tag.
-    fn take_text(
+    fn handle_text_response(
         &mut self,
         id: ConnectionId,
         pdu: &TextResponse,
@@ -425,7 +445,7 @@ impl Session {
             }
             None => {
                 let ttt = pdu.ttt.ok_or(Fatal::Malformed(Malformed::ReservedTtt))?;
-                self.say_text(id, key, Some(ttt), Vec::new());
+                self.queue_text(id, key, Some(ttt), Vec::new());
             }
         }
         Ok(())
@@ -434,7 +454,7 @@ impl Session {
     // --- small things
 
     /// What a tag names that a target answers. It must do so where it was asked.
-    fn answered(&self, id: ConnectionId, itt: Itt) -> Result<Key, Fatal> {
+    fn match_exchange(&self, id: ConnectionId, itt: Itt) -> Result<Key, Fatal> {
         let key = self.find(itt).ok_or(Fatal::UnknownTag)?;
         let entry = self.exchanges.get(key).ok_or(Fatal::UnknownTag)?;
         if entry.connection() == id { Ok(key) } else { Err(Fatal::ForeignTask) }
@@ -442,7 +462,7 @@ impl Session {
 
     /// The same for a command; `None` if it has ended already, and is heard of all the same.
     #[inline]
-    fn answered_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
+    fn match_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
         let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);
         match found {
             Some((_, entry)) if entry.connection() != id => Err(Fatal::ForeignTask),
@@ -454,7 +474,7 @@ impl Session {
     }
 
     /// The numbers that every PDU of a target carries.
-    fn note(&mut self, id: ConnectionId, stat_sn: Option<Sn>, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
+    fn update_numbers(&mut self, id: ConnectionId, stat_sn: Option<Sn>, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
         self.window.update(exp_cmd_sn, max_cmd_sn);
         if let (Some(_), Some(connection)) = (stat_sn, self.connection_mut(id)) {
             connection.incoming_stat_sn = stat_sn;

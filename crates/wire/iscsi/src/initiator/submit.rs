@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Instant;
 
 use super::Session;
-use super::connection::{Ready, Say};
-use super::event::{CloseReason, ConnectionId, Event, Leaving, PingId, TaskId};
+use super::connection::{PreparedPdu, QueuedPdu};
+use super::event::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
 use super::exchange::{Exchange, Task, Text};
-use super::phase_times::Clock;
+use super::phase_times::PhaseClock;
 use super::transfer::{Inbound, Outbound};
 use crate::pdu::{
     Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest, ahs::CDB_BYTES_MAX,
@@ -72,11 +72,11 @@ impl Session {
         }
         let segment_max = self.open_connection(id).ok_or(SubmitError::NotConnected)?.peer_segment_max;
         let outbound = Outbound::new(command.write_bytes, segment_max, &self.config.parameters);
-        let task = task(id, command, outbound, Clock::new(now));
+        let task = task(id, command, outbound, PhaseClock::new(now));
         let key = self.exchanges.insert(Exchange::Task(task));
         self.unsent += 1;
         if let Some(connection) = self.connection_mut(id) {
-            connection.queue.push_back(Say::Command(key));
+            connection.queue.push_back(QueuedPdu::Command(key));
         }
         Ok(TaskId(key))
     }
@@ -87,8 +87,8 @@ impl Session {
         self.send_ping(id, data, false)
     }
 
-    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], ours: bool) -> Option<PingId> {
-        let key = self.open_exchange(id, Exchange::Ping { connection: id, ours, sent: None })?;
+    pub(super) fn send_ping(&mut self, id: ConnectionId, data: &[u8], is_keepalive: bool) -> Option<PingId> {
+        let key = self.open_exchange(id, Exchange::Ping { connection: id, is_keepalive, sent: None })?;
         let connection = self.connection_mut(id)?;
         let data = data[..data.len().min(connection.peer_segment_max as usize)].to_vec();
         let pdu = NopOut {
@@ -100,7 +100,7 @@ impl Session {
             exp_stat_sn: Sn(0),
             data_segment_length: data.len() as u32,
         };
-        connection.urgent.push_back(Ready { bhs: Box::new(pdu.emit()), data, exchange: Some(key) });
+        connection.urgent.push_back(PreparedPdu { bhs: Box::new(pdu.emit()), data, exchange: Some(key) });
         Some(PingId(key))
     }
 
@@ -113,11 +113,11 @@ impl Session {
         let Some(key) = self.open_exchange(id, Exchange::Text(Text { connection: id, answer })) else {
             return false;
         };
-        self.say_text(id, key, None, text);
+        self.queue_text(id, key, None, text);
         true
     }
 
-    pub(super) fn say_text(
+    pub(super) fn queue_text(
         &mut self,
         id: ConnectionId,
         key: Key,
@@ -136,7 +136,7 @@ impl Session {
             data_segment_length: text.len() as u32,
         };
         if let Some(connection) = self.connection_mut(id) {
-            connection.say(pdu.emit(), text);
+            connection.queue_immediate(pdu.emit(), text);
         }
     }
 
@@ -145,7 +145,7 @@ impl Session {
     pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
         let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
         let closes_session = reason == LogoutReason::CloseSession;
-        let leaving = if closes_session { Leaving::Session } else { Leaving::This };
+        let leaving = if closes_session { LogoutScope::Session } else { LogoutScope::Connection };
         let Some(key) = self.open_exchange(id, Exchange::Logout { connection: id, leaving }) else {
             return false;
         };
@@ -154,7 +154,7 @@ impl Session {
             connection.is_leaving |= connection.id == id || closes_session;
         }
         if let Some(connection) = self.connection_mut(id) {
-            connection.queue.push_back(Say::Ready(Ready {
+            connection.queue.push_back(QueuedPdu::Prepared(PreparedPdu {
                 bhs: Box::new(bhs),
                 data: Vec::new(),
                 exchange: None,
@@ -167,28 +167,28 @@ impl Session {
     /// (sections 7.2 and 11.14). [`super::Event::LoggedOut`] answers: from then on no command that the lost
     /// connection carried has an effect. `false` if it is too late for that.
     pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
-        let leaving = Leaving::Other(cid);
+        let leaving = LogoutScope::OtherConnection(cid);
         let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
             return false;
         };
         if let Some(connection) = self.connection_mut(via) {
-            connection.say(logout(key, cid, LogoutReason::CloseConnection), Vec::new());
+            connection.queue_immediate(logout(key, cid, LogoutReason::CloseConnection), Vec::new());
         }
         true
     }
 
     /// A logout that will not be answered ends what it was to end all the same: nothing can be sent there any more.
     /// What was lost before stays in doubt.
-    pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: Leaving) {
+    pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: LogoutScope) {
         let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
         match leaving {
-            Leaving::Session => {
+            LogoutScope::Session => {
                 let all = self.connections.iter().flatten().map(|connection| connection.id);
                 self.events.extend(all.map(close));
             }
-            Leaving::This if self.connection(by).is_some() => self.events.push_back(close(by)),
-            Leaving::This => {}
-            Leaving::Other(_) => {
+            LogoutScope::Connection if self.connection(by).is_some() => self.events.push_back(close(by)),
+            LogoutScope::Connection => {}
+            LogoutScope::OtherConnection(_) => {
                 self.events.push_back(Event::LoggedOut { connection: by, leaving, result: None });
             }
         }
@@ -212,7 +212,7 @@ impl Session {
 }
 
 #[inline]
-fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clock: Clock) -> Task {
+fn task(connection: ConnectionId, command: &Command<'_>, outbound: Outbound, clock: PhaseClock) -> Task {
     let (first, rest) = command.cdb.split_at(command.cdb.len().min(16));
     let mut cdb = [0; 16];
     cdb[..first.len()].copy_from_slice(first);

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::Session;
-use super::connection::Ready;
+use super::connection::PreparedPdu;
 use super::event::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
-use super::exchange::{Exchange, Management, Task};
+use super::exchange::{Exchange, Task, Tmf};
 use crate::pdu::{
     Itt, Lun, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
     TaskManagementResult,
@@ -17,14 +17,14 @@ impl Session {
     /// Has a command aborted. One that was not sent fails at once, and `None` is returned, as for one that is
     /// gone; else the target is asked, and the command fails when it agrees, unless its status comes first.
     pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
-        self.met("ABORT TASK is asked for", |_| Some(task.0));
+        self.observe("ABORT TASK is asked for", |_| Some(task.0));
         let entry = self.task_mut(task.0)?;
         let (connection, lun) = (entry.connection, entry.lun);
         let Some(ref_cmd_sn) = entry.cmd_sn else {
             self.fail(task.0, Failure::Aborted);
             return None;
         };
-        self.open_management(Management {
+        self.open_tmf(Tmf {
             connection,
             function: Function::AbortTask,
             lun,
@@ -38,7 +38,7 @@ impl Session {
     /// Asks for a function that concerns no single task. When the target has carried it out, the commands that it
     /// ends have failed, and [`Event::Managed`] says so. `None` if it cannot be asked now.
     pub fn manage(&mut self, _now: Instant, id: ConnectionId, function: Function, lun: Lun) -> Option<TmfId> {
-        self.open_management(Management {
+        self.open_tmf(Tmf {
             connection: id,
             function,
             lun,
@@ -59,38 +59,38 @@ impl Session {
         let doomed: Vec<Key> =
             self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
         for key in doomed {
-            self.lose(key);
+            self.exchange_connection_lost(key);
         }
     }
 
-    fn lose(&mut self, key: Key) {
+    fn exchange_connection_lost(&mut self, key: Key) {
         match self.exchanges.get(key) {
             Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
-            Some(Exchange::Management(_)) => self.lose_management(key),
+            Some(Exchange::Tmf(_)) => self.tmf_connection_lost(key),
             Some(&Exchange::Logout { connection, leaving }) => {
                 self.exchanges.remove(key);
                 self.logout_lost(connection, leaving);
             }
-            Some(Exchange::Ping { .. }) => self.lose_ping(key),
+            Some(Exchange::Ping { .. }) => self.fail_ping(key),
             Some(Exchange::Text(_)) => drop(self.exchanges.remove(key)),
             None => {}
         }
     }
 
     /// Whoever asked for a function is told; a gap that was to be plugged is plugged elsewhere.
-    fn lose_management(&mut self, key: Key) {
-        let Some(Exchange::Management(management)) = self.exchanges.remove(key) else { return };
-        match management.referenced {
-            Some(itt) if management.plugs_gap => {
-                self.plug_gap(management.connection, itt, management.lun, management.ref_cmd_sn);
+    fn tmf_connection_lost(&mut self, key: Key) {
+        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
+        match tmf.referenced {
+            Some(itt) if tmf.plugs_gap => {
+                self.plug_gap(tmf.connection, itt, tmf.lun, tmf.ref_cmd_sn);
             }
             Some(_) | None => self.events.push_back(Event::Managed { tmf: TmfId(key), result: None }),
         }
     }
 
     /// A ping will not be answered.
-    pub(super) fn lose_ping(&mut self, key: Key) {
-        if let Some(Exchange::Ping { ours: false, .. }) = self.exchanges.remove(key) {
+    pub(super) fn fail_ping(&mut self, key: Key) {
+        if let Some(Exchange::Ping { is_keepalive: false, .. }) = self.exchanges.remove(key) {
             self.events.push_back(Event::Pong { ping: PingId(key), data: None });
         }
     }
@@ -99,19 +99,19 @@ impl Session {
     pub(super) fn fail(&mut self, key: Key, why: Failure) {
         if let Some(task) = self.task_mut(key) {
             let connection = task.connection;
-            self.fail_by(connection, key, why);
+            self.fail_task(connection, key, why);
         }
     }
 
     /// The same, with the connection that is to plug the gap, if there is one.
-    fn fail_by(&mut self, connection: ConnectionId, key: Key, why: Failure) {
+    fn fail_task(&mut self, connection: ConnectionId, key: Key, why: Failure) {
         let event = match why {
             Failure::ConnectionLost => "its connection is lost",
             Failure::Aborted => "it was aborted",
             Failure::Rejected(_) => "Reject",
             Failure::TargetFailure => "the target cannot carry it out",
         };
-        self.met(event, |_| Some(key));
+        self.observe(event, |_| Some(key));
         let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
         if let Some(cmd_sn) = cmd_sn {
@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Remembers a command's tag after its end, for as long as some others' end comes after it.
-    pub(super) fn remember(&mut self, itt: Itt) {
+    pub(super) fn remember_ended(&mut self, itt: Itt) {
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
         }
@@ -149,7 +149,7 @@ impl Session {
         let mut all = self.connections.iter().flatten();
         let other = || all.find(|connection| !connection.is_leaving).map(|connection| connection.id);
         let Some(connection) = here.or_else(other) else { return };
-        self.open_management(Management {
+        self.open_tmf(Tmf {
             connection,
             function: Function::AbortTask,
             lun,
@@ -160,10 +160,10 @@ impl Session {
         });
     }
 
-    fn open_management(&mut self, management: Management) -> Option<TmfId> {
-        let id = management.connection;
-        let Management { function, lun, referenced, ref_cmd_sn, .. } = management;
-        let key = self.open_exchange(id, Exchange::Management(management))?;
+    fn open_tmf(&mut self, tmf: Tmf) -> Option<TmfId> {
+        let id = tmf.connection;
+        let Tmf { function, lun, referenced, ref_cmd_sn, .. } = tmf;
+        let key = self.open_exchange(id, Exchange::Tmf(tmf))?;
         let pdu = TaskManagementRequest {
             immediate: true,
             function,
@@ -175,17 +175,17 @@ impl Session {
             ref_cmd_sn,
             exp_data_sn: Sn(0),
         };
-        let ready = Ready { bhs: Box::new(pdu.emit()), data: Vec::new(), exchange: Some(key) };
+        let ready = PreparedPdu { bhs: Box::new(pdu.emit()), data: Vec::new(), exchange: Some(key) };
         self.connection_mut(id)?.urgent.push_back(ready);
         Some(TmfId(key))
     }
 
-    pub(super) fn managed(&mut self, key: Key, pdu: &TaskManagementResponse) {
-        let Some(Exchange::Management(management)) = self.exchanges.remove(key) else { return };
+    pub(super) fn complete_tmf(&mut self, key: Key, pdu: &TaskManagementResponse) {
+        let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
         let is_over = match pdu.result {
             TaskManagementResult::FunctionComplete => true,
             // It ended before it could be aborted, and its status is not on its way: this one came first.
-            TaskManagementResult::TaskDoesNotExist => management.function == Function::AbortTask,
+            TaskManagementResult::TaskDoesNotExist => tmf.function == Function::AbortTask,
             TaskManagementResult::LunDoesNotExist
             | TaskManagementResult::TaskStillAllegiant
             | TaskManagementResult::ReassignmentNotSupported
@@ -196,37 +196,36 @@ impl Session {
             | TaskManagementResult::Other(_) => false,
         };
         if is_over {
-            self.end_tasks_of(&management);
+            self.end_aborted_tasks(&tmf);
         }
-        if !management.plugs_gap {
+        if !tmf.plugs_gap {
             self.events.push_back(Event::Managed { tmf: TmfId(key), result: Some(pdu.result) });
         }
     }
 
     /// Ends the commands that a function has ended.
-    fn end_tasks_of(&mut self, management: &Management) {
+    fn end_aborted_tasks(&mut self, tmf: &Tmf) {
         let ended: Vec<Key> = self
             .exchanges
             .iter()
             .filter(|(key, entry)| match entry {
-                Exchange::Task(task) => management.ends(super::tag(*key), task),
-                Exchange::Management(_)
-                | Exchange::Text(_)
-                | Exchange::Ping { .. }
-                | Exchange::Logout { .. } => false,
+                Exchange::Task(task) => tmf.ends(super::tag(*key), task),
+                Exchange::Tmf(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
+                    false
+                }
             })
             .map(|(key, _)| key)
             .collect();
         for key in ended {
-            if self.exchanges.get(key).is_some_and(|entry| entry.connection() != management.connection) {
-                self.remember(super::tag(key));
+            if self.exchanges.get(key).is_some_and(|entry| entry.connection() != tmf.connection) {
+                self.remember_ended(super::tag(key));
             }
-            self.fail_by(management.connection, key, Failure::Aborted);
+            self.fail_task(tmf.connection, key, Failure::Aborted);
         }
     }
 }
 
-impl Management {
+impl Tmf {
     /// Whether this function, carried out, ends a command: one that was sent before it.
     fn ends(&self, itt: Itt, task: &Task) -> bool {
         let was_before = match (task.cmd_sn, self.cmd_sn) {

@@ -64,7 +64,7 @@ impl Outbound {
     }
 
     /// What an R2T asks for, if it may.
-    pub(super) fn take_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
+    pub(super) fn handle_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
         let length = pdu.desired_data_transfer_length.get();
         let end =
             pdu.buffer_offset.checked_add(length).filter(|&end| end <= self.length).ok_or(Fatal::BadR2t)?;

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::Session;
-use super::connection::{Ready, Say};
+use super::connection::{PreparedPdu, QueuedPdu};
 use super::event::{ConnectionId, TaskId};
 use super::exchange::Exchange;
 use super::transfer::Run;
@@ -47,29 +47,29 @@ impl Session {
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
         // Asked until there is nothing: that answer is to cost little.
-        if self.connection(id)?.is_silent() { None } else { self.say(now, id) }
+        if self.connection(id)?.is_idle() { None } else { self.emit_next(now, id) }
     }
 
-    fn say(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
+    fn emit_next(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
-            let said = match connection.urgent.pop_front() {
-                Some(ready) => Some(self.say_ready(now, id, ready)),
+            let emitted = match connection.urgent.pop_front() {
+                Some(ready) => Some(self.emit_prepared(now, id, ready)),
                 None => match connection.queue.pop_front()? {
-                    Say::Command(key) => self.say_command(now, id, key),
-                    Say::Data { key, ttt, run } => self.say_data(now, id, key, ttt, run),
-                    Say::Ready(ready) => Some(self.say_ready(now, id, ready)),
+                    QueuedPdu::Command(key) => self.emit_command(now, id, key),
+                    QueuedPdu::Data { key, ttt, run } => self.emit_data_out(now, id, key, ttt, run),
+                    QueuedPdu::Prepared(ready) => Some(self.emit_prepared(now, id, ready)),
                 },
             };
             // What has been given up in the meantime is passed over.
-            if said.is_some() {
+            if emitted.is_some() {
                 self.counters.pdus_out += 1;
-                return said;
+                return emitted;
             }
         }
     }
 
-    fn say_command(&mut self, now: Instant, id: ConnectionId, key: Key) -> Option<Transmit> {
+    fn emit_command(&mut self, now: Instant, id: ConnectionId, key: Key) -> Option<Transmit> {
         let exp_stat_sn = self.connection(id)?.exp_stat_sn;
         let cmd_sn = self.window.cmd_sn();
         let task = self.task_mut(key)?;
@@ -101,12 +101,12 @@ impl Session {
         if out.has_unsolicited() {
             // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section 4.2.5.2).
             let connection = self.connection_mut(id)?;
-            connection.queue.push_front(Say::Data { key, ttt: None, run: out.unsolicited() });
+            connection.queue.push_front(QueuedPdu::Data { key, ttt: None, run: out.unsolicited() });
         }
         Some(Transmit { header, ahs, payload: payload(key, 0, out.immediate) })
     }
 
-    fn say_data(
+    fn emit_data_out(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -138,20 +138,20 @@ impl Session {
             None => self.counters.unsolicited_bytes += u64::from(length),
         }
         if !is_final {
-            self.connection_mut(id)?.queue.push_front(Say::Data { key, ttt, run });
+            self.connection_mut(id)?.queue.push_front(QueuedPdu::Data { key, ttt, run });
         }
         Some(Transmit { header: pdu.emit(), ahs: Box::default(), payload: payload(key, offset, length) })
     }
 
-    fn say_ready(&mut self, now: Instant, id: ConnectionId, ready: Ready) -> Transmit {
-        let Ready { mut bhs, data, exchange } = ready;
+    fn emit_prepared(&mut self, now: Instant, id: ConnectionId, ready: PreparedPdu) -> Transmit {
+        let PreparedPdu { mut bhs, data, exchange } = ready;
         let cmd_sn = self.window.cmd_sn();
         let exp_stat_sn = self.connection(id).map_or(Sn(0), |connection| connection.exp_stat_sn);
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
         match exchange.and_then(|key| self.exchanges.get_mut(key)) {
             // Commands before this number are concerned.
-            Some(Exchange::Management(management)) => management.cmd_sn = Some(cmd_sn),
+            Some(Exchange::Tmf(tmf)) => tmf.cmd_sn = Some(cmd_sn),
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}
         }

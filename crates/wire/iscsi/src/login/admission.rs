@@ -6,7 +6,7 @@ use crate::negotiate::{Offers, Parameters, SessionType};
 use crate::pdu::{Cid, Isid, LoginStatus, Tsih};
 use crate::serial::Sn;
 
-use super::Cause;
+use super::LoginError;
 
 /// What a target's login wants its driver to know or to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum TargetEvent {
     /// The login is done: once everything is sent, the connection is in full feature phase.
     LoggedIn(Box<LoggedIn>),
     /// The login has failed: once everything is sent, close the connection.
-    Failed(Cause),
+    Failed(LoginError),
 }
 
 /// Who wants to log in, and to what.

@@ -110,7 +110,7 @@ pub struct InitiatorLogin {
     assembly: Assembly,
     /// What remains to be said, and the stage to ask for with the last of it.
     request: Pieces,
-    wish: Option<Stage>,
+    requested_stage: Option<Stage>,
     /// The wish that went out with the latest request.
     asked: Option<Stage>,
     target_portal_group_tag: Option<u16>,
@@ -144,7 +144,7 @@ impl InitiatorLogin {
             assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
             request: Pieces::new(first_text(&config)),
             // Without anything to prove, the security stage is over as soon as the target agrees.
-            wish: config.chap.is_none().then_some(Stage::OperationalNegotiation),
+            requested_stage: config.chap.is_none().then_some(Stage::OperationalNegotiation),
             asked: None,
             target_portal_group_tag: None,
             exp_stat_sn: None,
@@ -154,7 +154,7 @@ impl InitiatorLogin {
             event: None,
             config,
         };
-        login.say();
+        login.send_request();
         login
     }
 
@@ -189,7 +189,7 @@ impl InitiatorLogin {
             Some(text) => self.take(&response, &text),
             // The rest of the target's text is yet to come: "go on".
             None if self.request.is_empty() => {
-                self.say();
+                self.send_request();
                 Ok(())
             }
             None => Err(LoginFailure::OutOfTurn),
@@ -231,7 +231,7 @@ impl InitiatorLogin {
     /// A whole text, which may be nothing but "go on" in the middle of ours.
     fn take(&mut self, response: &LoginResponse, text: &[u8]) -> Result<(), LoginFailure> {
         if !self.request.is_empty() {
-            self.say();
+            self.send_request();
             return Ok(());
         }
         let pairs = text::parse(text).map_err(LoginFailure::MalformedText)?;
@@ -251,8 +251,8 @@ impl InitiatorLogin {
             None => {}
         }
         self.request = Pieces::new(out);
-        self.wish = self.next_wish();
-        self.say();
+        self.requested_stage = self.next_wish();
+        self.send_request();
         Ok(())
     }
 
@@ -301,9 +301,9 @@ impl InitiatorLogin {
     }
 
     /// Sends the next piece of what is to be said. Of a text in pieces, only the last asks to move on.
-    fn say(&mut self) {
+    fn send_request(&mut self) {
         let (data, continues) = self.request.next(super::LOGIN_DATA_BYTES_MAX);
-        self.asked = self.wish.filter(|_| !continues);
+        self.asked = self.requested_stage.filter(|_| !continues);
         let request = LoginRequest {
             continues,
             stage: self.stage,

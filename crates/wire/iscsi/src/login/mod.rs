@@ -26,8 +26,8 @@ mod tests;
 
 pub use admission::{Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent};
 pub use initiator::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
-pub use refusal::Cause;
-pub use target::{Claimed, TargetLogin, TargetPolicy};
+pub use refusal::LoginError;
+pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
 use crate::pdu::Bhs;
 

@@ -1,7 +1,7 @@
 //! A login that was let in: what the target says to each text, and where the login goes from there.
 
 use super::admission::{Acceptance, AdmissionRequest};
-use super::{Cause, LOGIN_TEXT_BYTES_MAX};
+use super::{LOGIN_TEXT_BYTES_MAX, LoginError};
 use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
 use crate::name::Name;
@@ -11,7 +11,7 @@ use crate::text::{self, MalformedText, Pair, Pieces};
 
 /// A login that was let in.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Negotiation {
     pub(super) request: AdmissionRequest,
     pub(super) authentication: Authentication,
     pub(super) negotiator: Negotiator,
@@ -35,13 +35,13 @@ pub(super) enum Authentication {
     Running(Authenticator),
 }
 
-impl Talk {
-    pub(super) fn new(acceptance: Acceptance, request: AdmissionRequest) -> Talk {
+impl Negotiation {
+    pub(super) fn new(acceptance: Acceptance, request: AdmissionRequest) -> Negotiation {
         let negotiator = match &acceptance.session {
             Some(session) => Negotiator::following(Role::Target, acceptance.offers, session),
             None => Negotiator::leading(Role::Target, acceptance.offers, request.session_type),
         };
-        Talk {
+        Negotiation {
             request,
             authentication: acceptance
                 .authentication
@@ -62,7 +62,7 @@ impl Talk {
         request: &LoginRequest,
         pairs: &[Pair<'_>],
         out: &mut Vec<u8>,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), LoginError> {
         self.check_names(pairs)?;
         if let Some(tag) = self.tag.take() {
             // Section 13.9: the first response of a normal session must say it.
@@ -72,7 +72,7 @@ impl Talk {
             self.authentication.handle(pairs, out)?;
         }
         if let Some(status) = self.refusal.filter(|_| self.authentication.is_passed()) {
-            return Err(Cause::Refused(status));
+            return Err(LoginError::Refused(status));
         }
         self.transit_to = self.next_stage(request)?;
         // In the operational stage, or where it is skipped and there will be no other occasion.
@@ -95,10 +95,10 @@ impl Talk {
     }
 
     /// Keeps keys of an initiator that has not proved itself yet: some answers are different for a session that exists.
-    fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), Cause> {
+    fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), LoginError> {
         pairs.for_each(|pair| text::append(&mut self.kept, pair.key, pair.value));
         self.kept.shrink_to_fit();
-        if self.kept.len() > LOGIN_TEXT_BYTES_MAX { Err(Cause::TooMuch) } else { Ok(()) }
+        if self.kept.len() > LOGIN_TEXT_BYTES_MAX { Err(LoginError::TooMuch) } else { Ok(()) }
     }
 
     /// Whom the initiator offers to prove to be, if it does now.
@@ -115,30 +115,32 @@ impl Talk {
     ///
     /// iPXE sets T in every round of CHAP (ipxe pull request 1444). It cannot be meant before the proof, so the
     /// response just does not move.
-    fn next_stage(&self, request: &LoginRequest) -> Result<Option<Stage>, Cause> {
+    fn next_stage(&self, request: &LoginRequest) -> Result<Option<Stage>, LoginError> {
         match (&self.authentication, request.stage, request.transit_to) {
-            (Authentication::NotNeeded, _, wish) => Ok(wish),
-            (Authentication::Running(chap), _, wish) => Ok(wish.filter(|_| chap.authenticated().is_some())),
+            (Authentication::NotNeeded, _, requested_stage) => Ok(requested_stage),
+            (Authentication::Running(chap), _, requested_stage) => {
+                Ok(requested_stage.filter(|_| chap.authenticated().is_some()))
+            }
             (Authentication::Needed(_), Stage::SecurityNegotiation, None) => Ok(None),
-            (Authentication::Needed(_), ..) => Err(Cause::AuthenticationSkipped),
+            (Authentication::Needed(_), ..) => Err(LoginError::AuthenticationSkipped),
         }
     }
 
     /// Names may be said again (some initiators do in every request), but not changed.
-    fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), Cause> {
+    fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), LoginError> {
         let same = |pair: &Pair<'_>| match Key::find(pair.key) {
             Some(Key::InitiatorName) => Name::new(pair.value).as_ref() == Ok(&self.request.initiator_name),
             Some(Key::TargetName) => Name::new(pair.value).ok() == self.request.target_name,
             Some(Key::SessionType) => SessionType::named(pair.value) == Some(self.request.session_type),
             _ => true,
         };
-        if pairs.iter().all(same) { Ok(()) } else { Err(Cause::IdentityChanged) }
+        if pairs.iter().all(same) { Ok(()) } else { Err(LoginError::IdentityChanged) }
     }
 }
 
 impl Authentication {
     /// Takes in the security keys of a request, and appends what is to be said to them.
-    fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), Cause> {
+    fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), LoginError> {
         if let Some(method) = pairs.iter().find(|pair| pair.key == Key::AuthMethod.name()) {
             self.choose(method.value, out)?;
         }
@@ -150,16 +152,16 @@ impl Authentication {
     }
 
     /// AuthMethod (section 12.1): the one that the target wants, if the initiator has it on its list.
-    fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), Cause> {
+    fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), LoginError> {
         let (wanted, chosen) = match std::mem::replace(self, Authentication::NotNeeded) {
             Authentication::NotNeeded => (NONE, Authentication::NotNeeded),
             Authentication::Needed(policy) => (CHAP, Authentication::Running(Authenticator::new(policy))),
             Authentication::Running(_) => {
-                return Err(Cause::Negotiation(NegotiationError::Repeated(Key::AuthMethod)));
+                return Err(LoginError::Negotiation(NegotiationError::Repeated(Key::AuthMethod)));
             }
         };
         if !listed.split(',').any(|method| method == wanted) {
-            return Err(Cause::NoSharedAuthMethod);
+            return Err(LoginError::NoSharedAuthMethod);
         }
         text::append(out, Key::AuthMethod.name(), wanted);
         *self = chosen;
@@ -188,22 +190,22 @@ impl Authentication {
 pub(super) fn admission_request(
     request: &LoginRequest,
     pairs: &[Pair<'_>],
-) -> Result<AdmissionRequest, Cause> {
+) -> Result<AdmissionRequest, LoginError> {
     let find = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
-    let initiator_name = find(Key::InitiatorName).ok_or(Cause::MissingKey(Key::InitiatorName))?;
+    let initiator_name = find(Key::InitiatorName).ok_or(LoginError::MissingKey(Key::InitiatorName))?;
     let target_name = find(Key::TargetName).map(Name::new).transpose();
     // Without the key, the session is a normal one (section 13.21).
     let session_type = find(Key::SessionType).map_or(Some(SessionType::Normal), SessionType::named);
     let admission = AdmissionRequest {
-        initiator_name: Name::new(initiator_name).map_err(Cause::BadInitiatorName)?,
-        target_name: target_name.map_err(Cause::BadTargetName)?,
-        session_type: session_type.ok_or(Cause::UnknownSessionType)?,
+        initiator_name: Name::new(initiator_name).map_err(LoginError::BadInitiatorName)?,
+        target_name: target_name.map_err(LoginError::BadTargetName)?,
+        session_type: session_type.ok_or(LoginError::UnknownSessionType)?,
         isid: request.isid,
         tsih: request.tsih,
         cid: request.cid,
     };
     if admission.session_type == SessionType::Normal && admission.target_name.is_none() {
-        return Err(Cause::MissingKey(Key::TargetName));
+        return Err(LoginError::MissingKey(Key::TargetName));
     }
     Ok(admission)
 }

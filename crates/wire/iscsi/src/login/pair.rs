@@ -90,10 +90,10 @@ impl Ended {
     }
 
     /// Neither is: what the initiator was told, and why the target told it.
-    pub(super) fn refused(self) -> (LoginStatus, Cause) {
+    pub(super) fn refused(self) -> (LoginStatus, LoginError) {
         match (self.initiator, self.target) {
-            (InitiatorEvent::Failed(LoginFailure::Refused(status)), TargetEvent::Failed(cause)) => {
-                (status, cause)
+            (InitiatorEvent::Failed(LoginFailure::Refused(status)), TargetEvent::Failed(error)) => {
+                (status, error)
             }
             (initiator, target) => panic!("not refused: {initiator:?}, {target:?}"),
         }
@@ -164,9 +164,9 @@ impl Door {
     }
 
     /// Why the target ended the login.
-    pub(super) fn cause(&self) -> Option<Cause> {
+    pub(super) fn error(&self) -> Option<LoginError> {
         match self.end {
-            Some(TargetEvent::Failed(cause)) => Some(cause),
+            Some(TargetEvent::Failed(error)) => Some(error),
             _ => None,
         }
     }

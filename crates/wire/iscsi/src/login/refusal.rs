@@ -11,7 +11,7 @@ use crate::text::MalformedText;
 
 /// Why a login failed at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum LoginError {
     /// The connection began with something else than a login.
     NotALogin,
     /// Something else than a login request came in the middle of a login.
@@ -51,84 +51,84 @@ pub enum Cause {
     Refused(LoginStatus),
 }
 
-impl Cause {
+impl LoginError {
     /// What the initiator is told; nothing where the standard says to just close the connection.
     pub fn status(self) -> Option<LoginStatus> {
         match self {
             // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST
             // immediately terminate the connection on which the PDU was received."
-            Cause::NotALogin => None,
+            LoginError::NotALogin => None,
             // The same: "... it MUST send a Login reject (with Status "invalid during login") and then disconnect."
-            Cause::AnotherPdu => Some(LoginStatus::InvalidDuringLogin),
-            Cause::Version => Some(LoginStatus::UnsupportedVersion),
-            Cause::MissingKey(_) => Some(LoginStatus::MissingParameter),
-            Cause::BadTargetName(_) => Some(LoginStatus::NotFound),
-            Cause::UnknownSessionType => Some(LoginStatus::SessionTypeNotSupported),
-            Cause::NoSharedAuthMethod | Cause::AuthenticationSkipped | Cause::Chap(_) => {
+            LoginError::AnotherPdu => Some(LoginStatus::InvalidDuringLogin),
+            LoginError::Version => Some(LoginStatus::UnsupportedVersion),
+            LoginError::MissingKey(_) => Some(LoginStatus::MissingParameter),
+            LoginError::BadTargetName(_) => Some(LoginStatus::NotFound),
+            LoginError::UnknownSessionType => Some(LoginStatus::SessionTypeNotSupported),
+            LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped | LoginError::Chap(_) => {
                 Some(LoginStatus::AuthenticationFailure)
             }
-            Cause::Refused(status) => Some(status),
-            Cause::Malformed(_)
-            | Cause::MalformedText(_)
-            | Cause::TooMuch
-            | Cause::IdentityChanged
-            | Cause::WrongStage
-            | Cause::OutOfTurn
-            | Cause::BadInitiatorName(_)
-            | Cause::Negotiation(_) => Some(LoginStatus::InitiatorError),
+            LoginError::Refused(status) => Some(status),
+            LoginError::Malformed(_)
+            | LoginError::MalformedText(_)
+            | LoginError::TooMuch
+            | LoginError::IdentityChanged
+            | LoginError::WrongStage
+            | LoginError::OutOfTurn
+            | LoginError::BadInitiatorName(_)
+            | LoginError::Negotiation(_) => Some(LoginStatus::InitiatorError),
         }
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for LoginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::NotALogin => f.write_str("the connection does not begin with a login"),
-            Cause::AnotherPdu => f.write_str("another PDU than a login request"),
-            Cause::Malformed(broken) => broken.fmt(f),
-            Cause::MalformedText(broken) => broken.fmt(f),
-            Cause::Version => f.write_str("no version of iSCSI in common"),
-            Cause::TooMuch => f.write_str("the login takes too many requests, or too large ones"),
-            Cause::IdentityChanged => {
+            LoginError::NotALogin => f.write_str("the connection does not begin with a login"),
+            LoginError::AnotherPdu => f.write_str("another PDU than a login request"),
+            LoginError::Malformed(broken) => broken.fmt(f),
+            LoginError::MalformedText(broken) => broken.fmt(f),
+            LoginError::Version => f.write_str("no version of iSCSI in common"),
+            LoginError::TooMuch => f.write_str("the login takes too many requests, or too large ones"),
+            LoginError::IdentityChanged => {
                 f.write_str("the login changed its session, connection or names on the way")
             }
-            Cause::WrongStage => f.write_str("a request for another stage than the login is in"),
-            Cause::OutOfTurn => f.write_str("a request that should have waited"),
-            Cause::MissingKey(key) => write!(f, "{} is missing", key.name()),
-            Cause::BadInitiatorName(why) => write!(f, "InitiatorName: {why}"),
-            Cause::BadTargetName(why) => write!(f, "TargetName: {why}"),
-            Cause::UnknownSessionType => f.write_str("an unknown SessionType"),
-            Cause::Negotiation(error) => error.fmt(f),
-            Cause::NoSharedAuthMethod => f.write_str("no authentication method that both sides accept"),
-            Cause::AuthenticationSkipped => f.write_str("the initiator skipped authentication"),
-            Cause::Chap(error) => error.fmt(f),
-            Cause::Refused(status) => status.fmt(f),
+            LoginError::WrongStage => f.write_str("a request for another stage than the login is in"),
+            LoginError::OutOfTurn => f.write_str("a request that should have waited"),
+            LoginError::MissingKey(key) => write!(f, "{} is missing", key.name()),
+            LoginError::BadInitiatorName(why) => write!(f, "InitiatorName: {why}"),
+            LoginError::BadTargetName(why) => write!(f, "TargetName: {why}"),
+            LoginError::UnknownSessionType => f.write_str("an unknown SessionType"),
+            LoginError::Negotiation(error) => error.fmt(f),
+            LoginError::NoSharedAuthMethod => f.write_str("no authentication method that both sides accept"),
+            LoginError::AuthenticationSkipped => f.write_str("the initiator skipped authentication"),
+            LoginError::Chap(error) => error.fmt(f),
+            LoginError::Refused(status) => status.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Cause {}
+impl std::error::Error for LoginError {}
 
-impl From<Malformed> for Cause {
-    fn from(broken: Malformed) -> Cause {
-        Cause::Malformed(broken)
+impl From<Malformed> for LoginError {
+    fn from(broken: Malformed) -> LoginError {
+        LoginError::Malformed(broken)
     }
 }
 
-impl From<MalformedText> for Cause {
-    fn from(broken: MalformedText) -> Cause {
-        Cause::MalformedText(broken)
+impl From<MalformedText> for LoginError {
+    fn from(broken: MalformedText) -> LoginError {
+        LoginError::MalformedText(broken)
     }
 }
 
-impl From<NegotiationError> for Cause {
-    fn from(error: NegotiationError) -> Cause {
-        Cause::Negotiation(error)
+impl From<NegotiationError> for LoginError {
+    fn from(error: NegotiationError) -> LoginError {
+        LoginError::Negotiation(error)
     }
 }
 
-impl From<ChapError> for Cause {
-    fn from(error: ChapError) -> Cause {
-        Cause::Chap(error)
+impl From<ChapError> for LoginError {
+    fn from(error: ChapError) -> LoginError {
+        LoginError::Chap(error)
     }
 }

@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 use super::admission::{
     Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent,
 };
-use super::negotiation::{Talk, admission_request};
-use super::{Cause, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
+use super::negotiation::{Negotiation, admission_request};
+use super::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, LoginError, Transmit};
 use crate::keys::Key;
 use crate::name::NAME_BYTES_MAX;
 use crate::negotiate::Parameters;
@@ -38,12 +38,12 @@ pub struct TargetPolicy {
 /// One login on one connection.
 #[derive(Debug)]
 pub struct TargetLogin {
-    phase: Phase,
+    phase: LoginPhase,
     stage: Stage,
     /// The latest request, to answer.
-    latest: Latest,
+    latest: LatestRequest,
     assembly: Assembly,
-    claimed: Claimed,
+    claimed: ClaimedNames,
     proved: Option<String>,
     pdus: usize,
     stat_sn: Sn,
@@ -52,22 +52,22 @@ pub struct TargetLogin {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum LoginPhase {
     /// No text is complete yet.
-    Opening,
+    Initial,
     /// The driver is thinking about the first text, which waits here.
-    Admitting(AdmissionRequest, LoginRequest, Vec<u8>),
-    Talking(Box<Talk>),
+    AwaitingAdmission(AdmissionRequest, LoginRequest, Vec<u8>),
+    Negotiating(Box<Negotiation>),
     /// The driver is thinking about whether the proof in this text may be looked at.
-    Judging(Box<Talk>, LoginRequest, Vec<u8>),
+    AwaitingVerdict(Box<Negotiation>, LoginRequest, Vec<u8>),
     /// The driver is looking for a session.
-    Granting(Box<Talk>, Box<Parameters>),
-    Over,
+    AwaitingSession(Box<Negotiation>, Box<Parameters>),
+    Done,
 }
 
 /// Whom an initiator claims to be and what it wants, in its own words, which may be anything: for a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedNames {
     /// The beginning of InitiatorName, as long as names may be.
     pub initiator: Option<String>,
     /// The same of TargetName.
@@ -76,7 +76,7 @@ pub struct Claimed {
 
 /// What is needed to answer a request, whatever is wrong with the rest of it.
 #[derive(Clone, Copy, Debug)]
-struct Latest {
+struct LatestRequest {
     stage: Stage,
     isid: Isid,
     tsih: Tsih,
@@ -89,11 +89,11 @@ impl TargetLogin {
     /// Waits for the first request.
     pub fn new(policy: TargetPolicy) -> TargetLogin {
         TargetLogin {
-            phase: Phase::Opening,
+            phase: LoginPhase::Initial,
             stage: Stage::SecurityNegotiation,
-            latest: Latest::NONE,
+            latest: LatestRequest::NONE,
             assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
-            claimed: Claimed::default(),
+            claimed: ClaimedNames::default(),
             proved: None,
             pdus: 0,
             stat_sn: policy.first_stat_sn,
@@ -105,17 +105,17 @@ impl TargetLogin {
     /// A PDU has come: its header, and its data without padding. A driver need not read data beyond
     /// [`LOGIN_DATA_BYTES_MAX`]; it may close the connection instead.
     pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
-        if !matches!(self.phase, Phase::Over) {
-            self.receive(bhs, data).unwrap_or_else(|cause| self.fail(cause));
+        if !matches!(self.phase, LoginPhase::Done) {
+            self.receive(bhs, data).unwrap_or_else(|error| self.fail(error));
         }
     }
 
     /// The driver's answer to [`TargetEvent::Admit`]. Without such a question it has no effect.
     pub fn admit(&mut self, admission: Admission) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Admitting(request, first, text) => match admission {
+        match std::mem::replace(&mut self.phase, LoginPhase::Done) {
+            LoginPhase::AwaitingAdmission(request, first, text) => match admission {
                 Admission::Accept(acceptance) => self.accept(*acceptance, request, &first, &text),
-                Admission::Refuse(status) => self.fail(Cause::Refused(status)),
+                Admission::Refuse(status) => self.fail(LoginError::Refused(status)),
                 Admission::Redirect { address, permanent } => self.redirect(&address, permanent),
             },
             other => self.phase = other,
@@ -124,10 +124,10 @@ impl TargetLogin {
 
     /// The driver's answer to [`TargetEvent::Proof`]. Without such a question it has no effect.
     pub fn judge(&mut self, verdict: Result<(), LoginStatus>) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Judging(talk, request, text) => match verdict {
-                Ok(()) => self.answer(talk, &request, &text).unwrap_or_else(|cause| self.fail(cause)),
-                Err(status) => self.fail(Cause::Refused(status)),
+        match std::mem::replace(&mut self.phase, LoginPhase::Done) {
+            LoginPhase::AwaitingVerdict(negotiation, request, text) => match verdict {
+                Ok(()) => self.answer(negotiation, &request, &text).unwrap_or_else(|error| self.fail(error)),
+                Err(status) => self.fail(LoginError::Refused(status)),
             },
             other => self.phase = other,
         }
@@ -135,10 +135,10 @@ impl TargetLogin {
 
     /// The driver's answer to [`TargetEvent::SessionNeeded`]. Without such a question it has no effect.
     pub fn grant(&mut self, grant: Result<Grant, LoginStatus>) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Granting(talk, parameters) => match grant {
-                Ok(grant) => self.conclude(talk, *parameters, grant),
-                Err(status) => self.fail(Cause::Refused(status)),
+        match std::mem::replace(&mut self.phase, LoginPhase::Done) {
+            LoginPhase::AwaitingSession(negotiation, parameters) => match grant {
+                Ok(grant) => self.conclude(negotiation, *parameters, grant),
+                Err(status) => self.fail(LoginError::Refused(status)),
             },
             other => self.phase = other,
         }
@@ -150,7 +150,7 @@ impl TargetLogin {
     }
 
     /// The names in the first request, valid or not.
-    pub fn claimed(&self) -> &Claimed {
+    pub fn claimed(&self) -> &ClaimedNames {
         &self.claimed
     }
 
@@ -164,44 +164,44 @@ impl TargetLogin {
         self.events.pop_front()
     }
 
-    fn receive(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Cause> {
+    fn receive(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), LoginError> {
         if bhs.opcode() != Some(Opcode::LoginRequest) {
-            return Err(if self.pdus == 0 { Cause::NotALogin } else { Cause::AnotherPdu });
+            return Err(if self.pdus == 0 { LoginError::NotALogin } else { LoginError::AnotherPdu });
         }
-        let latest = Latest::of(bhs).ok_or(Cause::NotALogin)?;
+        let latest = LatestRequest::from_bhs(bhs).ok_or(LoginError::NotALogin)?;
         let before = std::mem::replace(&mut self.latest, latest);
         self.pdus += 1;
         // What the header announces counts: a driver need not have read it all to hand it in.
         if self.pdus > LOGIN_PDUS_MAX || bhs.data_segment_length() as usize > LOGIN_DATA_BYTES_MAX {
-            return Err(Cause::TooMuch);
+            return Err(LoginError::TooMuch);
         }
         let request = LoginRequest::parse(bhs)?;
         if self.pdus == 1 {
             self.begin(&request)?;
-        } else if !latest.goes_on_from(&before) {
-            return Err(Cause::IdentityChanged);
+        } else if !latest.is_same_login(&before) {
+            return Err(LoginError::IdentityChanged);
         } else if request.stage != self.stage {
-            return Err(Cause::WrongStage);
+            return Err(LoginError::WrongStage);
         }
         self.take(&request, data)
     }
 
     /// The initiator chooses the first stage (section 6.3). Version 0 is the only one there is (section 11.12.4).
-    fn begin(&mut self, request: &LoginRequest) -> Result<(), Cause> {
+    fn begin(&mut self, request: &LoginRequest) -> Result<(), LoginError> {
         self.stage = request.stage;
-        if request.version_min > VERSION { Err(Cause::Version) } else { Ok(()) }
+        if request.version_min > VERSION { Err(LoginError::Version) } else { Ok(()) }
     }
 
-    fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), Cause> {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
+    fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), LoginError> {
+        match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             // We have not finished: the initiator may only say "go on" (section 6.2).
-            Phase::Talking(talk) if !talk.reply.is_empty() => {
+            LoginPhase::Negotiating(negotiation) if !negotiation.reply.is_empty() => {
                 if request.continues || !data.is_empty() {
-                    return Err(Cause::OutOfTurn);
+                    return Err(LoginError::OutOfTurn);
                 }
-                self.say(talk)?;
+                self.send_response(negotiation)?;
             }
-            phase @ (Phase::Opening | Phase::Talking(_)) => {
+            phase @ (LoginPhase::Initial | LoginPhase::Negotiating(_)) => {
                 match self.assembly.add(data, request.continues)? {
                     Some(text) => self.take_text(phase, request, text)?,
                     None => {
@@ -210,26 +210,34 @@ impl TargetLogin {
                     }
                 }
             }
-            Phase::Admitting(..) | Phase::Judging(..) | Phase::Granting(..) | Phase::Over => {
-                return Err(Cause::OutOfTurn);
+            LoginPhase::AwaitingAdmission(..)
+            | LoginPhase::AwaitingVerdict(..)
+            | LoginPhase::AwaitingSession(..)
+            | LoginPhase::Done => {
+                return Err(LoginError::OutOfTurn);
             }
         }
         Ok(())
     }
 
-    fn take_text(&mut self, phase: Phase, request: &LoginRequest, text: Vec<u8>) -> Result<(), Cause> {
+    fn take_text(
+        &mut self,
+        phase: LoginPhase,
+        request: &LoginRequest,
+        text: Vec<u8>,
+    ) -> Result<(), LoginError> {
         let pairs = text::parse(&text)?;
-        if let Phase::Talking(talk) = phase {
-            let user = talk.proof_by(request, &pairs).map(str::to_owned);
-            let Some(user) = user else { return self.answer(talk, request, &text) };
+        if let LoginPhase::Negotiating(negotiation) = phase {
+            let user = negotiation.proof_by(request, &pairs).map(str::to_owned);
+            let Some(user) = user else { return self.answer(negotiation, request, &text) };
             self.events.push_back(TargetEvent::Proof { user });
-            self.phase = Phase::Judging(talk, *request, text);
+            self.phase = LoginPhase::AwaitingVerdict(negotiation, *request, text);
             return Ok(());
         }
-        self.claimed = Claimed::of(&pairs);
+        self.claimed = ClaimedNames::from_pairs(&pairs);
         let admission = admission_request(request, &pairs)?;
         self.events.push_back(TargetEvent::Admit(admission.clone()));
-        self.phase = Phase::Admitting(admission, *request, text);
+        self.phase = LoginPhase::AwaitingAdmission(admission, *request, text);
         Ok(())
     }
 
@@ -240,51 +248,56 @@ impl TargetLogin {
         first: &LoginRequest,
         text: &[u8],
     ) {
-        let talk = Box::new(Talk::new(acceptance, request));
-        self.answer(talk, first, text).unwrap_or_else(|cause| self.fail(cause));
+        let negotiation = Box::new(Negotiation::new(acceptance, request));
+        self.answer(negotiation, first, text).unwrap_or_else(|error| self.fail(error));
     }
 
     /// Answers a whole text, and moves on if the initiator wants to and may.
-    fn answer(&mut self, mut talk: Box<Talk>, request: &LoginRequest, text: &[u8]) -> Result<(), Cause> {
+    fn answer(
+        &mut self,
+        mut negotiation: Box<Negotiation>,
+        request: &LoginRequest,
+        text: &[u8],
+    ) -> Result<(), LoginError> {
         let mut out = Vec::new();
-        let answered = talk.answer(request, &text::parse(text)?, &mut out);
-        self.proved = talk.authentication.name();
+        let answered = negotiation.answer(request, &text::parse(text)?, &mut out);
+        self.proved = negotiation.authentication.name();
         answered?;
-        talk.reply = Pieces::new(out);
-        self.say(talk)
+        negotiation.reply = Pieces::new(out);
+        self.send_response(negotiation)
     }
 
     /// Sends the next piece of a reply; with the last one the login moves. The last one before the full feature phase
     /// waits for a session.
-    fn say(&mut self, mut talk: Box<Talk>) -> Result<(), Cause> {
-        let is_last = talk.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
-        if is_last && talk.transit_to == Some(Stage::FullFeature) {
-            let parameters = talk.negotiator.clone().finish()?;
+    fn send_response(&mut self, mut negotiation: Box<Negotiation>) -> Result<(), LoginError> {
+        let is_last = negotiation.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
+        if is_last && negotiation.transit_to == Some(Stage::FullFeature) {
+            let parameters = negotiation.negotiator.clone().finish()?;
             self.events.push_back(TargetEvent::SessionNeeded(Box::new(SessionRequest {
-                request: talk.request.clone(),
-                authenticated_as: talk.authentication.name(),
+                request: negotiation.request.clone(),
+                authenticated_as: negotiation.authentication.name(),
                 parameters: parameters.clone(),
                 cmd_sn: self.latest.cmd_sn,
             })));
-            self.phase = Phase::Granting(talk, Box::new(parameters));
+            self.phase = LoginPhase::AwaitingSession(negotiation, Box::new(parameters));
             return Ok(());
         }
-        let (data, continues) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
+        let (data, continues) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
         let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
         if !continues {
-            response.transit_to = talk.transit_to.take();
+            response.transit_to = negotiation.transit_to.take();
             self.stage = response.transit_to.unwrap_or(self.stage);
         }
         self.transmit(response, data);
-        self.phase = Phase::Talking(talk);
+        self.phase = LoginPhase::Negotiating(negotiation);
         Ok(())
     }
 
     /// Sends the last piece of the last reply.
-    fn conclude(&mut self, mut talk: Box<Talk>, parameters: Parameters, grant: Grant) {
-        let (data, _) = talk.reply.next(LOGIN_DATA_BYTES_MAX);
+    fn conclude(&mut self, mut negotiation: Box<Negotiation>, parameters: Parameters, grant: Grant) {
+        let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
         let response = LoginResponse {
-            transit_to: talk.transit_to,
+            transit_to: negotiation.transit_to,
             tsih: grant.tsih,
             exp_cmd_sn: grant.exp_cmd_sn,
             max_cmd_sn: grant.max_cmd_sn,
@@ -292,8 +305,8 @@ impl TargetLogin {
         };
         self.transmit(response, data);
         self.events.push_back(TargetEvent::LoggedIn(Box::new(LoggedIn {
-            request: AdmissionRequest { tsih: grant.tsih, ..talk.request },
-            authenticated_as: talk.authentication.name(),
+            request: AdmissionRequest { tsih: grant.tsih, ..negotiation.request },
+            authenticated_as: negotiation.authentication.name(),
             parameters,
             exp_cmd_sn: grant.exp_cmd_sn,
             max_cmd_sn: grant.max_cmd_sn,
@@ -307,15 +320,15 @@ impl TargetLogin {
         let mut data = Vec::new();
         text::append(&mut data, Key::TargetAddress.name(), address);
         self.transmit(self.response(status), data);
-        self.events.push_back(TargetEvent::Failed(Cause::Refused(status)));
+        self.events.push_back(TargetEvent::Failed(LoginError::Refused(status)));
     }
 
-    fn fail(&mut self, cause: Cause) {
-        self.phase = Phase::Over;
-        if let Some(status) = cause.status() {
+    fn fail(&mut self, error: LoginError) {
+        self.phase = LoginPhase::Done;
+        if let Some(status) = error.status() {
             self.transmit(self.response(status), Vec::new());
         }
-        self.events.push_back(TargetEvent::Failed(cause));
+        self.events.push_back(TargetEvent::Failed(error));
     }
 
     /// A response to the latest request, in its stage, with nothing in it.
@@ -346,19 +359,19 @@ impl TargetLogin {
     }
 }
 
-impl Claimed {
-    fn of(pairs: &[text::Pair<'_>]) -> Claimed {
+impl ClaimedNames {
+    fn from_pairs(pairs: &[text::Pair<'_>]) -> ClaimedNames {
         let value = |key: Key| {
             let pair = pairs.iter().find(|pair| pair.key == key.name())?;
             Some(pair.value[..pair.value.floor_char_boundary(NAME_BYTES_MAX)].to_owned())
         };
-        Claimed { initiator: value(Key::InitiatorName), target: value(Key::TargetName) }
+        ClaimedNames { initiator: value(Key::InitiatorName), target: value(Key::TargetName) }
     }
 }
 
-impl Latest {
+impl LatestRequest {
     /// Before the first request. Nothing is ever sent by it: what ends a login then, ends it without a word.
-    const NONE: Latest = Latest {
+    const NONE: LatestRequest = LatestRequest {
         stage: Stage::SecurityNegotiation,
         isid: Isid([0; 6]),
         tsih: Tsih::NEW,
@@ -368,8 +381,8 @@ impl Latest {
     };
 
     /// What a header says, right or wrong. Without a task tag it cannot be answered.
-    fn of(bhs: &Bhs) -> Option<Latest> {
-        Some(Latest {
+    fn from_bhs(bhs: &Bhs) -> Option<LatestRequest> {
+        Some(LatestRequest {
             stage: Stage::new(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
             isid: Isid(bhs.bytes(8)),
             tsih: Tsih(bhs.u16(14)),
@@ -381,7 +394,7 @@ impl Latest {
 
     /// Whether this is of the same login. The task tag should be the same too (section 11.12), but initiators
     /// have been seen to count it on, and nothing depends on it.
-    fn goes_on_from(&self, before: &Latest) -> bool {
+    fn is_same_login(&self, before: &LatestRequest) -> bool {
         (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)
     }
 }

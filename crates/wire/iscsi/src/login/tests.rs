@@ -27,17 +27,17 @@ fn nop_out() -> Bhs {
 }
 
 /// One request by hand: what the initiator is told, and why.
-fn refused_at_once(request: LoginRequest, text: &str) -> (LoginStatus, Cause) {
+fn refused_at_once(request: LoginRequest, text: &str) -> (LoginStatus, LoginError) {
     let mut door = Door::open();
     let reply = door.say(request, text);
-    (reply.response.status, door.cause().expect("a failure"))
+    (reply.response.status, door.error().expect("a failure"))
 }
 
 #[test]
 fn a_connection_that_does_not_begin_with_a_login_is_closed_without_a_word() {
     let mut door = Door::open();
     assert!(door.say_pdu(&nop_out(), &[]).is_none());
-    assert_eq!(door.cause(), Some(Cause::NotALogin));
+    assert_eq!(door.error(), Some(LoginError::NotALogin));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn another_pdu_in_the_middle_of_a_login_is_invalid() {
     door.say(request(SECURITY, None), &names_and(""));
     let reply = door.say_pdu(&nop_out(), &[]).expect("a refusal");
     assert_eq!(reply.response.status, LoginStatus::InvalidDuringLogin);
-    assert_eq!(door.cause(), Some(Cause::AnotherPdu));
+    assert_eq!(door.error(), Some(LoginError::AnotherPdu));
 }
 
 #[test]
@@ -56,13 +56,16 @@ fn a_malformed_header_is_an_initiator_error() {
     bhs.set_u8(1, 0x08);
     let reply = door.say_pdu(&bhs, &[]).expect("a refusal");
     assert_eq!(reply.response.status, LoginStatus::InitiatorError);
-    assert_eq!(door.cause(), Some(Cause::Malformed(Malformed::ReservedStage)));
+    assert_eq!(door.error(), Some(LoginError::Malformed(Malformed::ReservedStage)));
 }
 
 #[test]
 fn version_zero_is_the_only_one() {
     let future = LoginRequest { version_max: 2, version_min: 1, ..request(SECURITY, None) };
-    assert_eq!(refused_at_once(future, &names_and("")), (LoginStatus::UnsupportedVersion, Cause::Version));
+    assert_eq!(
+        refused_at_once(future, &names_and("")),
+        (LoginStatus::UnsupportedVersion, LoginError::Version)
+    );
     let polyglot = LoginRequest { version_max: 2, ..request(SECURITY, None) };
     assert_eq!(Door::open().say(polyglot, &names_and("")).response.version_active, 0);
 }
@@ -70,34 +73,37 @@ fn version_zero_is_the_only_one() {
 #[test]
 fn names_that_are_missing_or_none_are_told() {
     let say = |text: &str| refused_at_once(request(SECURITY, None), text);
-    let missing = |key| (LoginStatus::MissingParameter, Cause::MissingKey(key));
+    let missing = |key| (LoginStatus::MissingParameter, LoginError::MissingKey(key));
     assert_eq!(say("SessionType=Discovery"), missing(Key::InitiatorName));
     assert_eq!(say(&format!("InitiatorName={INITIATOR}")), missing(Key::TargetName));
     assert_eq!(say(&format!("InitiatorName={INITIATOR} TargetName=disk")).0, LoginStatus::NotFound);
     assert_eq!(say(&format!("InitiatorName=host TargetName={TARGET}")).0, LoginStatus::InitiatorError);
-    let unknown_type = (LoginStatus::SessionTypeNotSupported, Cause::UnknownSessionType);
+    let unknown_type = (LoginStatus::SessionTypeNotSupported, LoginError::UnknownSessionType);
     assert_eq!(say(&format!("InitiatorName={INITIATOR} SessionType=Party")), unknown_type);
 }
 
 #[test]
 fn malformed_text_is_an_initiator_error() {
     let refused = refused_at_once(request(SECURITY, None), "InitiatorName");
-    assert_eq!(refused, (LoginStatus::InitiatorError, Cause::MalformedText(MalformedText::NoEqualsSign)));
+    assert_eq!(
+        refused,
+        (LoginStatus::InitiatorError, LoginError::MalformedText(MalformedText::NoEqualsSign))
+    );
 }
 
 #[test]
 fn a_login_keeps_its_session_connection_and_stage() {
     let first = request(OPERATIONAL, None);
-    for (second, cause) in [
-        (LoginRequest { isid: Isid([1; 6]), ..first }, Cause::IdentityChanged),
-        (LoginRequest { tsih: Tsih(9), ..first }, Cause::IdentityChanged),
-        (LoginRequest { cid: Cid(8), ..first }, Cause::IdentityChanged),
-        (request(SECURITY, None), Cause::WrongStage),
+    for (second, error) in [
+        (LoginRequest { isid: Isid([1; 6]), ..first }, LoginError::IdentityChanged),
+        (LoginRequest { tsih: Tsih(9), ..first }, LoginError::IdentityChanged),
+        (LoginRequest { cid: Cid(8), ..first }, LoginError::IdentityChanged),
+        (request(SECURITY, None), LoginError::WrongStage),
     ] {
         let mut door = Door::open();
         door.say(first, &names_and(""));
         assert_eq!(door.say(second, "").response.status, LoginStatus::InitiatorError);
-        assert_eq!(door.cause(), Some(cause));
+        assert_eq!(door.error(), Some(error));
     }
 }
 
@@ -108,7 +114,7 @@ fn names_may_be_said_again_but_not_changed() {
     let again = door.say(request(OPERATIONAL, None), &names_and(""));
     assert_eq!(again.response.status, LoginStatus::Success);
     door.say(request(OPERATIONAL, None), "InitiatorName=iqn.2026-11.org.example:eve");
-    assert_eq!(door.cause(), Some(Cause::IdentityChanged));
+    assert_eq!(door.error(), Some(LoginError::IdentityChanged));
 }
 
 #[test]
@@ -119,7 +125,7 @@ fn a_key_negotiated_twice_is_an_initiator_error() {
         door.say(request(OPERATIONAL, None), "MaxBurstLength=4096").response.status,
         LoginStatus::InitiatorError
     );
-    assert_eq!(door.cause(), Some(Cause::Negotiation(NegotiationError::Repeated(Key::MaxBurstLength))));
+    assert_eq!(door.error(), Some(LoginError::Negotiation(NegotiationError::Repeated(Key::MaxBurstLength))));
 }
 
 /// Section 6.3: "If such an attempt is detected by the target, the target MUST respond with Login reject (initiator
@@ -131,7 +137,7 @@ fn a_key_said_twice_is_an_initiator_error() {
         door.say(request(SECURITY, None), &names_and(texts[0]));
         let rest = &texts[1..];
         rest.iter().for_each(|text| drop(door.say(request(SECURITY, None), text)));
-        door.cause()
+        door.error()
     };
     for texts in [
         &["MaxRecvDataSegmentLength=4096 MaxRecvDataSegmentLength=4096"][..],
@@ -142,11 +148,11 @@ fn a_key_said_twice_is_an_initiator_error() {
         &["IFMarker=No IFMarker=No"],
         &["InitiatorName=iqn.2026-11.org.example:host"], // the names are in this text already
     ] {
-        let Some(Cause::Negotiation(NegotiationError::Repeated(key))) = login(texts) else {
+        let Some(LoginError::Negotiation(NegotiationError::Repeated(key))) = login(texts) else {
             panic!("{texts:?} ends with {:?}", login(texts));
         };
         assert!(texts[0].contains(key.name()), "{texts:?}: {key:?}");
-        assert_eq!(login(texts).and_then(Cause::status), Some(LoginStatus::InitiatorError));
+        assert_eq!(login(texts).and_then(LoginError::status), Some(LoginStatus::InitiatorError));
     }
 }
 
@@ -204,21 +210,21 @@ fn requests_that_never_end_are_ended() {
     let go_on = LoginRequest { continues: true, ..request(SECURITY, None) };
     let mut replies = std::iter::from_fn(|| Some(door.say(go_on, "").response.status));
     assert_eq!(replies.position(|status| status == LoginStatus::InitiatorError), Some(LOGIN_PDUS_MAX));
-    assert_eq!(door.cause(), Some(Cause::TooMuch));
+    assert_eq!(door.error(), Some(LoginError::TooMuch));
 }
 
 #[test]
 fn a_request_or_a_text_that_is_too_large_is_refused() {
     let mut door = Door::open();
     door.say_bytes(request(SECURITY, None), &[b'x'; LOGIN_DATA_BYTES_MAX + 1]);
-    assert_eq!(door.cause(), Some(Cause::TooMuch));
+    assert_eq!(door.error(), Some(LoginError::TooMuch));
 
     let mut door = Door::open();
     let go_on = LoginRequest { continues: true, ..request(SECURITY, None) };
-    while door.cause().is_none() {
+    while door.error().is_none() {
         door.say_bytes(go_on, &[b'x'; LOGIN_DATA_BYTES_MAX]);
     }
-    assert_eq!(door.cause(), Some(Cause::MalformedText(MalformedText::TooLong)));
+    assert_eq!(door.error(), Some(LoginError::MalformedText(MalformedText::TooLong)));
 }
 
 #[test]
@@ -238,7 +244,7 @@ fn an_initiator_that_does_not_wait_for_admission_is_refused() {
     target.handle_pdu(&request(SECURITY, None).emit(), text.as_bytes());
     target.handle_pdu(&request(SECURITY, None).emit(), b"");
     assert!(matches!(target.poll_event(), Some(TargetEvent::Admit(_))));
-    assert_eq!(target.poll_event(), Some(TargetEvent::Failed(Cause::OutOfTurn)));
+    assert_eq!(target.poll_event(), Some(TargetEvent::Failed(LoginError::OutOfTurn)));
 }
 
 #[test]
@@ -257,9 +263,9 @@ fn what_the_driver_refuses_with_is_what_the_initiator_hears() {
         OutOfResources,
     ] {
         let at_the_door = Pair { admission: Admission::Refuse(status), ..Pair::plain() };
-        assert_eq!(at_the_door.run().refused(), (status, Cause::Refused(status)));
+        assert_eq!(at_the_door.run().refused(), (status, LoginError::Refused(status)));
         let at_the_end = Pair { grant: Err(status), ..Pair::plain() };
-        assert_eq!(at_the_end.run().refused(), (status, Cause::Refused(status)));
+        assert_eq!(at_the_end.run().refused(), (status, LoginError::Refused(status)));
     }
 }
 
@@ -278,7 +284,7 @@ fn a_wrong_secret_fails_either_way() {
     for algorithm in Algorithm::ALL {
         let mut guess = one_way(algorithm);
         guess.initiator = credentials("alice", "a guess");
-        let wrong = (LoginStatus::AuthenticationFailure, Cause::Chap(ChapError::WrongResponse));
+        let wrong = (LoginStatus::AuthenticationFailure, LoginError::Chap(ChapError::WrongResponse));
         assert_eq!(Pair::with_chap(guess).run().refused(), wrong);
 
         let mut suspicious = mutual(algorithm);
@@ -304,18 +310,18 @@ fn lonely_initiator_end(pair: &Pair) -> InitiatorEvent {
 #[test]
 fn authentication_cannot_be_skipped() {
     let failure = LoginStatus::AuthenticationFailure;
-    for (first, text, cause) in [
-        (request(OPERATIONAL, FULL), "", Cause::AuthenticationSkipped),
-        (request(OPERATIONAL, None), "AuthMethod=CHAP", Cause::AuthenticationSkipped),
-        (request(SECURITY, Some(OPERATIONAL)), "", Cause::AuthenticationSkipped),
-        (request(SECURITY, FULL), "", Cause::AuthenticationSkipped),
-        (request(SECURITY, Some(OPERATIONAL)), "AuthMethod=None", Cause::NoSharedAuthMethod),
-        (request(SECURITY, None), "AuthMethod=KRB5,SRP", Cause::NoSharedAuthMethod),
-        (request(SECURITY, None), "AuthMethod=CHAP CHAP_A=4", Cause::Chap(ChapError::NoSharedAlgorithm)),
+    for (first, text, error) in [
+        (request(OPERATIONAL, FULL), "", LoginError::AuthenticationSkipped),
+        (request(OPERATIONAL, None), "AuthMethod=CHAP", LoginError::AuthenticationSkipped),
+        (request(SECURITY, Some(OPERATIONAL)), "", LoginError::AuthenticationSkipped),
+        (request(SECURITY, FULL), "", LoginError::AuthenticationSkipped),
+        (request(SECURITY, Some(OPERATIONAL)), "AuthMethod=None", LoginError::NoSharedAuthMethod),
+        (request(SECURITY, None), "AuthMethod=KRB5,SRP", LoginError::NoSharedAuthMethod),
+        (request(SECURITY, None), "AuthMethod=CHAP CHAP_A=4", LoginError::Chap(ChapError::NoSharedAlgorithm)),
     ] {
         let mut door = Door::with_chap();
         assert_eq!(door.say(first, &names_and(text)).response.status, failure, "{text}");
-        assert_eq!(door.cause(), Some(cause), "{text}");
+        assert_eq!(door.error(), Some(error), "{text}");
     }
 }
 
@@ -327,7 +333,7 @@ fn a_challenge_is_not_answered_by_moving_on() {
     let reply = door.say(request(SECURITY, FULL), "");
     assert_eq!((reply.response.transit_to, reply.response.status), (None, LoginStatus::Success));
     door.say(request(OPERATIONAL, FULL), "");
-    assert_eq!(door.cause(), Some(Cause::WrongStage));
+    assert_eq!(door.error(), Some(LoginError::WrongStage));
 }
 
 /// A door whose initiator knows alice's secret, up to the request that proves it; and that request's text.
@@ -362,7 +368,7 @@ fn a_user_is_named_to_the_driver_as_it_names_itself() {
     let (mut door, _) = about_to_prove(accept(Some(policy())));
     door.say(request(SECURITY, None), "CHAP_N=a\u{1b}[2J CHAP_R=0x00");
     assert_eq!(door.users, ["a\u{1b}[2J"]);
-    assert_eq!(door.cause(), Some(Cause::Chap(ChapError::WrongResponse)));
+    assert_eq!(door.error(), Some(LoginError::Chap(ChapError::WrongResponse)));
     assert_eq!(door.target.proved(), None);
 }
 
@@ -373,7 +379,7 @@ fn a_refusal_waits_for_the_proof() {
     let refusal = Some(LoginStatus::SessionDoesNotExist);
     let (mut door, proof) =
         about_to_prove(Admission::Accept(Box::new(Acceptance { refusal, ..*acceptance })));
-    assert_eq!(door.cause(), None, "nothing is refused yet");
+    assert_eq!(door.error(), None, "nothing is refused yet");
     let reply = door.say(request(SECURITY, Some(OPERATIONAL)), &proof);
     assert_eq!((Some(reply.response.status), reply.text.as_str()), (refusal, ""));
     assert_eq!(door.target.proved(), Some("alice"), "which was no guess");
@@ -417,10 +423,10 @@ fn keys_that_are_kept_until_the_proof_are_bounded() {
     let key = format!("X-a={}", "x".repeat(4000));
     let kept = (0..LOGIN_PDUS_MAX).take_while(|_| {
         door.say(request(SECURITY, None), &key);
-        door.cause().is_none()
+        door.error().is_none()
     });
     assert_eq!(kept.count(), LOGIN_TEXT_BYTES_MAX / (key.len() + 1));
-    assert_eq!(door.cause(), Some(Cause::TooMuch));
+    assert_eq!(door.error(), Some(LoginError::TooMuch));
 }
 
 #[test]
@@ -446,7 +452,10 @@ fn the_names_of_a_login_are_known_although_they_are_none() {
 #[test]
 fn a_mutual_initiator_does_not_make_do_with_less() {
     let open_door = Pair { admission: accept(None), ..Pair::with_chap(mutual(Algorithm::Sha256)) };
-    assert_eq!(open_door.run().refused(), (LoginStatus::AuthenticationFailure, Cause::NoSharedAuthMethod));
+    assert_eq!(
+        open_door.run().refused(),
+        (LoginStatus::AuthenticationFailure, LoginError::NoSharedAuthMethod)
+    );
 }
 
 #[test]
@@ -639,7 +648,7 @@ fn an_initiator_that_does_not_let_us_finish_is_refused() {
     let unknown: String = (0..600).map(|i| format!("X-k{i}=1 ")).collect();
     assert!(door.say(request(OPERATIONAL, FULL), &names_and(&unknown)).response.continues);
     door.say(request(OPERATIONAL, FULL), "ImmediateData=Yes");
-    assert_eq!(door.cause(), Some(Cause::OutOfTurn));
+    assert_eq!(door.error(), Some(LoginError::OutOfTurn));
 }
 
 #[test]

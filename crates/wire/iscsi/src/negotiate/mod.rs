@@ -17,7 +17,7 @@ mod received_keys;
 mod setting;
 
 pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
-pub(crate) use received_keys::Heard;
+pub(crate) use received_keys::ReceivedKeys;
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ pub struct Negotiator {
     parameters: Parameters,
     is_leading: bool,
     progress: [Progress; keys::TABLE.len()],
-    heard: Heard,
+    heard: ReceivedKeys,
 }
 
 /// How far a key has got.
@@ -75,7 +75,7 @@ impl Negotiator {
             parameters,
             is_leading: true,
             progress: [Progress::Open; keys::TABLE.len()],
-            heard: Heard::default(),
+            heard: ReceivedKeys::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Negotiator {
             parameters,
             is_leading: false,
             progress: [Progress::Open; keys::TABLE.len()],
-            heard: Heard::default(),
+            heard: ReceivedKeys::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Negotiator {
             Progress::Offered => self.take_answer(key, pair.value)?,
             Progress::Open if answer::is_answer(pair.value) => return Ok(()),
             Progress::Open => text::append(out, pair.key, self.answer_offer(key, pair.value)),
-            // An answer to what has been answered: offers that are repeated are [`Heard`]'s.
+            // An answer to what has been answered: offers that are repeated are [`ReceivedKeys`]'s.
             Progress::Settled => return Err(NegotiationError::Repeated(key)),
         }
         self.progress[key as usize] = Progress::Settled;

@@ -11,12 +11,12 @@ use crate::text::Pair;
 /// to renegotiate/redeclare parameters not specifically allowed MUST be detected by the initiator and target" (RFC 7143
 /// section 6.3; 6.4 says the same of the full feature phase).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heard(u64);
+pub(crate) struct ReceivedKeys(u64);
 
-impl Heard {
+impl ReceivedKeys {
     /// Takes in what is said in one text.
     pub(crate) fn take(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
-        let mut here = Heard::default();
+        let mut here = ReceivedKeys::default();
         for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {
             let Some(key) = Key::find(pair.key) else { continue };
             let before = match key {

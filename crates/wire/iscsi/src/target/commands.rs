@@ -6,8 +6,8 @@ use super::event::{Command, ConnectionId, Event, TaskId};
 use super::inbound::Inbound;
 use super::receive::Incoming;
 use super::respond::Response;
-use super::task::{Lengths, Staged, Task, Waiting};
-use super::window::{Held, Turn};
+use super::task::{ExpectedLengths, HeldCommand, StagedData, Task};
+use super::window::{CmdSnOrder, Held};
 use crate::pdu::{Ahs, Bhs, Malformed, RejectReason, ScsiCommand};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -16,12 +16,12 @@ impl Session {
     pub(super) fn take_command(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Malformed> {
         let pdu = ScsiCommand::parse(bhs)?;
         let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
-        let turn = if pdu.immediate { Turn::Now } else { self.window.turn(pdu.cmd_sn) };
-        self.met("SCSI Command of its tag", |session| session.tags.find(pdu.itt));
-        if turn == Turn::Never {
+        let order = if pdu.immediate { CmdSnOrder::Next } else { self.window.order(pdu.cmd_sn) };
+        self.observe("SCSI Command of its tag", |session| session.tags.find(pdu.itt));
+        if order == CmdSnOrder::Ignored {
             self.counters.commands_ignored += 1;
-        } else if !pdu.immediate && self.is_overtaken(pdu.cmd_sn, pdu.lun) {
-            self.pass_over(pdu.cmd_sn, turn);
+        } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
+            self.skip_aborted(pdu.cmd_sn, order);
         } else if self.tags.find(pdu.itt).is_some() {
             // Section 11.2.1.8 wants tags unique. A status would be taken for the other task's, so this is one of
             // the few cases for a Reject; its CmdSN does not count as received (section 7.3).
@@ -29,22 +29,22 @@ impl Session {
         } else if pdu.immediate && self.immediate >= self.config.immediate_max {
             self.reject(id, RejectReason::ImmediateCommandReject);
         } else {
-            self.accept_command(id, &pdu, &ahs, turn);
+            self.accept_command(id, &pdu, &ahs, order);
         }
         Ok(())
     }
 
     /// A command that a function has ended already: its number counts as received, and nothing begins.
-    fn pass_over(&mut self, cmd_sn: Sn, turn: Turn) {
+    fn skip_aborted(&mut self, cmd_sn: Sn, order: CmdSnOrder) {
         self.counters.commands_ignored += 1;
-        if turn == Turn::Early {
-            return self.window.hold(cmd_sn, Held::Nothing);
+        if order == CmdSnOrder::Ahead {
+            return self.window.hold(cmd_sn, Held::Received);
         }
         self.window.advance();
         self.release();
     }
 
-    fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, turn: Turn) {
+    fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, order: CmdSnOrder) {
         let inbound = Inbound::new(pdu, &self.config.parameters);
         let key = self.tasks.insert(Task {
             connection: id,
@@ -55,7 +55,7 @@ impl Session {
             waiting: None,
             lengths: lengths(pdu, ahs),
             inbound,
-            answer: None,
+            outbound: None,
             queued: false,
         });
         self.tags.insert(pdu.itt, key);
@@ -64,9 +64,9 @@ impl Session {
             self.set_incoming(id, Incoming::Immediate { key, length: pdu.data_segment_length });
         }
         let command = command(TaskId { key, connection: id }, pdu, ahs);
-        match turn {
-            Turn::Early => self.hold_command(key, pdu.cmd_sn, command),
-            Turn::Now | Turn::Never => self.announce_next(command),
+        match order {
+            CmdSnOrder::Ahead => self.hold_command(key, pdu.cmd_sn, command),
+            CmdSnOrder::Next | CmdSnOrder::Ignored => self.announce_next(command),
         }
     }
 
@@ -95,7 +95,7 @@ impl Session {
         if let Some(since) = self.connection(command.task.connection).map(|connection| connection.header_at)
             && let Some(task) = self.tasks.get_mut(key)
         {
-            task.waiting = Some(Box::new(Waiting { command, since, staged: Vec::new(), overrun: false }));
+            task.waiting = Some(Box::new(HeldCommand { command, since, staged: Vec::new(), overrun: false }));
         }
         self.window.hold(cmd_sn, Held::Command(key));
     }
@@ -109,28 +109,28 @@ impl Session {
                     self.staged_bytes -= staged_cost(request.data.len());
                     self.carry_out(*request);
                 }
-                Held::Nothing => {}
+                Held::Received => {}
             }
         }
-        self.release_managements();
+        self.release_tmfs();
     }
 
     fn release_command(&mut self, key: Key) {
         let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
-        let Waiting { command, staged, overrun, .. } = *waiting;
+        let HeldCommand { command, staged, overrun, .. } = *waiting;
         let task = command.task;
         if overrun {
             return self.refuse_overrun(task, &staged);
         }
         self.announce(command);
-        for Staged { offset, bytes } in staged {
+        for StagedData { offset, bytes } in staged {
             self.staged_bytes -= staged_cost(bytes.len());
             self.events.push_back(Event::StagedData { task, offset, bytes });
         }
     }
 
     /// There was no room for a command's data while it waited: the answer that asks for another try (SAM-5 5.3.1).
-    fn refuse_overrun(&mut self, task: TaskId, staged: &[Staged]) {
+    fn refuse_overrun(&mut self, task: TaskId, staged: &[StagedData]) {
         self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
         self.active += 1;
         self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
@@ -153,14 +153,14 @@ fn command(task: TaskId, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Command {
     }
 }
 
-fn lengths(pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Lengths {
+fn lengths(pdu: &ScsiCommand, ahs: &Ahs<'_>) -> ExpectedLengths {
     let edtl = pdu.expected_data_transfer_length;
     let read = match (pdu.read, pdu.write) {
         (true, true) => ahs.expected_read_length.unwrap_or(0),
         (true, false) => edtl,
         (false, _) => 0,
     };
-    Lengths { write: if pdu.write { edtl } else { 0 }, read, bidirectional: pdu.read && pdu.write }
+    ExpectedLengths { write: if pdu.write { edtl } else { 0 }, read, bidirectional: pdu.read && pdu.write }
 }
 
 /// SAM-5 5.3.1.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::config::ConnectionStart;
 use super::event::{ConnectionId, Receipt};
 use super::receive::Incoming;
-use super::text::Exchange;
+use super::text::TextExchange;
 use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Opcode, Ttt};
 use crate::serial::Sn;
@@ -29,15 +29,15 @@ pub(super) struct Connection {
     /// What its data segment takes of the bytes staged, from its header on.
     pub(super) reserved_bytes: usize,
     /// To be sent first: it is small, and somebody waits for it (NOP-In, R2T, Reject, text).
-    pub(super) urgent: VecDeque<Say>,
+    pub(super) urgent: VecDeque<QueuedPdu>,
     /// Data in `urgent`.
     pub(super) urgent_bytes: usize,
     /// To be sent in this order: answers to commands, and what must not overtake them.
-    pub(super) answers: VecDeque<Say>,
+    pub(super) responses: VecDeque<QueuedPdu>,
     pub(super) keepalive: Keepalive,
     /// Numbers our pings.
     pub(super) pings: u32,
-    pub(super) text: Exchange,
+    pub(super) text: TextExchange,
     /// Receipts of answers that were sent and are not acknowledged, in the order of their StatSN.
     pub(super) receipts: Vec<(Sn, Receipt)>,
     /// A logout has been accepted: nothing more is listened to.
@@ -48,43 +48,43 @@ pub(super) struct Connection {
 
 /// Something to say. Numbers are put in when it is said.
 #[derive(Debug)]
-pub(super) enum Say {
+pub(super) enum QueuedPdu {
     /// A task's data and status.
-    Answer(Key),
+    Response(Key),
     /// A task's next R2T.
     R2t(Key),
     /// A PDU that is ready but for its numbers.
-    Ready(Box<Ready>),
+    Prepared(Box<PreparedPdu>),
     /// The ping that a fence of this number waits for.
-    Mark(u32),
+    FencePing(u32),
 }
 
 /// A PDU that is ready but for its numbers.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreparedPdu {
     pub(super) bhs: Bhs,
     pub(super) data: Vec<u8>,
     /// It uses a StatSN up.
     pub(super) is_status: bool,
     /// Once it is out, connections are to be closed.
-    pub(super) then: Option<Closing>,
+    pub(super) then: Option<CloseAfter>,
 }
 
 /// Which connections end behind an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum CloseAfter {
     /// One, for this reason.
     One(ConnectionId, super::CloseReason),
     /// All, for this reason.
     All(super::CloseReason),
 }
 
-impl Ready {
+impl PreparedPdu {
     /// Why all connections are to be closed behind it, if they are.
     pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
         match self.then {
-            Some(Closing::All(reason)) => Some(reason),
-            Some(Closing::One(..)) | None => None,
+            Some(CloseAfter::All(reason)) => Some(reason),
+            Some(CloseAfter::One(..)) | None => None,
         }
     }
 }
@@ -109,10 +109,10 @@ impl Connection {
             reserved_bytes: 0,
             urgent: VecDeque::new(),
             urgent_bytes: 0,
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
             keepalive: Keepalive::new(now),
             pings: 0,
-            text: Exchange::new(text_bytes_max),
+            text: TextExchange::new(text_bytes_max),
             receipts: Vec::new(),
             logged_out: false,
             logout_by: None,
@@ -120,18 +120,18 @@ impl Connection {
     }
 
     /// Says something soon, that uses a StatSN up.
-    pub(super) fn say_status(&mut self, bhs: Bhs, data: Vec<u8>) {
-        self.say(Ready { bhs, data, is_status: true, then: None });
+    pub(super) fn queue_status(&mut self, bhs: Bhs, data: Vec<u8>) {
+        self.queue(PreparedPdu { bhs, data, is_status: true, then: None });
     }
 
     /// Says something soon, that uses no StatSN up.
-    pub(super) fn say_aside(&mut self, bhs: Bhs) {
-        self.say(Ready { bhs, data: Vec::new(), is_status: false, then: None });
+    pub(super) fn queue_without_status(&mut self, bhs: Bhs) {
+        self.queue(PreparedPdu { bhs, data: Vec::new(), is_status: false, then: None });
     }
 
-    pub(super) fn say(&mut self, ready: Ready) {
+    pub(super) fn queue(&mut self, ready: PreparedPdu) {
         self.urgent_bytes += ready.data.len();
-        self.urgent.push_back(Say::Ready(Box::new(ready)));
+        self.urgent.push_back(QueuedPdu::Prepared(Box::new(ready)));
     }
 
     /// The next status is about to be sent, and has this receipt. One that says what an earlier one says as well waits
@@ -153,15 +153,15 @@ impl Connection {
 
     /// Why all connections were to be closed behind something that waits to be said.
     pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
-        self.answers.iter().find_map(|say| match say {
-            Say::Ready(ready) => ready.closes_all(),
-            Say::Answer(_) | Say::R2t(_) | Say::Mark(_) => None,
+        self.responses.iter().find_map(|say| match say {
+            QueuedPdu::Prepared(ready) => ready.closes_all(),
+            QueuedPdu::Response(_) | QueuedPdu::R2t(_) | QueuedPdu::FencePing(_) => None,
         })
     }
 
     /// Whether the peer sends and does not listen: so much waits to be sent.
-    pub(super) fn is_deaf(&self, pdus_max: usize, bytes_max: usize) -> bool {
-        self.urgent.len() + self.answers.len() > pdus_max || self.urgent_bytes > bytes_max
+    pub(super) fn exceeds_backlog(&self, pdus_max: usize, bytes_max: usize) -> bool {
+        self.urgent.len() + self.responses.len() > pdus_max || self.urgent_bytes > bytes_max
     }
 }
 

@@ -1,12 +1,12 @@
 //! Data of commands as they arrive: where they belong, and what follows when they are there.
 
 use super::Session;
-use super::connection::Say;
+use super::connection::QueuedPdu;
 use super::event::{ConnectionId, DataFault, Event, TaskId};
 use super::fatal::Fatal;
-use super::inbound::Next;
-use super::receive::{Incoming, Place};
-use super::task::Staged;
+use super::inbound::NextStep;
+use super::receive::{Destination, Incoming};
+use super::task::StagedData;
 use crate::pdu::{DataOut, RejectReason};
 use crate::slab::Key;
 
@@ -17,7 +17,7 @@ impl Session {
     }
 
     pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
-        self.met("Data-Out", |session| session.tags.find(pdu.itt));
+        self.observe("Data-Out", |session| session.tags.find(pdu.itt));
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
             // After an ABORT or a reset an initiator may go on answering R2Ts, or may not (FastAbort in
@@ -30,7 +30,7 @@ impl Session {
         }
         if task.refuses_data() {
             task.inbound.dropped(pdu);
-            self.answer_if_drained(key);
+            self.respond_if_drained(key);
             return Ok(());
         }
         let foreign_lun = pdu.ttt.is_some() && pdu.lun != task.lun;
@@ -50,69 +50,69 @@ impl Session {
     }
 
     /// Where the segment that is on its way belongs.
-    pub(super) fn place(&mut self, id: ConnectionId) -> Place {
-        let Some(connection) = self.connection(id) else { return Place::Discard };
+    pub(super) fn destination(&mut self, id: ConnectionId) -> Destination {
+        let Some(connection) = self.connection(id) else { return Destination::Discard };
         let (key, offset, length) = match &connection.incoming {
-            Incoming::Nothing | Incoming::Dropped => return Place::Discard,
-            Incoming::Request(_) => return self.place_request(id),
+            Incoming::Nothing | Incoming::Dropped => return Destination::Discard,
+            Incoming::Request(_) => return self.request_destination(id),
             Incoming::Immediate { key, length } => (*key, 0, *length),
             Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
         };
         let has_room = self.has_staging_room(length as usize);
-        let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
+        let Some(task) = self.tasks.get_mut(key) else { return Destination::Discard };
         let Some(waiting) = &mut task.waiting else {
             return match task.inbound.takes_from(offset) {
-                true => Place::Task { task: TaskId { key, connection: id }, offset },
-                false => Place::Discard,
+                true => Destination::Task { task: TaskId { key, connection: id }, offset },
+                false => Destination::Discard,
             };
         };
         waiting.overrun |= !has_room;
-        if waiting.overrun { Place::Discard } else { self.reserve(id, length as usize) }
+        if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
     }
 
     /// A short ping is answered whether there is memory or not; what it may take is little for each connection.
-    fn place_request(&mut self, id: ConnectionId) -> Place {
+    fn request_destination(&mut self, id: ConnectionId) -> Destination {
         let length =
             self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
         if length <= UNCOUNTED_BYTES_MAX {
-            return Place::Inline;
+            return Destination::Inline;
         }
         if !self.has_staging_room(length) {
             self.reject(id, RejectReason::LongOperationReject);
             self.set_incoming(id, Incoming::Dropped);
-            return Place::Discard;
+            return Destination::Discard;
         }
         self.reserve(id, length)
     }
 
     /// A segment of the machine's counts from its header on: its peer may take any time to send it.
-    fn reserve(&mut self, id: ConnectionId, length: usize) -> Place {
+    fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
         self.count_staged(length);
         if let Some(connection) = self.connection_mut(id) {
             connection.reserved_bytes = staged_cost(length);
         }
-        Place::Inline
+        Destination::Inline
     }
 
     pub(super) fn has_staging_room(&self, length: usize) -> bool {
         let bytes = staged_cost(length);
-        bytes <= self.room_bytes && self.staged_bytes + bytes <= self.config.staged_bytes_max
+        bytes <= self.staging_limit && self.staged_bytes + bytes <= self.config.staged_bytes_max
     }
 
     pub(super) fn count_staged(&mut self, length: usize) {
         self.staged_bytes += staged_cost(length);
-        self.room_bytes = self.room_bytes.saturating_sub(staged_cost(length));
+        self.staging_limit = self.staging_limit.saturating_sub(staged_cost(length));
     }
 
-    pub(super) fn immediate_landed(&mut self, key: Key, length: u32, inline: &[u8]) {
+    pub(super) fn immediate_arrived(&mut self, key: Key, length: u32, inline: &[u8]) {
         self.stage(key, 0, length, inline);
         if let Some(task) = self.tasks.get_mut(key) {
-            task.inbound.immediate_landed(length);
-            self.go_on(key);
+            task.inbound.immediate_arrived(length);
+            self.advance_data(key);
         }
     }
 
-    pub(super) fn data_out_landed(
+    pub(super) fn data_out_arrived(
         &mut self,
         key: Key,
         offset: u32,
@@ -120,12 +120,12 @@ impl Session {
         is_final: bool,
         inline: &[u8],
     ) {
-        self.met("its data are there", |_| Some(key));
+        self.observe("its data are there", |_| Some(key));
         self.stage(key, offset, length, inline);
         if let Some(task) = self.tasks.get_mut(key) {
-            task.inbound.landed(length, is_final);
-            self.go_on(key);
-            self.answer_if_drained(key);
+            task.inbound.arrived(length, is_final);
+            self.advance_data(key);
+            self.respond_if_drained(key);
         }
     }
 
@@ -146,7 +146,7 @@ impl Session {
             return;
         };
         if inline.len() == length as usize && has_room && !waiting.overrun {
-            waiting.staged.push(Staged { offset, bytes: inline.to_vec() });
+            waiting.staged.push(StagedData { offset, bytes: inline.to_vec() });
             self.count_staged(inline.len());
         } else {
             waiting.overrun = true;
@@ -154,17 +154,17 @@ impl Session {
     }
 
     /// Asks for more data, or tells that it is complete.
-    pub(super) fn go_on(&mut self, key: Key) {
+    pub(super) fn advance_data(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let id = task.connection;
         match task.inbound.next(&self.config.parameters) {
-            Next::Wait => {}
-            Next::Complete => {
+            NextStep::Wait => {}
+            NextStep::Complete => {
                 self.events.push_back(Event::DataComplete { task: TaskId { key, connection: id } });
             }
-            Next::Ask(count) => {
+            NextStep::SendR2ts(count) => {
                 if let Some(connection) = self.connection_mut(id) {
-                    connection.urgent.extend((0..count).map(|_| Say::R2t(key)));
+                    connection.urgent.extend((0..count).map(|_| QueuedPdu::R2t(key)));
                 }
             }
         }
@@ -182,14 +182,14 @@ impl Session {
 
     /// Section 7.8: "it MUST answer with a Reject PDU with a reason code of Data-Digest-Error and discard the PDU".
     /// A task whose data it was also gets its CHECK CONDITION, "after … it receives all the data".
-    pub(super) fn segment_damaged(&mut self, id: ConnectionId, incoming: &Incoming) {
+    pub(super) fn digest_failed(&mut self, id: ConnectionId, incoming: &Incoming) {
         self.counters.digest_errors += 1;
         self.reject(id, RejectReason::DataDigestError);
         match incoming {
             Incoming::Immediate { key, .. } => self.fail(*key, DataFault::Digest),
             Incoming::DataOut { key, is_final, length, .. } => {
                 if let Some(task) = self.tasks.get_mut(*key) {
-                    task.inbound.landed(*length, *is_final);
+                    task.inbound.arrived(*length, *is_final);
                 }
                 self.fail(*key, DataFault::Digest);
             }

@@ -72,8 +72,8 @@ pub enum Event {
     },
     /// An initiator has another connection of its session logged out than the one that it asks by, or one that is gone
     /// already. It will send what was under way there again as soon as it has its answer: when nothing of it can reach
-    /// the medium any more, call [`super::Session::let_go`].
-    LetGo {
+    /// the medium any more, call [`super::Session::logout_done`].
+    LogoutPending {
         /// The logout.
         logout: LogoutId,
     },
@@ -82,7 +82,7 @@ pub enum Event {
     /// There is something to say on a connection, and nothing has arrived there or been answered that would lead
     /// the driver to ask [`super::Session::poll_transmit`]: an acknowledgement on another connection has set it
     /// free, or the clock.
-    Speak {
+    TransmitReady {
         /// Which.
         connection: ConnectionId,
     },

@@ -19,9 +19,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::connection::{Closing, Ready, Say};
+use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
 use super::event::{ConnectionId, Event};
-use super::timeout::Patience;
+use super::timeout::Timeout;
 use super::{Session, Transmit};
 use crate::pdu::{Bhs, Lun, Opcode, Ttt};
 use crate::serial::Sn;
@@ -29,16 +29,16 @@ use crate::serial::Sn;
 /// The fence that stands, and what waits behind it.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    standing: Option<Fence>,
+    active: Option<Fence>,
     /// In the order in which it is to be said.
-    behind: VecDeque<Behind>,
+    blocked: VecDeque<Blocked>,
     /// Numbers fences, so that a ping for one that was lifted by the clock says nothing of the next.
-    raised: u32,
+    begun: u32,
 }
 
 /// Whose answers a fence holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum FenceScope {
     LogicalUnit(Lun),
     Target,
 }
@@ -46,18 +46,18 @@ pub(super) enum Reach {
 #[derive(Debug)]
 struct Fence {
     number: u32,
-    reach: Reach,
+    scope: FenceScope,
     /// Whose answer it is raised for.
-    asker: ConnectionId,
+    requester: ConnectionId,
     /// That answer, until it is sent.
-    answer: Option<Box<Ready>>,
+    answer: Option<Box<PreparedPdu>>,
     /// Connections whose acknowledgement is missing.
-    missing: Vec<Missing>,
-    patience: Patience,
+    unacknowledged: Vec<Unacknowledged>,
+    timeout: Timeout,
 }
 
 #[derive(Debug)]
-struct Missing {
+struct Unacknowledged {
     connection: ConnectionId,
     /// Once it is sent.
     ping: Option<Ping>,
@@ -71,131 +71,142 @@ struct Ping {
 }
 
 #[derive(Debug)]
-struct Behind {
+struct Blocked {
     connection: ConnectionId,
-    say: Waiting,
+    say: BlockedPdu,
 }
 
 #[derive(Debug)]
-enum Waiting {
-    Plain(Say),
+enum BlockedPdu {
+    Plain(QueuedPdu),
     /// An answer that raises a fence itself.
-    Fenced(Reach, Box<Ready>),
+    Fenced(FenceScope, Box<PreparedPdu>),
 }
 
 impl Fences {
-    pub(super) fn is_standing(&self) -> bool {
-        self.standing.is_some()
+    pub(super) fn is_active(&self) -> bool {
+        self.active.is_some()
     }
 
     /// Whether a logical unit's answers have to wait.
     pub(super) fn holds(&self, lun: Lun) -> bool {
-        self.standing.as_ref().is_some_and(|fence| fence.reach.covers(lun) || self.will_hold(lun))
+        self.active.as_ref().is_some_and(|fence| fence.scope.covers(lun) || self.will_block(lun))
     }
 
-    fn will_hold(&self, lun: Lun) -> bool {
-        self.behind.iter().any(|behind| match &behind.say {
-            Waiting::Fenced(reach, _) => reach.covers(lun),
-            Waiting::Plain(_) => false,
+    fn will_block(&self, lun: Lun) -> bool {
+        self.blocked.iter().any(|blocked| match &blocked.say {
+            BlockedPdu::Fenced(scope, _) => scope.covers(lun),
+            BlockedPdu::Plain(_) => false,
         })
     }
 
     /// Keeps something until the fence is lifted.
-    pub(super) fn hold(&mut self, connection: ConnectionId, say: Say) {
-        self.behind.push_back(Behind { connection, say: Waiting::Plain(say) });
+    pub(super) fn hold(&mut self, connection: ConnectionId, say: QueuedPdu) {
+        self.blocked.push_back(Blocked { connection, say: BlockedPdu::Plain(say) });
     }
 
     /// How much waits.
-    pub(super) fn behind(&self) -> usize {
-        self.behind.len()
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked.len()
     }
 
     pub(super) fn deadline(&self, passed: Instant) -> Option<Instant> {
-        self.standing.as_ref().map(|fence| fence.patience.deadline(passed))
+        self.active.as_ref().map(|fence| fence.timeout.deadline(passed))
     }
 
     /// Why all connections were to be closed behind an answer that waits for its turn on this one.
-    pub(super) fn closing_behind(&self, id: ConnectionId) -> Option<super::CloseReason> {
-        let standing = self.standing.iter().filter(|fence| fence.asker == id);
-        let answers = standing.filter_map(|fence| fence.answer.as_deref());
-        let behind = self.behind.iter().filter(|behind| behind.connection == id);
-        let waiting = behind.filter_map(|behind| match &behind.say {
-            Waiting::Plain(Say::Ready(ready)) | Waiting::Fenced(_, ready) => Some(&**ready),
-            Waiting::Plain(_) => None,
+    pub(super) fn closing_blocked(&self, id: ConnectionId) -> Option<super::CloseReason> {
+        let active = self.active.iter().filter(|fence| fence.requester == id);
+        let answers = active.filter_map(|fence| fence.answer.as_deref());
+        let blocked = self.blocked.iter().filter(|blocked| blocked.connection == id);
+        let waiting = blocked.filter_map(|blocked| match &blocked.say {
+            BlockedPdu::Plain(QueuedPdu::Prepared(ready)) | BlockedPdu::Fenced(_, ready) => Some(&**ready),
+            BlockedPdu::Plain(_) => None,
         });
-        answers.chain(waiting).find_map(Ready::closes_all)
+        answers.chain(waiting).find_map(PreparedPdu::closes_all)
     }
 }
 
-impl Reach {
+impl FenceScope {
     pub(super) fn covers(self, lun: Lun) -> bool {
         match self {
-            Reach::LogicalUnit(of) => of == lun,
-            Reach::Target => true,
+            FenceScope::LogicalUnit(of) => of == lun,
+            FenceScope::Target => true,
         }
     }
 }
 
 impl Session {
     /// Says something behind all answers so far, a fence's among them.
-    pub(super) fn say_after_answers(&mut self, id: ConnectionId, bhs: Bhs, then: Option<Closing>) {
-        let say = Say::Ready(Box::new(Ready { bhs, data: Vec::new(), is_status: true, then }));
-        if self.fences.is_standing() {
+    pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
+        let say = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
+        if self.fences.is_active() {
             self.fences.hold(id, say);
         } else if let Some(connection) = self.connection_mut(id) {
-            connection.answers.push_back(say);
+            connection.responses.push_back(say);
         }
     }
 
     /// Says something that no answer on any connection may cross.
-    pub(super) fn say_fenced(&mut self, id: ConnectionId, bhs: Bhs, reach: Reach, then: Option<Closing>) {
-        let ready = Box::new(Ready { bhs, data: Vec::new(), is_status: true, then });
-        if self.fences.is_standing() {
-            self.fences.behind.push_back(Behind { connection: id, say: Waiting::Fenced(reach, ready) });
+    pub(super) fn queue_fenced(
+        &mut self,
+        id: ConnectionId,
+        bhs: Bhs,
+        scope: FenceScope,
+        then: Option<CloseAfter>,
+    ) {
+        let ready = Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then });
+        if self.fences.is_active() {
+            self.fences.blocked.push_back(Blocked { connection: id, say: BlockedPdu::Fenced(scope, ready) });
         } else {
-            self.raise(id, reach, ready);
-            self.settle();
+            self.begin_fence(id, scope, ready);
+            self.advance_fence();
         }
     }
 
     /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by a ping
     /// that has to pass everything queued there.
-    fn raise(&mut self, asker: ConnectionId, reach: Reach, answer: Box<Ready>) {
-        let number = self.fences.raised.wrapping_add(1);
-        self.fences.raised = number;
+    fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
+        let number = self.fences.begun.wrapping_add(1);
+        self.fences.begun = number;
         let others: Vec<ConnectionId> =
-            self.connections().map(|(id, _)| id).filter(|&other| other != asker).collect();
-        let missing = others.into_iter().map(|other| self.ask(number, other)).collect();
+            self.connections().map(|(id, _)| id).filter(|&other| other != requester).collect();
+        let unacknowledged = others.into_iter().map(|other| self.ask(number, other)).collect();
         let answer = Some(answer);
-        let patience = Patience::of(ACKNOWLEDGE_WITHIN);
-        self.fences.standing = Some(Fence { number, reach, asker, answer, missing, patience });
+        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
+        self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
     }
 
     /// Queues a ping. A connection that is logged out says nothing more, and nothing follows its logout response:
     /// there only its end is waited for.
-    fn ask(&mut self, number: u32, id: ConnectionId) -> Missing {
+    fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
         if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
-            connection.answers.push_back(Say::Mark(number));
-            self.events.push_back(Event::Speak { connection: id });
+            connection.responses.push_back(QueuedPdu::FencePing(number));
+            self.events.push_back(Event::TransmitReady { connection: id });
         }
-        Missing { connection: id, ping: None }
+        Unacknowledged { connection: id, ping: None }
     }
 
     /// The ping's turn has come.
-    pub(super) fn say_mark(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
-        let standing = self.fences.standing.as_mut().filter(|fence| fence.number == number)?;
-        let missing = standing.missing.iter_mut().find(|missing| missing.connection == id)?;
+    pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
+        let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
+        let unacknowledged =
+            active.unacknowledged.iter_mut().find(|unacknowledged| unacknowledged.connection == id)?;
         let connection = self.connections.get_mut(id.index())?.as_mut()?;
         let ttt = connection.next_ping();
-        missing.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
-        let ready =
-            Ready { bhs: super::nop::nop_in(ttt).emit(), data: Vec::new(), is_status: false, then: None };
-        Some(self.say_ready(id, ready))
+        unacknowledged.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
+        let ready = PreparedPdu {
+            bhs: super::nop::nop_in(ttt).emit(),
+            data: Vec::new(),
+            is_status: false,
+            then: None,
+        };
+        Some(self.emit_prepared(id, ready))
     }
 
     /// The initiator has said something while a fence stands.
-    pub(super) fn note_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
-        let Some(fence) = &mut self.fences.standing else { return };
+    pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
+        let Some(fence) = &mut self.fences.active else { return };
         let exp_stat_sn = exp_stat_sn(bhs);
         let answered = match bhs.opcode() {
             Some(Opcode::NopOut) => Ttt::new(bhs.u32(TTT)),
@@ -203,61 +214,65 @@ impl Session {
         };
         let arrived =
             |ping: Ping| ping.stat_sn.le(exp_stat_sn) || (answered.is_some() && answered == ping.ttt);
-        fence.missing.retain(|missing| missing.connection != id || !missing.ping.is_some_and(arrived));
-        self.settle();
+        fence.unacknowledged.retain(|unacknowledged| {
+            unacknowledged.connection != id || !unacknowledged.ping.is_some_and(arrived)
+        });
+        self.advance_fence();
     }
 
     /// A connection is gone, and with it what was said on it.
-    pub(super) fn fences_lose(&mut self, id: ConnectionId) {
-        if let Some(fence) = &mut self.fences.standing {
-            fence.missing.retain(|missing| missing.connection != id);
-            self.settle();
+    pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
+        if let Some(fence) = &mut self.fences.active {
+            fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
+            self.advance_fence();
         }
     }
 
     /// The clock spoke.
-    pub(super) fn fences_time(&mut self, now: Instant) {
-        if let Some(fence) = &mut self.fences.standing
-            && fence.patience.is_over(now)
+    pub(super) fn fences_timeout(&mut self, now: Instant) {
+        if let Some(fence) = &mut self.fences.active
+            && fence.timeout.has_expired(now)
         {
-            fence.missing.clear();
-            self.settle();
+            fence.unacknowledged.clear();
+            self.advance_fence();
         }
     }
 
     /// Goes on with fences for which nothing is missing: sends the answer, or lifts the fence.
-    fn settle(&mut self) {
-        while let Some(mut fence) = self.fences.standing.take_if(|fence| fence.missing.is_empty()) {
+    fn advance_fence(&mut self) {
+        while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
             match fence.answer.take() {
-                Some(answer) => self.fences.standing = Some(self.let_through(fence, answer)),
-                None => self.release_behind(),
+                Some(answer) => self.fences.active = Some(self.send_fenced(fence, answer)),
+                None => self.release_blocked(),
             }
         }
     }
 
     /// All before it have arrived. "The fence … MUST NOT be considered cleared" before it has arrived too.
-    fn let_through(&mut self, fence: Fence, answer: Box<Ready>) -> Fence {
+    fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
         let is_last = answer.then.is_some();
-        if let Some(connection) = self.connection_mut(fence.asker) {
-            connection.answers.push_back(Say::Ready(answer));
-            self.events.push_back(Event::Speak { connection: fence.asker });
+        if let Some(connection) = self.connection_mut(fence.requester) {
+            connection.responses.push_back(QueuedPdu::Prepared(answer));
+            self.events.push_back(Event::TransmitReady { connection: fence.requester });
         }
         // Nobody acknowledges what the connections are closed behind.
-        let is_heard = !is_last && self.connections().count() > 1 && self.connection(fence.asker).is_some();
-        let missing = if is_heard { vec![self.ask(fence.number, fence.asker)] } else { Vec::new() };
-        let patience = Patience::of(ACKNOWLEDGE_WITHIN);
-        Fence { missing, patience, ..fence }
+        let is_heard =
+            !is_last && self.connections().count() > 1 && self.connection(fence.requester).is_some();
+        let unacknowledged =
+            if is_heard { vec![self.ask(fence.number, fence.requester)] } else { Vec::new() };
+        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
+        Fence { unacknowledged, timeout, ..fence }
     }
 
     /// Says what has waited, up to the next answer that raises a fence.
-    fn release_behind(&mut self) {
-        while let Some(Behind { connection: id, say }) = self.fences.behind.pop_front() {
+    fn release_blocked(&mut self) {
+        while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
             match say {
-                Waiting::Fenced(reach, ready) => return self.raise(id, reach, ready),
-                Waiting::Plain(say) => {
+                BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),
+                BlockedPdu::Plain(say) => {
                     if let Some(connection) = self.connection_mut(id) {
-                        connection.answers.push_back(say);
-                        self.events.push_back(Event::Speak { connection: id });
+                        connection.responses.push_back(say);
+                        self.events.push_back(Event::TransmitReady { connection: id });
                     }
                 }
             }

@@ -41,11 +41,11 @@ pub(super) struct Inbound {
 
 /// What to do after something has arrived, or has been asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Wait.
     Wait,
     /// Send so many R2Ts.
-    Ask(u32),
+    SendR2ts(u32),
     /// It is all there.
     Complete,
 }
@@ -125,13 +125,13 @@ impl Inbound {
     }
 
     /// The command's own data have arrived.
-    pub(super) fn immediate_landed(&mut self, length: u32) {
+    pub(super) fn immediate_arrived(&mut self, length: u32) {
         self.immediate_pending = false;
         self.received += length;
     }
 
     /// The data of a Data-Out that [`Inbound::check`] approved have arrived.
-    pub(super) fn landed(&mut self, length: u32, is_final: bool) {
+    pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
         self.received += length;
         self.data_sn = self.data_sn.next();
         if is_final {
@@ -159,14 +159,14 @@ impl Inbound {
     }
 
     /// What to do now.
-    pub(super) fn next(&mut self, rules: &Parameters) -> Next {
-        let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return Next::Wait };
+    pub(super) fn next(&mut self, rules: &Parameters) -> NextStep {
+        let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return NextStep::Wait };
         if self.complete || self.immediate_pending || self.unsolicited_open {
-            return Next::Wait;
+            return NextStep::Wait;
         }
         if self.received >= wanted {
             self.complete = true;
-            return Next::Complete;
+            return NextStep::Complete;
         }
         if self.asked == 0 {
             self.burst_start = self.received;
@@ -175,7 +175,7 @@ impl Inbound {
         let allowed = self.done.saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
         let more = bursts.min(allowed).saturating_sub(self.asked);
         self.asked += more;
-        if more == 0 { Next::Wait } else { Next::Ask(more) }
+        if more == 0 { NextStep::Wait } else { NextStep::SendR2ts(more) }
     }
 
     /// The next R2T to send, unless it is not wanted any more.
@@ -219,7 +219,7 @@ impl Inbound {
 /// The Target Transfer Tag of a task's R2T. Its low half is the task's place; the high half changes with every R2T
 /// and every tenant of the place, so that data sent for a task that is gone do not reach its successor.
 pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
-    let turn = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
-    let tag = turn << 16 | (key.index & 0xffff);
+    let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
+    let tag = order << 16 | (key.index & 0xffff);
     Ttt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }

@@ -5,7 +5,7 @@
 //! it had under way can reach the medium any more.
 
 use super::Session;
-use super::connection::Closing;
+use super::connection::CloseAfter;
 use super::event::{CloseReason, ConnectionId, Event, LogoutId};
 use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult};
 use crate::serial::Sn;
@@ -45,22 +45,22 @@ impl Session {
         let others: Vec<ConnectionId> =
             self.connections().map(|(other, _)| other).filter(|&other| other != id).collect();
         for other in others {
-            self.stop_listening(other);
-            self.drop_tasks_of(other);
+            self.stop_receiving(other);
+            self.drop_connection_tasks(other);
         }
         self.end_own_tasks(id);
-        self.answer_logout(id, itt, LogoutResult::Success, Some(Closing::All(CloseReason::Logout)));
+        self.answer_logout(id, itt, LogoutResult::Success, Some(CloseAfter::All(CloseReason::Logout)));
     }
 
     fn log_out_own(&mut self, id: ConnectionId, itt: Itt) {
         self.end_own_tasks(id);
-        let close = Closing::One(id, CloseReason::Logout);
+        let close = CloseAfter::One(id, CloseReason::Logout);
         self.answer_logout(id, itt, LogoutResult::Success, Some(close));
     }
 
     fn log_out_other(&mut self, id: ConnectionId, closed: ConnectionId, itt: Itt) {
-        self.stop_listening(closed);
-        self.drop_tasks_of(closed);
+        self.stop_receiving(closed);
+        self.drop_connection_tasks(closed);
         self.events.push_back(Event::Close { connection: closed, reason: CloseReason::Logout });
         self.hold_logout(id, itt, LogoutResult::Success);
     }
@@ -71,11 +71,11 @@ impl Session {
             return self.answer_logout(by, itt, LogoutResult::CleanupFailed, None);
         }
         let logout = LogoutId(self.logouts.insert(Logout { by, itt, result }));
-        self.events.push_back(Event::LetGo { logout });
+        self.events.push_back(Event::LogoutPending { logout });
     }
 
     /// Nothing of a connection that was logged out can reach the medium any more.
-    pub fn let_go(&mut self, logout: LogoutId) {
+    pub fn logout_done(&mut self, logout: LogoutId) {
         let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
         if self.connection(by).is_some() {
             self.answer_logout(by, itt, result, None);
@@ -84,7 +84,7 @@ impl Session {
 
     /// Ends the tasks of a connection that have no answer yet.
     fn end_own_tasks(&mut self, id: ConnectionId) {
-        self.stop_listening(id);
+        self.stop_receiving(id);
         let doomed: Vec<Key> = self
             .tasks
             .iter()
@@ -94,14 +94,14 @@ impl Session {
         doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
-    fn stop_listening(&mut self, id: ConnectionId) {
+    fn stop_receiving(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connection_mut(id) {
             connection.logged_out = true;
             connection.logout_by = None;
         }
     }
 
-    fn answer_logout(&mut self, id: ConnectionId, itt: Itt, result: LogoutResult, then: Option<Closing>) {
+    fn answer_logout(&mut self, id: ConnectionId, itt: Itt, result: LogoutResult, then: Option<CloseAfter>) {
         let pdu = LogoutResponse {
             result,
             itt,
@@ -111,6 +111,6 @@ impl Session {
             time2wait_s: self.config.parameters.default_time2wait_s,
             time2retain_s: self.config.parameters.default_time2retain_s,
         };
-        self.say_after_answers(id, pdu.emit(), then);
+        self.queue_after_responses(id, pdu.emit(), then);
     }
 }

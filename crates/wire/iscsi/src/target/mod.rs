@@ -14,7 +14,7 @@
 //!
 //! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
 //! delivered), `receive`, `commands`, `landing` and `inbound` (what arrives), `answer` and `transmit` (Data-In and
-//! status), `management` and `fence` (what ends many commands at once), `text`, `logout`, `nop`, `notice` (the rest
+//! status), `tmf` and `fence` (what ends many commands at once), `text`, `logout`, `nop`, `notice` (the rest
 //! of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
@@ -52,7 +52,7 @@ pub use event::{
 };
 pub use fatal::Fatal;
 pub use notice::Notice;
-pub use receive::{Place, Segment};
+pub use receive::{Destination, Segment};
 pub use respond::Response;
 pub use task::{TASK_EVENTS, TASK_STATES};
 pub use transmit::{Payload, Transmit};
@@ -64,7 +64,7 @@ use self::fence::Fences;
 use self::logout::Logout;
 use self::tags::Tags;
 use self::task::Task;
-use self::task_management::{Management, Overtaking};
+use self::task_management::{EarlyAbort, Tmf};
 use self::window::Window;
 use crate::negotiate::Parameters;
 use crate::pdu::Cid;
@@ -78,9 +78,9 @@ pub struct Session {
     window: Window,
     tasks: Slab<Task>,
     tags: Tags,
-    managements: Slab<Management>,
+    tmfs: Slab<Tmf>,
     logouts: Slab<Logout>,
-    overtakings: Vec<Overtaking>,
+    early_aborts: Vec<EarlyAbort>,
     fences: Fences,
     connections: Vec<Option<Connection>>,
     /// Distinguishes the connections that have had the same index.
@@ -96,7 +96,7 @@ pub struct Session {
     /// the keeping included.
     staged_bytes: usize,
     /// Bytes that the driver lets it keep beyond what it keeps.
-    room_bytes: usize,
+    staging_limit: usize,
 }
 
 /// What has happened in a session so far.
@@ -122,9 +122,9 @@ impl Session {
             config,
             tasks: Slab::new(),
             tags: Tags::default(),
-            managements: Slab::new(),
+            tmfs: Slab::new(),
             logouts: Slab::new(),
-            overtakings: Vec::new(),
+            early_aborts: Vec::new(),
             fences: Fences::default(),
             connections: Vec::new(),
             generation: 0,
@@ -133,7 +133,7 @@ impl Session {
             active: 0,
             immediate: 0,
             staged_bytes: 0,
-            room_bytes: usize::MAX,
+            staging_limit: usize::MAX,
         }
     }
 
@@ -155,12 +155,12 @@ impl Session {
     /// session goes on if it has others.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
         let Some(connection) = self.connection(id) else { return };
-        let unsaid = connection.closes_all().or_else(|| self.fences.closing_behind(id));
+        let unsaid = connection.closes_all().or_else(|| self.fences.closing_blocked(id));
         self.staged_bytes -= connection.reserved_bytes;
         self.connections[id.index()] = None;
-        self.drop_tasks_of(id);
-        self.managements_lose(id);
-        self.fences_lose(id);
+        self.drop_connection_tasks(id);
+        self.tmfs_connection_lost(id);
+        self.fences_connection_lost(id);
         // What was to end with an answer that cannot be given ends all the same.
         if let Some(reason) = unsaid {
             self.close_all(reason);
@@ -189,19 +189,19 @@ impl Session {
     }
 
     /// Bytes of data that it keeps itself: of commands that wait for their turn, and in answers that are yet to be sent.
-    pub fn kept_bytes(&self) -> usize {
+    pub fn staged_bytes(&self) -> usize {
         let unsent = self.connections.iter().flatten().map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
     }
 
     /// How many bytes more it may keep. Without a word any number, up to the limits of [`SessionConfig`].
-    pub fn set_room(&mut self, bytes: usize) {
-        self.room_bytes = bytes;
+    pub fn set_staging_limit(&mut self, bytes: usize) {
+        self.staging_limit = bytes;
     }
 
     /// What has been kept longest because what is before it in order has not come, or the rest of its segment has not:
     /// since when, and the connection it came by.
-    pub fn kept_longest(&self) -> Option<(Instant, ConnectionId)> {
+    pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
         let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
         let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
         let requests = self.window.held_requests().map(|request| (request.since, request.connection));
@@ -245,13 +245,13 @@ impl Session {
             | Event::StagedData { task, .. }
             | Event::DataComplete { task }
             | Event::DataFailed { task, .. } => {
-                self.tasks.get(task.key).is_some_and(|task| task.answer.is_none())
+                self.tasks.get(task.key).is_some_and(|task| task.outbound.is_none())
             }
             Event::TaskManagement(_)
             | Event::SendTargets { .. }
             | Event::TaskGone { .. }
-            | Event::LetGo { .. }
-            | Event::Speak { .. }
+            | Event::LogoutPending { .. }
+            | Event::TransmitReady { .. }
             | Event::Acknowledged(_)
             | Event::Close { .. } => true,
         }
@@ -271,17 +271,17 @@ impl Session {
     }
 
     /// Ends the tasks of a connection, and tells the driver of those that it knows.
-    fn drop_tasks_of(&mut self, id: ConnectionId) {
+    fn drop_connection_tasks(&mut self, id: ConnectionId) {
         let doomed: Vec<Key> =
             self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
         doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
     fn drop_task(&mut self, key: Key) {
-        self.met("its connection is lost", |_| Some(key));
+        self.observe("its connection is lost", |_| Some(key));
         let Some(task) = self.remove_task(key) else { return };
         if task.is_held() {
-            self.window.forget(key);
+            self.window.mark_received(key);
         }
         // A command that found no room while it waited is answered without the driver.
         if task.announced {

@@ -11,8 +11,8 @@ use crate::serial::Sn;
 impl Session {
     /// The clock spoke.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.fences_time(now);
-        self.managements_time(now);
+        self.fences_timeout(now);
+        self.tmfs_timeout(now);
         let policy = self.config.nop;
         for connection in self.connections.iter_mut().flatten() {
             let id = connection.id;
@@ -24,10 +24,10 @@ impl Session {
                 Due::Nothing => {}
                 Due::Ping => {
                     let ttt = connection.next_ping();
-                    connection.say_aside(nop_in(ttt).emit());
-                    self.events.push_back(Event::Speak { connection: id });
+                    connection.queue_without_status(nop_in(ttt).emit());
+                    self.events.push_back(Event::TransmitReady { connection: id });
                 }
-                Due::GiveUp => {
+                Due::Close => {
                     self.events.push_back(Event::Close { connection: id, reason: CloseReason::Silent });
                 }
             }
@@ -37,10 +37,10 @@ impl Session {
     /// When to call [`Session::handle_timeout`]. Anything that happens before may move it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().flatten();
-        let passed = connections.clone().map(|connection| connection.keepalive.last_heard()).max()?;
+        let passed = connections.clone().map(|connection| connection.keepalive.last_received()).max()?;
         connections
             .flat_map(|connection| [connection.keepalive.deadline(&self.config.nop), connection.logout_by])
-            .chain([self.fences.deadline(passed), self.managements_deadline(passed)])
+            .chain([self.fences.deadline(passed), self.tmfs_deadline(passed)])
             .flatten()
             .min()
     }
@@ -50,7 +50,7 @@ impl Session {
         let (Some(connection), Some(itt)) = (self.connection_mut(id), pdu.itt) else { return };
         data.truncate(connection.peer_segment_max as usize);
         let answer = NopIn { itt: Some(itt), data_segment_length: data.len() as u32, ..nop_in(None) };
-        connection.say_status(answer.emit(), data);
+        connection.queue_status(answer.emit(), data);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::connection::{Closing, Ready};
+use super::connection::{CloseAfter, PreparedPdu};
 use super::event::{CloseReason, ConnectionId};
 use crate::pdu::{AsyncEvent, AsyncMessage, Lun};
 use crate::serial::Sn;
@@ -61,8 +61,8 @@ impl Session {
         }
         let data = notice.sense_segment();
         let message = notice.message(connection.cid.0, times, data.len() as u32);
-        let then = notice.closes().then_some(Closing::One(id, CloseReason::Dropped));
-        connection.say(Ready { bhs: message.emit(), data, is_status: true, then });
+        let then = notice.closes().then_some(CloseAfter::One(id, CloseReason::Dropped));
+        connection.queue(PreparedPdu { bhs: message.emit(), data, is_status: true, then });
     }
 }
 

@@ -2,12 +2,12 @@
 //! (RFC 7143 sections 11.4 and 11.7).
 
 use super::event::Receipt;
-use super::task::Lengths;
+use super::task::ExpectedLengths;
 use crate::pdu::Residual;
 
 /// What the driver answered, and how much of it is sent.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Outbound {
     pub(super) status: u8,
     /// Empty if there is none; an empty box owns no memory.
     pub(super) sense: Box<[u8]>,
@@ -40,9 +40,15 @@ pub(super) struct Limits {
     pub(super) burst: u32,
 }
 
-impl Answer {
-    pub(super) fn new(status: u8, sense: &[u8], data_in: u32, expected: u64, lengths: Lengths) -> Answer {
-        Answer {
+impl Outbound {
+    pub(super) fn new(
+        status: u8,
+        sense: &[u8],
+        data_in: u32,
+        expected: u64,
+        lengths: ExpectedLengths,
+    ) -> Outbound {
+        Outbound {
             status,
             sense: sense.into(),
             receipt: None,
@@ -54,7 +60,7 @@ impl Answer {
     }
 
     /// The next piece of data; `None` if all is sent.
-    pub(super) fn next_chunk(&mut self, limits: Limits, lengths: Lengths) -> Option<Chunk> {
+    pub(super) fn next_chunk(&mut self, limits: Limits, lengths: ExpectedLengths) -> Option<Chunk> {
         let left = self.data_in - self.sent;
         if left == 0 {
             return None;
@@ -76,7 +82,7 @@ impl Answer {
 
     /// Section 11.7.3: status may come with the last Data-In "if the command completed without an exception"; two
     /// residuals do not fit there.
-    fn rides_on_data(&self, lengths: Lengths) -> bool {
+    fn rides_on_data(&self, lengths: ExpectedLengths) -> bool {
         self.status == GOOD && self.sense.is_empty() && !lengths.bidirectional
     }
 
@@ -86,13 +92,13 @@ impl Answer {
     }
 
     /// Of the written data if it writes, else of the read data.
-    pub(super) fn residual(&self, lengths: Lengths) -> Residual {
+    pub(super) fn residual(&self, lengths: ExpectedLengths) -> Residual {
         let edtl = if lengths.bidirectional || lengths.read == 0 { lengths.write } else { lengths.read };
         residual(self.expected, edtl)
     }
 
     /// Of a bidirectional command's read data.
-    pub(super) fn read_residual(&self, lengths: Lengths) -> Residual {
+    pub(super) fn read_residual(&self, lengths: ExpectedLengths) -> Residual {
         match lengths.bidirectional {
             true => residual(u64::from(self.data_in), lengths.read),
             false => Residual::None,
@@ -117,11 +123,11 @@ const GOOD: u8 = 0;
 mod tests {
     use super::*;
 
-    const READ: Lengths = Lengths { write: 0, read: 10_000, bidirectional: false };
+    const READ: ExpectedLengths = ExpectedLengths { write: 0, read: 10_000, bidirectional: false };
 
     #[test]
     fn data_is_cut_by_segments_and_bursts() {
-        let mut answer = Answer::new(0, &[], 10_000, 10_000, READ);
+        let mut answer = Outbound::new(0, &[], 10_000, 10_000, READ);
         let limits = Limits { segment: 3000, burst: 4096 };
         let chunks: Vec<_> = std::iter::from_fn(|| answer.next_chunk(limits, READ)).collect();
         let shape: Vec<_> = chunks.iter().map(|c| (c.offset, c.length, c.is_final, c.with_status)).collect();
@@ -140,14 +146,14 @@ mod tests {
 
     #[test]
     fn status_with_sense_does_not_ride_on_data() {
-        let mut answer = Answer::new(2, &[0x70], 512, 512, READ);
+        let mut answer = Outbound::new(2, &[0x70], 512, 512, READ);
         let chunk = answer.next_chunk(Limits { segment: 8192, burst: 8192 }, READ);
         assert_eq!(chunk.map(|chunk| (chunk.is_final, chunk.with_status)), Some((true, false)));
     }
 
     #[test]
     fn more_data_than_expected_is_cut_and_told() {
-        let mut answer = Answer::new(0, &[], 12_000, 12_000, READ);
+        let mut answer = Outbound::new(0, &[], 12_000, 12_000, READ);
         let limits = Limits { segment: 1 << 20, burst: 1 << 20 };
         assert_eq!(answer.next_chunk(limits, READ).map(|chunk| chunk.length), Some(10_000));
         assert_eq!(answer.residual(READ), Residual::Overflow(2000));

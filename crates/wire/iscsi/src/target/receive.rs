@@ -6,7 +6,7 @@ use super::Session;
 use super::event::{ConnectionId, Event, TaskId};
 use super::fatal::Fatal;
 use super::fence::exp_stat_sn;
-use super::window::{Held, Turn};
+use super::window::{CmdSnOrder, Held};
 use crate::negotiate::SessionType;
 use crate::pdu::{
     Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, TaskManagementRequest,
@@ -21,12 +21,12 @@ pub struct Segment {
     /// Bytes of data, without padding.
     pub length: u32,
     /// Where they belong.
-    pub place: Place,
+    pub destination: Destination,
 }
 
 /// Where a data segment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// There is no data.
     None,
     /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
@@ -65,7 +65,7 @@ pub(super) enum Incoming {
 pub(super) struct Request {
     pub(super) connection: ConnectionId,
     pub(super) since: Instant,
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
     /// Text or ping data.
     pub(super) data: Vec<u8>,
     pub(super) cmd_sn: Sn,
@@ -74,10 +74,10 @@ pub(super) struct Request {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Nop(NopOut),
     Text(TextRequest),
-    Management(TaskManagementRequest),
+    Tmf(TaskManagementRequest),
     Logout(LogoutRequest),
 }
 
@@ -100,37 +100,37 @@ impl Session {
         if length > connection.local_segment_max {
             return Err(Fatal::SegmentTooLong { length });
         }
-        if connection.is_deaf(unsent, unsent_bytes) {
+        if connection.exceeds_backlog(unsent, unsent_bytes) {
             return Err(Fatal::TooManyUnanswered);
         }
-        connection.keepalive.heard(now);
+        connection.keepalive.note_received(now);
         connection.header = *bhs;
         connection.header_at = now;
         connection.incoming = Incoming::Dropped;
-        let is_listened_to = !connection.logged_out;
+        let is_receiving = !connection.logged_out;
         if !connection.receipts.is_empty() {
             let expected = exp_stat_sn(bhs);
             let arrived = connection.receipts.extract_if(.., |(stat_sn, _)| stat_sn.next().le(expected));
             let arrived: Vec<Event> = arrived.map(|(_, receipt)| Event::Acknowledged(receipt)).collect();
             self.events.extend(arrived);
         }
-        if self.fences.is_standing() {
-            self.note_acknowledgement(id, bhs);
+        if self.fences.is_active() {
+            self.handle_acknowledgement(id, bhs);
         }
-        if is_listened_to {
+        if is_receiving {
             self.dispatch(id, bhs, ahs)?;
         }
         match length {
             0 => {
                 self.handle_segment(now, id, true, &[])?;
-                Ok(Segment { length, place: Place::None })
+                Ok(Segment { length, destination: Destination::None })
             }
-            length => Ok(Segment { length, place: self.place(id) }),
+            length => Ok(Segment { length, destination: self.destination(id) }),
         }
     }
 
     /// A data segment has arrived and is where it belongs. `digest_ok` is true where there are no digests; `inline`
-    /// is the data of [`Place::Inline`], else empty.
+    /// is the data of [`Destination::Inline`], else empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -139,20 +139,20 @@ impl Session {
         inline: &[u8],
     ) -> Result<(), Fatal> {
         let connection = self.connection_mut(id).ok_or(Fatal::NotConnected)?;
-        connection.keepalive.heard(now);
+        connection.keepalive.note_received(now);
         let incoming = std::mem::take(&mut connection.incoming);
         let reserved = std::mem::take(&mut connection.reserved_bytes);
         self.staged_bytes -= reserved;
-        self.room_bytes = self.room_bytes.saturating_add(reserved);
+        self.staging_limit = self.staging_limit.saturating_add(reserved);
         if !digest_ok {
-            self.segment_damaged(id, &incoming);
+            self.digest_failed(id, &incoming);
             return Ok(());
         }
         match incoming {
             Incoming::Nothing | Incoming::Dropped => {}
-            Incoming::Immediate { key, length } => self.immediate_landed(key, length, inline),
+            Incoming::Immediate { key, length } => self.immediate_arrived(key, length, inline),
             Incoming::DataOut { key, offset, length, is_final } => {
-                self.data_out_landed(key, offset, length, is_final, inline);
+                self.data_out_arrived(key, offset, length, is_final, inline);
             }
             Incoming::Request(mut request) => {
                 request.data.extend_from_slice(inline);
@@ -177,13 +177,13 @@ impl Session {
                 Err(malformed) => Err(malformed),
             },
             Some(Opcode::NopOut) => NopOut::parse(bhs)
-                .map(|pdu| self.await_segment(id, Kind::Nop(pdu), pdu.cmd_sn, pdu.immediate)),
+                .map(|pdu| self.await_segment(id, RequestKind::Nop(pdu), pdu.cmd_sn, pdu.immediate)),
             Some(Opcode::TextRequest) => TextRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, Kind::Text(pdu), pdu.cmd_sn, pdu.immediate)),
+                .map(|pdu| self.await_segment(id, RequestKind::Text(pdu), pdu.cmd_sn, pdu.immediate)),
             Some(Opcode::TaskManagementRequest) => TaskManagementRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, Kind::Management(pdu), pdu.cmd_sn, pdu.immediate)),
+                .map(|pdu| self.await_segment(id, RequestKind::Tmf(pdu), pdu.cmd_sn, pdu.immediate)),
             Some(Opcode::LogoutRequest) => LogoutRequest::parse(bhs)
-                .map(|pdu| self.await_segment(id, Kind::Logout(pdu), pdu.cmd_sn, pdu.immediate)),
+                .map(|pdu| self.await_segment(id, RequestKind::Logout(pdu), pdu.cmd_sn, pdu.immediate)),
             // ErrorRecoveryLevel 0: there is nothing to send again (section 11.16).
             Some(Opcode::SnackRequest) => {
                 self.reject(id, RejectReason::SnackReject);
@@ -215,19 +215,19 @@ impl Session {
     fn unsent_max(&self) -> usize {
         let tasks = self.config.window as usize + self.config.immediate_max as usize;
         let owed = tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
-        owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.behind())
+        owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.blocked())
     }
 
     /// Their data: less, if there is no memory left.
     fn unsent_bytes_max(&self) -> usize {
         let most = self.config.unsent_bytes_max;
-        if self.room_bytes == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
+        if self.staging_limit == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
     }
 
     // --- other requests
 
     /// Keeps a request until its data segment is there, which may be at once.
-    fn await_segment(&mut self, id: ConnectionId, kind: Kind, cmd_sn: Sn, immediate: bool) {
+    fn await_segment(&mut self, id: ConnectionId, kind: RequestKind, cmd_sn: Sn, immediate: bool) {
         if let Some(connection) = self.connection_mut(id) {
             let since = connection.header_at;
             let request = Request { connection: id, since, kind, data: Vec::new(), cmd_sn, immediate };
@@ -240,16 +240,16 @@ impl Session {
             self.carry_out(*request);
             return self.release(); // an abort may have filled a gap
         }
-        match self.window.turn(request.cmd_sn) {
-            Turn::Never => self.counters.commands_ignored += 1,
-            Turn::Early if !self.has_staging_room(request.data.len()) => {
+        match self.window.order(request.cmd_sn) {
+            CmdSnOrder::Ignored => self.counters.commands_ignored += 1,
+            CmdSnOrder::Ahead if !self.has_staging_room(request.data.len()) => {
                 self.reject(request.connection, RejectReason::LongOperationReject);
             }
-            Turn::Early => {
+            CmdSnOrder::Ahead => {
                 self.count_staged(request.data.len());
                 self.window.hold(request.cmd_sn, Held::Request(request));
             }
-            Turn::Now => {
+            CmdSnOrder::Next => {
                 self.window.advance();
                 self.carry_out(*request);
                 self.release();
@@ -264,10 +264,10 @@ impl Session {
             return;
         }
         match kind {
-            Kind::Nop(pdu) => self.handle_nop(connection, &pdu, data),
-            Kind::Text(pdu) => self.handle_text(connection, &pdu, &data),
-            Kind::Management(pdu) => self.handle_management(connection, pdu),
-            Kind::Logout(pdu) => self.handle_logout(connection, &pdu),
+            RequestKind::Nop(pdu) => self.handle_nop(connection, &pdu, data),
+            RequestKind::Text(pdu) => self.handle_text(connection, &pdu, &data),
+            RequestKind::Tmf(pdu) => self.handle_tmf(connection, pdu),
+            RequestKind::Logout(pdu) => self.handle_logout(connection, &pdu),
         }
     }
 
@@ -286,7 +286,7 @@ impl Session {
             data_sn: Sn(0),
             data_segment_length: header.len() as u32,
         };
-        connection.say_status(pdu.emit(), header);
+        connection.queue_status(pdu.emit(), header);
     }
 
     pub(super) fn set_incoming(&mut self, id: ConnectionId, incoming: Incoming) {

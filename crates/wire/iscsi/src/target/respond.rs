@@ -1,10 +1,10 @@
 //! The driver spoke: what it takes of a command's data, and how the command ends.
 
 use super::Session;
-use super::connection::Say;
+use super::connection::QueuedPdu;
 use super::event::{ConnectionId, DataFault, Receipt, TaskId};
 use super::nop::nop_in;
-use super::outbound::Answer;
+use super::outbound::Outbound;
 use crate::slab::Key;
 
 /// How a command ends.
@@ -30,11 +30,11 @@ impl Session {
     /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
     /// [`super::Event::DataComplete`] says so. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
-        self.met("the driver takes data", |_| Some(task.key));
+        self.observe("the driver takes data", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
-        if entry.answer.is_none() {
+        if entry.outbound.is_none() {
             entry.inbound.expect(wanted.min(entry.lengths.write));
-            self.go_on(task.key);
+            self.advance_data(task.key);
         }
     }
 
@@ -42,17 +42,17 @@ impl Session {
     ///
     /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
-        self.met("the driver answers", |_| Some(task.key));
+        self.observe("the driver answers", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
-        if entry.answer.is_none() {
+        if entry.outbound.is_none() {
             let Response { status, sense, data_in, expected, receipt } = response;
-            let mut answer = Answer::new(status, sense, data_in, expected, entry.lengths);
+            let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
             answer.receipt = receipt.map(Box::new);
-            entry.answer = Some(answer);
+            entry.outbound = Some(answer);
             // Data that did not match their digest: "it MUST wait to receive all the data (signaled by a data PDU
             // with the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
             if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {
-                self.queue_answer(task.key);
+                self.queue_response(task.key);
             }
         }
     }
@@ -60,40 +60,41 @@ impl Session {
     /// The driver gives a command up, and has fenced it: nothing is answered, and data that still come for it are
     /// dropped.
     pub fn abort(&mut self, task: TaskId) {
-        self.met("the driver gives it up", |_| Some(task.key));
+        self.observe("the driver gives it up", |_| Some(task.key));
         if self.remove_task(task.key).is_some() {
-            self.tell_of_room(task.connection);
+            self.announce_window(task.connection);
         }
     }
 
     /// Queues an answer that has waited for the last of its command's data.
-    pub(super) fn answer_if_drained(&mut self, key: Key) {
-        let waits = |task: &&super::Task| task.answer.is_some() && !task.queued && task.inbound.is_drained();
+    pub(super) fn respond_if_drained(&mut self, key: Key) {
+        let waits =
+            |task: &&super::Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
         if self.tasks.get(key).as_ref().is_some_and(waits) {
-            self.queue_answer(key);
+            self.queue_response(key);
         }
     }
 
-    fn queue_answer(&mut self, key: Key) {
+    fn queue_response(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.queued = true;
         let (id, lun) = (task.connection, task.lun);
         if self.fences.holds(lun) {
-            self.fences.hold(id, Say::Answer(key));
+            self.fences.hold(id, QueuedPdu::Response(key));
         } else if let Some(connection) = self.connection_mut(id) {
-            connection.answers.push_back(Say::Answer(key));
+            connection.responses.push_back(QueuedPdu::Response(key));
         }
     }
 
     /// An initiator that was told to send nothing must hear when it may again, and no answer may be due that would
     /// tell it.
-    fn tell_of_room(&mut self, id: ConnectionId) {
+    fn announce_window(&mut self, id: ConnectionId) {
         if !self.window.is_closed() {
             return;
         }
         let Some(connection) = self.connection_mut(id) else { return };
-        if connection.urgent.is_empty() && connection.answers.is_empty() {
-            connection.say_aside(nop_in(None).emit());
+        if connection.urgent.is_empty() && connection.responses.is_empty() {
+            connection.queue_without_status(nop_in(None).emit());
         }
     }
 }

@@ -6,8 +6,8 @@ use super::Session;
 use super::data_out::staged_cost;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
-use super::outbound::Answer;
-use crate::observed::met;
+use super::outbound::Outbound;
+use crate::observed::report;
 use crate::pdu::{Itt, Lun};
 use crate::slab::Key;
 
@@ -21,18 +21,18 @@ pub(super) struct Task {
     /// The driver knows of it.
     pub(super) announced: bool,
     /// The command, while it waits for its turn.
-    pub(super) waiting: Option<Box<Waiting>>,
-    pub(super) lengths: Lengths,
+    pub(super) waiting: Option<Box<HeldCommand>>,
+    pub(super) lengths: ExpectedLengths,
     pub(super) inbound: Inbound,
     /// The driver's answer, once it has given one.
-    pub(super) answer: Option<Answer>,
+    pub(super) outbound: Option<Outbound>,
     /// The answer is among those to be sent.
     pub(super) queued: bool,
 }
 
 /// What the initiator expects to move, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lengths {
+pub(super) struct ExpectedLengths {
     pub(super) write: u32,
     pub(super) read: u32,
     pub(super) bidirectional: bool,
@@ -40,18 +40,18 @@ pub(super) struct Lengths {
 
 /// A command that overtook others, and its data.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct HeldCommand {
     pub(super) command: Command,
     /// When it came.
     pub(super) since: Instant,
-    pub(super) staged: Vec<Staged>,
+    pub(super) staged: Vec<StagedData>,
     /// There was no room for its data.
     pub(super) overrun: bool,
 }
 
 /// Data of a command that waits.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(super) struct StagedData {
     pub(super) offset: u32,
     pub(super) bytes: Vec<u8>,
 }
@@ -75,10 +75,10 @@ pub const TASK_EVENTS: [&str; 9] = [
 
 impl Session {
     /// A task is about to meet something.
-    pub(super) fn met(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        met("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
+    pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
+        report("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
             None => "not there",
-            Some(task) if task.answer.is_some() => "answered",
+            Some(task) if task.outbound.is_some() => "answered",
             Some(task) if task.is_held() => "waits for its turn",
             Some(task) if task.inbound.is_wanted() => "takes data",
             Some(_) => "with the driver",
@@ -100,6 +100,6 @@ impl Task {
     /// Whether nobody wants more of its data: the driver never asked for any, has answered, or has been told that
     /// it cannot be complete.
     pub(super) fn refuses_data(&self) -> bool {
-        self.answer.is_some() || !(self.inbound.is_wanted() || self.is_held())
+        self.outbound.is_some() || !(self.inbound.is_wanted() || self.is_held())
     }
 }

@@ -13,11 +13,11 @@
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::connection::Closing;
+use super::connection::CloseAfter;
 use super::event::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
-use super::fence::Reach;
-use super::timeout::Patience;
-use super::window::{Held, Turn};
+use super::fence::FenceScope;
+use super::timeout::Timeout;
+use super::window::{CmdSnOrder, Held};
 use crate::pdu::{
     Bhs, Itt, Lun, RejectReason, TaskManagementFunction as Function, TaskManagementRequest,
     TaskManagementResponse, TaskManagementResult,
@@ -27,55 +27,55 @@ use crate::slab::Key;
 
 /// A function under way.
 #[derive(Debug)]
-pub(super) struct Management {
+pub(super) struct Tmf {
     connection: ConnectionId,
     itt: Itt,
     function: Function,
     lun: Lun,
     immediate: bool,
     /// It waits for commands that were sent before it.
-    waiting: Option<Waiting>,
+    waiting: Option<DelayedTmf>,
 }
 
 /// A function that ended commands which had not arrived.
 #[derive(Debug)]
-pub(super) struct Overtaking {
+pub(super) struct EarlyAbort {
     /// The function's own CmdSN.
     before: Sn,
-    reach: Reach,
+    scope: FenceScope,
 }
 
 /// A function that waits.
 #[derive(Debug)]
-struct Waiting {
+struct DelayedTmf {
     pdu: TaskManagementRequest,
-    patience: Patience,
+    timeout: Timeout,
 }
 
 impl Session {
     /// A function has been carried out, or not.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
-        if let Some(management) = self.managements.remove(tmf.0) {
-            *self.places(management.immediate) -= 1;
-            match fence_of(&management) {
-                Some(reach) => self.answer_fenced(&management, reach, result),
-                None => self.answer_management(management.connection, management.itt, result),
+        if let Some(tmf) = self.tmfs.remove(tmf.0) {
+            *self.active_count(tmf.immediate) -= 1;
+            match fence_of(&tmf) {
+                Some(scope) => self.respond_fenced(&tmf, scope, result),
+                None => self.respond_to_tmf(tmf.connection, tmf.itt, result),
             }
         }
     }
 
     /// Section 4.2.3.3 (f) and 4.2.2.3.4: no answer of a task that the function ended may be seen after the
     /// function's own, whatever connection it takes.
-    fn answer_fenced(&mut self, management: &Management, reach: Reach, result: TaskManagementResult) {
-        let &Management { connection: id, itt, function, .. } = management;
+    fn respond_fenced(&mut self, tmf: &Tmf, scope: FenceScope, result: TaskManagementResult) {
+        let &Tmf { connection: id, itt, function, .. } = tmf;
         // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The other sessions are
         // the driver's to end.
         let ends_session =
             function == Function::TargetColdReset && result == TaskManagementResult::FunctionComplete;
-        let then = ends_session.then_some(Closing::All(CloseReason::Reset));
+        let then = ends_session.then_some(CloseAfter::All(CloseReason::Reset));
         match self.connection(id) {
             Some(connection) if !connection.logged_out => {
-                self.say_fenced(id, response(itt, result), reach, then);
+                self.queue_fenced(id, response(itt, result), scope, then);
             }
             // Nobody is there to be told.
             Some(_) | None if ends_session => self.close_all(CloseReason::Reset),
@@ -83,12 +83,12 @@ impl Session {
         }
     }
 
-    pub(super) fn handle_management(&mut self, id: ConnectionId, pdu: TaskManagementRequest) {
+    pub(super) fn handle_tmf(&mut self, id: ConnectionId, pdu: TaskManagementRequest) {
         if pdu.immediate && self.immediate >= self.config.immediate_max {
             return self.reject(id, RejectReason::ImmediateCommandReject);
         }
         if self.must_wait(&pdu) {
-            self.open_management(id, &pdu, Some(pdu));
+            self.open_tmf(id, &pdu, Some(pdu));
         } else {
             self.start(id, &pdu);
         }
@@ -97,17 +97,17 @@ impl Session {
     /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected tasks to
     /// be received, based on the CmdSN ordering". Only where several connections are can some be missing.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
-        let ends_many = ended_by(pdu.function, pdu.lun).is_some();
+        let ends_many = scope_of(pdu.function, pdu.lun).is_some();
         let is_ahead =
             self.window.exp_cmd_sn().lt(pdu.cmd_sn) && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
         pdu.immediate && ends_many && is_ahead && self.connections.iter().flatten().count() > 1
     }
 
     /// Starts the functions for which all commands sent before them have arrived.
-    pub(super) fn release_managements(&mut self) {
+    pub(super) fn release_tmfs(&mut self) {
         let exp_cmd_sn = self.window.exp_cmd_sn();
-        if !self.overtakings.is_empty() {
-            self.overtakings.retain(|overtaking| exp_cmd_sn.lt(overtaking.before));
+        if !self.early_aborts.is_empty() {
+            self.early_aborts.retain(|early_abort| exp_cmd_sn.lt(early_abort.before));
         }
         if self.immediate > 0 {
             self.start_waiting(|waiting| waiting.pdu.cmd_sn.le(exp_cmd_sn));
@@ -115,12 +115,12 @@ impl Session {
     }
 
     /// A connection is gone. Commands that were on it may never come, so nobody waits for them any longer.
-    pub(super) fn managements_lose(&mut self, id: ConnectionId) {
-        let is_orphan = |management: &Management| management.connection == id && management.waiting.is_some();
+    pub(super) fn tmfs_connection_lost(&mut self, id: ConnectionId) {
+        let is_orphan = |tmf: &Tmf| tmf.connection == id && tmf.waiting.is_some();
         let orphans: Vec<Key> =
-            self.managements.iter().filter(|(_, entry)| is_orphan(entry)).map(|(key, _)| key).collect();
+            self.tmfs.iter().filter(|(_, entry)| is_orphan(entry)).map(|(key, _)| key).collect();
         for key in orphans {
-            self.managements.remove(key);
+            self.tmfs.remove(key);
             self.immediate -= 1; // only immediate ones ever wait
         }
         self.start_waiting(|_| true);
@@ -128,32 +128,32 @@ impl Session {
 
     /// The clock spoke. An initiator that asks for a reset and keeps back what it sent before does not keep the
     /// reset back with it.
-    pub(super) fn managements_time(&mut self, now: Instant) {
+    pub(super) fn tmfs_timeout(&mut self, now: Instant) {
         if self.immediate > 0 {
-            self.start_waiting(|waiting| waiting.patience.is_over(now));
+            self.start_waiting(|waiting| waiting.timeout.has_expired(now));
         }
     }
 
     /// When the first that waits has waited long enough.
-    pub(super) fn managements_deadline(&self, passed: Instant) -> Option<Instant> {
+    pub(super) fn tmfs_deadline(&self, passed: Instant) -> Option<Instant> {
         if self.immediate == 0 {
             return None; // only immediate ones ever wait
         }
-        let waiting = self.managements.iter().filter_map(|(_, entry)| entry.waiting.as_ref());
-        waiting.map(|waiting| waiting.patience.deadline(passed)).min()
+        let waiting = self.tmfs.iter().filter_map(|(_, entry)| entry.waiting.as_ref());
+        waiting.map(|waiting| waiting.timeout.deadline(passed)).min()
     }
 
-    fn start_waiting(&mut self, mut may_start: impl FnMut(&mut Waiting) -> bool) {
+    fn start_waiting(&mut self, mut may_start: impl FnMut(&mut DelayedTmf) -> bool) {
         let ready: Vec<Key> = self
-            .managements
+            .tmfs
             .iter_mut()
             .filter_map(|(key, entry)| entry.waiting.as_mut().is_some_and(&mut may_start).then_some(key))
             .collect();
         for key in ready {
-            let Some(entry) = self.managements.get_mut(key) else { continue };
+            let Some(entry) = self.tmfs.get_mut(key) else { continue };
             let (connection, waiting) = (entry.connection, entry.waiting.take());
-            if let Some(Waiting { pdu, .. }) = waiting {
-                self.overtake(&pdu);
+            if let Some(DelayedTmf { pdu, .. }) = waiting {
+                self.abort_early(&pdu);
                 self.hand_over(connection, &pdu, key, None);
             }
         }
@@ -161,29 +161,29 @@ impl Session {
 
     /// A function begins although commands sent before it are missing. The initiator takes its answer for the end of
     /// those too, so they must not begin later: what is held of them is dropped, what comes is passed over.
-    fn overtake(&mut self, pdu: &TaskManagementRequest) {
-        let Some(reach) = ended_by(pdu.function, pdu.lun) else { return };
+    fn abort_early(&mut self, pdu: &TaskManagementRequest) {
+        let Some(scope) = scope_of(pdu.function, pdu.lun) else { return };
         if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
             return;
         }
         for key in self.window.held_before(pdu.cmd_sn) {
-            if self.tasks.get(key).is_some_and(|task| reach.covers(task.lun)) {
+            if self.tasks.get(key).is_some_and(|task| scope.covers(task.lun)) {
                 self.drop_task(key);
             }
         }
-        self.overtakings.retain(|other| other.reach != reach || pdu.cmd_sn.lt(other.before));
+        self.early_aborts.retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
         // More at a time than may be under way are an attempt on
         // our memory, and its own commands are all that it loses by our forgetting the oldest.
-        if self.overtakings.len() >= self.config.immediate_max as usize {
-            self.overtakings.remove(0);
+        if self.early_aborts.len() >= self.config.immediate_max as usize {
+            self.early_aborts.remove(0);
         }
-        self.overtakings.push(Overtaking { before: pdu.cmd_sn, reach });
+        self.early_aborts.push(EarlyAbort { before: pdu.cmd_sn, scope });
     }
 
     /// Whether a function has ended a command before it came.
-    pub(super) fn is_overtaken(&self, cmd_sn: Sn, lun: Lun) -> bool {
-        let mut overtakings = self.overtakings.iter();
-        overtakings.any(|overtaking| cmd_sn.lt(overtaking.before) && overtaking.reach.covers(lun))
+    pub(super) fn is_aborted_early(&self, cmd_sn: Sn, lun: Lun) -> bool {
+        let mut early_aborts = self.early_aborts.iter();
+        early_aborts.any(|early_abort| cmd_sn.lt(early_abort.before) && early_abort.scope.covers(lun))
     }
 
     fn start(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
@@ -191,7 +191,7 @@ impl Session {
         match pdu.function {
             Function::AbortTask => self.abort_task(id, pdu),
             Function::TaskReassign => {
-                self.answer_management(id, pdu.itt, TaskManagementResult::ReassignmentNotSupported);
+                self.respond_to_tmf(id, pdu.itt, TaskManagementResult::ReassignmentNotSupported);
             }
             Function::QueryTask if speaks_rfc7144 => self.query_task(id, pdu),
             Function::QueryTaskSet | Function::ITNexusReset | Function::QueryAsynchronousEvent
@@ -211,14 +211,14 @@ impl Session {
             | Function::ITNexusReset
             | Function::QueryAsynchronousEvent
             | Function::Other(_) => {
-                self.answer_management(id, pdu.itt, TaskManagementResult::NotSupported);
+                self.respond_to_tmf(id, pdu.itt, TaskManagementResult::NotSupported);
             }
         }
     }
 
     fn abort_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
-        self.met("ABORT TASK", |_| found);
+        self.observe("ABORT TASK", |_| found);
         let result = match found.and_then(|key| Some((key, self.tasks.get(key)?))) {
             Some((_, task)) if task.lun != pdu.lun => TaskManagementResult::TaskDoesNotExist,
             Some((key, task)) if task.is_held() => {
@@ -232,7 +232,7 @@ impl Session {
             }
             None => self.abort_absent(pdu),
         };
-        self.answer_management(id, pdu.itt, result);
+        self.respond_to_tmf(id, pdu.itt, result);
     }
 
     /// Section 11.5.5: if the task is not there "but the CmdSN indicated by RefCmdSN is within the valid CmdSN
@@ -240,52 +240,54 @@ impl Session {
     /// the CmdSN received and return the 'Function Complete' response".
     fn abort_absent(&mut self, pdu: &TaskManagementRequest) -> TaskManagementResult {
         let sn = pdu.ref_cmd_sn;
-        match self.window.turn(sn) {
-            Turn::Now if sn.lt(pdu.cmd_sn) => {
+        match self.window.order(sn) {
+            CmdSnOrder::Next if sn.lt(pdu.cmd_sn) => {
                 self.window.advance();
                 TaskManagementResult::FunctionComplete
             }
-            Turn::Early if sn.lt(pdu.cmd_sn) => {
-                self.window.hold(sn, Held::Nothing);
+            CmdSnOrder::Ahead if sn.lt(pdu.cmd_sn) => {
+                self.window.hold(sn, Held::Received);
                 TaskManagementResult::FunctionComplete
             }
-            Turn::Never if sn.lt(self.window.exp_cmd_sn()) => self.config.abort_of_finished,
-            Turn::Now | Turn::Early | Turn::Never => TaskManagementResult::TaskDoesNotExist,
+            CmdSnOrder::Ignored if sn.lt(self.window.exp_cmd_sn()) => self.config.abort_of_finished,
+            CmdSnOrder::Next | CmdSnOrder::Ahead | CmdSnOrder::Ignored => {
+                TaskManagementResult::TaskDoesNotExist
+            }
         }
     }
 
     /// RFC 7144 section 4: "Function Succeeded" says that the task is there.
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
-        self.met("QUERY TASK", |_| found);
-        let is_there = |task: &super::Task| task.lun == pdu.lun && task.answer.is_none();
+        self.observe("QUERY TASK", |_| found);
+        let is_there = |task: &super::Task| task.lun == pdu.lun && task.outbound.is_none();
         let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
             true => TaskManagementResult::FunctionSucceeded,
             false => TaskManagementResult::FunctionComplete,
         };
-        self.answer_management(id, pdu.itt, result);
+        self.respond_to_tmf(id, pdu.itt, result);
     }
 
     fn ask_driver(&mut self, id: ConnectionId, pdu: &TaskManagementRequest, referenced: Option<TaskId>) {
-        let key = self.open_management(id, pdu, None);
+        let key = self.open_tmf(id, pdu, None);
         self.hand_over(id, pdu, key, referenced);
     }
 
-    fn open_management(
+    fn open_tmf(
         &mut self,
         connection: ConnectionId,
         pdu: &TaskManagementRequest,
         waiting: Option<TaskManagementRequest>,
     ) -> Key {
-        *self.places(pdu.immediate) += 1;
+        *self.active_count(pdu.immediate) += 1;
         let &TaskManagementRequest { itt, immediate, function, lun, .. } = pdu;
-        let patience = Patience::of(ARRIVE_WITHIN);
-        let waiting = waiting.map(|pdu| Waiting { pdu, patience });
-        self.managements.insert(Management { connection, itt, function, lun, immediate, waiting })
+        let timeout = Timeout::new(ARRIVE_WITHIN);
+        let waiting = waiting.map(|pdu| DelayedTmf { pdu, timeout });
+        self.tmfs.insert(Tmf { connection, itt, function, lun, immediate, waiting })
     }
 
     /// Where a function is counted while it is under way: in the command window, or beside it.
-    fn places(&mut self, immediate: bool) -> &mut u32 {
+    fn active_count(&mut self, immediate: bool) -> &mut u32 {
         if immediate { &mut self.immediate } else { &mut self.active }
     }
 
@@ -306,10 +308,10 @@ impl Session {
     }
 
     /// Behind the answers that wait on the connection: the task's own may be among them.
-    fn answer_management(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
+    fn respond_to_tmf(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
         // A logout response is the last that is said on its connection.
         if self.connection(id).is_some_and(|connection| !connection.logged_out) {
-            self.say_after_answers(id, response(itt, result), None);
+            self.queue_after_responses(id, response(itt, result), None);
         }
     }
 }
@@ -320,12 +322,14 @@ fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
 }
 
 /// What a function ends beyond a single task, if it does.
-fn ended_by(function: Function, lun: Lun) -> Option<Reach> {
+fn scope_of(function: Function, lun: Lun) -> Option<FenceScope> {
     match function {
         Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
-            Some(Reach::LogicalUnit(lun))
+            Some(FenceScope::LogicalUnit(lun))
         }
-        Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => Some(Reach::Target),
+        Function::TargetWarmReset | Function::TargetColdReset | Function::ITNexusReset => {
+            Some(FenceScope::Target)
+        }
         Function::AbortTask
         | Function::ClearAca
         | Function::TaskReassign
@@ -337,10 +341,10 @@ fn ended_by(function: Function, lun: Lun) -> Option<Reach> {
 }
 
 /// Section 4.2.2.3.4 lists the answers that are fenced: of functions that end many tasks, and of CLEAR ACA.
-fn fence_of(management: &Management) -> Option<Reach> {
-    match management.function {
-        Function::ClearAca => Some(Reach::LogicalUnit(management.lun)),
-        function => ended_by(function, management.lun),
+fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
+    match tmf.function {
+        Function::ClearAca => Some(FenceScope::LogicalUnit(tmf.lun)),
+        function => scope_of(function, tmf.lun),
     }
 }
 

@@ -16,14 +16,14 @@ use super::Session;
 use super::connection::Connection;
 use super::event::{ConnectionId, Event, TextQuery};
 use crate::keys::{Key, answer};
-use crate::negotiate::{Heard, SessionType};
+use crate::negotiate::{ReceivedKeys, SessionType};
 use crate::pdu::{Lun, RejectReason, TextRequest, TextResponse, Ttt};
 use crate::serial::Sn;
 use crate::text::{self, Assembly, Pair, Pieces};
 
 /// A connection's exchange of text; there is one at a time.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct TextExchange {
     incoming: Assembly,
     outgoing: Pieces,
     /// The tag of our last response, if the exchange goes on.
@@ -32,18 +32,18 @@ pub(super) struct Exchange {
     /// The request that waits for the driver's answer, and what we have to say before it.
     asked: Option<(TextRequest, Vec<u8>)>,
     /// What the initiator has said in this exchange.
-    heard: Heard,
+    heard: ReceivedKeys,
 }
 
-impl Exchange {
-    pub(super) fn new(text_bytes_max: usize) -> Exchange {
-        Exchange {
+impl TextExchange {
+    pub(super) fn new(text_bytes_max: usize) -> TextExchange {
+        TextExchange {
             incoming: Assembly::new(text_bytes_max),
             outgoing: Pieces::default(),
             ttt: None,
             tags: 0,
             asked: None,
-            heard: Heard::default(),
+            heard: ReceivedKeys::default(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Exchange {
         self.incoming.clear();
         self.outgoing = Pieces::default();
         self.ttt = None;
-        self.heard = Heard::default();
+        self.heard = ReceivedKeys::default();
     }
 
     fn next_tag(&mut self) -> Option<Ttt> {
@@ -171,7 +171,7 @@ impl Connection {
             max_cmd_sn: Sn(0),
             data_segment_length: data.len() as u32,
         };
-        self.say_status(pdu.emit(), data);
+        self.queue_status(pdu.emit(), data);
     }
 }
 

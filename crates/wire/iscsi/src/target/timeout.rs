@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 /// How long something may still take. It runs from the first time that the clock speaks: a driver that reports a
 /// function as done does not say when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeout {
     limit: Duration,
     until: Option<Instant>,
 }
 
-impl Patience {
-    pub(super) fn of(limit: Duration) -> Patience {
-        Patience { limit, until: None }
+impl Timeout {
+    pub(super) fn new(limit: Duration) -> Timeout {
+        Timeout { limit, until: None }
     }
 
     /// Whether it is at an end. A limit further off than the clock goes never is.
-    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+    pub(super) fn has_expired(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) => now >= until,
             None => {

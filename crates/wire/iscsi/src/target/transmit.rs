@@ -1,6 +1,6 @@
 //! What there is to say, one PDU at a time, numbered as it is said.
 
-use super::connection::{Closing, Ready, Say};
+use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
 use super::event::{CloseReason, ConnectionId, Event, TaskId};
 use super::outbound::{Chunk, Limits};
 use super::{Session, inbound};
@@ -45,19 +45,19 @@ impl Session {
         loop {
             let connection = self.connection_mut(id)?;
             if let Some(say) = connection.urgent.pop_front() {
-                if let Say::Ready(ready) = &say {
+                if let QueuedPdu::Prepared(ready) = &say {
                     connection.urgent_bytes -= ready.data.len();
                 }
-                if let Some(transmit) = self.say_taken(id, say) {
+                if let Some(transmit) = self.emit_dequeued(id, say) {
                     return Some(transmit);
                 }
-            } else if let Some(&Say::Answer(key)) = connection.answers.front() {
-                if let Some(transmit) = self.say_answer(id, key) {
+            } else if let Some(&QueuedPdu::Response(key)) = connection.responses.front() {
+                if let Some(transmit) = self.emit_response_part(id, key) {
                     return Some(transmit);
                 }
             } else {
-                let say = connection.answers.pop_front()?;
-                if let Some(transmit) = self.say_taken(id, say) {
+                let say = connection.responses.pop_front()?;
+                if let Some(transmit) = self.emit_dequeued(id, say) {
                     return Some(transmit);
                 }
             }
@@ -65,25 +65,25 @@ impl Session {
     }
 
     /// Says what has been taken off its queue, unless there is no reason for it any more.
-    fn say_taken(&mut self, id: ConnectionId, say: Say) -> Option<Transmit> {
+    fn emit_dequeued(&mut self, id: ConnectionId, say: QueuedPdu) -> Option<Transmit> {
         match say {
-            Say::Ready(ready) => Some(self.say_ready(id, *ready)),
-            Say::R2t(key) => self.say_r2t(id, key),
-            Say::Mark(number) => self.say_mark(id, number),
+            QueuedPdu::Prepared(ready) => Some(self.emit_prepared(id, *ready)),
+            QueuedPdu::R2t(key) => self.emit_r2t(id, key),
+            QueuedPdu::FencePing(number) => self.emit_fence_ping(id, number),
             // Answers stay at the front of their queue until their last piece is said.
-            Say::Answer(_) => None,
+            QueuedPdu::Response(_) => None,
         }
     }
 
-    pub(super) fn say_ready(&mut self, id: ConnectionId, ready: Ready) -> Transmit {
-        let Ready { mut bhs, data, is_status, then } = ready;
+    pub(super) fn emit_prepared(&mut self, id: ConnectionId, ready: PreparedPdu) -> Transmit {
+        let PreparedPdu { mut bhs, data, is_status, then } = ready;
         self.stamp_stat_sn(id, &mut bhs, is_status);
         self.stamp_window(&mut bhs);
         match then {
-            Some(Closing::One(connection, reason)) => {
+            Some(CloseAfter::One(connection, reason)) => {
                 self.events.push_back(Event::Close { connection, reason })
             }
-            Some(Closing::All(reason)) => self.close_all(reason),
+            Some(CloseAfter::All(reason)) => self.close_all(reason),
             None => {}
         }
         let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
@@ -96,8 +96,8 @@ impl Session {
         self.events.extend(all.map(close));
     }
 
-    fn say_r2t(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
-        let task = self.tasks.get_mut(key).filter(|task| task.answer.is_none())?;
+    fn emit_r2t(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        let task = self.tasks.get_mut(key).filter(|task| task.outbound.is_none())?;
         let burst = task.inbound.send_r2t(&self.config.parameters)?;
         let pdu = R2t {
             lun: task.lun,
@@ -117,20 +117,20 @@ impl Session {
     }
 
     /// The next piece of the answer that is first in its queue; takes it off the queue with its last.
-    fn say_answer(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+    fn emit_response_part(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         let limits = self.limits(id);
         let Some(task) = self.tasks.get_mut(key) else {
-            self.end_answer(id);
+            self.dequeue_response(id);
             return None;
         };
         let (lengths, itt) = (task.lengths, task.itt);
-        match task.answer.as_mut()?.next_chunk(limits, lengths) {
-            Some(chunk) => Some(self.say_chunk(id, key, itt, chunk)),
-            None => self.say_response(id, key),
+        match task.outbound.as_mut()?.next_chunk(limits, lengths) {
+            Some(chunk) => Some(self.emit_data_in(id, key, itt, chunk)),
+            None => self.emit_scsi_response(id, key),
         }
     }
 
-    fn say_chunk(&mut self, id: ConnectionId, key: Key, itt: Itt, chunk: Chunk) -> Transmit {
+    fn emit_data_in(&mut self, id: ConnectionId, key: Key, itt: Itt, chunk: Chunk) -> Transmit {
         let task = TaskId { key, connection: id };
         let status = chunk.with_status.then(|| self.take_status(id, key));
         let mut header = DataIn {
@@ -157,9 +157,9 @@ impl Session {
 
     /// The status that rides on a task's last Data-In: the task is over.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
-        self.end_answer(id);
+        self.dequeue_response(id);
         let task = self.remove_task(key);
-        let answer = task.as_ref().and_then(|task| Some((task.answer.as_ref()?, task.lengths)));
+        let answer = task.as_ref().and_then(|task| Some((task.outbound.as_ref()?, task.lengths)));
         DataInStatus {
             status: answer.map_or(0, |(answer, _)| answer.status),
             stat_sn: self.next_stat_sn(id),
@@ -167,10 +167,10 @@ impl Session {
         }
     }
 
-    fn say_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
-        self.end_answer(id);
+    fn emit_scsi_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
+        self.dequeue_response(id);
         let task = self.remove_task(key)?;
-        let answer = task.answer?;
+        let answer = task.outbound?;
         let data = sense_segment(&answer.sense);
         if let Some(receipt) = answer.receipt.as_deref() {
             self.connection_mut(id)?.await_receipt(*receipt);
@@ -195,9 +195,9 @@ impl Session {
         Some(Transmit { header, payload, last_of: Some(TaskId { key, connection: id }) })
     }
 
-    fn end_answer(&mut self, id: ConnectionId) {
+    fn dequeue_response(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connection_mut(id) {
-            connection.answers.pop_front();
+            connection.responses.pop_front();
         }
     }
 

@@ -29,19 +29,19 @@ pub(super) enum Held {
     /// Anything else.
     Request(Box<Request>),
     /// Nothing any more: it was aborted, and its number counts as received.
-    Nothing,
+    Received,
 }
 
 /// Where a CmdSN stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum CmdSnOrder {
     /// It is the next.
-    Now,
+    Next,
     /// Others come first.
-    Early,
+    Ahead,
     /// "The target MUST silently ignore any non-immediate command outside of this range or non-immediate
     /// duplicates within the range."
-    Never,
+    Ignored,
 }
 
 impl Window {
@@ -68,22 +68,22 @@ impl Window {
     /// Opens the window as wide as `active` commands leave it, and says what it reaches to. It is never taken
     /// back: "a MaxCmdSN value less than the local one is ignored", so a window that shrinks is a promise broken.
     pub(super) fn open(&mut self, active: u32) -> Sn {
-        let reach = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
-        if self.max_cmd_sn.lt(reach) {
-            self.max_cmd_sn = reach;
+        let scope = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
+        if self.max_cmd_sn.lt(scope) {
+            self.max_cmd_sn = scope;
         }
         self.max_cmd_sn
     }
 
-    pub(super) fn turn(&self, cmd_sn: Sn) -> Turn {
+    pub(super) fn order(&self, cmd_sn: Sn) -> CmdSnOrder {
         if !(self.exp_cmd_sn.le(cmd_sn) && cmd_sn.le(self.max_cmd_sn)) {
-            return Turn::Never;
+            return CmdSnOrder::Ignored;
         }
         match self.exp_cmd_sn.distance(cmd_sn) {
-            0 => Turn::Now,
+            0 => CmdSnOrder::Next,
             ahead => match self.held.get(ahead as usize) {
-                Some(Some(_)) => Turn::Never,
-                Some(None) | None => Turn::Early,
+                Some(Some(_)) => CmdSnOrder::Ignored,
+                Some(None) | None => CmdSnOrder::Ahead,
             },
         }
     }
@@ -94,7 +94,7 @@ impl Window {
         self.exp_cmd_sn = self.exp_cmd_sn.next();
     }
 
-    /// Keeps something whose [`Turn`] is not yet.
+    /// Keeps something whose [`CmdSnOrder`] is not yet.
     pub(super) fn hold(&mut self, cmd_sn: Sn, what: Held) {
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         if self.held.len() <= ahead {
@@ -115,7 +115,7 @@ impl Window {
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         let command = |held: &Option<Held>| match held {
             Some(Held::Command(key)) => Some(*key),
-            Some(Held::Request(_) | Held::Nothing) | None => None,
+            Some(Held::Request(_) | Held::Received) | None => None,
         };
         self.held.iter().take(ahead).filter_map(command).collect()
     }
@@ -124,15 +124,15 @@ impl Window {
     pub(super) fn held_requests(&self) -> impl Iterator<Item = &Request> {
         self.held.iter().flatten().filter_map(|held| match held {
             Held::Request(request) => Some(&**request),
-            Held::Command(_) | Held::Nothing => None,
+            Held::Command(_) | Held::Received => None,
         })
     }
 
     /// A held command is gone; its number still counts as received.
-    pub(super) fn forget(&mut self, key: Key) {
+    pub(super) fn mark_received(&mut self, key: Key) {
         let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
         if let Some(held) = self.held.iter_mut().find(is_it) {
-            *held = Some(Held::Nothing);
+            *held = Some(Held::Received);
         }
     }
 }
@@ -144,19 +144,28 @@ mod tests {
     #[test]
     fn numbers_outside_the_window_and_repeated_ones_have_no_turn() {
         let mut window = Window::new(Sn(10), 4);
-        let turns = |window: &Window| [9, 10, 11, 13, 14].map(|sn| window.turn(Sn(sn)));
-        assert_eq!(turns(&window), [Turn::Never, Turn::Now, Turn::Early, Turn::Early, Turn::Never]);
-        window.hold(Sn(13), Held::Nothing);
-        assert_eq!(window.turn(Sn(13)), Turn::Never);
+        let turns = |window: &Window| [9, 10, 11, 13, 14].map(|sn| window.order(Sn(sn)));
+        assert_eq!(
+            turns(&window),
+            [
+                CmdSnOrder::Ignored,
+                CmdSnOrder::Next,
+                CmdSnOrder::Ahead,
+                CmdSnOrder::Ahead,
+                CmdSnOrder::Ignored
+            ]
+        );
+        window.hold(Sn(13), Held::Received);
+        assert_eq!(window.order(Sn(13)), CmdSnOrder::Ignored);
         window.advance();
-        assert_eq!((window.turn(Sn(11)), window.turn(Sn(12))), (Turn::Now, Turn::Early));
+        assert_eq!((window.order(Sn(11)), window.order(Sn(12))), (CmdSnOrder::Next, CmdSnOrder::Ahead));
     }
 
     #[test]
     fn what_is_held_comes_when_the_gap_is_filled() {
         let mut window = Window::new(Sn(u32::MAX), 8);
-        window.hold(Sn(0), Held::Nothing);
-        window.hold(Sn(2), Held::Nothing);
+        window.hold(Sn(0), Held::Received);
+        window.hold(Sn(2), Held::Received);
         assert!(window.take_next().is_none());
         window.advance();
         assert!(window.take_next().is_some());
@@ -173,8 +182,8 @@ mod tests {
         window.advance();
         assert_eq!(window.open(2), Sn(2));
         assert!(window.is_closed());
-        assert_eq!(window.turn(Sn(3)), Turn::Never);
+        assert_eq!(window.order(Sn(3)), CmdSnOrder::Ignored);
         assert_eq!(window.open(1), Sn(3));
-        assert_eq!(window.turn(Sn(3)), Turn::Now);
+        assert_eq!(window.order(Sn(3)), CmdSnOrder::Next);
     }
 }

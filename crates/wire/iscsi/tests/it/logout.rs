@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use iscsi::initiator::{self, ConnectionId, Event, Failure, Leaving};
+use iscsi::initiator::{self, ConnectionId, Event, Failure, LogoutScope};
 use iscsi::pdu::{Cid, LogoutReason, LogoutResult, Lun, Pdu};
 use iscsi::target::{self, CloseReason, LogoutId};
 
@@ -21,13 +21,13 @@ fn closed(pair: &Pair) -> Vec<(usize, CloseReason)> {
     pair.target_events.iter().filter_map(close).collect()
 }
 
-fn logged_out(connection: ConnectionId, leaving: Leaving, result: Option<LogoutResult>) -> Event {
+fn logged_out(connection: ConnectionId, leaving: LogoutScope, result: Option<LogoutResult>) -> Event {
     Event::LoggedOut { connection, leaving, result }
 }
 
 fn waiting(pair: &Pair) -> Vec<LogoutId> {
     let waits = |event: &target::Event| match event {
-        target::Event::LetGo { logout } => Some(*logout),
+        target::Event::LogoutPending { logout } => Some(*logout),
         _ => None,
     };
     pair.target_events.iter().filter_map(waits).collect()
@@ -45,7 +45,7 @@ fn a_session_ends_with_all_its_connections() {
     pair.deliver();
     assert_eq!(results(&pair), [LogoutResult::Success]);
     assert_eq!(closed(&pair), [(0, CloseReason::Logout), (1, CloseReason::Logout)]);
-    let event = logged_out(id, Leaving::Session, Some(LogoutResult::Success));
+    let event = logged_out(id, LogoutScope::Session, Some(LogoutResult::Success));
     assert_eq!(pair.initiator_events, [event]);
 }
 
@@ -72,7 +72,7 @@ fn a_lost_connection_is_logged_out_by_another_which_goes_on() {
     pair.deliver();
     assert_eq!(pair.failure(write), Some(Failure::ConnectionLost));
     assert_eq!(closed(&pair), [(0, CloseReason::Logout)]);
-    let answer = logged_out(via, Leaving::Other(Cid(0)), Some(LogoutResult::Success));
+    let answer = logged_out(via, LogoutScope::OtherConnection(Cid(0)), Some(LogoutResult::Success));
     assert!(pair.initiator_events.contains(&answer), "{:?}", pair.initiator_events);
     let read = pair.read(1, 0, 512);
     pair.deliver();
@@ -87,7 +87,7 @@ fn a_logout_of_another_connection_that_is_lost_itself_settles_nothing() {
     assert!(pair.initiator.log_out_other(pair.now, via, Cid(0)));
     pair.disconnect(1);
     pair.deliver();
-    assert!(pair.initiator_events.contains(&logged_out(via, Leaving::Other(Cid(0)), None)));
+    assert!(pair.initiator_events.contains(&logged_out(via, LogoutScope::OtherConnection(Cid(0)), None)));
     assert!(!pair.initiator.log_out_other(pair.now, via, Cid(0)), "there is nobody left to say it");
 }
 
@@ -136,8 +136,8 @@ fn another_connections_logout_is_answered_when_its_writes_cannot_land_any_more()
     pair.deliver();
     assert_eq!((results(&pair), pair.under_way().len()), (vec![], 0));
     for logout in waiting(&pair) {
-        pair.target.let_go(logout);
-        pair.target.let_go(logout);
+        pair.target.logout_done(logout);
+        pair.target.logout_done(logout);
     }
     pair.deliver();
     assert_eq!(results(&pair), [LogoutResult::Success, LogoutResult::CidNotFound]);
@@ -151,7 +151,7 @@ fn a_logout_whose_connection_is_gone_is_answered_to_nobody() {
     pair.deliver();
     pair.disconnect(0);
     for logout in waiting(&pair) {
-        pair.target.let_go(logout);
+        pair.target.logout_done(logout);
     }
     pair.deliver();
     assert_eq!(results(&pair), []);

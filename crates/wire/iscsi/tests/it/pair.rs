@@ -56,8 +56,8 @@ pub(crate) struct Wire {
     pub(crate) is_up: bool,
     pub(crate) target_fatal: Option<target::Fatal>,
     pub(crate) initiator_fatal: Option<initiator::Fatal>,
-    target_places: VecDeque<target::Place>,
-    initiator_places: VecDeque<initiator::Place>,
+    target_destinations: VecDeque<target::Destination>,
+    initiator_destinations: VecDeque<initiator::Destination>,
 }
 
 pub(crate) struct AtTarget {
@@ -180,8 +180,8 @@ impl Pair {
             is_up: true,
             target_fatal: None,
             initiator_fatal: None,
-            target_places: VecDeque::new(),
-            initiator_places: VecDeque::new(),
+            target_destinations: VecDeque::new(),
+            initiator_destinations: VecDeque::new(),
         });
     }
 
@@ -404,16 +404,17 @@ impl Pair {
                 Arrival::Header { bhs, ahs, .. } => {
                     self.target.handle_header(self.now, target, &bhs, &ahs).map(|segment| {
                         if segment.length > 0 {
-                            self.wires[wire].target_places.push_back(segment.place);
+                            self.wires[wire].target_destinations.push_back(segment.destination);
                         }
                     })
                 }
                 Arrival::Segment { data, intact } => {
-                    let place = self.wires[wire].target_places.pop_front().expect("a header came first");
-                    if let target::Place::Task { task, offset } = place {
+                    let place =
+                        self.wires[wire].target_destinations.pop_front().expect("a header came first");
+                    if let target::Destination::Task { task, offset } = place {
                         self.land(task, offset, &data);
                     }
-                    let inline = if place == target::Place::Inline { &data[..] } else { &[] };
+                    let inline = if place == target::Destination::Inline { &data[..] } else { &[] };
                     self.target.handle_segment(self.now, target, intact, inline)
                 }
             };
@@ -439,13 +440,14 @@ impl Pair {
                 Arrival::Header { bhs, ahs, .. } => {
                     self.initiator.handle_header(self.now, initiator, &bhs, &ahs).map(|segment| {
                         if segment.length > 0 {
-                            self.wires[wire].initiator_places.push_back(segment.place);
+                            self.wires[wire].initiator_destinations.push_back(segment.destination);
                         }
                     })
                 }
                 Arrival::Segment { data, intact } => {
-                    let place = self.wires[wire].initiator_places.pop_front().expect("a header came first");
-                    if let initiator::Place::Task { task, offset } = place {
+                    let place =
+                        self.wires[wire].initiator_destinations.pop_front().expect("a header came first");
+                    if let initiator::Destination::Task { task, offset } = place {
                         let offset = offset as usize;
                         // The command may have been aborted since the header. A machine that named a place outside
                         // the buffer would end the test here.
@@ -453,7 +455,7 @@ impl Pair {
                             buffer[offset..offset + data.len()].copy_from_slice(&data);
                         }
                     }
-                    let inline = if place == initiator::Place::Inline { &data[..] } else { &[] };
+                    let inline = if place == initiator::Destination::Inline { &data[..] } else { &[] };
                     self.initiator.handle_segment(self.now, initiator, intact, inline)
                 }
             };
@@ -510,12 +512,12 @@ impl Pair {
                     self.commands.remove(&task).expect("the driver knows it");
                     self.target_events.push(event);
                 }
-                target::Event::LetGo { logout } if !self.is_slow => self.target.let_go(logout),
-                target::Event::LetGo { .. } => self.target_events.push(event),
+                target::Event::LogoutPending { logout } if !self.is_slow => self.target.logout_done(logout),
+                target::Event::LogoutPending { .. } => self.target_events.push(event),
                 target::Event::Acknowledged(_) | target::Event::Close { .. } => {
                     self.target_events.push(event)
                 }
-                target::Event::Speak { .. } => {} // every wire is looked at all the time
+                target::Event::TransmitReady { .. } => {} // every wire is looked at all the time
             }
         }
     }
@@ -551,7 +553,7 @@ impl Pair {
     }
 
     fn land(&mut self, task: target::TaskId, offset: u32, data: &[u8]) {
-        // What lies beyond what the driver takes is dropped, as `Place::Task` says.
+        // What lies beyond what the driver takes is dropped, as `Destination::Task` says.
         let Some(at_target) = self.commands.get_mut(&task) else { return };
         let Some(place) = at_target.landing.get_mut(offset as usize..) else { return };
         let count = place.len().min(data.len());

@@ -1,7 +1,7 @@
 //! EDTL against what the CDB moves (RFC 7143 section 11.4.5).
 
 use iscsi::pdu::{Residual, ScsiCommand};
-use iscsi::target::Place;
+use iscsi::target::Destination;
 
 use crate::disk;
 use crate::pair::{Ended, Pair, pattern};
@@ -47,12 +47,12 @@ fn data_that_begin_beyond_what_the_command_takes_have_no_place() {
     let (now, id) = (pair.now, pair.wires[0].target);
     let command = ScsiCommand { is_final: false, ..raw::write(7, pair.target.exp_cmd_sn(), 20_000, 8192) };
     let segment = pair.target.handle_header(now, id, &command.emit(), &[]).expect("a good command");
-    let Place::Task { task, offset: 0 } = segment.place else { panic!("{segment:?}") };
+    let Destination::Task { task, offset: 0 } = segment.destination else { panic!("{segment:?}") };
     pair.target.expect_data(task, 512);
     pair.target.handle_segment(now, id, true, &[]).expect("good data");
     let rest = raw::data_out(7, None, 0, 8192, 8192, false);
     let segment = pair.target.handle_header(now, id, &rest.emit(), &[]).expect("good data");
-    assert_eq!(segment.place, Place::Discard);
+    assert_eq!(segment.destination, Destination::Discard);
 }
 
 #[test]
