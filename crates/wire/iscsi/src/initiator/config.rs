@@ -1,46 +1,46 @@
-//! What a session is told when it begins.
+//! Configuration of a session.
 
 use crate::keepalive::NopPolicy;
 use crate::login::Attached;
 use crate::negotiate::Parameters;
 use crate::serial::Sn;
 
-/// What a session is told when it begins.
+/// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// As the leading login agreed.
+    /// As negotiated by the leading login.
     pub parameters: Parameters,
     /// The CmdSN of the first command.
     pub cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// Commands, functions and pings that may be under way at a time: at most 65,535.
+    /// Maximum number of outstanding commands, functions and pings: at most 65,535.
     pub tasks_max: u32,
-    /// When to ask whether the target is there.
+    /// When to ping the target, and when to close its connection.
     pub nop: NopPolicy,
-    /// Bytes of text that an answer may have.
+    /// Maximum size of a text response.
     pub text_bytes_max: usize,
 }
 
-/// How a connection stands when its login ends.
+/// State of a connection at the end of its login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionStart {
-    /// The StatSN to expect next.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
-    /// Bytes of data that we take in one PDU.
+    /// Our MaxRecvDataSegmentLength.
     pub local_max_recv_data_segment_length: u32,
-    /// Bytes of data that the target takes in one PDU.
+    /// The target's MaxRecvDataSegmentLength.
     pub peer_max_recv_data_segment_length: u32,
 }
 
 impl SessionConfig {
-    /// As the leading login left it, with our usual limits.
+    /// After the leading login, with our usual limits.
     pub fn new(attached: &Attached) -> SessionConfig {
         SessionConfig {
             parameters: attached.parameters.clone(),
             cmd_sn: attached.exp_cmd_sn,
             max_cmd_sn: attached.max_cmd_sn,
-            // More than any target's window; a target that offers more is not believed.
+            // More than any target's window; a larger one is not used in full.
             tasks_max: 4096,
             nop: NopPolicy::OF_INITIATOR,
             // A thousand targets with ten portals each.
@@ -50,7 +50,7 @@ impl SessionConfig {
 }
 
 impl ConnectionStart {
-    /// As the connection's login left it.
+    /// After the connection's login.
     pub fn new(attached: &Attached) -> ConnectionStart {
         ConnectionStart {
             exp_stat_sn: attached.exp_stat_sn,

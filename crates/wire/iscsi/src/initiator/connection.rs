@@ -1,4 +1,4 @@
-//! What the session keeps of each of its connections.
+//! State of a connection.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,24 +18,24 @@ use crate::slab::Key;
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
-    /// The next status's number.
+    /// ExpStatSN: the next status.
     pub(super) exp_stat_sn: Sn,
-    /// The number of a status whose data segment has yet to arrive.
+    /// StatSN of a status whose data segment has yet to arrive.
     pub(super) incoming_stat_sn: Option<Sn>,
     pub(super) local_segment_max: u32,
     pub(super) peer_segment_max: u32,
     pub(super) incoming: Incoming,
-    /// To be sent first: somebody waits for it (NOP-Out, task management, text).
+    /// Transmit queue for PDUs with a waiting caller (NOP-Out, task management, text); goes first.
     pub(super) urgent: VecDeque<PreparedPdu>,
-    /// To be sent in this order.
+    /// Transmit queue in order.
     pub(super) queue: VecDeque<QueuedPdu>,
     pub(super) keepalive: Keepalive,
     pub(super) probe: Probe,
-    /// A logout is on its way: nothing else is sent behind it.
+    /// A logout is queued or sent: nothing is sent after it (state S6, IN_LOGOUT).
     pub(super) is_leaving: bool,
 }
 
-/// Something to say. Numbers are put in when it is said.
+/// An entry of the transmit queue. Sequence numbers are assigned at transmission.
 #[derive(Debug)]
 pub(super) enum QueuedPdu {
     /// A command.
@@ -46,12 +46,12 @@ pub(super) enum QueuedPdu {
     Prepared(PreparedPdu),
 }
 
-/// A PDU that is ready but for its numbers. All of these are immediate: they carry a CmdSN and use none up.
+/// A PDU without its sequence numbers. All of these are immediate: they carry a CmdSN and do not consume it.
 #[derive(Debug)]
 pub(super) struct PreparedPdu {
     pub(super) bhs: Box<Bhs>,
     pub(super) data: Vec<u8>,
-    /// What it belongs to, if that is to know when it is sent: a function, or a ping.
+    /// The exchange to notify when it is sent: a function, or a ping.
     pub(super) exchange: Option<Key>,
 }
 
@@ -73,12 +73,12 @@ impl Connection {
         }
     }
 
-    /// Whether there is nothing to say.
+    /// Whether nothing is queued.
     pub(super) fn is_idle(&self) -> bool {
         self.urgent.is_empty() && self.queue.is_empty()
     }
 
-    /// Says something soon.
+    /// Queues an immediate PDU.
     pub(super) fn queue_immediate(&mut self, bhs: Bhs, data: Vec<u8>) {
         self.urgent.push_back(PreparedPdu { bhs: Box::new(bhs), data, exchange: None });
     }

@@ -1,43 +1,43 @@
-//! What a session has moved, counted since it began.
+//! Counters of a session.
 
 use std::time::{Duration, Instant};
 
-/// What a session has moved, counted since it began.
+/// Counters since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// PDUs that came.
+    /// PDUs received.
     pub pdus_in: u64,
-    /// PDUs that were handed out to be sent.
+    /// PDUs transmitted.
     pub pdus_out: u64,
-    /// Commands that were handed out to be sent.
+    /// Commands transmitted.
     pub commands: u64,
-    /// Bytes that came as Data-In.
+    /// Bytes received as Data-In.
     pub data_in_bytes: u64,
-    /// Bytes sent with their commands.
+    /// Bytes sent as immediate data.
     pub immediate_bytes: u64,
-    /// Bytes sent in Data-Out that no R2T asked for.
+    /// Bytes sent as unsolicited Data-Out.
     pub unsolicited_bytes: u64,
-    /// Bytes sent in Data-Out because an R2T asked for them.
+    /// Bytes sent as solicited Data-Out.
     pub solicited_bytes: u64,
-    /// R2Ts that came.
+    /// R2Ts received.
     pub r2ts: u64,
-    /// PDUs of ours that the target refused.
+    /// Our PDUs that the target rejected.
     pub rejects: u64,
     /// Times when somebody wanted to submit a command and there was no room: the target's command window was used up,
     /// or as much under way as may be.
     pub window_stalls: u64,
-    /// How long that lasted, together: from when a command was not taken to when there was room again.
+    /// Total duration of these stalls: from a refused command until there is room again.
     pub window_stalled: Duration,
-    /// NOP-Outs that were answered, of the caller's and of the machine's own.
+    /// Answered NOP-Outs, those of the caller and those of the keepalive.
     pub nops: RoundTrips,
 }
 
-/// How long answers took.
+/// Round-trip times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// Questions that were answered.
+    /// Number of round trips.
     pub count: u64,
-    /// All times together.
+    /// Their sum.
     pub sum: Duration,
     /// The shortest; `None` before the first.
     pub min: Option<Duration>,
@@ -46,7 +46,7 @@ pub struct RoundTrips {
 }
 
 impl Counters {
-    /// Takes what another session has moved along.
+    /// Adds the counters of another session.
     pub fn add(&mut self, other: &Counters) {
         self.pdus_in += other.pdus_in;
         self.pdus_out += other.pdus_out;
@@ -62,8 +62,8 @@ impl Counters {
         self.nops.add(&other.nops);
     }
 
-    /// What came on top of `earlier`, which is to be of the same session. The extremes of a part of the time cannot be
-    /// known: they stay those of all of it.
+    /// The difference to `earlier` counters of the same session. Minimum and maximum of the interval are
+    /// unknown: those of the whole time stay.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             pdus_in: self.pdus_in.saturating_sub(earlier.pdus_in),
@@ -87,7 +87,7 @@ impl Counters {
 }
 
 impl RoundTrips {
-    /// The mean; `None` without any.
+    /// The mean; `None` without round trips.
     pub fn mean(&self) -> Option<Duration> {
         let count = u32::try_from(self.count).unwrap_or(u32::MAX);
         self.sum.checked_div(count)
@@ -105,7 +105,7 @@ impl RoundTrips {
     }
 }
 
-/// A time in which there is no room for a command that somebody has.
+/// A period in which a command waits for room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stall(Option<Instant>);
 

@@ -1,4 +1,4 @@
-//! What the machine tells its driver, and the names by which both speak of connections, tasks and functions.
+//! Events from the machine to its driver, and the identifiers that both use.
 
 use super::phase_times::Times;
 use crate::pdu::{AsyncMessage, Cid, LogoutResult, RejectReason, Residual, TaskManagementResult};
@@ -11,102 +11,104 @@ pub struct ConnectionId {
     pub(super) generation: u16,
 }
 
-/// A command under way. Its index is used again when it has ended; the whole is not, in any time that matters.
+/// An outstanding command. Its index is reused after its end; the whole identifier is not, within any
+/// relevant time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub(super) Key);
 
-/// A task management function under way.
+/// An outstanding task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TmfId(pub(super) Key);
 
-/// A ping under way.
+/// An outstanding ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PingId(pub(super) Key);
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command has its status. Its data have arrived, as far as they came.
+    /// A command ended with a status. All of its data that the target sent have arrived.
     Done {
         /// The command.
         task: TaskId,
         /// SAM-5 status.
         status: u8,
-        /// Sense data; empty if none came.
+        /// Sense data; empty if none.
         sense: Box<[u8]>,
-        /// How far the data that moved were from what was expected; of a bidirectional command, its writing.
+        /// The residual; of a bidirectional command that of its write.
         residual: Residual,
-        /// The same for a bidirectional command's reading.
+        /// The residual of a bidirectional command's read.
         read_residual: Residual,
-        /// Bytes that came as Data-In, all from the start of the command's data.
+        /// Bytes received as Data-In, contiguous from the start of the command's data.
         data_in_bytes: u32,
-        /// Where the time went.
+        /// Time spent per phase.
         times: Times,
     },
-    /// A command has ended without a status. Whether it had an effect is not known.
+    /// A command ended without a status. Whether it had an effect is unknown.
     Failed {
         /// The command.
         task: TaskId,
-        /// Why.
+        /// The reason.
         why: Failure,
     },
-    /// A task management function has its answer. Commands that it ended have failed before.
+    /// A task management function has its response. [`Event::Failed`] of the commands that it ended came
+    /// before.
     Managed {
         /// The function.
         tmf: TmfId,
-        /// The answer; `None` if its connection was lost.
+        /// The response; `None` if its connection was lost.
         result: Option<TaskManagementResult>,
     },
-    /// A text exchange has its answer: pairs, each ended by a NUL.
+    /// A text response: pairs, each ended by a NUL.
     Text {
-        /// By which connection.
+        /// Its connection.
         connection: ConnectionId,
-        /// The answer.
+        /// The text.
         text: Vec<u8>,
     },
-    /// A ping that [`super::Session::ping`] sent has ended.
+    /// A ping sent by [`super::Session::ping`] has ended.
     Pong {
-        /// Which.
+        /// The ping.
         ping: PingId,
-        /// The data that came back; `None` if the target refused it, or its connection was lost.
+        /// The returned data; `None` if the target rejected the ping, or its connection was lost.
         data: Option<Vec<u8>>,
     },
-    /// The target has answered a logout. A connection that was to leave is to be closed and removed, if it was
-    /// closed; one that was gone already has no command left that could have an effect.
+    /// The target has answered a logout. A connection that was logged out is to be closed and removed; of one
+    /// that was lost before no command can have an effect any more.
     LoggedOut {
-        /// By which connection.
+        /// The connection that carried the logout.
         connection: ConnectionId,
         /// What was to be logged out.
         leaving: LogoutScope,
-        /// The answer; `None` if the connection was lost by which another was to be logged out.
+        /// The response; `None` if the connection that carried the logout of another was lost.
         result: Option<LogoutResult>,
     },
-    /// The target says something of its own accord: log out, connections will be dropped, a SCSI event.
+    /// An asynchronous message: a logout request, a notice of dropped connections, a SCSI event.
     Message {
-        /// By which connection.
+        /// Its connection.
         connection: ConnectionId,
-        /// What.
+        /// The message.
         message: AsyncMessage,
         /// Sense data of a SCSI event.
         sense: Box<[u8]>,
     },
     /// Close the connection and remove it.
     Close {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
 
-/// What a logout is about.
+/// The scope of a logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoutScope {
     /// The session, with all its connections.
     Session,
     /// The connection that the logout is sent on.
     Connection,
-    /// Another connection, which is lost.
+    /// Another connection, which was lost.
     OtherConnection(Cid),
 }
 
@@ -115,33 +117,33 @@ pub enum LogoutScope {
 pub enum Failure {
     /// Its connection is gone.
     ConnectionLost,
-    /// We had it aborted.
+    /// Aborted at our request.
     Aborted,
-    /// The target refused its PDU.
+    /// The target rejected its PDU.
     Rejected(RejectReason),
-    /// The target could not carry it out, and says no more (iSCSI service response, section 11.4.3).
+    /// The target could not execute it, without details (iSCSI service response, section 11.4.3).
     TargetFailure,
 }
 
-/// Why the machine wants a connection closed.
+/// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The target has been silent, even when asked.
+    /// No traffic and no response to a ping.
     Silent,
-    /// It was to be logged out, and there will be no answer: the target refused, or the connection is lost by which
-    /// the session was to be.
+    /// The logout will not be answered: the target refused, or the connection that carried the session's
+    /// logout was lost.
     LogoutLost,
 }
 
 impl ConnectionId {
-    /// A small number that no other connection of the session has at the same time.
+    /// An index unique among the connections of the session.
     pub fn index(self) -> usize {
         usize::from(self.index)
     }
 }
 
 impl TaskId {
-    /// A small number that no other command of the session has at the same time.
+    /// An index unique among the commands of the session.
     pub fn index(self) -> usize {
         self.0.index as usize
     }

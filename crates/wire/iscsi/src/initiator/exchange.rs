@@ -1,4 +1,4 @@
-//! What is under way: a command, or anything else that has a tag and awaits an answer.
+//! Exchanges: commands, and everything else that has an Initiator Task Tag and awaits a response.
 
 use std::time::Instant;
 
@@ -12,17 +12,17 @@ use crate::serial::Sn;
 use crate::slab::Key;
 use crate::text::Assembly;
 
-/// Something that awaits an answer.
+/// An outstanding request.
 #[derive(Debug)]
 pub(super) enum Exchange {
     Task(Task),
     Tmf(Tmf),
     Text(Text),
-    /// `is_keepalive`: the keepalive's, nobody waits for its answer.
+    /// `is_keepalive`: sent by the keepalive, without a waiting caller.
     Ping {
         connection: ConnectionId,
         is_keepalive: bool,
-        /// When it was handed out.
+        /// Time of transmission.
         sent: Option<Instant>,
     },
     Logout {
@@ -38,7 +38,7 @@ pub(super) struct Task {
     pub(super) lun: Lun,
     pub(super) attribute: TaskAttribute,
     pub(super) cdb: [u8; 16],
-    /// Additional header segments: a long CDB, a bidirectional command's read length. Empty for nearly all.
+    /// Additional header segments: a long CDB, a bidirectional command's read length. Usually empty.
     pub(super) ahs: Box<[u8]>,
     /// `None` until it is sent.
     pub(super) cmd_sn: Option<Sn>,
@@ -47,7 +47,7 @@ pub(super) struct Task {
     pub(super) clock: PhaseClock,
 }
 
-/// What a command can be like when something happens to it ([`crate::observed`]): as [`super::phase_times::Phase`].
+/// States of a command for [`crate::observed`]: those of [`super::phase_times::Phase`].
 pub const TASK_STATES: [&str; 7] = [
     "not there",
     "queued",
@@ -58,7 +58,7 @@ pub const TASK_STATES: [&str; 7] = [
     "awaits its status",
 ];
 
-/// What can happen to it.
+/// Events of a command.
 pub const TASK_EVENTS: [&str; 8] = [
     "Data-In",
     "R2T",
@@ -71,7 +71,7 @@ pub const TASK_EVENTS: [&str; 8] = [
 ];
 
 impl Session {
-    /// A command is about to meet something.
+    /// Reports an event of a command before it takes effect.
     pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
         report("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
             Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
@@ -87,11 +87,11 @@ pub(super) struct Tmf {
     pub(super) function: TaskManagementFunction,
     pub(super) lun: Lun,
     pub(super) referenced: Option<Itt>,
-    /// CmdSN that the function was sent with: commands before it are concerned. `None` until it is sent.
+    /// CmdSN of the function: it concerns commands before. `None` until it is sent.
     pub(super) cmd_sn: Option<Sn>,
     /// ABORT TASK: the CmdSN of the task.
     pub(super) ref_cmd_sn: Sn,
-    /// It only fills a gap in the CmdSNs, and nobody waits for its answer.
+    /// It only plugs a gap in the CmdSNs; no caller waits for its response.
     pub(super) plugs_gap: bool,
 }
 

@@ -1,42 +1,43 @@
-//! What a target must not do.
+//! Protocol errors of a target.
 
 use std::fmt;
 
 use crate::pdu::Malformed;
 
-/// A rule broken by the target: the connection must be closed, and with ErrorRecoveryLevel 0 its commands are lost.
+/// A rule broken by the target: the connection must be closed, and at ErrorRecoveryLevel 0 its commands are
+/// lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fatal {
-    /// A header does not match its digest. Drivers, who check digests, say so themselves.
+    /// A header digest error. Drivers, which check digests, report it themselves.
     HeaderDigest,
-    /// Data do not match their digest. Without SNACK they cannot be had again (section 7.8).
+    /// A data digest error. Without SNACK the data cannot be requested again (section 7.8).
     DataDigest,
-    /// A PDU makes no sense by itself.
+    /// A malformed PDU.
     Malformed(Malformed),
-    /// More data in one PDU than our MaxRecvDataSegmentLength.
+    /// A data segment longer than our MaxRecvDataSegmentLength.
     SegmentTooLong {
         /// Bytes of data announced.
         length: u32,
     },
-    /// An answer to nothing that we asked.
+    /// A response with an unknown tag.
     UnknownTag,
-    /// An answer by another connection than the question (section 4.2.2.3, connection allegiance).
+    /// A response on another connection than the request's (section 4.2.2.3, connection allegiance).
     ForeignTask,
-    /// An answer of a kind that does not fit the question.
+    /// A response of a type that does not match the request.
     WrongAnswer,
-    /// Data-In beyond the data that were expected.
+    /// Data-In beyond the expected data.
     DataInBeyondEnd,
-    /// Data-In in another order than DataPDUInOrder and DataSequenceInOrder allow, or with a gap.
+    /// Data-In out of order under DataPDUInOrder and DataSequenceInOrder, or with a gap.
     DataInOutOfOrder,
-    /// An R2T for more than there is, more than MaxBurstLength, or out of order.
+    /// An R2T beyond the data, longer than MaxBurstLength, or out of order.
     BadR2t,
-    /// More R2Ts at a time than MaxOutstandingR2T.
+    /// More outstanding R2Ts than MaxOutstandingR2T.
     TooManyR2ts,
-    /// An answer in text that never ends.
+    /// A text response beyond the limit.
     TextTooLong,
-    /// Sense data, or a rejected header, that are not all there.
+    /// Truncated sense data or rejected header.
     Truncated,
-    /// More pings than answers were taken.
+    /// More pings than responses were taken.
     TooManyUnanswered,
     /// The connection is not, or no longer, part of the session.
     NotConnected,

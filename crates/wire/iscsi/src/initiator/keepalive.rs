@@ -1,8 +1,7 @@
-//! The clock spoke.
+//! Keepalive and timeouts.
 //!
-//! A connection is asked whether it is there when it is silent, and also, at the same interval, when it is not: how
-//! long a NOP takes under load tells the queue in front of the target from the target. Only silence ends a
-//! connection.
+//! A connection is pinged when it is silent, and at the same interval when it is not: the round-trip time of
+//! a NOP under load tells the queue in front of the target from the target. Only silence closes a connection.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,12 @@ use super::Session;
 use super::event::{CloseReason, ConnectionId, Event};
 use crate::keepalive::Due;
 
-/// The pings of a connection that are the machine's own.
+/// The keepalive pings of a connection.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// When the last was asked for.
+    /// Time of the last ping.
     asked: Instant,
-    /// Those without an answer. A target that refuses one is not asked again until it is silent.
+    /// Pings without a response. After a rejected ping the next is sent only when the connection is silent.
     unanswered: u32,
 }
 
@@ -24,7 +23,7 @@ impl Probe {
         Probe { asked: now, unanswered: 0 }
     }
 
-    /// A connection that is leaving takes no ping; it is not tried all the time either.
+    /// A connection in logout takes no ping; the interval passes all the same.
     fn ask(&mut self, now: Instant, is_sent: bool) {
         self.asked = now;
         self.unanswered = self.unanswered.saturating_add(u32::from(is_sent));
@@ -34,14 +33,14 @@ impl Probe {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// One at a time, and not sooner than this after the last.
+    /// One outstanding ping at a time, and at least the interval between two.
     fn deadline(&self, interval: Duration) -> Option<Instant> {
         if self.unanswered == 0 { self.asked.checked_add(interval) } else { None }
     }
 }
 
 impl Session {
-    /// The clock spoke.
+    /// Processes expired timeouts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut to_ask: Vec<ConnectionId> = Vec::new();
         for connection in self.connections.iter_mut().flatten() {
@@ -70,7 +69,7 @@ impl Session {
         }
     }
 
-    /// When to call [`Session::handle_timeout`]. Anything that happens before may move it.
+    /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let nop = &self.config.nop;
         let connections = self.connections.iter().flatten();

@@ -1,9 +1,9 @@
-//! The initiator's half of a session in full feature phase (RFC 7143), as a machine without I/O.
+//! The initiator's side of a session in full feature phase (RFC 7143), as a machine without I/O.
 //!
-//! One [`Session`] has all connections of a session, which live on one thread. Commands go in by
-//! [`Session::submit`], on a connection of the caller's choice, and are sent as [`Session::poll_transmit`] is asked
-//! for that connection's PDUs. Headers that arrive go in by [`Session::handle_header`], which says where the data
-//! behind them belong; how commands end comes out of [`Session::poll_event`]. Payload never passes through here.
+//! One [`Session`] serves all connections of a session, on one thread. Commands enter by [`Session::submit`],
+//! on a connection chosen by the caller, and are sent when [`Session::poll_transmit`] is called for it.
+//! Received headers enter by [`Session::handle_header`], which returns the destination of the data that
+//! follow; [`Session::poll_event`] returns the results. Payload does not pass through the machine.
 //!
 //! ```text
 //!   submit ──► poll_transmit ──► wire ──► handle_header ─► Segment ─► (driver receives) ─► handle_segment
@@ -11,8 +11,30 @@
 //!                  └──── Data-Out ◄─────────────┘                          Event::Done ◄───────┘
 //! ```
 //!
-//! Nothing a target says makes a driver touch memory outside a task's data: offsets and lengths are checked here,
-//! and whoever breaks a rule loses the connection ([`Fatal`]). ErrorRecoveryLevel is 0.
+//! States of a command ([`Phase`]), with the files of the transitions:
+//!
+//! ```text
+//!  submit ──► Queued ── command sent ──► Sending ◄── R2T (receive, transfer) ── R2t
+//!  (submit)     │       (transmit)        │  └── all that may be sent is sent ───►┘
+//!               │                         │ everything sent (transmit)
+//!               │                         ▼
+//!               │                       Answer ── Data-In (receive) ──► Data ── last Data-In ──► Status
+//!               │                         └─────── status (receive) ─────┴────────────────────────┴──► Event::Done
+//!               ▼
+//!  Event::Failed: connection lost, aborted (task_management), rejected or refused by the target (receive)
+//! ```
+//!
+//! States of a connection, named as in section 8.1:
+//!
+//! ```text
+//!  add_connection ──► S5 LOGGED_IN ── log_out (submit) ──► S6 IN_LOGOUT ── LoggedOut, or LogoutLost ──► removed
+//!     (here)             ├── AsyncMessage (receive): Event::Message, S7 LOGOUT_REQUESTED is the driver's ──► log_out
+//!                        ├── silent (keepalive) ──► Event::Close ──► removed (task_management)
+//!                        └── Fatal (receive) ──► removed; log_out_other by another connection (S8 CLEANUP_WAIT)
+//! ```
+//!
+//! A target cannot make a driver access memory outside a task's data: offsets and lengths are checked here, and a
+//! target that breaks a rule loses the connection ([`Fatal`]). ErrorRecoveryLevel is 0.
 
 mod config;
 mod connection;
@@ -52,27 +74,27 @@ use crate::pdu::{Cid, Itt};
 use crate::serial::Sn;
 use crate::slab::{Key, Slab};
 
-/// A session: the target's command window, what is under way, and the connections.
+/// A session: the target's command window, outstanding exchanges, and connections.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
     window: Window,
     exchanges: Slab<Exchange>,
-    /// Commands that were submitted and have not been sent: they have no CmdSN, but room in the window.
+    /// Commands submitted and not sent: without a CmdSN, but with room reserved in the window.
     unsent: u32,
     connections: Vec<Option<Connection>>,
-    /// Distinguishes the connections that have had the same index.
+    /// Distinguishes successive connections with the same index.
     generation: u16,
     events: VecDeque<Event>,
-    /// Tags of commands that have ended without a status, and of which the target may have said something before it
-    /// knew: it rejected them, or a function ended them that was answered on another connection.
+    /// Tags of commands that ended without a status, for which further PDUs of the target may arrive: it
+    /// rejected them, or a function whose response came on another connection ended them.
     ended: VecDeque<Itt>,
     counters: Counters,
     stall: Stall,
 }
 
 impl Session {
-    /// A session without connections. The first is the one whose login made it.
+    /// A session without connections. The first to be added is the leading one.
     pub fn new(config: SessionConfig) -> Session {
         Session {
             window: Window::new(config.cmd_sn, config.max_cmd_sn),
@@ -88,7 +110,7 @@ impl Session {
         }
     }
 
-    /// A connection has logged in.
+    /// Adds a connection after its login.
     pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
         let free = self.connections.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
@@ -96,28 +118,28 @@ impl Session {
             self.connections.len() - 1
         });
         self.generation = self.generation.wrapping_add(1);
-        // MaxConnections is a 16-bit number, and the login keeps to it.
+        // MaxConnections is a 16-bit number, and the login enforces it.
         let id = ConnectionId { index: index as u16, generation: self.generation };
         self.connections[index] = Some(Connection::new(id, cid, start, now));
         id
     }
 
-    /// What has happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The parameters that the leading login agreed on.
+    /// The parameters negotiated by the leading login.
     pub fn parameters(&self) -> &Parameters {
         &self.config.parameters
     }
 
-    /// The CmdSN that the next command will have: what a further connection's login says.
+    /// CmdSN of the next command, which the login of another connection needs.
     pub fn cmd_sn(&self) -> Sn {
         self.window.cmd_sn()
     }
 
-    /// Commands that may be submitted now.
+    /// Number of commands that may be submitted now.
     pub fn room(&self) -> u32 {
         let tasks = self.config.tasks_max.saturating_sub(self.exchanges.len() as u32);
         self.window.room().saturating_sub(self.unsent).min(tasks)
@@ -128,17 +150,17 @@ impl Session {
         self.room() > 0
     }
 
-    /// Commands and functions under way.
+    /// Number of outstanding commands and functions.
     pub fn in_flight(&self) -> usize {
         self.exchanges.len()
     }
 
-    /// What the session has moved. A stall counts at once, and its time when it is over.
+    /// The counters. A stall counts when it begins, its duration when it ends.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The connections there are.
+    /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
         self.connections.iter().flatten().map(|connection| (connection.id, connection.cid))
     }
@@ -151,7 +173,7 @@ impl Session {
         self.connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
     }
 
-    /// What a tag names, if it is one of ours and still under way.
+    /// The exchange of a tag, if it is outstanding.
     fn find(&self, itt: Itt) -> Option<Key> {
         self.exchanges.at(itt.get() & INDEX_MASK).map(|(key, _)| key).filter(|&key| tag(key) == itt)
     }
@@ -164,8 +186,8 @@ impl Session {
     }
 }
 
-/// The Initiator Task Tag of an exchange: its place in the low half, and above it the how manieth tenant of the
-/// place it is, so that an answer that comes twice does not end another's task.
+/// The Initiator Task Tag of an exchange: its index in the low half, and a generation above it, so that a
+/// duplicate response does not end another task.
 fn tag(key: Key) -> Itt {
     let tag = (key.generation & 0x7fff) << 16 | (key.index & INDEX_MASK);
     Itt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))

@@ -1,14 +1,14 @@
-//! Where a command's time goes.
+//! Time spent by a command, per phase.
 //!
-//! A command is in exactly one [`Phase`] at a time, and what it spends there is added up, so that the parts always
-//! make the whole. Times are those that the driver hands in: a driver that looks at the clock once in a round sees
-//! what happened within a round as one moment.
+//! A command is in exactly one [`Phase`] at a time, and the time in each is summed, so that the parts add up
+//! to the whole. Times are those passed by the driver: if it reads the clock once per iteration, events of
+//! one iteration have the same time.
 
 use std::time::{Duration, Instant};
 
 use super::transfer::Outbound;
 
-/// A part of a command's life.
+/// A phase of a command.
 ///
 /// ```text
 ///           submit    poll_transmit                                 Data-In          last Data-In   status
@@ -18,27 +18,27 @@ use super::transfer::Outbound;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Submitted, and not handed out to be sent.
+    /// Submitted, not transmitted.
     Queued,
-    /// There are data to hand out that may be sent: unsolicited ones, or those that an R2T asked for.
+    /// Data may be sent and are not yet transmitted: unsolicited ones, or those requested by an R2T.
     Sending,
-    /// All that may be sent is handed out, and the target has yet to ask for the rest.
+    /// All data that may be sent are transmitted, and the target has not requested the rest.
     R2t,
-    /// Everything is handed out, and the target has shown nothing for it: the way there, its work, and the way back.
+    /// Everything is transmitted, without a response so far: network and target.
     Answer,
-    /// Data-In have begun to arrive and are not all there.
+    /// Data-In have begun to arrive and are incomplete.
     Data,
-    /// All data have arrived, and the status comes by itself. Nothing where it comes with the last of them.
+    /// All data have arrived, and the status follows separately. Zero if it comes with the last data.
     Status,
 }
 
 impl Phase {
-    /// All of them, in the order of a command's life.
+    /// All phases, in order.
     pub const ALL: [Phase; 6] =
         [Phase::Queued, Phase::Sending, Phase::R2t, Phase::Answer, Phase::Data, Phase::Status];
 }
 
-/// What a command spent in each of its phases: as often as it was in one, together.
+/// Total time of a command in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// By phase, in nanoseconds.
@@ -46,18 +46,18 @@ pub struct Times {
 }
 
 impl Times {
-    /// What was spent in each phase, in nanoseconds and in the order of [`Phase::ALL`].
+    /// Time per phase in nanoseconds, in the order of [`Phase::ALL`].
     pub fn spent_ns(&self) -> &[u64; Phase::ALL.len()] {
         &self.spent
     }
 
-    /// From when the command was submitted to when its status was there, in nanoseconds.
+    /// From submission to status, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.spent.iter().fold(0, |sum, spent| sum.saturating_add(*spent))
     }
 }
 
-/// A command's clock.
+/// The phase clock of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PhaseClock {
     phase: Phase,
@@ -66,7 +66,7 @@ pub(super) struct PhaseClock {
 }
 
 impl PhaseClock {
-    /// The command is submitted.
+    /// Starts at the submission.
     pub(super) fn new(now: Instant) -> PhaseClock {
         PhaseClock { phase: Phase::Queued, since: now, times: Times::default() }
     }
@@ -83,13 +83,13 @@ impl PhaseClock {
         }
     }
 
-    /// Something was sent, or asked for.
+    /// Data were transmitted or requested.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, outbound: &Outbound) {
         self.enter(now, outbound.phase());
     }
 
-    /// Data have begun to arrive. A bidirectional command may have more to send, which counts first.
+    /// Data have begun to arrive. A bidirectional command with data to send stays in that phase.
     #[inline]
     pub(super) fn data(&mut self, now: Instant, outbound: &Outbound) {
         if outbound.phase() == Phase::Answer {
@@ -105,7 +105,7 @@ impl PhaseClock {
         }
     }
 
-    /// What was spent until now.
+    /// The times until now.
     #[inline]
     pub(super) fn stop(&mut self, now: Instant) -> Times {
         self.pass(now);
@@ -114,7 +114,8 @@ impl PhaseClock {
 
     #[inline]
     fn pass(&mut self, now: Instant) {
-        // Most of what happens to a command happens in a round with something else, and to subtract is 40 instructions.
+        // Most events of a command share their iteration with another, and a subtraction takes 40
+        // instructions.
         if now != self.since {
             self.spend(now.saturating_duration_since(self.since));
             self.since = now;

@@ -1,4 +1,4 @@
-//! The wire spoke: what a target's PDUs mean, and where the data behind them belong.
+//! Received PDUs: their meaning, and the destination of their data.
 
 use std::time::Instant;
 
@@ -43,29 +43,29 @@ pub enum Destination {
     Discard,
 }
 
-/// What becomes of a data segment when it is there.
+/// Action when a data segment has been received.
 #[derive(Debug, Default)]
 pub(super) enum Incoming {
-    /// There is none.
+    /// None.
     #[default]
     Nothing,
-    /// It is dropped.
+    /// Drop it.
     Dropped,
-    /// It is a Data-In's; the status, if it brought one.
+    /// It belongs to a Data-In; with the status, if it brought one.
     Data { key: Key, length: u32, done: Option<CommandStatus> },
-    /// It is sense data, perhaps.
+    /// It is sense data, or empty.
     Response(CommandStatus),
     /// It is text.
     Text(TextResponse, Key),
-    /// It is a ping's data that came back.
+    /// It is the data of a ping response.
     PingResponse(Key),
-    /// It is an asynchronous message's.
+    /// It belongs to an asynchronous message.
     Message(Box<AsyncMessage>),
-    /// It is the header that was refused.
+    /// It is the rejected header.
     Reject(Reject),
 }
 
-/// A command's status.
+/// The status of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommandStatus {
     key: Key,
@@ -76,9 +76,9 @@ pub(super) struct CommandStatus {
 }
 
 impl Session {
-    /// A header has arrived: its 48 bytes, and all additional header segments, both intact. Says where the data
-    /// segment belongs that follows. When the data are there the driver calls [`Session::handle_segment`]; if there
-    /// are none it need not.
+    /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns
+    /// the destination of the data segment that follows. After the data the driver calls
+    /// [`Session::handle_segment`]; without data it need not.
     pub fn handle_header(
         &mut self,
         now: Instant,
@@ -112,8 +112,8 @@ impl Session {
         Ok(segment)
     }
 
-    /// A data segment has arrived and is where it belongs. `digest_ok` is true where there are no digests; `inline`
-    /// is the data of [`Destination::Inline`], else empty.
+    /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
+    /// the data of [`Destination::Inline`], else empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -130,7 +130,7 @@ impl Session {
         self.process_segment(now, id, incoming, inline)
     }
 
-    /// What a header has announced is there, and `inline` with it.
+    /// Completes a PDU whose data segment has arrived.
     fn process_segment(
         &mut self,
         now: Instant,
@@ -243,7 +243,7 @@ impl Session {
         Ok((incoming, Destination::Task { task: TaskId(key), offset }))
     }
 
-    /// A Data-In's data are where they belong.
+    /// Data-In has been stored.
     #[inline]
     fn land(&mut self, now: Instant, key: Key, length: u32) {
         self.counters.data_in_bytes += u64::from(length);
@@ -314,11 +314,11 @@ impl Session {
         Ok((Incoming::Dropped, Destination::Discard))
     }
 
-    /// A target refuses a PDU of ours, whose header is the data.
+    /// A Reject of one of our PDUs, whose header is the data.
     fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
-        // Data that were damaged on the way get their command a CHECK CONDITION (section 7.8): it will come.
+        // Data damaged on the way get their command a CHECK CONDITION (section 7.8), which follows.
         if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError {
             return Ok(());
         }
@@ -357,7 +357,7 @@ impl Session {
         }
     }
 
-    // --- everything else
+    // --- other responses
 
     fn handle_nop_in(&mut self, id: ConnectionId, pdu: &NopIn) -> Result<(Incoming, Destination), Fatal> {
         self.update_numbers(id, pdu.itt.map(|_| pdu.stat_sn), pdu.exp_cmd_sn, pdu.max_cmd_sn);
@@ -428,8 +428,8 @@ impl Session {
         Ok((Incoming::Nothing, Destination::None))
     }
 
-    /// Text comes in as many responses as the target likes, until F; each but the last is answered by an empty
-    /// request with its tag.
+    /// A text response may take several PDUs, the last of which has F set; each of the others is answered by
+    /// an empty request with its tag.
     fn handle_text_response(
         &mut self,
         id: ConnectionId,
@@ -451,16 +451,16 @@ impl Session {
         Ok(())
     }
 
-    // --- small things
+    // --- helpers
 
-    /// What a tag names that a target answers. It must do so where it was asked.
+    /// The exchange of a response, which must arrive on the connection of its request.
     fn match_exchange(&self, id: ConnectionId, itt: Itt) -> Result<Key, Fatal> {
         let key = self.find(itt).ok_or(Fatal::UnknownTag)?;
         let entry = self.exchanges.get(key).ok_or(Fatal::UnknownTag)?;
         if entry.connection() == id { Ok(key) } else { Err(Fatal::ForeignTask) }
     }
 
-    /// The same for a command; `None` if it has ended already, and is heard of all the same.
+    /// The same for a command; `None` if it has ended already, and further PDUs are expected.
     #[inline]
     fn match_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
         let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);
@@ -473,7 +473,7 @@ impl Session {
         }
     }
 
-    /// The numbers that every PDU of a target carries.
+    /// Processes the sequence numbers of a PDU.
     fn update_numbers(&mut self, id: ConnectionId, stat_sn: Option<Sn>, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
         self.window.update(exp_cmd_sn, max_cmd_sn);
         if let (Some(_), Some(connection)) = (stat_sn, self.connection_mut(id)) {
@@ -482,7 +482,8 @@ impl Session {
     }
 }
 
-/// Section 11.4.7: sense data behind their length in two bytes. Response data may follow; nobody defines any.
+/// Section 11.4.7: sense data after their length in two bytes. Response data may follow; no standard defines
+/// any.
 fn sense(segment: &[u8]) -> Result<Box<[u8]>, Fatal> {
     let Some((length, rest)) = segment.split_first_chunk::<2>() else {
         return if segment.is_empty() { Ok(Box::default()) } else { Err(Fatal::Truncated) };
@@ -491,5 +492,5 @@ fn sense(segment: &[u8]) -> Result<Box<[u8]>, Fatal> {
     rest.get(..length).map(Box::from).ok_or(Fatal::Truncated)
 }
 
-/// Answers to the target's pings that may wait to be sent.
+/// Maximum number of queued responses to the target's pings.
 const UNANSWERED_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! The caller spoke: commands, pings, text and logout.
+//! Calls of the driver: commands, pings, text requests and logout.
 
 use std::fmt;
 use std::time::Instant;
@@ -23,18 +23,18 @@ pub struct Command<'a> {
     pub lun: Lun,
     /// The CDB: 1 to 260 bytes.
     pub cdb: &'a [u8],
-    /// Where the task stands among the others of its logical unit.
+    /// The task attribute (SAM-5).
     pub attribute: TaskAttribute,
-    /// Bytes that the driver has room for.
+    /// Size of the read buffer.
     pub read_bytes: u32,
-    /// Bytes that the driver has to send.
+    /// Size of the write data.
     pub write_bytes: u32,
 }
 
-/// Why a command was not taken.
+/// Why a command was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// The target has no room for it now, or as much is under way as may be.
+    /// The command window, or our own limit of outstanding commands, is full.
     NoRoom,
     /// The connection is not part of the session, or is logging out.
     NotConnected,
@@ -55,8 +55,8 @@ impl fmt::Display for SubmitError {
 impl std::error::Error for SubmitError {}
 
 impl Session {
-    /// Takes a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`] ends it;
-    /// until then its data belong to the task.
+    /// Accepts a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`]
+    /// ends it; until then its data belong to the task.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -81,8 +81,8 @@ impl Session {
         Ok(TaskId(key))
     }
 
-    /// Asks the target whether it is there, with as much of `data` as it takes in one PDU; [`super::Event::Pong`]
-    /// answers. `None` if it cannot be asked now.
+    /// Pings the target, with as much of `data` as it accepts in one PDU; [`super::Event::Pong`] follows.
+    /// `None` if no ping can be sent now.
     pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> Option<PingId> {
         self.send_ping(id, data, false)
     }
@@ -104,8 +104,8 @@ impl Session {
         Some(PingId(key))
     }
 
-    /// Asks which targets there are ([`super::Event::Text`] answers): `All`, a target's name, or nothing for the
-    /// session's own. `false` if it cannot be asked now.
+    /// Requests a list of targets ([`super::Event::Text`] follows): `All`, a target's name, or an empty
+    /// string for the session's own. `false` if no request can be sent now.
     pub fn send_targets(&mut self, id: ConnectionId, which: &str) -> bool {
         let mut text = Vec::new();
         crate::text::append(&mut text, crate::keys::Key::SendTargets.name(), which);
@@ -140,8 +140,8 @@ impl Session {
         }
     }
 
-    /// Logs out, behind everything that waits to be sent on this connection: the session, or this connection.
-    /// [`super::Event::LoggedOut`] answers. `false` if it is too late for that.
+    /// Logs out the session or this connection, after everything queued on this connection.
+    /// [`super::Event::LoggedOut`] follows. `false` if no logout can be sent any more.
     pub fn log_out(&mut self, _now: Instant, id: ConnectionId, reason: LogoutReason) -> bool {
         let Some(cid) = self.open_connection(id).map(|connection| connection.cid) else { return false };
         let closes_session = reason == LogoutReason::CloseSession;
@@ -163,9 +163,9 @@ impl Session {
         true
     }
 
-    /// Logs a connection out that is lost, by one that is not, before everything that waits to be sent there
-    /// (sections 7.2 and 11.14). [`super::Event::LoggedOut`] answers: from then on no command that the lost
-    /// connection carried has an effect. `false` if it is too late for that.
+    /// Logs out a lost connection by another one, before everything queued there (sections 7.2 and 11.14).
+    /// [`super::Event::LoggedOut`] follows: from then on no command of the lost connection can have an
+    /// effect. `false` if no logout can be sent any more.
     pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
         let leaving = LogoutScope::OtherConnection(cid);
         let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
@@ -177,8 +177,8 @@ impl Session {
         true
     }
 
-    /// A logout that will not be answered ends what it was to end all the same: nothing can be sent there any more.
-    /// What was lost before stays in doubt.
+    /// A logout that will not be answered closes its connections all the same: nothing more can be sent
+    /// there. The outcome of commands lost before stays unknown.
     pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: LogoutScope) {
         let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
         match leaving {
@@ -194,15 +194,16 @@ impl Session {
         }
     }
 
-    /// A connection that takes more to send.
+    /// The connection, unless it is logging out.
     pub(super) fn open_connection(&self, id: ConnectionId) -> Option<&super::Connection> {
         self.connection(id).filter(|connection| !connection.is_leaving)
     }
 
-    /// Begins something other than a command, if its connection takes it and there is a tag for it.
+    /// Begins an exchange other than a command, if its connection and the number of tags allow it.
     pub(super) fn open_exchange(&mut self, id: ConnectionId, exchange: Exchange) -> Option<Key> {
         self.open_connection(id)?;
-        // A quarter more than commands may have, so that a full session can still be asked, aborted and left.
+        // A quarter more than commands may have, so that pings, aborts and logouts are possible in a full
+        // session.
         let most = self.config.tasks_max.saturating_add(self.config.tasks_max / 4 + 16).min(0xffff);
         if self.exchanges.len() >= most as usize {
             return None;

@@ -1,4 +1,4 @@
-//! Task management, and the end of tasks by other means than a status.
+//! Task management, and the end of tasks without a status.
 
 use std::time::Instant;
 
@@ -14,8 +14,9 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 impl Session {
-    /// Has a command aborted. One that was not sent fails at once, and `None` is returned, as for one that is
-    /// gone; else the target is asked, and the command fails when it agrees, unless its status comes first.
+    /// Aborts a command. A command not yet sent fails immediately, and `None` is returned, as for one that
+    /// has ended; otherwise ABORT TASK is sent, and the command fails when the target confirms, unless its
+    /// status comes first.
     pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
         self.observe("ABORT TASK is asked for", |_| Some(task.0));
         let entry = self.task_mut(task.0)?;
@@ -35,8 +36,8 @@ impl Session {
         })
     }
 
-    /// Asks for a function that concerns no single task. When the target has carried it out, the commands that it
-    /// ends have failed, and [`Event::Managed`] says so. `None` if it cannot be asked now.
+    /// Sends a function that concerns more than one task. When the target has executed it, the commands that
+    /// it ends have failed, and [`Event::Managed`] follows. `None` if it cannot be sent now.
     pub fn manage(&mut self, _now: Instant, id: ConnectionId, function: Function, lun: Lun) -> Option<TmfId> {
         self.open_tmf(Tmf {
             connection: id,
@@ -49,8 +50,8 @@ impl Session {
         })
     }
 
-    /// A connection is gone, and its commands with it; [`Event::Failed`] tells which. CmdSNs that the target may
-    /// be waiting for are given up on another connection, so that the session can go on.
+    /// Removes a connection. Its commands fail; [`Event::Failed`] names them. CmdSNs that the target may be
+    /// waiting for are plugged on another connection, so that the session can continue.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
         if self.connection(id).is_none() {
             return;
@@ -77,7 +78,8 @@ impl Session {
         }
     }
 
-    /// Whoever asked for a function is told; a gap that was to be plugged is plugged elsewhere.
+    /// Reports the loss of a function's response; if the function was to plug a gap, plugs it on another
+    /// connection.
     fn tmf_connection_lost(&mut self, key: Key) {
         let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
         match tmf.referenced {
@@ -103,7 +105,7 @@ impl Session {
         }
     }
 
-    /// The same, with the connection that is to plug the gap, if there is one.
+    /// The same; the gap is plugged on `connection` if possible.
     fn fail_task(&mut self, connection: ConnectionId, key: Key, why: Failure) {
         let event = match why {
             Failure::ConnectionLost => "its connection is lost",
@@ -119,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Remembers a command's tag after its end, for as long as some others' end comes after it.
+    /// Remembers the tag of an ended command for late PDUs.
     pub(super) fn remember_ended(&mut self, itt: Itt) {
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
@@ -127,7 +129,7 @@ impl Session {
         self.ended.push_back(itt);
     }
 
-    /// A command has ended: gives what is still wanted of it.
+    /// Removes an ended command, after reading what is `wanted` of it.
     pub(super) fn end_task<T>(&mut self, key: Key, wanted: impl FnOnce(&mut Task) -> T) -> Option<T> {
         let task = self.task_mut(key)?;
         let (is_unsent, wanted) = (task.cmd_sn.is_none(), wanted(task));
@@ -136,11 +138,11 @@ impl Session {
         Some(wanted)
     }
 
-    /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug … by
-    /// aborting the task", or the target holds everything behind it for ever. One that has received it after all
-    /// has nothing to abort, and what it says of that is of no interest. A function that was carried out before a
-    /// command on another connection arrived has ended it for us alone: it too must be kept from beginning, and what
-    /// follows it on its own connection would come too late.
+    /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug …
+    /// by aborting the task", or the target holds all later commands for ever. If the target has received it
+    /// after all, it has nothing to abort, and its response is ignored. A function that was executed before a
+    /// command on another connection arrived has ended that command on our side only: it too must not begin,
+    /// and a later PDU on its own connection would come too late.
     fn plug_gap(&mut self, connection: ConnectionId, referenced: Itt, lun: Lun, ref_cmd_sn: Sn) {
         if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
@@ -184,7 +186,8 @@ impl Session {
         let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
         let is_over = match pdu.result {
             TaskManagementResult::FunctionComplete => true,
-            // It ended before it could be aborted, and its status is not on its way: this one came first.
+            // It ended before it could be aborted, and its status is not on its way: the status would have
+            // come first.
             TaskManagementResult::TaskDoesNotExist => tmf.function == Function::AbortTask,
             TaskManagementResult::LunDoesNotExist
             | TaskManagementResult::TaskStillAllegiant
@@ -226,7 +229,7 @@ impl Session {
 }
 
 impl Tmf {
-    /// Whether this function, carried out, ends a command: one that was sent before it.
+    /// Whether this function, if executed, ends a command: one that was sent before it.
     fn ends(&self, itt: Itt, task: &Task) -> bool {
         let was_before = match (task.cmd_sn, self.cmd_sn) {
             (Some(task), Some(function)) => task.lt(function),
@@ -249,5 +252,5 @@ impl Tmf {
     }
 }
 
-/// A reset may end a whole window of commands at once.
+/// A reset may end a whole window of commands.
 const ENDED_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! A command's data, both ways, and the checks that keep a target inside them (RFC 7143 sections 11.7 and 11.8).
+//! Data of a command in both directions, and the checks of the target's PDUs (RFC 7143 sections 11.7 and
+//! 11.8).
 
 use super::fatal::Fatal;
 use super::phase_times::Phase;
@@ -9,33 +10,33 @@ use crate::serial::Sn;
 /// Data to the target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outbound {
-    /// Bytes there are.
+    /// Total length.
     pub(super) length: u32,
-    /// Bytes that go with the command.
+    /// Length of the immediate data.
     pub(super) immediate: u32,
-    /// Where unsolicited data end.
+    /// End of the unsolicited data.
     pub(super) unsolicited_end: u32,
-    /// The next R2T's number.
+    /// The next R2TSN.
     next_r2t: Sn,
-    /// R2Ts that are not fulfilled.
+    /// Outstanding R2Ts.
     outstanding: u32,
-    /// Bytes that may be sent: unsolicited, or asked for. A target may ask for some twice.
+    /// Bytes that may be sent: unsolicited, or requested. A target may request some twice.
     allowed: u64,
-    /// Bytes handed out.
+    /// Bytes transmitted.
     handed_out: u64,
 }
 
 /// Data from the target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inbound {
-    /// Bytes that are expected.
+    /// Expected length.
     pub(super) length: u32,
-    /// All bytes before this one have been announced.
+    /// All bytes before this offset have been announced.
     announced: u32,
     next_data_sn: Sn,
 }
 
-/// A run of Data-Out PDUs: the unsolicited ones, or the answer to an R2T.
+/// A sequence of Data-Out PDUs: the unsolicited ones, or those for an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) offset: u32,
@@ -44,8 +45,8 @@ pub(super) struct Run {
 }
 
 impl Outbound {
-    /// As much without being asked as was agreed on: "it MUST send the maximum" is what targets that count on it
-    /// like best (section 4.2.5.2).
+    /// As much unsolicited data as negotiated: targets that rely on it prefer "it MUST send the maximum"
+    /// (section 4.2.5.2).
     pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
         let first_burst = length.min(rules.first_burst_length);
         let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
@@ -54,7 +55,7 @@ impl Outbound {
         Outbound { length, immediate, unsolicited_end, allowed, ..Outbound::default() }
     }
 
-    /// Whether Data-Out PDUs follow the command unasked.
+    /// Whether unsolicited Data-Out PDUs follow the command.
     pub(super) fn has_unsolicited(&self) -> bool {
         self.unsolicited_end > self.immediate
     }
@@ -63,7 +64,7 @@ impl Outbound {
         Run { offset: self.immediate, end: self.unsolicited_end, data_sn: Sn(0) }
     }
 
-    /// What an R2T asks for, if it may.
+    /// The sequence requested by an R2T, if the R2T is valid.
     pub(super) fn handle_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
         let length = pdu.desired_data_transfer_length.get();
         let end =
@@ -80,12 +81,12 @@ impl Outbound {
         Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
     }
 
-    /// So many bytes more are with the driver.
+    /// The driver has taken this many more bytes.
     pub(super) fn hand_out(&mut self, length: u32) {
         self.handed_out += u64::from(length);
     }
 
-    /// What the command waits for, as far as its data to the target are concerned.
+    /// The phase of the command as far as its write data are concerned.
     pub(super) fn phase(&self) -> Phase {
         if self.handed_out < self.allowed {
             Phase::Sending
@@ -96,7 +97,7 @@ impl Outbound {
         }
     }
 
-    /// The last PDU that an R2T asked for is with the driver.
+    /// The driver has taken the last PDU for an R2T.
     pub(super) fn fulfilled(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
@@ -107,7 +108,7 @@ impl Inbound {
         Inbound { length, ..Inbound::default() }
     }
 
-    /// Where a Data-In's data belong, if they may come now. DataPDUInOrder and DataSequenceInOrder are Yes.
+    /// The offset of a Data-In, if it is valid now. DataPDUInOrder and DataSequenceInOrder are Yes.
     #[inline]
     pub(super) fn take(&mut self, pdu: &DataIn) -> Result<u32, Fatal> {
         if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
@@ -119,19 +120,19 @@ impl Inbound {
         Ok(pdu.buffer_offset)
     }
 
-    /// Whether all that are expected have come.
+    /// Whether all expected data have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.announced == self.length
     }
 
-    /// Bytes that have come.
+    /// Bytes received.
     pub(super) fn bytes(&self) -> u32 {
         self.announced
     }
 }
 
 impl Run {
-    /// Takes a PDU's share off the front: its offset, length and DataSN, and whether it is the last.
+    /// Takes the next PDU off the front: its offset, length and DataSN, and whether it is the last.
     pub(super) fn take(&mut self, segment_max: u32) -> (u32, u32, Sn, bool) {
         let (offset, data_sn) = (self.offset, self.data_sn);
         let length = (self.end - offset).min(segment_max);

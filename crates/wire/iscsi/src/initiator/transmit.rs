@@ -1,6 +1,7 @@
-//! What there is to say, one PDU at a time, numbered as it is said.
+//! Transmission: queued PDUs, which get their sequence numbers here.
 //!
-//! A command takes its CmdSN when it is sent, not when it is submitted: what is never sent leaves no gap.
+//! A command takes its CmdSN when it is sent, not when it is submitted: a command that is never sent leaves
+//! no gap.
 
 use std::time::Instant;
 
@@ -43,10 +44,10 @@ pub enum Payload {
 }
 
 impl Session {
-    /// The next PDU to send on a connection. It counts as sent `now`.
+    /// The next PDU to send on a connection. `now` counts as its time of transmission.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
-        // Asked until there is nothing: that answer is to cost little.
+        // Called until nothing is left: that case must be cheap.
         if self.connection(id)?.is_idle() { None } else { self.emit_next(now, id) }
     }
 
@@ -61,7 +62,7 @@ impl Session {
                     QueuedPdu::Prepared(ready) => Some(self.emit_prepared(now, id, ready)),
                 },
             };
-            // What has been given up in the meantime is passed over.
+            // Entries of ended exchanges are skipped.
             if emitted.is_some() {
                 self.counters.pdus_out += 1;
                 return emitted;
@@ -99,7 +100,8 @@ impl Session {
         self.counters.immediate_bytes += u64::from(out.immediate);
         self.unsent -= 1;
         if out.has_unsolicited() {
-            // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section 4.2.5.2).
+            // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section
+            // 4.2.5.2).
             let connection = self.connection_mut(id)?;
             connection.queue.push_front(QueuedPdu::Data { key, ttt: None, run: out.unsolicited() });
         }
@@ -150,7 +152,7 @@ impl Session {
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
         match exchange.and_then(|key| self.exchanges.get_mut(key)) {
-            // Commands before this number are concerned.
+            // It concerns commands before this number.
             Some(Exchange::Tmf(tmf)) => tmf.cmd_sn = Some(cmd_sn),
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}
@@ -167,6 +169,6 @@ fn payload(key: Key, offset: u32, length: u32) -> Payload {
     }
 }
 
-/// Where all requests have their numbers (section 11).
+/// Offsets of sequence numbers in all requests (section 11).
 const CMD_SN: usize = 24;
 const EXP_STAT_SN: usize = 28;

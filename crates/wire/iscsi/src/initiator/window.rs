@@ -1,11 +1,11 @@
-//! The target's command window, as the initiator sees it (RFC 7143 section 4.2.2.1).
+//! The target's command window, as the initiator knows it (RFC 7143 section 4.2.2.1).
 
 use crate::serial::Sn;
 
-/// What may be sent, and what has been received.
+/// CmdSN, MaxCmdSN and ExpCmdSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Of the next command.
+    /// CmdSN of the next command.
     cmd_sn: Sn,
     exp_cmd_sn: Sn,
     max_cmd_sn: Sn,
@@ -20,7 +20,7 @@ impl Window {
         self.cmd_sn
     }
 
-    /// Commands that may be sent.
+    /// Number of commands that may be sent.
     pub(super) fn room(&self) -> u32 {
         if self.cmd_sn.le(self.max_cmd_sn) {
             self.cmd_sn.distance(self.max_cmd_sn).saturating_add(1)
@@ -29,20 +29,20 @@ impl Window {
         }
     }
 
-    /// Takes the number of the next command.
+    /// Consumes the next CmdSN.
     pub(super) fn take(&mut self) -> Sn {
         let taken = self.cmd_sn;
         self.cmd_sn = taken.next();
         taken
     }
 
-    /// Whether the target may still be waiting for this number.
+    /// Whether the target may still be waiting for this CmdSN.
     pub(super) fn is_unacknowledged(&self, cmd_sn: Sn) -> bool {
         self.exp_cmd_sn.le(cmd_sn) && cmd_sn.lt(self.cmd_sn)
     }
 
-    /// What a PDU says of the window. "If the PDU MaxCmdSN is less than the PDU ExpCmdSN-1 (in Serial Arithmetic
-    /// sense), they are both ignored"; smaller values than known ones are old news.
+    /// Updates the window. "If the PDU MaxCmdSN is less than the PDU ExpCmdSN-1 (in Serial Arithmetic sense),
+    /// they are both ignored"; smaller values than known ones are outdated.
     pub(super) fn update(&mut self, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
         if max_cmd_sn.lt(exp_cmd_sn.minus(1)) {
             return;

@@ -1,4 +1,4 @@
-//! What a target's login asks of its driver, and what the driver may answer.
+//! Questions of the target's login to its driver, and the replies.
 
 use crate::chap::ChapPolicy;
 use crate::name::Name;
@@ -8,112 +8,112 @@ use crate::serial::Sn;
 
 use super::LoginError;
 
-/// What a target's login wants its driver to know or to do.
+/// An event for the driver of a target's login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Somebody is at the door. Answer with [`super::TargetLogin::admit`].
+    /// A login request. Reply with [`super::TargetLogin::admit`].
     Admit(AdmissionRequest),
-    /// The initiator offers to prove that it is this CHAP user, which may be any text. Answer with
-    /// [`super::TargetLogin::judge`]; whether the proof held, [`super::TargetLogin::proved`] says at once.
+    /// A CHAP response for this user, which may be any text. Reply with [`super::TargetLogin::judge`];
+    /// [`super::TargetLogin::proved`] then says whether it was correct.
     Proof {
-        /// Who.
+        /// CHAP_N.
         user: String,
     },
-    /// Everything is agreed but the session itself. Answer with [`super::TargetLogin::grant`].
+    /// Negotiation is complete, and the session is needed. Reply with [`super::TargetLogin::grant`].
     SessionNeeded(Box<SessionRequest>),
-    /// The login is done: once everything is sent, the connection is in full feature phase.
+    /// Login complete: once everything is sent, the connection is in full feature phase.
     LoggedIn(Box<LoggedIn>),
-    /// The login has failed: once everything is sent, close the connection.
+    /// Login failed: once everything is sent, close the connection.
     Failed(LoginError),
 }
 
-/// Who wants to log in, and to what.
+/// The initiator, and what it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
-    /// The initiator, as it calls itself. Not proved yet.
+    /// InitiatorName. Not authenticated yet.
     pub initiator_name: Name,
-    /// The target wanted; always there for a normal session.
+    /// TargetName; always set for a normal session.
     pub target_name: Option<Name>,
-    /// What for.
+    /// SessionType.
     pub session_type: SessionType,
-    /// The initiator's part of the session's identifier.
+    /// The initiator's part of the session identifier.
     pub isid: Isid,
-    /// [`Tsih::NEW`] for a new session, or to replace one; else the session that the connection is to join.
+    /// [`Tsih::NEW`] for a new session, or to reinstate one; else the session to join.
     pub tsih: Tsih,
-    /// The connection's identifier within its session.
+    /// The connection's CID.
     pub cid: Cid,
 }
 
-/// The driver's answer to [`TargetEvent::Admit`].
+/// The driver's reply to [`TargetEvent::Admit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Go on.
+    /// Continue.
     Accept(Box<Acceptance>),
-    /// No, and why not. While starting or reloading say [`LoginStatus::ServiceUnavailable`]: initiators give up on
-    /// a target that is "not found".
+    /// Refuse with this status. While starting or reloading use [`LoginStatus::ServiceUnavailable`]:
+    /// initiators give up on a target that is "not found".
     Refuse(LoginStatus),
-    /// Try there.
+    /// Redirect.
     Redirect {
         /// `host[:port][,tag]` (section 13.8).
         address: String,
-        /// Whether it is to be remembered.
+        /// Whether the redirection is permanent.
         permanent: bool,
     },
 }
 
-/// On what conditions a login may go on.
+/// The conditions of an accepted login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
-    /// The tag of the portal group, which a normal session's first response must give; none for discovery.
+    /// The portal group tag, required in a normal session's first response; none for discovery.
     pub target_portal_group_tag: Option<u16>,
-    /// How the initiator must prove itself, if it must.
+    /// The authentication required, if any.
     pub authentication: Option<ChapPolicy>,
-    /// What this target would like to agree on.
+    /// Values offered in the negotiation.
     pub offers: Offers,
-    /// What the session has agreed on, if the connection is to join one.
+    /// The session's parameters, if the connection joins one.
     pub session: Option<Parameters>,
-    /// What to refuse the login with, once the initiator has proved itself if it must: strangers are not told which
-    /// sessions there are.
+    /// The status to refuse the login with, after authentication if required: unauthenticated initiators do
+    /// not learn which sessions exist.
     pub refusal: Option<LoginStatus>,
 }
 
-/// What is agreed, for a driver to find or make a session by.
+/// The result of the negotiation, for the driver to find or create a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
-    /// Who wants it, now proved if that was asked for.
+    /// The initiator, authenticated if required.
     pub request: AdmissionRequest,
-    /// The CHAP name that was proved.
+    /// The authenticated CHAP name.
     pub authenticated_as: Option<String>,
-    /// What both sides will work by.
+    /// The negotiated parameters.
     pub parameters: Parameters,
     /// The CmdSN of the first command of a new session.
     pub cmd_sn: Sn,
 }
 
-/// A session for a login: what [`TargetEvent::SessionNeeded`] is answered with.
+/// The session of a login: the reply to [`TargetEvent::SessionNeeded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The session's handle; never [`Tsih::NEW`].
+    /// The TSIH; never [`Tsih::NEW`].
     pub tsih: Tsih,
-    /// The next CmdSN expected: of a new session the request's `cmd_sn`, else the session's own.
+    /// ExpCmdSN: of a new session the request's `cmd_sn`, else the session's own.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that there is room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 
 /// A connection in full feature phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedIn {
-    /// Who, to what, on which connection. `tsih` is the session's now.
+    /// The initiator, its target and connection. `tsih` is now that of the session.
     pub request: AdmissionRequest,
-    /// The CHAP name that was proved.
+    /// The authenticated CHAP name.
     pub authenticated_as: Option<String>,
-    /// What both sides work by.
+    /// The negotiated parameters.
     pub parameters: Parameters,
-    /// The next CmdSN expected.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that there is room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// The number of this connection's next status.
+    /// StatSN of this connection's next status.
     pub stat_sn: Sn,
 }

@@ -1,7 +1,13 @@
 //! The initiator's side of a login.
 //!
-//! It begins in the security stage, with AuthMethod=None if there is nothing to prove, since some targets want to
-//! be asked; goes on to the operational stage, where it makes its offers; and ends in the full feature phase.
+//! ```text
+//!   new ──▶ SecurityNegotiation ──────────────▶ OperationalNegotiation ───────────────▶ FullFeature: LoggedIn
+//!               │ AuthMethod=None, or CHAP           │ offers (negotiate)
+//!               └── refused, protocol error, CHAP failure, too many PDUs ──▶ Failed, or Redirected
+//! ```
+//!
+//! It begins in the security stage, with AuthMethod=None if it has no credentials, since some targets require the key.
+//! All transitions are in this file; `take` changes the stage when the target's response has T set.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,88 +21,88 @@ use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, 
 use crate::serial::Sn;
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
-/// What an initiator says of itself and wants.
+/// Configuration of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
-    /// Who we are.
+    /// InitiatorName.
     pub initiator_name: Name,
-    /// Which target is wanted; none for discovery.
+    /// TargetName; none for discovery.
     pub target_name: Option<Name>,
-    /// What for.
+    /// SessionType.
     pub session_type: SessionType,
-    /// Our part of the session's identifier: the same one replaces an older session of ours.
+    /// The initiator's part of the session identifier: a login with the same one reinstates the session.
     pub isid: Isid,
-    /// [`Tsih::NEW`], or the session that the connection is to join.
+    /// [`Tsih::NEW`], or the session to join.
     pub tsih: Tsih,
-    /// The connection's identifier within its session.
+    /// The connection's CID.
     pub cid: Cid,
     /// The login's task tag.
     pub itt: Itt,
     /// The CmdSN of the first command after the login.
     pub cmd_sn: Sn,
-    /// What we prove ourselves with, and whether the target must.
+    /// Credentials, and whether the target must authenticate.
     pub chap: Option<ChapClaim>,
-    /// What we would like to agree on.
+    /// Values offered in the negotiation.
     pub offers: Offers,
-    /// What the session has agreed on, if the connection is to join one.
+    /// The session's parameters, if the connection joins one.
     pub session: Option<Parameters>,
 }
 
-/// How a login ended. There is one such event.
+/// The result of a login, reported once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitiatorEvent {
     /// The connection is in full feature phase.
     LoggedIn(Box<Attached>),
-    /// The target is at another address (section 13.8): log in there, with the same names.
+    /// Login redirection (section 13.8): log in at the new address, with the same names.
     Redirected {
         /// `host[:port][,tag]`.
         address: String,
-        /// Whether it is to be remembered.
+        /// Whether the redirection is permanent.
         permanent: bool,
     },
-    /// No session. Close the connection.
+    /// The login failed. Close the connection.
     Failed(LoginFailure),
 }
 
 /// A connection in full feature phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// What both sides work by.
+    /// The negotiated parameters.
     pub parameters: Parameters,
-    /// The session's handle.
+    /// The session's TSIH.
     pub tsih: Tsih,
-    /// The target's portal group, if it said.
+    /// The target's portal group tag, if it was sent.
     pub target_portal_group_tag: Option<u16>,
-    /// The status to expect next.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 
-/// Why there is no session.
+/// Why a login failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginFailure {
     /// The target refused.
     Refused(LoginStatus),
-    /// A response's header breaks a rule.
+    /// A malformed header.
     Malformed(Malformed),
-    /// A response's text breaks a rule.
+    /// A malformed text.
     MalformedText(MalformedText),
-    /// A response to something else: another tag, session, stage or version.
+    /// A response that does not match: another tag, session, stage or version.
     NotOurs,
-    /// The target moved to a stage that it was not asked to move to, or spoke out of turn.
+    /// A stage transition that was not requested, or text before ours was complete.
     OutOfTurn,
-    /// The target chose an authentication method that was not offered.
+    /// An authentication method that was not offered.
     AuthMethod,
-    /// The target did not prove itself, or could not be proved to.
+    /// CHAP failed in either direction.
     Chap(ChapError),
-    /// The target negotiated a key in a way that it cannot be.
+    /// An invalid value in the negotiation.
     Negotiation(NegotiationError),
-    /// The target's address is missing from a redirection.
+    /// A redirection without TargetAddress.
     NoAddress,
-    /// The target goes on and on.
+    /// Too many PDUs.
     TooManyRounds,
 }
 
@@ -108,10 +114,10 @@ pub struct InitiatorLogin {
     authentication: Authentication,
     negotiator: Negotiator,
     assembly: Assembly,
-    /// What remains to be said, and the stage to ask for with the last of it.
+    /// The rest of our text, and the stage to request with its last PDU.
     request: Pieces,
     requested_stage: Option<Stage>,
-    /// The wish that went out with the latest request.
+    /// The stage requested with the latest request.
     asked: Option<Stage>,
     target_portal_group_tag: Option<u16>,
     exp_stat_sn: Option<Sn>,
@@ -123,14 +129,14 @@ pub struct InitiatorLogin {
 
 #[derive(Debug)]
 enum Authentication {
-    /// AuthMethod has been offered, and is to be answered.
+    /// AuthMethod was offered.
     Offered(Option<ChapClaim>),
     Running(Claimant),
     Done,
 }
 
 impl InitiatorLogin {
-    /// Begins: the first request is ready to be sent.
+    /// Begins: the first request is queued.
     pub fn new(config: InitiatorConfig) -> InitiatorLogin {
         let offers = config.offers.clone();
         let negotiator = match &config.session {
@@ -143,7 +149,7 @@ impl InitiatorLogin {
             negotiator,
             assembly: Assembly::new(LOGIN_TEXT_BYTES_MAX),
             request: Pieces::new(first_text(&config)),
-            // Without anything to prove, the security stage is over as soon as the target agrees.
+            // Without credentials, the security stage ends when the target agrees.
             requested_stage: config.chap.is_none().then_some(Stage::OperationalNegotiation),
             asked: None,
             target_portal_group_tag: None,
@@ -158,7 +164,7 @@ impl InitiatorLogin {
         login
     }
 
-    /// A PDU has come: its header, and its data without padding.
+    /// Processes a PDU: its header, and its data without padding.
     pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         if !self.is_over {
             self.receive(bhs, data).unwrap_or_else(|failure| self.end(InitiatorEvent::Failed(failure)));
@@ -170,7 +176,7 @@ impl InitiatorLogin {
         self.transmits.pop_front()
     }
 
-    /// How the login ended, once it has.
+    /// The result, once the login has ended.
     pub fn poll_event(&mut self) -> Option<InitiatorEvent> {
         self.event.take()
     }
@@ -187,7 +193,7 @@ impl InitiatorLogin {
         self.exp_stat_sn = Some(response.stat_sn.next());
         match self.assembly.add(data, response.continues).map_err(LoginFailure::MalformedText)? {
             Some(text) => self.take(&response, &text),
-            // The rest of the target's text is yet to come: "go on".
+            // The target's text is incomplete: request the rest by an empty PDU.
             None if self.request.is_empty() => {
                 self.send_request();
                 Ok(())
@@ -207,7 +213,7 @@ impl InitiatorLogin {
         if !ours {
             return Err(LoginFailure::NotOurs);
         }
-        // Section 11.13.6: a target moves only where it was asked to, and not before it has heard all.
+        // Section 11.13.6: a target changes the stage only as requested, and after our complete text.
         let moves = response.transit_to.is_some();
         if moves && (response.transit_to != self.asked || !self.request.is_empty()) {
             return Err(LoginFailure::OutOfTurn);
@@ -228,7 +234,7 @@ impl InitiatorLogin {
         Ok(())
     }
 
-    /// A whole text, which may be nothing but "go on" in the middle of ours.
+    /// A complete text, or an empty response in the middle of ours.
     fn take(&mut self, response: &LoginResponse, text: &[u8]) -> Result<(), LoginFailure> {
         if !self.request.is_empty() {
             self.send_request();
@@ -262,7 +268,7 @@ impl InitiatorLogin {
         self.target_portal_group_tag = self.target_portal_group_tag.or(tag);
     }
 
-    /// The operational stage begins, which authentication must have come before.
+    /// Enters the operational stage, which requires that authentication is complete.
     fn enter(&mut self, next: Stage, out: &mut Vec<u8>) -> Result<(), LoginFailure> {
         if !self.authentication.is_done() {
             return Err(LoginFailure::OutOfTurn);
@@ -272,7 +278,7 @@ impl InitiatorLogin {
         Ok(())
     }
 
-    /// Where to ask to go: on, unless there is still something to prove.
+    /// The stage to request: the next, unless authentication is incomplete.
     fn next_wish(&self) -> Option<Stage> {
         match self.stage {
             Stage::SecurityNegotiation => {
@@ -300,7 +306,7 @@ impl InitiatorLogin {
         self.event = Some(event);
     }
 
-    /// Sends the next piece of what is to be said. Of a text in pieces, only the last asks to move on.
+    /// Sends the next PDU of our text. Only the last one requests a stage transition.
     fn send_request(&mut self) {
         let (data, continues) = self.request.next(super::LOGIN_DATA_BYTES_MAX);
         self.asked = self.requested_stage.filter(|_| !continues);
@@ -316,7 +322,7 @@ impl InitiatorLogin {
             cid: self.config.cid,
             cmd_sn: self.config.cmd_sn,
             exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
-            // A piece is of LOGIN_DATA_BYTES_MAX bytes at most.
+            // At most LOGIN_DATA_BYTES_MAX bytes.
             data_segment_length: data.len() as u32,
         };
         self.transmits.push_back(Transmit { bhs: request.emit(), data });
@@ -324,7 +330,7 @@ impl InitiatorLogin {
 }
 
 impl Authentication {
-    /// Takes in the security keys of a response, and appends what is to be said to them.
+    /// Processes the security keys of a response, and appends our reply.
     fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), LoginFailure> {
         if let Authentication::Offered(claim) = self {
             let method = pairs.iter().find(|pair| pair.key == Key::AuthMethod.name());
@@ -337,7 +343,7 @@ impl Authentication {
         Ok(())
     }
 
-    /// Whether the target may now move on. One that never answered AuthMethod=None has nothing against it.
+    /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.
     fn is_done(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
@@ -346,8 +352,8 @@ impl Authentication {
         }
     }
 
-    /// Whether to ask to move on with what is said next. When CHAP is mutual, our proof is said while the
-    /// target's is still due, and the target's comes with its last response in this stage.
+    /// Whether to request the next stage with the next text. With mutual CHAP our response is sent before the
+    /// target's has arrived, which comes with its last text in this stage.
     fn may_move(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
@@ -357,7 +363,7 @@ impl Authentication {
     }
 }
 
-/// What the target's choice of AuthMethod leads to. With mutual CHAP, "None" was not offered.
+/// The effect of the target's choice of AuthMethod. With mutual CHAP, "None" was not offered.
 fn chosen(method: &str, claim: Option<ChapClaim>) -> Result<Authentication, LoginFailure> {
     match (method, claim) {
         (CHAP, Some(claim)) => Ok(Authentication::Running(Claimant::new(claim))),
@@ -367,8 +373,8 @@ fn chosen(method: &str, claim: Option<ChapClaim>) -> Result<Authentication, Logi
     }
 }
 
-/// Who we are, what we want, and how we are ready to prove it. One who can prove itself, but need not have the
-/// target prove anything, also makes do with a target that asks for no proof.
+/// Names, session type and authentication methods. An initiator with credentials that does not require the
+/// target to authenticate also accepts a target without authentication.
 fn first_text(config: &InitiatorConfig) -> Vec<u8> {
     let mut text = Vec::new();
     text::append(&mut text, Key::InitiatorName.name(), &config.initiator_name);
@@ -387,7 +393,7 @@ fn first_text(config: &InitiatorConfig) -> Vec<u8> {
     text
 }
 
-/// Whether a pair is the negotiator's: names are known, and security keys are CHAP's.
+/// Whether the negotiator handles a pair: names are known, and security keys are CHAP's.
 fn is_negotiated(pair: &Pair<'_>) -> bool {
     use Key::{AuthMethod, ChapA, ChapC, ChapI, ChapN, ChapR, TargetName, TargetPortalGroupTag};
     let ours = [AuthMethod, ChapA, ChapI, ChapC, ChapN, ChapR, TargetName, TargetPortalGroupTag];

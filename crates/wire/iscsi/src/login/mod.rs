@@ -1,4 +1,4 @@
-//! Login (RFC 7143 section 6.3): how a connection begins, as two machines without I/O.
+//! Login (RFC 7143 section 6.3), as two machines without I/O.
 //!
 //! ```text
 //!                      SecurityNegotiation ──▶ OperationalNegotiation ──▶ FullFeature
@@ -6,9 +6,9 @@
 //!        who are you? ─────────┘   may also be the first │      or be skipped │
 //! ```
 //!
-//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs go in by `handle_pdu`; PDUs
-//! to send come out of `poll_transmit`, and what only the driver can know or do comes out of `poll_event`. Neither
-//! machine keeps time: the driver ends a login that takes too long.
+//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs enter by `handle_pdu`;
+//! PDUs to send come from `poll_transmit`, and questions to the driver and results from `poll_event`. Neither
+//! machine has a clock: the driver ends a login that takes too long.
 
 mod admission;
 #[cfg(test)]
@@ -31,16 +31,17 @@ pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
 use crate::pdu::Bhs;
 
-/// Bytes of data in a login PDU: MaxRecvDataSegmentLength's default, which holds until it is declared otherwise
+/// Size of the data of a login PDU: MaxRecvDataSegmentLength's default, which holds until it is declared
 /// (section 13.12). Nothing larger need be read from a peer that has not logged in.
 pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 
-/// Bytes of one text in a login, all its pieces together: what everybody must be able to take whose authentication needs
-/// no certificates (section 6.2). Who has not logged in may make a target keep no more.
+/// Size of one text in a login, all its PDUs together: what every implementation must accept whose
+/// authentication needs no certificates (section 6.2). A peer that has not logged in cannot make a target
+/// hold more.
 pub const LOGIN_TEXT_BYTES_MAX: usize = 16384;
 
 /// PDUs that a peer may send in one login. A login with mutual CHAP takes five; this leaves room for texts in
-/// pieces, and ends a peer that only says "go on".
+/// several PDUs, and ends a login that never finishes.
 pub const LOGIN_PDUS_MAX: usize = 64;
 
 /// A PDU to send: its header, and its data without padding. There are no digests before the full feature phase.

@@ -1,4 +1,4 @@
-//! A login that was let in: what the target says to each text, and where the login goes from there.
+//! An admitted login: the target's text for each request, and its stage transitions.
 
 use super::admission::{Acceptance, AdmissionRequest};
 use super::{LOGIN_TEXT_BYTES_MAX, LoginError};
@@ -9,21 +9,21 @@ use crate::negotiate::{NegotiationError, Negotiator, Role, SessionType};
 use crate::pdu::{LoginRequest, LoginStatus, Stage};
 use crate::text::{self, MalformedText, Pair, Pieces};
 
-/// A login that was let in.
+/// An admitted login.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pub(super) request: AdmissionRequest,
     pub(super) authentication: Authentication,
     pub(super) negotiator: Negotiator,
-    /// Whether our own declarations have been made.
+    /// Whether our declarations have been sent.
     has_declared: bool,
-    /// What an initiator that has proved itself is refused with.
+    /// The status to refuse an authenticated initiator with.
     refusal: Option<LoginStatus>,
-    /// Text of keys to answer once the initiator has proved itself.
+    /// Keys to process after authentication.
     kept: Vec<u8>,
-    /// TargetPortalGroupTag, until it has been said.
+    /// TargetPortalGroupTag, until it is sent.
     tag: Option<u16>,
-    /// What remains to be said to the latest request, and the stage to move to after it.
+    /// The rest of the reply to the latest request, and the stage after it.
     pub(super) reply: Pieces,
     pub(super) transit_to: Option<Stage>,
 }
@@ -56,7 +56,7 @@ impl Negotiation {
         }
     }
 
-    /// Appends what is to be said to a text, and decides where the login goes.
+    /// Appends the reply to a text, and determines the next stage.
     pub(super) fn answer(
         &mut self,
         request: &LoginRequest,
@@ -65,7 +65,7 @@ impl Negotiation {
     ) -> Result<(), LoginError> {
         self.check_names(pairs)?;
         if let Some(tag) = self.tag.take() {
-            // Section 13.9: the first response of a normal session must say it.
+            // Section 13.9: required in the first response of a normal session.
             text::append(out, Key::TargetPortalGroupTag.name(), tag);
         }
         if request.stage == Stage::SecurityNegotiation {
@@ -75,7 +75,7 @@ impl Negotiation {
             return Err(LoginError::Refused(status));
         }
         self.transit_to = self.next_stage(request)?;
-        // In the operational stage, or where it is skipped and there will be no other occasion.
+        // In the operational stage, or if it is skipped.
         let may_declare =
             request.stage == Stage::OperationalNegotiation || self.transit_to == Some(Stage::FullFeature);
         if may_declare && !std::mem::replace(&mut self.has_declared, true) {
@@ -94,14 +94,14 @@ impl Negotiation {
         Ok(self.negotiator.receive_all(pairs, out)?)
     }
 
-    /// Keeps keys of an initiator that has not proved itself yet: some answers are different for a session that exists.
+    /// Keeps keys of an unauthenticated initiator: some replies would reveal that a session exists.
     fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), LoginError> {
         pairs.for_each(|pair| text::append(&mut self.kept, pair.key, pair.value));
         self.kept.shrink_to_fit();
         if self.kept.len() > LOGIN_TEXT_BYTES_MAX { Err(LoginError::TooMuch) } else { Ok(()) }
     }
 
-    /// Whom the initiator offers to prove to be, if it does now.
+    /// The CHAP name whose response is in this request, if any.
     pub(super) fn proof_by<'a>(&self, request: &LoginRequest, pairs: &[Pair<'a>]) -> Option<&'a str> {
         match &self.authentication {
             Authentication::Running(chap) if request.stage == Stage::SecurityNegotiation => {
@@ -111,10 +111,10 @@ impl Negotiation {
         }
     }
 
-    /// Where the login goes after this request: where the initiator wants to, once it has proved itself.
+    /// The stage after this request: the requested one, once the initiator is authenticated.
     ///
-    /// iPXE sets T in every round of CHAP (ipxe pull request 1444). It cannot be meant before the proof, so the
-    /// response just does not move.
+    /// iPXE sets T in every step of CHAP (ipxe pull request 1444). It has no meaning before authentication is
+    /// complete, so the response leaves T clear.
     fn next_stage(&self, request: &LoginRequest) -> Result<Option<Stage>, LoginError> {
         match (&self.authentication, request.stage, request.transit_to) {
             (Authentication::NotNeeded, _, requested_stage) => Ok(requested_stage),
@@ -126,7 +126,7 @@ impl Negotiation {
         }
     }
 
-    /// Names may be said again (some initiators do in every request), but not changed.
+    /// Names may be repeated (some initiators do so in every request), but not changed.
     fn check_names(&self, pairs: &[Pair<'_>]) -> Result<(), LoginError> {
         let same = |pair: &Pair<'_>| match Key::find(pair.key) {
             Some(Key::InitiatorName) => Name::new(pair.value).as_ref() == Ok(&self.request.initiator_name),
@@ -139,7 +139,7 @@ impl Negotiation {
 }
 
 impl Authentication {
-    /// Takes in the security keys of a request, and appends what is to be said to them.
+    /// Processes the security keys of a request, and appends our reply.
     fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), LoginError> {
         if let Some(method) = pairs.iter().find(|pair| pair.key == Key::AuthMethod.name()) {
             self.choose(method.value, out)?;
@@ -151,7 +151,7 @@ impl Authentication {
         }
     }
 
-    /// AuthMethod (section 12.1): the one that the target wants, if the initiator has it on its list.
+    /// AuthMethod (section 12.1): the method required by the target, if it is in the initiator's list.
     fn choose(&mut self, listed: &str, out: &mut Vec<u8>) -> Result<(), LoginError> {
         let (wanted, chosen) = match std::mem::replace(self, Authentication::NotNeeded) {
             Authentication::NotNeeded => (NONE, Authentication::NotNeeded),
@@ -168,7 +168,7 @@ impl Authentication {
         Ok(())
     }
 
-    /// Whether nothing is left to prove.
+    /// Whether authentication is complete or not required.
     fn is_passed(&self) -> bool {
         match self {
             Authentication::NotNeeded => true,
@@ -177,7 +177,7 @@ impl Authentication {
         }
     }
 
-    /// The CHAP name that was proved.
+    /// The authenticated CHAP name.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Authentication::NotNeeded | Authentication::Needed(_) => None,
@@ -186,7 +186,7 @@ impl Authentication {
     }
 }
 
-/// Who wants in, from the first request's text.
+/// The request for admission, from the first request's text.
 pub(super) fn admission_request(
     request: &LoginRequest,
     pairs: &[Pair<'_>],
@@ -210,8 +210,8 @@ pub(super) fn admission_request(
     Ok(admission)
 }
 
-/// Whether a pair is the negotiator's: names are the login's, and security keys in their stage are CHAP's. In the
-/// other stage they have no place, and the negotiator rejects them.
+/// Whether the negotiator handles a pair: names are handled by the login, and security keys in their stage by
+/// CHAP. In the other stage they are invalid, and the negotiator rejects them.
 fn is_negotiated(pair: &Pair<'_>, stage: Stage) -> bool {
     let is_name =
         [Key::InitiatorName, Key::TargetName, Key::SessionType].iter().any(|key| pair.key == key.name());

@@ -1,4 +1,4 @@
-//! Why a target ends a login, and what it tells the initiator.
+//! Reasons to end a login at the target, and their login status.
 
 use std::fmt;
 
@@ -12,47 +12,46 @@ use crate::text::MalformedText;
 /// Why a login failed at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginError {
-    /// The connection began with something else than a login.
+    /// The first PDU was not a Login Request.
     NotALogin,
-    /// Something else than a login request came in the middle of a login.
+    /// Another PDU than a Login Request during the login.
     AnotherPdu,
-    /// A request's header breaks a rule.
+    /// A malformed header.
     Malformed(Malformed),
-    /// A request's text breaks a rule.
+    /// A malformed text.
     MalformedText(MalformedText),
-    /// The initiator does not speak version 0, the only one there is.
+    /// The initiator does not support version 0, the only one.
     Version,
-    /// Too many requests, or too large ones.
+    /// Too many PDUs, or too large ones.
     TooMuch,
-    /// A request that names another session or connection than the login began with, or another initiator or
-    /// target.
+    /// A request with another session, connection, initiator or target than the first.
     IdentityChanged,
-    /// A request for another stage than the login is in.
+    /// A request for another stage than that of the login.
     WrongStage,
-    /// A request that should have waited, or let us finish our text.
+    /// A request out of turn, or before our text was complete.
     OutOfTurn,
-    /// A key that must be there is not.
+    /// A required key is missing.
     MissingKey(Key),
-    /// The initiator's name is none.
+    /// InitiatorName is invalid.
     BadInitiatorName(BadName),
-    /// The target's name is none, so there cannot be such a target.
+    /// TargetName is invalid, so no such target can exist.
     BadTargetName(BadName),
     /// SessionType is neither Normal nor Discovery.
     UnknownSessionType,
-    /// A key was negotiated in a way that it cannot be.
+    /// An invalid negotiation of a key.
     Negotiation(NegotiationError),
-    /// No authentication method that both sides accept.
+    /// No common authentication method.
     NoSharedAuthMethod,
-    /// The initiator skips the authentication that it must pass.
+    /// The initiator skipped the required authentication.
     AuthenticationSkipped,
-    /// The initiator did not prove itself.
+    /// CHAP authentication failed.
     Chap(ChapError),
     /// The driver refused.
     Refused(LoginStatus),
 }
 
 impl LoginError {
-    /// What the initiator is told; nothing where the standard says to just close the connection.
+    /// The login status, or `None` where the standard says to close the connection silently.
     pub fn status(self) -> Option<LoginStatus> {
         match self {
             // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST

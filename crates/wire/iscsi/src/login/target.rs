@@ -1,18 +1,22 @@
 //! The target's side of a login.
 //!
+//! The phases of `LoginPhase`, and the calls that change them; all are in this file:
+//!
 //! ```text
-//!                                            Judging
-//!                                     a proof │   ▲ │ judge
-//!                                             ▼   │ ▼
-//!   Opening ──first text──▶ Admitting ──admit──▶ Talking ──T to FullFeature──▶ Granting ──grant──▶ Over
-//!                               │                   │                              │
-//!                               └─────refused───────┴────any rule broken───────────┴──refused──▶ Over
+//!                                           AwaitingVerdict
+//!                                     CHAP_R │   ▲ │ judge
+//!                                            ▼   │ ▼
+//!   Initial ── first text ──▶ AwaitingAdmission ── admit ──▶ Negotiating ── T to FullFeature ──▶ AwaitingSession
+//!      │                             │                          │                                  │       │
+//!      └─ protocol error ────────────┴── Refuse, Redirect ──────┴── protocol error, CHAP failure ──┤       │ grant
+//!                                                                                                  ▼       ▼
+//!                                                                               Failed ◀────────  Done ──▶ LoggedIn
 //! ```
 //!
-//! What the initiator says in a request is answered in one response, if need be in several pieces. The driver is
-//! asked up to three times: who may come in at all, whether a proof may be looked at (it may have heard too many wrong
-//! ones), and which session the connection is to be part of. The last question comes when only the last piece of the last
-//! response remains to be sent, so that a session that was granted waits for nothing from the initiator.
+//! A request's text is answered in one response, or in several PDUs. The driver decides up to three times: whether the
+//! initiator is admitted, whether its CHAP response may be checked (it may have failed too often), and which session the
+//! connection belongs to. The last decision is requested when only the last PDU of the last response remains to be sent,
+//! so that a granted session waits for nothing from the initiator.
 
 use std::collections::VecDeque;
 
@@ -28,10 +32,10 @@ use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, 
 use crate::serial::Sn;
 use crate::text::{self, Assembly, Pieces};
 
-/// What holds for all logins of a target.
+/// Settings of all logins of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetPolicy {
-    /// The number of the first status on the connection.
+    /// StatSN of the first response.
     pub first_stat_sn: Sn,
 }
 
@@ -40,7 +44,7 @@ pub struct TargetPolicy {
 pub struct TargetLogin {
     phase: LoginPhase,
     stage: Stage,
-    /// The latest request, to answer.
+    /// The latest request.
     latest: LatestRequest,
     assembly: Assembly,
     claimed: ClaimedNames,
@@ -55,26 +59,26 @@ pub struct TargetLogin {
 enum LoginPhase {
     /// No text is complete yet.
     Initial,
-    /// The driver is thinking about the first text, which waits here.
+    /// Waits for [`TargetLogin::admit`], with the first text.
     AwaitingAdmission(AdmissionRequest, LoginRequest, Vec<u8>),
     Negotiating(Box<Negotiation>),
-    /// The driver is thinking about whether the proof in this text may be looked at.
+    /// Waits for [`TargetLogin::judge`], with the text that has the CHAP response.
     AwaitingVerdict(Box<Negotiation>, LoginRequest, Vec<u8>),
-    /// The driver is looking for a session.
+    /// Waits for [`TargetLogin::grant`].
     AwaitingSession(Box<Negotiation>, Box<Parameters>),
     Done,
 }
 
-/// Whom an initiator claims to be and what it wants, in its own words, which may be anything: for a log.
+/// The names claimed by an initiator, which may be any text: for a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimedNames {
-    /// The beginning of InitiatorName, as long as names may be.
+    /// InitiatorName, up to the length that names may have.
     pub initiator: Option<String>,
     /// The same of TargetName.
     pub target: Option<String>,
 }
 
-/// What is needed to answer a request, whatever is wrong with the rest of it.
+/// The fields of a request needed to answer it, whether the rest is valid or not.
 #[derive(Clone, Copy, Debug)]
 struct LatestRequest {
     stage: Stage,
@@ -102,7 +106,7 @@ impl TargetLogin {
         }
     }
 
-    /// A PDU has come: its header, and its data without padding. A driver need not read data beyond
+    /// Processes a PDU: its header, and its data without padding. A driver need not read data beyond
     /// [`LOGIN_DATA_BYTES_MAX`]; it may close the connection instead.
     pub fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         if !matches!(self.phase, LoginPhase::Done) {
@@ -110,7 +114,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's answer to [`TargetEvent::Admit`]. Without such a question it has no effect.
+    /// The driver's reply to [`TargetEvent::Admit`]. No effect otherwise.
     pub fn admit(&mut self, admission: Admission) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingAdmission(request, first, text) => match admission {
@@ -122,7 +126,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's answer to [`TargetEvent::Proof`]. Without such a question it has no effect.
+    /// The driver's reply to [`TargetEvent::Proof`]. No effect otherwise.
     pub fn judge(&mut self, verdict: Result<(), LoginStatus>) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingVerdict(negotiation, request, text) => match verdict {
@@ -133,7 +137,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's answer to [`TargetEvent::SessionNeeded`]. Without such a question it has no effect.
+    /// The driver's reply to [`TargetEvent::SessionNeeded`]. No effect otherwise.
     pub fn grant(&mut self, grant: Result<Grant, LoginStatus>) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingSession(negotiation, parameters) => match grant {
@@ -144,7 +148,7 @@ impl TargetLogin {
         }
     }
 
-    /// The CHAP name that the initiator has proved to be its own, even if the login has been refused since.
+    /// The authenticated CHAP name, even if the login was refused later.
     pub fn proved(&self) -> Option<&str> {
         self.proved.as_deref()
     }
@@ -154,12 +158,12 @@ impl TargetLogin {
         &self.claimed
     }
 
-    /// The next PDU to send. Send all there are before acting on an event.
+    /// The next PDU to send. Send all of them before acting on an event.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// The next thing for the driver to know or do.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<TargetEvent> {
         self.events.pop_front()
     }
@@ -171,7 +175,7 @@ impl TargetLogin {
         let latest = LatestRequest::from_bhs(bhs).ok_or(LoginError::NotALogin)?;
         let before = std::mem::replace(&mut self.latest, latest);
         self.pdus += 1;
-        // What the header announces counts: a driver need not have read it all to hand it in.
+        // The announced length counts: a driver need not read all data before this call.
         if self.pdus > LOGIN_PDUS_MAX || bhs.data_segment_length() as usize > LOGIN_DATA_BYTES_MAX {
             return Err(LoginError::TooMuch);
         }
@@ -186,7 +190,7 @@ impl TargetLogin {
         self.take(&request, data)
     }
 
-    /// The initiator chooses the first stage (section 6.3). Version 0 is the only one there is (section 11.12.4).
+    /// The initiator chooses the first stage (section 6.3). Only version 0 exists (section 11.12.4).
     fn begin(&mut self, request: &LoginRequest) -> Result<(), LoginError> {
         self.stage = request.stage;
         if request.version_min > VERSION { Err(LoginError::Version) } else { Ok(()) }
@@ -194,7 +198,7 @@ impl TargetLogin {
 
     fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), LoginError> {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
-            // We have not finished: the initiator may only say "go on" (section 6.2).
+            // Our text is incomplete: only an empty request is allowed (section 6.2).
             LoginPhase::Negotiating(negotiation) if !negotiation.reply.is_empty() => {
                 if request.continues || !data.is_empty() {
                     return Err(LoginError::OutOfTurn);
@@ -252,7 +256,7 @@ impl TargetLogin {
         self.answer(negotiation, first, text).unwrap_or_else(|error| self.fail(error));
     }
 
-    /// Answers a whole text, and moves on if the initiator wants to and may.
+    /// Answers a complete text, and moves to the next stage if requested and allowed.
     fn answer(
         &mut self,
         mut negotiation: Box<Negotiation>,
@@ -267,8 +271,8 @@ impl TargetLogin {
         self.send_response(negotiation)
     }
 
-    /// Sends the next piece of a reply; with the last one the login moves. The last one before the full feature phase
-    /// waits for a session.
+    /// Sends the next PDU of a reply; the last one changes the stage. The last one before the full feature
+    /// phase waits for a session.
     fn send_response(&mut self, mut negotiation: Box<Negotiation>) -> Result<(), LoginError> {
         let is_last = negotiation.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
         if is_last && negotiation.transit_to == Some(Stage::FullFeature) {
@@ -293,7 +297,7 @@ impl TargetLogin {
         Ok(())
     }
 
-    /// Sends the last piece of the last reply.
+    /// Sends the last PDU of the last reply.
     fn conclude(&mut self, mut negotiation: Box<Negotiation>, parameters: Parameters, grant: Grant) {
         let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
         let response = LoginResponse {
@@ -331,7 +335,7 @@ impl TargetLogin {
         self.events.push_back(TargetEvent::Failed(error));
     }
 
-    /// A response to the latest request, in its stage, with nothing in it.
+    /// A response to the latest request, in its stage, without text.
     fn response(&self, status: LoginStatus) -> LoginResponse {
         let latest = self.latest;
         LoginResponse {
@@ -370,7 +374,8 @@ impl ClaimedNames {
 }
 
 impl LatestRequest {
-    /// Before the first request. Nothing is ever sent by it: what ends a login then, ends it without a word.
+    /// Before the first request. It is never used for a response: errors before it close the connection
+    /// silently.
     const NONE: LatestRequest = LatestRequest {
         stage: Stage::SecurityNegotiation,
         isid: Isid([0; 6]),
@@ -380,7 +385,7 @@ impl LatestRequest {
         cmd_sn: Sn(0),
     };
 
-    /// What a header says, right or wrong. Without a task tag it cannot be answered.
+    /// The fields of a header, valid or not. Without a task tag no response is possible.
     fn from_bhs(bhs: &Bhs) -> Option<LatestRequest> {
         Some(LatestRequest {
             stage: Stage::new(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
@@ -392,8 +397,8 @@ impl LatestRequest {
         })
     }
 
-    /// Whether this is of the same login. The task tag should be the same too (section 11.12), but initiators
-    /// have been seen to count it on, and nothing depends on it.
+    /// Whether it belongs to the same login. The task tag should be the same too (section 11.12), but some
+    /// initiators increment it, and nothing depends on it.
     fn is_same_login(&self, before: &LatestRequest) -> bool {
         (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)
     }

@@ -1,4 +1,4 @@
-//! SCSI commands as they arrive: each begins in its turn, waits for it, or is refused.
+//! SCSI commands as they arrive: delivered in CmdSN order, held, or refused.
 
 use super::Session;
 use super::data_out::staged_cost;
@@ -23,8 +23,8 @@ impl Session {
         } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
             self.skip_aborted(pdu.cmd_sn, order);
         } else if self.tags.find(pdu.itt).is_some() {
-            // Section 11.2.1.8 wants tags unique. A status would be taken for the other task's, so this is one of
-            // the few cases for a Reject; its CmdSN does not count as received (section 7.3).
+            // Section 11.2.1.8 requires unique tags. A status would be taken for the other task's, so this is
+            // one of the few cases for a Reject; its CmdSN does not count as received (section 7.3).
             self.reject(id, RejectReason::TaskInProgress);
         } else if pdu.immediate && self.immediate >= self.config.immediate_max {
             self.reject(id, RejectReason::ImmediateCommandReject);
@@ -34,7 +34,7 @@ impl Session {
         Ok(())
     }
 
-    /// A command that a function has ended already: its number counts as received, and nothing begins.
+    /// A command that a TMF aborted before it arrived: its CmdSN counts as received, and no task is created.
     fn skip_aborted(&mut self, cmd_sn: Sn, order: CmdSnOrder) {
         self.counters.commands_ignored += 1;
         if order == CmdSnOrder::Ahead {
@@ -100,7 +100,7 @@ impl Session {
         self.window.hold(cmd_sn, Held::Command(key));
     }
 
-    /// Delivers what has waited for the number that is next now, and the numbers after it.
+    /// Delivers what is held for the next CmdSN, and for those after it.
     pub(super) fn release(&mut self) {
         while let Some(held) = self.window.take_next() {
             match held {
@@ -129,7 +129,8 @@ impl Session {
         }
     }
 
-    /// There was no room for a command's data while it waited: the answer that asks for another try (SAM-5 5.3.1).
+    /// There was no room for the data of a held command: TASK SET FULL, so that the initiator retries (SAM-5
+    /// 5.3.1).
     fn refuse_overrun(&mut self, task: TaskId, staged: &[StagedData]) {
         self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
         self.active += 1;

@@ -1,4 +1,4 @@
-//! What a session is told when it begins.
+//! Configuration of a session.
 
 use std::time::Duration;
 
@@ -7,46 +7,47 @@ use crate::negotiate::Parameters;
 use crate::pdu::TaskManagementResult;
 use crate::serial::Sn;
 
-/// What a session is told when it begins.
+/// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// As the leading login agreed.
     pub parameters: Parameters,
-    /// Commands that may be under way at a time.
+    /// Maximum number of outstanding commands.
     pub window: u32,
-    /// The CmdSN of the first command: the leading login's, which a login does not use up.
+    /// The CmdSN of the first command: that of the leading login, which a login does not consume.
     pub exp_cmd_sn: Sn,
-    /// When to ask whether the initiator is there.
+    /// When to ping the initiator, and when to close its connection.
     pub nop: NopPolicy,
-    /// Immediate commands and task management functions that may be under way beside the window.
+    /// Maximum number of outstanding immediate commands and task management functions.
     pub immediate_max: u32,
-    /// Bytes kept of commands and requests that came before their turn, those of the keeping included.
+    /// Maximum size of data held for commands and requests ahead of their CmdSN, with the cost of holding
+    /// them.
     pub staged_bytes_max: usize,
-    /// PDUs that may wait to be sent beside those that commands have a right to: answers to pings and texts, Rejects.
+    /// PDUs that may be queued besides those of commands: responses to pings and text requests, Rejects.
     pub unsent_max: usize,
-    /// Data in them. One more PDU may be longer.
+    /// Maximum size of their data. One more PDU may exceed it.
     pub unsent_bytes_max: usize,
-    /// Bytes of text in one exchange.
+    /// Maximum size of the text of one exchange.
     pub text_bytes_max: usize,
-    /// What ABORT TASK is told of a task that has ended. Section 11.6.1 (c) says that it "does not exist"; ESXi takes
-    /// that for a broken target and resets it, and is better told that the function is complete.
+    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) says that it "does not exist"; ESXi
+    /// takes that for a broken target and resets it, so "function complete" is the better response there.
     pub abort_of_finished: TaskManagementResult,
 }
 
-/// How a connection stands when its login ends.
+/// State of a connection at the end of its login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionStart {
     /// The StatSN of its next status.
     pub stat_sn: Sn,
-    /// Bytes of data that we take in one PDU.
+    /// Our MaxRecvDataSegmentLength.
     pub local_max_recv_data_segment_length: u32,
-    /// Bytes of data that the initiator takes in one PDU.
+    /// The initiator's MaxRecvDataSegmentLength.
     pub peer_max_recv_data_segment_length: u32,
 }
 
 impl SessionConfig {
-    /// With the limits of a discovery session, for which nobody need have proved anything: it knows texts, pings and the
-    /// logout, one after the other.
+    /// With the limits of a discovery session, which may be unauthenticated: text requests, pings and logout,
+    /// one after the other.
     pub fn of_discovery(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
             window: SessionConfig::DISCOVERY_WINDOW,
@@ -67,13 +68,13 @@ impl SessionConfig {
         SessionConfig {
             parameters,
             exp_cmd_sn,
-            // Issue 2 asks for 256 at least; open-iscsi uses 128 (cmds_max) unless told otherwise.
+            // Issue 2 requires at least 256; open-iscsi uses 128 (cmds_max) by default.
             window: 256,
             nop: NopPolicy::of_target(Duration::from_secs(15)),
             immediate_max: 64,
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
-            // More than any initiator has pings and texts under way; four pings of 256 KiB.
+            // More outstanding pings and texts than any initiator has; four pings of 256 KiB.
             unsent_max: 1024,
             unsent_bytes_max: 1 << 20,
             text_bytes_max: 64 << 10,

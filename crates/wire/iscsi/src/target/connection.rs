@@ -1,4 +1,4 @@
-//! What the session keeps of each of its connections.
+//! State of a connection.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,70 +17,70 @@ use crate::slab::Key;
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
-    /// The next status's number.
+    /// StatSN of the next status.
     pub(super) stat_sn: Sn,
     pub(super) local_segment_max: u32,
     pub(super) peer_segment_max: u32,
-    /// The header whose data segment is on its way.
+    /// The header whose data segment is being received.
     pub(super) header: Bhs,
-    /// When it came.
+    /// Time of its arrival.
     pub(super) header_at: Instant,
     pub(super) incoming: Incoming,
-    /// What its data segment takes of the bytes staged, from its header on.
+    /// Staging reserved for its data segment, from its header on.
     pub(super) reserved_bytes: usize,
-    /// To be sent first: it is small, and somebody waits for it (NOP-In, R2T, Reject, text).
+    /// Transmit queue for small PDUs that the initiator waits for (NOP-In, R2T, Reject, text); goes first.
     pub(super) urgent: VecDeque<QueuedPdu>,
-    /// Data in `urgent`.
+    /// Size of the data in `urgent`.
     pub(super) urgent_bytes: usize,
-    /// To be sent in this order: answers to commands, and what must not overtake them.
+    /// Transmit queue for responses, and for PDUs that must follow them; in order.
     pub(super) responses: VecDeque<QueuedPdu>,
     pub(super) keepalive: Keepalive,
-    /// Numbers our pings.
+    /// Number of our pings so far.
     pub(super) pings: u32,
     pub(super) text: TextExchange,
-    /// Receipts of answers that were sent and are not acknowledged, in the order of their StatSN.
+    /// Receipts of sent statuses that are not acknowledged, by StatSN.
     pub(super) receipts: Vec<(Sn, Receipt)>,
-    /// A logout has been accepted: nothing more is listened to.
+    /// A logout was accepted: received PDUs are ignored (state S6, IN_LOGOUT).
     pub(super) logged_out: bool,
-    /// The initiator was asked to log out, and has until then.
+    /// Deadline for the logout that the initiator was asked for (state S7, LOGOUT_REQUESTED).
     pub(super) logout_by: Option<Instant>,
 }
 
-/// Something to say. Numbers are put in when it is said.
+/// An entry of a transmit queue. Sequence numbers are assigned at transmission.
 #[derive(Debug)]
 pub(super) enum QueuedPdu {
-    /// A task's data and status.
+    /// Data-In and status of a task.
     Response(Key),
-    /// A task's next R2T.
+    /// The next R2T of a task.
     R2t(Key),
-    /// A PDU that is ready but for its numbers.
+    /// A PDU without its sequence numbers.
     Prepared(Box<PreparedPdu>),
-    /// The ping that a fence of this number waits for.
+    /// The ping of the fence with this number.
     FencePing(u32),
 }
 
-/// A PDU that is ready but for its numbers.
+/// A PDU without its sequence numbers.
 #[derive(Debug)]
 pub(super) struct PreparedPdu {
     pub(super) bhs: Bhs,
     pub(super) data: Vec<u8>,
-    /// It uses a StatSN up.
+    /// It consumes a StatSN.
     pub(super) is_status: bool,
-    /// Once it is out, connections are to be closed.
+    /// Connections to close after it is sent.
     pub(super) then: Option<CloseAfter>,
 }
 
-/// Which connections end behind an answer.
+/// Connections to close after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseAfter {
-    /// One, for this reason.
+    /// This connection, and why.
     One(ConnectionId, super::CloseReason),
-    /// All, for this reason.
+    /// All connections, and why.
     All(super::CloseReason),
 }
 
 impl PreparedPdu {
-    /// Why all connections are to be closed behind it, if they are.
+    /// Why all connections are closed after it, if they are.
     pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
         match self.then {
             Some(CloseAfter::All(reason)) => Some(reason),
@@ -119,12 +119,12 @@ impl Connection {
         }
     }
 
-    /// Says something soon, that uses a StatSN up.
+    /// Queues a PDU that consumes a StatSN.
     pub(super) fn queue_status(&mut self, bhs: Bhs, data: Vec<u8>) {
         self.queue(PreparedPdu { bhs, data, is_status: true, then: None });
     }
 
-    /// Says something soon, that uses no StatSN up.
+    /// Queues a PDU that consumes no StatSN.
     pub(super) fn queue_without_status(&mut self, bhs: Bhs) {
         self.queue(PreparedPdu { bhs, data: Vec::new(), is_status: false, then: None });
     }
@@ -134,8 +134,8 @@ impl Connection {
         self.urgent.push_back(QueuedPdu::Prepared(Box::new(ready)));
     }
 
-    /// The next status is about to be sent, and has this receipt. One that says what an earlier one says as well waits
-    /// with that, so that a queue of flushes does not put its end off.
+    /// Registers a receipt for the next status. If an earlier status has the same receipt, that one is kept:
+    /// otherwise a series of flushes would postpone the acknowledgement.
     pub(super) fn await_receipt(&mut self, receipt: Receipt) {
         if !self.receipts.iter().any(|(_, earlier)| *earlier == receipt) {
             if self.receipts.len() == RECEIPTS_MAX {
@@ -145,13 +145,13 @@ impl Connection {
         }
     }
 
-    /// The tag of the target's next ping. It wraps before it meets the reserved tag.
+    /// The Target Transfer Tag of the next ping. It wraps before the reserved tag.
     pub(super) fn next_ping(&mut self) -> Option<Ttt> {
         self.pings = (self.pings + 1) & 0x7fff_ffff;
         Ttt::new(self.pings)
     }
 
-    /// Why all connections were to be closed behind something that waits to be said.
+    /// Why all connections were to be closed after a queued PDU, if they were.
     pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
         self.responses.iter().find_map(|say| match say {
             QueuedPdu::Prepared(ready) => ready.closes_all(),
@@ -159,11 +159,11 @@ impl Connection {
         })
     }
 
-    /// Whether the peer sends and does not listen: so much waits to be sent.
+    /// Whether more is queued than allowed: the peer sends without receiving.
     pub(super) fn exceeds_backlog(&self, pdus_max: usize, bytes_max: usize) -> bool {
         self.urgent.len() + self.responses.len() > pdus_max || self.urgent_bytes > bytes_max
     }
 }
 
-/// An initiator that acknowledges nothing has no more than that noted. What is not noted counts as not heard.
+/// Receipts kept for an initiator that acknowledges nothing. Others count as not acknowledged.
 const RECEIPTS_MAX: usize = 64;

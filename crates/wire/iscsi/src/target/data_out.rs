@@ -1,4 +1,4 @@
-//! Data of commands as they arrive: where they belong, and what follows when they are there.
+//! Data of commands as they arrive: their destination, and the next step.
 
 use super::Session;
 use super::connection::QueuedPdu;
@@ -11,7 +11,7 @@ use crate::pdu::{DataOut, RejectReason};
 use crate::slab::Key;
 
 impl Session {
-    /// How much of a command's data has come, in bytes from its start.
+    /// Bytes of a command's data received so far, from its start.
     pub fn data_received(&self, task: TaskId) -> u32 {
         self.tasks.get(task.key).map_or(0, |task| task.inbound.received())
     }
@@ -20,8 +20,8 @@ impl Session {
         self.observe("Data-Out", |session| session.tags.find(pdu.itt));
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
-            // After an ABORT or a reset an initiator may go on answering R2Ts, or may not (FastAbort in
-            // iscsid.conf): late data are dropped without a word.
+            // After an ABORT or a reset an initiator may or may not continue to answer R2Ts (FastAbort in
+            // iscsid.conf): late data are dropped silently.
             self.counters.data_out_late += 1;
             return Ok(());
         };
@@ -49,7 +49,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where the segment that is on its way belongs.
+    /// The destination of the data segment being received.
     pub(super) fn destination(&mut self, id: ConnectionId) -> Destination {
         let Some(connection) = self.connection(id) else { return Destination::Discard };
         let (key, offset, length) = match &connection.incoming {
@@ -70,7 +70,7 @@ impl Session {
         if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
     }
 
-    /// A short ping is answered whether there is memory or not; what it may take is little for each connection.
+    /// A short ping is answered even without staging room; its size is small for each connection.
     fn request_destination(&mut self, id: ConnectionId) -> Destination {
         let length =
             self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
@@ -85,7 +85,7 @@ impl Session {
         self.reserve(id, length)
     }
 
-    /// A segment of the machine's counts from its header on: its peer may take any time to send it.
+    /// A segment held by the machine is charged from its header on: the peer may take any time to send it.
     fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
         self.count_staged(length);
         if let Some(connection) = self.connection_mut(id) {
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Keeps data of a command that waits; of others it is where it belongs already.
+    /// Holds the data of a held command; other data are at their destination already.
     fn stage(&mut self, key: Key, offset: u32, length: u32, inline: &[u8]) {
         if length == 0 {
             return;
@@ -138,7 +138,7 @@ impl Session {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let (task_id, connection) = (key, task.connection);
         let Some(waiting) = &mut task.waiting else {
-            // It was released between its header and its data: the driver knows it now.
+            // The command was delivered between this header and its data: the driver knows the task.
             if !inline.is_empty() {
                 let task = TaskId { key: task_id, connection };
                 self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Asks for more data, or tells that it is complete.
+    /// Requests more data, or reports that it is complete.
     pub(super) fn advance_data(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let id = task.connection;
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Something is wrong with a task's data.
+    /// Records an error in a task's data.
     fn fail(&mut self, key: Key, fault: DataFault) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.inbound.fail(fault);
@@ -198,10 +198,10 @@ impl Session {
     }
 }
 
-/// As much as a discovery session takes in one PDU.
+/// The MaxRecvDataSegmentLength of a discovery session.
 const UNCOUNTED_BYTES_MAX: usize = 8 << 10;
 
-/// What a piece of data takes that is kept: small ones are mostly overhead.
+/// Memory taken by a held piece of data: small ones are mostly overhead.
 pub(super) fn staged_cost(length: usize) -> usize {
     const OVERHEAD_BYTES: usize = 64;
     length + OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-//! What the machine asks its driver to do, and the names by which both speak of connections, tasks and functions.
+//! Events from the machine to its driver, and the identifiers that both use.
 
 use crate::pdu::{Lun, TaskAttribute, TaskManagementFunction};
 use crate::slab::Key;
@@ -10,31 +10,32 @@ pub struct ConnectionId {
     pub(super) generation: u16,
 }
 
-/// A task of a session. Its index is used again when it is gone; the whole is not, in any time that matters.
+/// A task of a session. Its index is reused after its end; the whole identifier is not, within any relevant
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     pub(super) key: Key,
     pub(super) connection: ConnectionId,
 }
 
-/// A task management function under way.
+/// An outstanding task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TmfId(pub(super) Key);
 
-/// A logout that waits for its answer.
+/// A pending logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogoutId(pub(super) Key);
 
-/// Something for the driver to do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Begin a command. They come in the order of CmdSN, and when their header has arrived, before any data.
+    /// A command to begin. Commands come in CmdSN order, after their header has arrived and before any data.
     ///
-    /// A command that takes data gets [`super::Session::expect_data`] at once, before the next call of
-    /// `poll_event` or `handle_segment`, or not at all: until then nobody wants its data, and it is dropped.
+    /// For a command with data the driver calls [`super::Session::expect_data`] before the next call of
+    /// `poll_event` or `handle_segment`, or not at all: data without that are dropped.
     Command(Command),
-    /// Data of the command announced just before: it overtook others on another connection, and its data was kept
-    /// while it waited. The driver puts it where the task's data belong, as if it were arriving now.
+    /// Data of the command announced just before, which was ahead of its CmdSN and was held with its data.
+    /// The driver stores it at the task's data, as if it arrived now.
     StagedData {
         /// The task.
         task: TaskId,
@@ -43,54 +44,53 @@ pub enum Event {
         /// The data.
         bytes: Vec<u8>,
     },
-    /// All the data asked for has arrived, whole and in order.
+    /// All requested data have arrived, in order.
     DataComplete {
         /// The task.
         task: TaskId,
     },
-    /// The data will never be complete. The driver answers the command with the CHECK CONDITION of section
+    /// The data cannot become complete. The driver answers the command with the CHECK CONDITION of section
     /// 11.4.7.2; [`DataFault`] says which.
     DataFailed {
         /// The task.
         task: TaskId,
-        /// What was wrong.
+        /// The error.
         fault: DataFault,
     },
-    /// Carry out a task management function and call [`super::Session::tmf_done`].
+    /// Execute a task management function, then call [`super::Session::tmf_done`].
     TaskManagement(TmfRequest),
-    /// Tell which targets there are, by [`super::Session::text_reply`].
+    /// List targets by [`super::Session::text_reply`].
     SendTargets {
-        /// Who asks.
+        /// The requester.
         connection: ConnectionId,
-        /// Which are meant.
+        /// The targets requested.
         which: TextQuery,
     },
-    /// A task the driver knows has ended without an answer: its connection is gone. Drop what belongs to it.
+    /// A task known to the driver ended without a response: its connection is gone. Release its resources.
     TaskGone {
         /// The task.
         task: TaskId,
     },
-    /// An initiator has another connection of its session logged out than the one that it asks by, or one that is gone
-    /// already. It will send what was under way there again as soon as it has its answer: when nothing of it can reach
-    /// the medium any more, call [`super::Session::logout_done`].
+    /// The initiator logged out another connection of its session, or one that is gone. It will send that
+    /// connection's outstanding commands again after the response: when none of them can reach the medium any
+    /// more, call [`super::Session::logout_done`].
     LogoutPending {
         /// The logout.
         logout: LogoutId,
     },
-    /// The initiator has acknowledged the status of a [`super::Response`] that had this receipt.
+    /// The initiator acknowledged the status of a [`super::Response`] with this receipt.
     Acknowledged(Receipt),
-    /// There is something to say on a connection, and nothing has arrived there or been answered that would lead
-    /// the driver to ask [`super::Session::poll_transmit`]: an acknowledgement on another connection has set it
-    /// free, or the clock.
+    /// A PDU is queued on a connection that the driver would not poll otherwise: an acknowledgement on
+    /// another connection, or a timeout, released it. Call [`super::Session::poll_transmit`].
     TransmitReady {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
-    /// Close the connection, once what has come out of `poll_transmit` for it is sent; then remove it.
+    /// Close the connection after sending what `poll_transmit` returned for it, then remove it.
     Close {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
@@ -102,9 +102,9 @@ pub struct Command {
     pub task: TaskId,
     /// The logical unit's address.
     pub lun: Lun,
-    /// Where the task stands among the others of its logical unit.
+    /// The task attribute (SAM-5).
     pub attribute: TaskAttribute,
-    /// It came outside the order of CmdSN, as an immediate command.
+    /// It is an immediate command, outside the CmdSN order.
     pub immediate: bool,
     /// R: the initiator expects to read.
     pub read: bool,
@@ -114,44 +114,44 @@ pub struct Command {
     pub edtl: u32,
     /// Of a bidirectional command: bytes that the initiator expects to read.
     pub bidirectional_read_edtl: Option<u32>,
-    /// Bytes of data that come with the command itself.
+    /// Bytes of immediate data.
     pub immediate_data: u32,
     pub(super) cdb: [u8; 16],
     /// The whole CDB, if it is longer than sixteen bytes.
     pub(super) long_cdb: Option<Box<[u8]>>,
 }
 
-/// What the driver wants to know of an answer once the initiator has it: until then the answer can be lost with its
+/// An acknowledgement that the driver wants for a response: until then the response can be lost with its
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// What the answer is about, as the driver numbers it.
+    /// The subject, numbered by the driver.
     pub subject: u64,
-    /// What it says of that.
+    /// The value reported about it.
     pub value: u64,
 }
 
-/// What was wrong with a command's data: additional sense by section 11.4.7.2, all with ABORTED COMMAND.
+/// Errors in a command's data: additional sense by section 11.4.7.2, all with ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
-    /// It did not match its digest. 47/05, PROTOCOL SERVICE CRC ERROR.
+    /// Data digest error. 47/05, PROTOCOL SERVICE CRC ERROR.
     Digest,
-    /// It came in another order or amount than was asked for: the standard's "incorrect amount of data". 0C/0D,
-    /// WRITE ERROR - NOT ENOUGH UNSOLICITED DATA.
+    /// Wrong order or amount: the standard's "incorrect amount of data". 0C/0D, WRITE ERROR - NOT ENOUGH
+    /// UNSOLICITED DATA.
     Sequence,
-    /// It came unasked where none was agreed on. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
+    /// Unsolicited data where none was agreed on. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
     Unsolicited,
 }
 
-/// A task management function to carry out.
+/// A task management function to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmfRequest {
-    /// Its name, for the answer.
+    /// Its identifier, for the response.
     pub tmf: TmfId,
-    /// Who asks.
+    /// The requester.
     pub connection: ConnectionId,
-    /// What to do. TASK REASSIGN, and ABORT TASK for tasks that are not there, never come here: the machine
-    /// answers them.
+    /// The function. TASK REASSIGN, and ABORT TASK for tasks that do not exist, are answered by the machine
+    /// and never come here.
     pub function: TaskManagementFunction,
     /// The logical unit, for the functions that concern one.
     pub lun: Lun,
@@ -159,53 +159,53 @@ pub struct TmfRequest {
     pub referenced: Option<TaskId>,
 }
 
-/// Which targets an initiator asks for (RFC 7143 appendix C).
+/// The targets requested by SendTargets (RFC 7143 appendix C).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextQuery {
-    /// All that it may see. In discovery sessions only.
+    /// All that the initiator may access. In discovery sessions only.
     All,
-    /// One, by its name. In a session with a target, only that one is told of.
+    /// One, by name. In a normal session only that of the session is reported.
     One(String),
     /// The session's own target. Never in discovery sessions.
     Own,
 }
 
-/// Why the machine wants a connection closed.
+/// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The initiator has logged out, and has its answer.
+    /// Logout completed.
     Logout,
-    /// It was asked to log out, and did not in time.
+    /// A requested logout did not come before its deadline.
     LogoutOverdue,
-    /// It has been silent, even when asked.
+    /// No traffic and no response to a ping.
     Silent,
-    /// It was told that the connection would be dropped.
+    /// A dropped connection was announced.
     Dropped,
-    /// A TARGET COLD RESET has been answered: it ends the target's sessions.
+    /// A TARGET COLD RESET was answered: it ends the target's sessions.
     Reset,
 }
 
 impl ConnectionId {
-    /// A small number that no other connection of the session has at the same time.
+    /// An index unique among the connections of the session.
     pub fn index(self) -> usize {
         usize::from(self.index)
     }
 }
 
 impl TaskId {
-    /// A small number that no other task of the session has at the same time.
+    /// An index unique among the tasks of the session.
     pub fn index(self) -> usize {
         self.key.index as usize
     }
 
-    /// The connection that it came by, and whose it is (section 4.2.2.3, connection allegiance).
+    /// The connection that the command arrived on (section 4.2.2.3, connection allegiance).
     pub fn connection(self) -> ConnectionId {
         self.connection
     }
 }
 
 impl Command {
-    /// The CDB: sixteen bytes, shorter ones filled with zeros; or up to 260, if the initiator sent more.
+    /// The CDB: sixteen bytes, shorter ones zero-filled; up to 260 if the initiator sent more.
     pub fn cdb(&self) -> &[u8] {
         self.long_cdb.as_deref().unwrap_or(&self.cdb)
     }

@@ -1,15 +1,15 @@
-//! What ends a connection at once.
+//! Errors that close a connection.
 
 use std::fmt;
 
-/// A rule broken in a way that no PDU can answer: the connection must be closed, and with ErrorRecoveryLevel 0
-/// its commands are lost.
+/// An error that no PDU can answer: the connection must be closed, and at ErrorRecoveryLevel 0 its commands
+/// are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fatal {
-    /// A header does not match its digest: where the next one begins is anybody's guess (section 7.8). Drivers,
-    /// who check digests, say so themselves.
+    /// A header digest error: the start of the next PDU is unknown (section 7.8). Drivers, which check
+    /// digests, report it themselves.
     HeaderDigest,
-    /// More data in one PDU than our MaxRecvDataSegmentLength.
+    /// A data segment longer than our MaxRecvDataSegmentLength.
     SegmentTooLong {
         /// Bytes of data announced.
         length: u32,
@@ -18,7 +18,7 @@ pub enum Fatal {
     LoginInFullFeaturePhase,
     /// Data for a task of another connection (section 4.2.2.3, connection allegiance).
     ForeignTask,
-    /// More PDUs that want an answer than answers were taken: the peer sends and does not listen.
+    /// More responses queued than allowed: the peer sends without receiving.
     TooManyUnanswered,
     /// The connection is not, or no longer, part of the session.
     NotConnected,

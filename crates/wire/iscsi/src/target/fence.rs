@@ -1,20 +1,21 @@
-//! The response fence (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4): an answer that no other may be seen to cross,
-//! though they travel on different connections.
+//! The response fence (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4): no response may be seen to pass a fenced
+//! one, although they travel on different connections.
 //!
 //! ```text
-//!   connection 0    answer  answer │ping                      ┌─ TMF response │ping
-//!   connection 1    answer         │ping                      │
-//!                                  └── both acknowledged? ────┘      acknowledged? ── the fence is lifted
-//!   behind                                             answers handed over since ──────► sent
+//!   connection 0    responses      │ping                      ┌─ TMF response │ping
+//!   connection 1    responses      │ping                      │
+//!                                  └── both acknowledged? ────┘      acknowledged? ── end of the fence
+//!   blocked                                            responses queued since ────────► sent
 //! ```
 //!
-//! The answer of a function that ended many tasks is sent when all answers queued before it on the other connections
-//! have been acknowledged, and answers that come after it wait until it has been acknowledged itself. A ping at
-//! the end of each queue asks for the acknowledgement: ExpStatSN of anything that the initiator sends will do, and so
-//! will the ping's answer. A connection that is lost, or an initiator that takes too long, is waited for no longer.
+//! The response to a function that ended many tasks is sent when all responses queued before it on the other
+//! connections have been acknowledged; responses queued after it wait until it has been acknowledged itself.
+//! A ping at the end of each queue requests the acknowledgement: the ExpStatSN of any PDU of the initiator
+//! serves, and so does the response to the ping. A lost connection is not waited for, and no wait exceeds its
+//! timeout.
 //!
-//! With one connection the order of its queue is fence enough, and nothing here happens. The standard's fence is for
-//! one I_T_L nexus: answers of other logical units pass.
+//! With one connection the order of its queue suffices, and this module is not used. The standard's fence
+//! applies to one I_T_L nexus: responses of other logical units pass.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,17 +27,17 @@ use super::{Session, Transmit};
 use crate::pdu::{Bhs, Lun, Opcode, Ttt};
 use crate::serial::Sn;
 
-/// The fence that stands, and what waits behind it.
+/// The active fence, and the PDUs it blocks.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     active: Option<Fence>,
-    /// In the order in which it is to be said.
+    /// In the order of transmission.
     blocked: VecDeque<Blocked>,
-    /// Numbers fences, so that a ping for one that was lifted by the clock says nothing of the next.
+    /// Number of fences so far, so that a ping of a fence that timed out does not count for the next.
     begun: u32,
 }
 
-/// Whose answers a fence holds back.
+/// The responses that a fence blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FenceScope {
     LogicalUnit(Lun),
@@ -47,11 +48,11 @@ pub(super) enum FenceScope {
 struct Fence {
     number: u32,
     scope: FenceScope,
-    /// Whose answer it is raised for.
+    /// The connection of the fenced response.
     requester: ConnectionId,
-    /// That answer, until it is sent.
+    /// The fenced response, until it is sent.
     answer: Option<Box<PreparedPdu>>,
-    /// Connections whose acknowledgement is missing.
+    /// Connections with unacknowledged responses.
     unacknowledged: Vec<Unacknowledged>,
     timeout: Timeout,
 }
@@ -59,7 +60,7 @@ struct Fence {
 #[derive(Debug)]
 struct Unacknowledged {
     connection: ConnectionId,
-    /// Once it is sent.
+    /// `None` until it is sent.
     ping: Option<Ping>,
 }
 
@@ -79,7 +80,7 @@ struct Blocked {
 #[derive(Debug)]
 enum BlockedPdu {
     Plain(QueuedPdu),
-    /// An answer that raises a fence itself.
+    /// A response that begins another fence.
     Fenced(FenceScope, Box<PreparedPdu>),
 }
 
@@ -88,7 +89,7 @@ impl Fences {
         self.active.is_some()
     }
 
-    /// Whether a logical unit's answers have to wait.
+    /// Whether responses of a logical unit have to wait.
     pub(super) fn holds(&self, lun: Lun) -> bool {
         self.active.as_ref().is_some_and(|fence| fence.scope.covers(lun) || self.will_block(lun))
     }
@@ -100,12 +101,12 @@ impl Fences {
         })
     }
 
-    /// Keeps something until the fence is lifted.
+    /// Blocks a PDU until the end of the fence.
     pub(super) fn hold(&mut self, connection: ConnectionId, say: QueuedPdu) {
         self.blocked.push_back(Blocked { connection, say: BlockedPdu::Plain(say) });
     }
 
-    /// How much waits.
+    /// Number of blocked PDUs.
     pub(super) fn blocked(&self) -> usize {
         self.blocked.len()
     }
@@ -114,7 +115,7 @@ impl Fences {
         self.active.as_ref().map(|fence| fence.timeout.deadline(passed))
     }
 
-    /// Why all connections were to be closed behind an answer that waits for its turn on this one.
+    /// Why all connections were to be closed after a blocked response of this one.
     pub(super) fn closing_blocked(&self, id: ConnectionId) -> Option<super::CloseReason> {
         let active = self.active.iter().filter(|fence| fence.requester == id);
         let answers = active.filter_map(|fence| fence.answer.as_deref());
@@ -137,7 +138,7 @@ impl FenceScope {
 }
 
 impl Session {
-    /// Says something behind all answers so far, a fence's among them.
+    /// Queues a PDU after all responses so far, blocked ones included.
     pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
         let say = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
         if self.fences.is_active() {
@@ -147,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Says something that no answer on any connection may cross.
+    /// Queues a response that no response on any connection may pass.
     pub(super) fn queue_fenced(
         &mut self,
         id: ConnectionId,
@@ -164,8 +165,8 @@ impl Session {
         }
     }
 
-    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by a ping
-    /// that has to pass everything queued there.
+    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by
+    /// a ping behind everything queued there.
     fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
         let number = self.fences.begun.wrapping_add(1);
         self.fences.begun = number;
@@ -177,8 +178,8 @@ impl Session {
         self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
     }
 
-    /// Queues a ping. A connection that is logged out says nothing more, and nothing follows its logout response:
-    /// there only its end is waited for.
+    /// Queues a ping. On a connection that is logging out nothing follows the logout response: there only its
+    /// end is waited for.
     fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
         if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
             connection.responses.push_back(QueuedPdu::FencePing(number));
@@ -187,7 +188,7 @@ impl Session {
         Unacknowledged { connection: id, ping: None }
     }
 
-    /// The ping's turn has come.
+    /// Sends the ping: everything queued before it has been sent.
     pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
         let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
         let unacknowledged =
@@ -204,7 +205,7 @@ impl Session {
         Some(self.emit_prepared(id, ready))
     }
 
-    /// The initiator has said something while a fence stands.
+    /// Processes ExpStatSN of a received PDU while a fence is active.
     pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
         let Some(fence) = &mut self.fences.active else { return };
         let exp_stat_sn = exp_stat_sn(bhs);
@@ -220,7 +221,7 @@ impl Session {
         self.advance_fence();
     }
 
-    /// A connection is gone, and with it what was said on it.
+    /// A connection is gone, with its responses.
     pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
         if let Some(fence) = &mut self.fences.active {
             fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
@@ -228,7 +229,7 @@ impl Session {
         }
     }
 
-    /// The clock spoke.
+    /// Ends waits that timed out.
     pub(super) fn fences_timeout(&mut self, now: Instant) {
         if let Some(fence) = &mut self.fences.active
             && fence.timeout.has_expired(now)
@@ -238,7 +239,7 @@ impl Session {
         }
     }
 
-    /// Goes on with fences for which nothing is missing: sends the answer, or lifts the fence.
+    /// Advances fences without missing acknowledgements: sends the response, or ends the fence.
     fn advance_fence(&mut self) {
         while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
             match fence.answer.take() {
@@ -248,14 +249,15 @@ impl Session {
         }
     }
 
-    /// All before it have arrived. "The fence … MUST NOT be considered cleared" before it has arrived too.
+    /// All responses before it have arrived. "The fence … MUST NOT be considered cleared" before it has
+    /// arrived too.
     fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
         let is_last = answer.then.is_some();
         if let Some(connection) = self.connection_mut(fence.requester) {
             connection.responses.push_back(QueuedPdu::Prepared(answer));
             self.events.push_back(Event::TransmitReady { connection: fence.requester });
         }
-        // Nobody acknowledges what the connections are closed behind.
+        // A response after which the connections are closed is never acknowledged.
         let is_heard =
             !is_last && self.connections().count() > 1 && self.connection(fence.requester).is_some();
         let unacknowledged =
@@ -264,7 +266,7 @@ impl Session {
         Fence { unacknowledged, timeout, ..fence }
     }
 
-    /// Says what has waited, up to the next answer that raises a fence.
+    /// Queues the blocked PDUs, up to the next fenced response.
     fn release_blocked(&mut self) {
         while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
             match say {
@@ -280,13 +282,13 @@ impl Session {
     }
 }
 
-/// Which StatSN the initiator expects next: all before it have arrived.
+/// ExpStatSN: all statuses before it have arrived.
 pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
     Sn(bhs.u32(EXP_STAT_SN))
 }
 
 /// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
-/// Where all PDUs of an initiator have them (section 11).
+/// Offsets in all PDUs of an initiator (section 11).
 const EXP_STAT_SN: usize = 28;
 const TTT: usize = 20;

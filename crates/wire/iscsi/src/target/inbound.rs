@@ -1,5 +1,4 @@
-//! A write's data on its way in: which PDU may come next, and what to ask for (RFC 7143 sections 4.2.5.2, 11.7
-//! and 11.8).
+//! Data of a write: which PDU is valid next, and what to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8).
 //!
 //! ```text
 //!   0            immediate       unsolicited        burst_start                          wanted   EDTL
@@ -7,8 +6,8 @@
 //!   '------------ at most FirstBurstLength ------'
 //! ```
 //!
-//! DataPDUInOrder and DataSequenceInOrder are Yes, so there is one place where the next byte belongs, however
-//! many R2Ts are outstanding.
+//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte is determined, however many
+//! R2Ts are outstanding.
 
 use super::event::DataFault;
 use crate::negotiate::Parameters;
@@ -16,41 +15,41 @@ use crate::pdu::{DataOut, ScsiCommand, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// How far a write's data has got.
+/// State of a write's data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inbound {
-    /// What the driver takes; `None` until it says.
+    /// Bytes that the driver accepts; `None` until it calls `expect_data`.
     wanted: Option<u32>,
-    /// All bytes before this one have arrived.
+    /// All bytes before this offset have arrived.
     received: u32,
-    /// Data that came with the command is still arriving.
+    /// Immediate data are still being received.
     immediate_pending: bool,
     /// Unsolicited Data-Out PDUs are still to come.
     unsolicited_open: bool,
-    /// Where solicited data begin.
+    /// Start of the solicited data.
     burst_start: u32,
     /// R2Ts by number: below `done` fulfilled, below `sent` sent, below `asked` to be sent.
     done: u32,
     sent: u32,
     asked: u32,
-    /// Of the sequence that is arriving.
+    /// Next DataSN of the current sequence.
     data_sn: Sn,
     fault: Option<DataFault>,
     complete: bool,
 }
 
-/// What to do after something has arrived, or has been asked for.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Wait.
+    /// Wait for data.
     Wait,
-    /// Send so many R2Ts.
+    /// Send this many R2Ts.
     SendR2ts(u32),
-    /// It is all there.
+    /// All data have arrived.
     Complete,
 }
 
-/// An R2T's piece of the data.
+/// The range of an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Burst {
     pub(super) r2t_sn: u32,
@@ -59,7 +58,7 @@ pub(super) struct Burst {
 }
 
 impl Inbound {
-    /// What a command header promises, or which rule of unsolicited data it breaks.
+    /// Checks a command header against the rules for unsolicited data.
     pub(super) fn new(command: &ScsiCommand, rules: &Parameters) -> Inbound {
         let immediate = command.data_segment_length;
         let most = rules.first_burst_length.min(command.expected_data_transfer_length);
@@ -77,27 +76,27 @@ impl Inbound {
         self.fault
     }
 
-    /// All bytes before this one have arrived.
+    /// All bytes before this offset have arrived.
     pub(super) fn received(&self) -> u32 {
         self.received
     }
 
-    /// Whether the driver takes data, and nothing has gone wrong with them.
+    /// Whether the driver accepts data, and no error has occurred.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some() && self.fault.is_none()
     }
 
-    /// Whether the driver may take data from this offset on. It has yet to say when a command's own data come.
+    /// Whether the driver may accept data from this offset on. For immediate data it has not decided yet.
     pub(super) fn takes_from(&self, offset: u32) -> bool {
         self.wanted.is_none_or(|wanted| offset < wanted)
     }
 
-    /// The driver takes this many bytes.
+    /// The driver accepts this many bytes.
     pub(super) fn expect(&mut self, wanted: u32) {
         self.wanted = Some(wanted);
     }
 
-    /// Where a Data-Out's data belong, if it is the one that may come now.
+    /// The offset of a Data-Out, if it is the one valid next.
     pub(super) fn check(
         &self,
         pdu: &DataOut,
@@ -117,20 +116,20 @@ impl Inbound {
         }
         match pdu.buffer_offset.checked_add(pdu.data_segment_length) {
             Some(reached) if reached > end => Err(misplaced),
-            // "The F bit … for the last PDU of a sequence": an R2T answered by less than it asked for.
+            // "The F bit … for the last PDU of a sequence": an R2T answered by less than it requested.
             Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => Err(DataFault::Sequence),
             Some(_) => Ok(pdu.buffer_offset),
             None => Err(DataFault::Sequence),
         }
     }
 
-    /// The command's own data have arrived.
+    /// The immediate data have arrived.
     pub(super) fn immediate_arrived(&mut self, length: u32) {
         self.immediate_pending = false;
         self.received += length;
     }
 
-    /// The data of a Data-Out that [`Inbound::check`] approved have arrived.
+    /// The data of a Data-Out that [`Inbound::check`] accepted have arrived.
     pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
         self.received += length;
         self.data_sn = self.data_sn.next();
@@ -139,26 +138,26 @@ impl Inbound {
         }
     }
 
-    /// A Data-Out whose data are dropped; it may still be the last of its sequence.
+    /// A Data-Out whose data are dropped; it may still end its sequence.
     pub(super) fn dropped(&mut self, pdu: &DataOut) {
         if pdu.is_final {
             self.end_sequence(pdu.ttt.is_some());
         }
     }
 
-    /// Something was wrong with the data: no more is asked for.
+    /// An error in the data: no more is requested.
     pub(super) fn fail(&mut self, fault: DataFault) {
         self.fault = Some(fault);
         self.immediate_pending = false;
         self.asked = self.sent;
     }
 
-    /// Whether all the data that was announced or asked for has come, or been dropped.
+    /// Whether all data announced or requested have arrived or been dropped.
     pub(super) fn is_drained(&self) -> bool {
         !self.unsolicited_open && !self.immediate_pending && self.done >= self.sent
     }
 
-    /// What to do now.
+    /// Determines the next step.
     pub(super) fn next(&mut self, rules: &Parameters) -> NextStep {
         let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return NextStep::Wait };
         if self.complete || self.immediate_pending || self.unsolicited_open {
@@ -178,7 +177,7 @@ impl Inbound {
         if more == 0 { NextStep::Wait } else { NextStep::SendR2ts(more) }
     }
 
-    /// The next R2T to send, unless it is not wanted any more.
+    /// The next R2T to send, if it is still needed.
     pub(super) fn send_r2t(&mut self, rules: &Parameters) -> Option<Burst> {
         if self.sent >= self.asked {
             return None;
@@ -188,7 +187,7 @@ impl Inbound {
         Some(burst)
     }
 
-    /// R2Ts sent: what a response's ExpDataSN counts of a write.
+    /// R2Ts sent, which ExpDataSN of the response counts.
     pub(super) fn r2ts_sent(&self) -> u32 {
         self.sent
     }
@@ -199,7 +198,7 @@ impl Inbound {
         Some(Burst { r2t_sn: number, offset, length })
     }
 
-    /// Where the burst ends that `ttt` may bring data for now.
+    /// The end of the burst that `ttt` may bring data for now.
     fn open_burst_end(&self, ttt: Ttt, key: Key, rules: &Parameters) -> Option<u32> {
         if self.done >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.done) {
             return None;
@@ -216,8 +215,9 @@ impl Inbound {
     }
 }
 
-/// The Target Transfer Tag of a task's R2T. Its low half is the task's place; the high half changes with every R2T
-/// and every tenant of the place, so that data sent for a task that is gone do not reach its successor.
+/// The Target Transfer Tag of a task's R2T. Its low half is the task's index; the high half changes with
+/// every R2T and every reuse of the index, so that late data of an ended task are not stored for its
+/// successor.
 pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
     let tag = order << 16 | (key.index & 0xffff);

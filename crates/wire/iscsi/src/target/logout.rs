@@ -1,8 +1,8 @@
 //! Logout (RFC 7143 sections 11.14 and 11.15): a connection, another one, or all of them.
 //!
-//! Commands that have been answered get their answers; the others end without one. The response is the last PDU on
-//! its connection, and the connection is closed behind it. Another connection's logout is answered when nothing that
-//! it had under way can reach the medium any more.
+//! Commands with a response keep it; the others end without one. The logout response is the last PDU on its
+//! connection, which is then closed. The logout of another connection is answered when none of that
+//! connection's commands can reach the medium any more.
 
 use super::Session;
 use super::connection::CloseAfter;
@@ -11,7 +11,7 @@ use crate::pdu::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutRe
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// A logout of another connection than it came by.
+/// A logout of another connection.
 #[derive(Debug)]
 pub(super) struct Logout {
     by: ConnectionId,
@@ -19,7 +19,7 @@ pub(super) struct Logout {
     result: LogoutResult,
 }
 
-/// Such logouts that may wait for their answers: one for each connection of a large session.
+/// Maximum number of pending logouts: one for each connection of a large session.
 const LOGOUTS_MAX: usize = 64;
 
 impl Session {
@@ -28,7 +28,7 @@ impl Session {
             (LogoutReason::CloseSession, _) => self.log_out_session(id, pdu.itt),
             (LogoutReason::CloseConnection, Some(closed)) if closed == id => self.log_out_own(id, pdu.itt),
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
-            // What it had under way may still be at work: whoever asks wants to know when it is not.
+            // Its commands may still be executing: the requester needs to know when they are not.
             (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
             // Tasks change their connection at ErrorRecoveryLevel 2 only.
             (LogoutReason::RemoveForRecovery, _) => {
@@ -65,7 +65,7 @@ impl Session {
         self.hold_logout(id, itt, LogoutResult::Success);
     }
 
-    /// Keeps an answer until the driver knows that nothing of the connection is left.
+    /// Delays a response until the driver calls [`Session::logout_done`].
     fn hold_logout(&mut self, by: ConnectionId, itt: Itt, result: LogoutResult) {
         if self.logouts.len() >= LOGOUTS_MAX {
             return self.answer_logout(by, itt, LogoutResult::CleanupFailed, None);
@@ -74,7 +74,7 @@ impl Session {
         self.events.push_back(Event::LogoutPending { logout });
     }
 
-    /// Nothing of a connection that was logged out can reach the medium any more.
+    /// The commands of a logged out connection can no longer reach the medium.
     pub fn logout_done(&mut self, logout: LogoutId) {
         let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
         if self.connection(by).is_some() {
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Ends the tasks of a connection that have no answer yet.
+    /// Ends the tasks of a connection without a response.
     fn end_own_tasks(&mut self, id: ConnectionId) {
         self.stop_receiving(id);
         let doomed: Vec<Key> = self

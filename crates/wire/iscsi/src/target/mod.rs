@@ -1,9 +1,9 @@
-//! The target's half of a session in full feature phase (RFC 7143), as a machine without I/O.
+//! The target's side of a session in full feature phase (RFC 7143), as a machine without I/O.
 //!
-//! One [`Session`] serves all connections of a session, which live on one thread. A driver hands it headers as
-//! they arrive, asks it where each data segment belongs, and does what its events say; what there is to send comes
-//! out of [`Session::poll_transmit`], connection by connection. Payload never passes through here: the machine
-//! names a task and an offset, and the driver receives into, or sends from, where the bytes lie.
+//! One [`Session`] serves all connections of a session, on one thread. The driver passes received headers to
+//! it, asks for the destination of each data segment, and carries out its events; PDUs to send come from
+//! [`Session::poll_transmit`], per connection. Payload does not pass through the machine: it names a task and
+//! an offset, and the driver receives to, or sends from, that memory.
 //!
 //! ```text
 //!              handle_header ─► Segment ─► (driver receives) ─► handle_segment
@@ -12,13 +12,38 @@
 //!             Event::Command ─► expect_data ─► R2Ts … ─► Event::DataComplete ─► respond ───┘
 //! ```
 //!
-//! The order of things: [`event`] (what the driver is asked to do), `window` (in which order commands are
-//! delivered), `receive`, `commands`, `landing` and `inbound` (what arrives), `answer` and `transmit` (Data-In and
-//! status), `tmf` and `fence` (what ends many commands at once), `text`, `logout`, `nop`, `notice` (the rest
-//! of the protocol).
+//! States of a task (`task`), with the files of the transitions:
 //!
-//! ErrorRecoveryLevel is 0: what went wrong on a connection ends a command, or the connection, and nothing is sent
-//! twice. So ExpStatSN, which tells what need not be kept to be sent again, is looked at only while a `fence` stands.
+//! ```text
+//!  SCSI Command ──┬─ CmdSN is next (commands) ───► announced ── expect_data (respond) ──► takes data (data_out,
+//!                 │                                 ▲     │ no data, or refused                │  inbound)
+//!                 └─ CmdSN is ahead ──► held ───────┘     ▼                                    │ DataComplete
+//!                      (window)   release (commands)   with the driver ◄───────────────────────┘ or DataFailed
+//!                                                         │ respond (respond)
+//!                                                         ▼
+//!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued at once, or when its data are drained after a
+//!                                                    digest error (data_out), or at the end of a fence (fence)
+//!  ended ◄── from any state: abort (respond), connection lost (here), logout (logout), TMF (task_management)
+//! ```
+//!
+//! States of a connection, named as in section 8.1:
+//!
+//! ```text
+//!  add_connection ──► S5 LOGGED_IN ── Logout Request (logout) ─────────► S6 IN_LOGOUT ── Event::Close ──► removed
+//!      (here)           │    ▲   │                                           ▲
+//!                       │    │   └── asked to log out (notice) ─► S7 LOGOUT_REQUESTED ── deadline (nop) ─► removed
+//!                       │    └── PDUs received (receive) restart the keepalive (nop)
+//!                       └── silent (nop), Fatal (driver), cold reset (task_management) ──► Event::Close ──► removed
+//! ```
+//!
+//! A session ends with its last connection (ErrorRecoveryLevel 0); the driver drops it then.
+//!
+//! Reading order: [`event`] (actions for the driver), `window` (delivery order), `receive`, `commands`, `data_out` and
+//! `inbound` (reception), `outbound` and `transmit` (Data-In and status), `task_management` and `fence` (the end of
+//! many commands), `text`, `logout`, `nop`, `notice` (the rest of the protocol).
+//!
+//! ErrorRecoveryLevel is 0: an error ends a command or the connection, and no PDU is sent twice. So ExpStatSN, which
+//! tells what need not be kept for retransmission, is evaluated only for receipts and while a `fence` is active.
 
 mod commands;
 mod config;
@@ -83,39 +108,39 @@ pub struct Session {
     early_aborts: Vec<EarlyAbort>,
     fences: Fences,
     connections: Vec<Option<Connection>>,
-    /// Distinguishes the connections that have had the same index.
+    /// Distinguishes successive connections with the same index.
     generation: u16,
     events: VecDeque<Event>,
     counters: Counters,
-    /// Non-immediate tasks whose last PDU has not been sent, and functions that are not done: each keeps a place of
+    /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes room of
     /// the command window.
     active: u32,
-    /// Immediate tasks and task management functions under way.
+    /// Outstanding immediate tasks and task management functions.
     immediate: u32,
-    /// Data of commands and requests that wait for their turn, and segments on their way to the machine, in bytes, those of
-    /// the keeping included.
+    /// Data of held commands and requests, and segments being received by the machine, in bytes, with the
+    /// cost of holding them.
     staged_bytes: usize,
-    /// Bytes that the driver lets it keep beyond what it keeps.
+    /// Bytes that the driver lets it hold in addition.
     staging_limit: usize,
 }
 
-/// What has happened in a session so far.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// SCSI commands handed to the driver.
+    /// SCSI commands announced to the driver.
     pub commands: u64,
-    /// Commands outside the command window, or repeated within it: ignored, as section 4.2.2.1 demands.
+    /// Commands outside the command window, or duplicates within it: ignored, as section 4.2.2.1 requires.
     pub commands_ignored: u64,
-    /// Data-Out PDUs for tasks that are not there any more: dropped.
+    /// Data-Out PDUs dropped because their task has ended.
     pub data_out_late: u64,
-    /// Data segments that did not match their digest.
+    /// Data digest errors.
     pub digest_errors: u64,
     /// PDUs answered by a Reject.
     pub rejects: u64,
 }
 
 impl Session {
-    /// A session without connections. The first is the one whose login made it.
+    /// A session without connections. The first to be added is the leading one.
     pub fn new(config: SessionConfig) -> Session {
         Session {
             window: Window::new(config.exp_cmd_sn, config.window),
@@ -137,7 +162,7 @@ impl Session {
         }
     }
 
-    /// A connection has logged in.
+    /// Adds a connection after its login.
     pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
         let free = self.connections.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
@@ -145,14 +170,14 @@ impl Session {
             self.connections.len() - 1
         });
         self.generation = self.generation.wrapping_add(1);
-        // MaxConnections is a 16-bit number, and the login keeps to it.
+        // MaxConnections is a 16-bit number, and the login enforces it.
         let id = ConnectionId { index: index as u16, generation: self.generation };
         self.connections[index] = Some(Connection::new(id, cid, start, now, self.config.text_bytes_max));
         id
     }
 
-    /// A connection is gone. Its tasks die with it (ErrorRecoveryLevel 0); [`Event::TaskGone`] tells which. The
-    /// session goes on if it has others.
+    /// Removes a connection. Its tasks end (ErrorRecoveryLevel 0); [`Event::TaskGone`] names them. The
+    /// session continues if it has other connections.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
         let Some(connection) = self.connection(id) else { return };
         let unsaid = connection.closes_all().or_else(|| self.fences.closing_blocked(id));
@@ -161,14 +186,14 @@ impl Session {
         self.drop_connection_tasks(id);
         self.tmfs_connection_lost(id);
         self.fences_connection_lost(id);
-        // What was to end with an answer that cannot be given ends all the same.
+        // Connections that were to close after a response that can no longer be sent close all the same.
         if let Some(reason) = unsaid {
             self.close_all(reason);
         }
         self.release();
     }
 
-    /// What the driver is to do next.
+    /// The next action for the driver.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
             let event = self.events.pop_front()?;
@@ -178,29 +203,29 @@ impl Session {
         }
     }
 
-    /// The parameters that the leading login agreed on.
+    /// The parameters negotiated by the leading login.
     pub fn parameters(&self) -> &Parameters {
         &self.config.parameters
     }
 
-    /// Tasks that are there: not delivered yet, under way, or being answered.
+    /// Number of tasks: held, executing, or with a response being sent.
     pub fn commands_in_flight(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Bytes of data that it keeps itself: of commands that wait for their turn, and in answers that are yet to be sent.
+    /// Bytes of data held by the machine: of held commands, and in queued responses.
     pub fn staged_bytes(&self) -> usize {
         let unsent = self.connections.iter().flatten().map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
     }
 
-    /// How many bytes more it may keep. Without a word any number, up to the limits of [`SessionConfig`].
+    /// Sets how many bytes more may be held. Without a call the limits of [`SessionConfig`] apply alone.
     pub fn set_staging_limit(&mut self, bytes: usize) {
         self.staging_limit = bytes;
     }
 
-    /// What has been kept longest because what is before it in order has not come, or the rest of its segment has not:
-    /// since when, and the connection it came by.
+    /// The oldest data held because earlier CmdSNs, or the rest of the segment, have not arrived: since when,
+    /// and on which connection.
     pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
         let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
         let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
@@ -210,7 +235,7 @@ impl Session {
         commands.chain(requests).chain(coming).min_by_key(|(since, _)| *since)
     }
 
-    /// What has happened so far.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -220,12 +245,12 @@ impl Session {
         self.window.exp_cmd_sn()
     }
 
-    /// The last CmdSN that the initiator has been told there is room for.
+    /// The last CmdSN announced to the initiator.
     pub fn max_cmd_sn(&self) -> Sn {
         self.window.max_cmd_sn()
     }
 
-    /// The connections there are.
+    /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
         self.connections.iter().flatten().map(|connection| (connection.id, connection.cid))
     }
@@ -238,7 +263,7 @@ impl Session {
         self.connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
     }
 
-    /// Whether an event still means something: a task may have ended between the event's cause and now.
+    /// Whether an event still applies: its task may have ended since.
     fn is_current(&self, event: &Event) -> bool {
         match event {
             Event::Command(Command { task, .. })
@@ -257,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Takes a task off all books, whatever it has got to.
+    /// Removes a task from all tables, in any state.
     fn remove_task(&mut self, key: Key) -> Option<Task> {
         let task = self.tasks.remove(key)?;
         self.tags.remove(task.itt);
@@ -270,7 +295,7 @@ impl Session {
         Some(task)
     }
 
-    /// Ends the tasks of a connection, and tells the driver of those that it knows.
+    /// Ends the tasks of a connection, and reports those the driver knows.
     fn drop_connection_tasks(&mut self, id: ConnectionId) {
         let doomed: Vec<Key> =
             self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
@@ -283,7 +308,7 @@ impl Session {
         if task.is_held() {
             self.window.mark_received(key);
         }
-        // A command that found no room while it waited is answered without the driver.
+        // A held command without staging room is answered without the driver.
         if task.announced {
             self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
         }

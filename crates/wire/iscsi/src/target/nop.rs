@@ -1,4 +1,4 @@
-//! NOP both ways (RFC 7143 sections 11.18 and 11.19), and the connections' deadlines.
+//! NOP in both directions (RFC 7143 sections 11.18 and 11.19), and the timeouts of connections.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::pdu::{Lun, NopIn, NopOut, Ttt};
 use crate::serial::Sn;
 
 impl Session {
-    /// The clock spoke.
+    /// Processes expired timeouts.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.fences_timeout(now);
         self.tmfs_timeout(now);
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// When to call [`Session::handle_timeout`]. Anything that happens before may move it.
+    /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().flatten();
         let passed = connections.clone().map(|connection| connection.keepalive.last_received()).max()?;
@@ -45,7 +45,7 @@ impl Session {
             .min()
     }
 
-    /// A ping is answered at once with its data; an answer to ours has done its work by arriving.
+    /// A ping is answered with its data; the response to our ping needs no action, since its arrival counts.
     pub(super) fn handle_nop(&mut self, id: ConnectionId, pdu: &NopOut, mut data: Vec<u8>) {
         let (Some(connection), Some(itt)) = (self.connection_mut(id), pdu.itt) else { return };
         data.truncate(connection.peer_segment_max as usize);
@@ -54,8 +54,8 @@ impl Session {
     }
 }
 
-/// A NOP-In of the target's own. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN":
-/// zero always is, and libiscsi before 2858cb5 answers with it whatever it is told.
+/// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": zero
+/// always is, and libiscsi before 2858cb5 answers with it in any case.
 pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
     NopIn {
         lun: Lun(0),

@@ -1,4 +1,4 @@
-//! Asynchronous messages (RFC 7143 section 11.9): what the target says of its own accord.
+//! Asynchronous messages (RFC 7143 section 11.9).
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::event::{CloseReason, ConnectionId};
 use crate::pdu::{AsyncEvent, AsyncMessage, Lun};
 use crate::serial::Sn;
 
-/// Something to tell an initiator.
+/// An asynchronous message to an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// A SCSI event, with its sense data.
@@ -23,16 +23,16 @@ pub enum Notice<'a> {
         /// The time.
         within: Duration,
     },
-    /// This connection is dropped, and closed behind the message.
+    /// This connection is dropped, and closed after the message.
     ConnectionDropped,
-    /// All connections of the session are dropped; this one is closed behind the message.
+    /// All connections of the session are dropped; this one is closed after the message.
     SessionDropped,
-    /// Negotiate parameters again within that time.
+    /// Renegotiate parameters within that time.
     NegotiationRequested {
         /// The time.
         within: Duration,
     },
-    /// The session's tasks on this logical unit are being ended.
+    /// The session's tasks on this logical unit are being terminated.
     TasksTerminated {
         /// The logical unit.
         lun: Lun,
@@ -40,8 +40,8 @@ pub enum Notice<'a> {
 }
 
 impl Session {
-    /// Asks the initiator to log out, on every connection. Commands are served until it does, or until the time is
-    /// over and [`super::Event::Close`] ends it: QEMU and others are in the middle of something when they are asked.
+    /// Requests a logout on every connection. Commands are served until then, or until the deadline, when
+    /// [`super::Event::Close`] ends it: QEMU and others have commands outstanding when they are asked.
     pub fn request_logout(&mut self, now: Instant, within: Duration) {
         let all: Vec<ConnectionId> = self.connections().map(|(id, _)| id).collect();
         for id in all {
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    /// Tells the initiator something on a connection.
+    /// Sends an asynchronous message on a connection.
     pub fn notify(&mut self, now: Instant, id: ConnectionId, notice: Notice<'_>) {
         let times =
             [self.config.parameters.default_time2wait_s, self.config.parameters.default_time2retain_s];
@@ -93,7 +93,7 @@ impl Notice<'_> {
         }
     }
 
-    /// Sense data behind their length in two bytes (section 11.9.4).
+    /// Sense data after their length in two bytes (section 11.9.4).
     fn sense_segment(&self) -> Vec<u8> {
         let Notice::Scsi { sense, .. } = self else { return Vec::new() };
         let length = u16::try_from(sense.len()).unwrap_or(u16::MAX - 2);

@@ -1,27 +1,27 @@
-//! A command's answer on its way out: Data-In PDUs, then status, on the last of them where it may travel there
-//! (RFC 7143 sections 11.4 and 11.7).
+//! Response data of a command: Data-In PDUs, then status, with the last of them where allowed (RFC 7143
+//! sections 11.4 and 11.7).
 
 use super::event::Receipt;
 use super::task::ExpectedLengths;
 use crate::pdu::Residual;
 
-/// What the driver answered, and how much of it is sent.
+/// The driver's response, and how much of it has been sent.
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub(super) status: u8,
     /// Empty if there is none; an empty box owns no memory.
     pub(super) sense: Box<[u8]>,
-    /// What the driver wants to be told once the status is acknowledged.
+    /// Acknowledgement that the driver wants of the status.
     pub(super) receipt: Option<Box<Receipt>>,
-    /// Bytes to send as Data-In.
+    /// Size of the Data-In.
     data_in: u32,
-    /// Bytes that the CDB asked to move.
+    /// Bytes requested by the CDB.
     expected: u64,
     sent: u32,
     data_sn: u32,
 }
 
-/// A Data-In's part of the data.
+/// The range of one Data-In PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) offset: u32,
@@ -29,7 +29,7 @@ pub(super) struct Chunk {
     pub(super) data_sn: u32,
     /// It ends a burst, or the data.
     pub(super) is_final: bool,
-    /// It carries the status: nothing follows.
+    /// It carries the status, and is the last.
     pub(super) with_status: bool,
 }
 
@@ -59,7 +59,7 @@ impl Outbound {
         }
     }
 
-    /// The next piece of data; `None` if all is sent.
+    /// The next range; `None` if all data have been sent.
     pub(super) fn next_chunk(&mut self, limits: Limits, lengths: ExpectedLengths) -> Option<Chunk> {
         let left = self.data_in - self.sent;
         if left == 0 {
@@ -86,18 +86,18 @@ impl Outbound {
         self.status == GOOD && self.sense.is_empty() && !lengths.bidirectional
     }
 
-    /// Data-In PDUs sent.
+    /// Number of Data-In PDUs sent.
     pub(super) fn data_sn(&self) -> u32 {
         self.data_sn
     }
 
-    /// Of the written data if it writes, else of the read data.
+    /// The residual of the written data if it writes, else of the read data.
     pub(super) fn residual(&self, lengths: ExpectedLengths) -> Residual {
         let edtl = if lengths.bidirectional || lengths.read == 0 { lengths.write } else { lengths.read };
         residual(self.expected, edtl)
     }
 
-    /// Of a bidirectional command's read data.
+    /// The residual of a bidirectional command's read data.
     pub(super) fn read_residual(&self, lengths: ExpectedLengths) -> Residual {
         match lengths.bidirectional {
             true => residual(u64::from(self.data_in), lengths.read),
@@ -106,7 +106,7 @@ impl Outbound {
     }
 }
 
-/// Section 11.4.5: what was to be moved, against what the initiator expected.
+/// Section 11.4.5: bytes requested against bytes expected by the initiator.
 fn residual(moved: u64, expected: u32) -> Residual {
     let saturated = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     match moved.cmp(&u64::from(expected)) {

@@ -1,4 +1,4 @@
-//! The wire spoke: headers, the data segments behind them, and requests that are no SCSI commands.
+//! Received PDUs: headers, their data segments, and requests other than SCSI commands.
 
 use std::time::Instant;
 
@@ -44,23 +44,23 @@ pub enum Destination {
     Discard,
 }
 
-/// What becomes of a data segment when it is there.
+/// Action when a data segment has been received.
 #[derive(Debug, Default)]
 pub(super) enum Incoming {
-    /// There is none.
+    /// None.
     #[default]
     Nothing,
-    /// It is dropped.
+    /// Drop it.
     Dropped,
-    /// It came with a command.
+    /// It is immediate data.
     Immediate { key: Key, length: u32 },
-    /// It is a Data-Out's.
+    /// It belongs to a Data-Out.
     DataOut { key: Key, offset: u32, length: u32, is_final: bool },
     /// It completes a request.
     Request(Box<Request>),
 }
 
-/// Anything with a CmdSN that is no SCSI command.
+/// A request with a CmdSN that is not a SCSI command.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) connection: ConnectionId,
@@ -72,7 +72,7 @@ pub(super) struct Request {
     pub(super) immediate: bool,
 }
 
-/// What a request asks for.
+/// The type of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RequestKind {
     Nop(NopOut),
@@ -82,11 +82,11 @@ pub(super) enum RequestKind {
 }
 
 impl Session {
-    /// A header has arrived: its 48 bytes, and all additional header segments, both intact. Says where the data
-    /// segment belongs that follows.
+    /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns
+    /// the destination of the data segment that follows.
     ///
-    /// The driver looks at events before it places that data: the command may be one it has yet to make a place
-    /// for. When the data are there it calls [`Session::handle_segment`]; if there are none it need not.
+    /// The driver polls events before it stores that data: the command may be a new one that has no memory
+    /// yet. After the data it calls [`Session::handle_segment`]; without data it need not.
     pub fn handle_header(
         &mut self,
         now: Instant,
@@ -129,8 +129,8 @@ impl Session {
         }
     }
 
-    /// A data segment has arrived and is where it belongs. `digest_ok` is true where there are no digests; `inline`
-    /// is the data of [`Destination::Inline`], else empty.
+    /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
+    /// the data of [`Destination::Inline`], else empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -162,11 +162,12 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a request whose data has not come, and refuses what has no place in this session.
+    /// Parses a PDU before its data arrive, and rejects what is not allowed in this session.
     fn dispatch(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Fatal> {
         let is_discovery = self.config.parameters.session_type == SessionType::Discovery;
         let parsed = match bhs.opcode() {
-            // "MUST reject any other" (section 4.3): a discovery session knows text, logout and, by custom, NOP.
+            // "MUST reject any other" (section 4.3): a discovery session has text, logout and, by convention,
+            // NOP.
             Some(Opcode::ScsiCommand | Opcode::DataOut | Opcode::TaskManagementRequest) if is_discovery => {
                 self.reject(id, RejectReason::CommandNotSupported);
                 Ok(())
@@ -184,7 +185,7 @@ impl Session {
                 .map(|pdu| self.await_segment(id, RequestKind::Tmf(pdu), pdu.cmd_sn, pdu.immediate)),
             Some(Opcode::LogoutRequest) => LogoutRequest::parse(bhs)
                 .map(|pdu| self.await_segment(id, RequestKind::Logout(pdu), pdu.cmd_sn, pdu.immediate)),
-            // ErrorRecoveryLevel 0: there is nothing to send again (section 11.16).
+            // ErrorRecoveryLevel 0: no retransmission (section 11.16).
             Some(Opcode::SnackRequest) => {
                 self.reject(id, RejectReason::SnackReject);
                 Ok(())
@@ -210,15 +211,15 @@ impl Session {
         Ok(())
     }
 
-    /// PDUs that may wait to be sent on a connection: R2Ts and answers of all commands and functions, and some of requests
-    /// besides, but for those behind a fence.
+    /// Maximum number of queued PDUs of a connection: R2Ts and responses of all commands and functions, and
+    /// some of other requests, except those blocked by a fence.
     fn unsent_max(&self) -> usize {
         let tasks = self.config.window as usize + self.config.immediate_max as usize;
         let owed = tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
         owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.blocked())
     }
 
-    /// Their data: less, if there is no memory left.
+    /// Maximum size of their data: less if there is no staging room.
     fn unsent_bytes_max(&self) -> usize {
         let most = self.config.unsent_bytes_max;
         if self.staging_limit == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
@@ -226,7 +227,7 @@ impl Session {
 
     // --- other requests
 
-    /// Keeps a request until its data segment is there, which may be at once.
+    /// Keeps a request until its data segment has arrived, which may be immediately.
     fn await_segment(&mut self, id: ConnectionId, kind: RequestKind, cmd_sn: Sn, immediate: bool) {
         if let Some(connection) = self.connection_mut(id) {
             let since = connection.header_at;
@@ -257,7 +258,7 @@ impl Session {
         }
     }
 
-    /// Does what a request asks for. Its connection may be gone if it had to wait.
+    /// Executes a request. Its connection may be gone if it was held.
     pub(super) fn carry_out(&mut self, request: Request) {
         let Request { connection, kind, data, .. } = request;
         if self.connection(connection).is_none() {
@@ -271,9 +272,9 @@ impl Session {
         }
     }
 
-    // --- small things
+    // --- helpers
 
-    /// Refuses the PDU whose header came last. Its data segment is dropped.
+    /// Rejects the PDU whose header came last. Its data segment is dropped.
     pub(super) fn reject(&mut self, id: ConnectionId, reason: RejectReason) {
         self.counters.rejects += 1;
         let Some(connection) = self.connection_mut(id) else { return };
@@ -296,5 +297,5 @@ impl Session {
     }
 }
 
-/// What may wait to be sent whether there is memory or not: the data of a ping or two.
+/// Data that may be queued even without staging room: that of one or two pings.
 const UNSENT_BYTES_MIN: usize = 64 << 10;

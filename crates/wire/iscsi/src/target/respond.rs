@@ -1,4 +1,4 @@
-//! The driver spoke: what it takes of a command's data, and how the command ends.
+//! Calls of the driver: data accepted for a command, and its response.
 
 use super::Session;
 use super::connection::QueuedPdu;
@@ -7,20 +7,20 @@ use super::nop::nop_in;
 use super::outbound::Outbound;
 use crate::slab::Key;
 
-/// How a command ends.
+/// The response to a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     /// SAM-5 status.
     pub status: u8,
-    /// Sense data; empty for none. What is beyond 65,535 bytes is not sent.
+    /// Sense data; empty for none. Bytes beyond 65,535 are not sent.
     pub sense: &'a [u8],
-    /// Bytes that the driver holds to be sent as Data-In. What is beyond the EDTL is not sent.
+    /// Size of the Data-In held by the driver. Bytes beyond the EDTL are not sent.
     pub data_in: u32,
-    /// Bytes that the CDB asks to move, in the command's direction (a bidirectional command's: to write). The
+    /// Bytes requested by the CDB, in the command's direction (of a bidirectional command: to write). The
     /// difference to the EDTL is reported as residual.
     pub expected: u64,
-    /// [`Event::Acknowledged`] is to say when the initiator has acknowledged the status, which is none that travels
-    /// with data. None for nearly all answers.
+    /// Requests [`Event::Acknowledged`] when the initiator has acknowledged the status; for statuses without
+    /// data only. Usually `None`.
     ///
     /// [`Event::Acknowledged`]: super::Event::Acknowledged
     pub receipt: Option<Receipt>,
@@ -28,7 +28,7 @@ pub struct Response<'a> {
 
 impl Session {
     /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
-    /// [`super::Event::DataComplete`] says so. See [`super::Event::Command`] for when to call this.
+    /// [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
         self.observe("the driver takes data", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    /// A command has ended. Only the first answer counts; an answer to a task that is gone does nothing.
+    /// Ends a command. Only the first response counts; one for an ended task has no effect.
     ///
     /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
@@ -49,16 +49,15 @@ impl Session {
             let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
             answer.receipt = receipt.map(Box::new);
             entry.outbound = Some(answer);
-            // Data that did not match their digest: "it MUST wait to receive all the data (signaled by a data PDU
-            // with the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
+            // Data with a digest error: "it MUST wait to receive all the data (signaled by a data PDU with
+            // the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
             if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {
                 self.queue_response(task.key);
             }
         }
     }
 
-    /// The driver gives a command up, and has fenced it: nothing is answered, and data that still come for it are
-    /// dropped.
+    /// Aborts a command that the driver has fenced: there is no response, and later data for it are dropped.
     pub fn abort(&mut self, task: TaskId) {
         self.observe("the driver gives it up", |_| Some(task.key));
         if self.remove_task(task.key).is_some() {
@@ -66,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Queues an answer that has waited for the last of its command's data.
+    /// Queues a response that waited for the last of its command's data.
     pub(super) fn respond_if_drained(&mut self, key: Key) {
         let waits =
             |task: &&super::Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
@@ -86,8 +85,8 @@ impl Session {
         }
     }
 
-    /// An initiator that was told to send nothing must hear when it may again, and no answer may be due that would
-    /// tell it.
+    /// If the command window was closed and no response is queued that would announce its reopening, sends a
+    /// NOP-In.
     fn announce_window(&mut self, id: ConnectionId) {
         if !self.window.is_closed() {
             return;

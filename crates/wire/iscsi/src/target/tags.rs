@@ -1,4 +1,4 @@
-//! Which task an Initiator Task Tag names.
+//! Lookup of tasks by Initiator Task Tag.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::pdu::Itt;
 use crate::slab::Key;
 
-/// Tags of the tasks that there are.
+/// The tags of all tasks.
 #[derive(Debug, Default)]
 pub(super) struct Tags(HashMap<u32, Key, BuildHasherDefault<TagHasher>>);
 
@@ -24,8 +24,8 @@ impl Tags {
     }
 }
 
-/// Spreads a tag by one multiplication. An initiator that chooses its tags to collide slows down the lookup of its
-/// own tasks only, and there are never more of them than the command window admits.
+/// Hashes a tag by one multiplication. An initiator that chooses its tags to collide slows down the lookup of
+/// its own tasks only, and the command window limits their number.
 #[derive(Debug, Default)]
 struct TagHasher(u64);
 
@@ -44,5 +44,6 @@ impl Hasher for TagHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio: Knuth's multiplier, the fractional parts of whose multiples lie evenly.
+/// 2^64 divided by the golden ratio: Knuth's multiplicative hashing, which distributes consecutive values
+/// evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,4 @@
-//! A SCSI task between its command's arrival and its status.
+//! A SCSI task, from the arrival of its command to its status.
 
 use std::time::Instant;
 
@@ -18,19 +18,19 @@ pub(super) struct Task {
     pub(super) itt: Itt,
     pub(super) lun: Lun,
     pub(super) immediate: bool,
-    /// The driver knows of it.
+    /// The driver knows the task.
     pub(super) announced: bool,
-    /// The command, while it waits for its turn.
+    /// The command, while it is held.
     pub(super) waiting: Option<Box<HeldCommand>>,
     pub(super) lengths: ExpectedLengths,
     pub(super) inbound: Inbound,
-    /// The driver's answer, once it has given one.
+    /// The driver's response.
     pub(super) outbound: Option<Outbound>,
-    /// The answer is among those to be sent.
+    /// The response is queued.
     pub(super) queued: bool,
 }
 
-/// What the initiator expects to move, in bytes.
+/// Expected data transfer lengths, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpectedLengths {
     pub(super) write: u32,
@@ -38,29 +38,29 @@ pub(super) struct ExpectedLengths {
     pub(super) bidirectional: bool,
 }
 
-/// A command that overtook others, and its data.
+/// A command ahead of its CmdSN, with its data.
 #[derive(Debug)]
 pub(super) struct HeldCommand {
     pub(super) command: Command,
-    /// When it came.
+    /// Time of arrival.
     pub(super) since: Instant,
     pub(super) staged: Vec<StagedData>,
-    /// There was no room for its data.
+    /// There was no staging room for its data.
     pub(super) overrun: bool,
 }
 
-/// Data of a command that waits.
+/// Data of a held command.
 #[derive(Debug)]
 pub(super) struct StagedData {
     pub(super) offset: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a task can be like when something happens to it ([`crate::observed`]).
+/// States of a task for [`crate::observed`].
 pub const TASK_STATES: [&str; 5] =
     ["not there", "waits for its turn", "takes data", "with the driver", "answered"];
 
-/// What can happen to it.
+/// Events of a task.
 pub const TASK_EVENTS: [&str; 9] = [
     "SCSI Command of its tag",
     "Data-Out",
@@ -74,7 +74,7 @@ pub const TASK_EVENTS: [&str; 9] = [
 ];
 
 impl Session {
-    /// A task is about to meet something.
+    /// Reports an event of a task before it takes effect.
     pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
         report("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
             None => "not there",
@@ -87,7 +87,7 @@ impl Session {
 }
 
 impl Task {
-    /// Whether its command waits for its turn.
+    /// Whether its command is held.
     pub(super) fn is_held(&self) -> bool {
         self.waiting.is_some()
     }
@@ -97,8 +97,8 @@ impl Task {
         staged.map(|staged| staged_cost(staged.bytes.len())).sum()
     }
 
-    /// Whether nobody wants more of its data: the driver never asked for any, has answered, or has been told that
-    /// it cannot be complete.
+    /// Whether further data are dropped: the driver did not request any, has responded, or knows that they
+    /// cannot be complete.
     pub(super) fn refuses_data(&self) -> bool {
         self.outbound.is_some() || !(self.inbound.is_wanted() || self.is_held())
     }

@@ -1,11 +1,11 @@
-//! Task management (RFC 7143 sections 4.2.3 and 11.5): which functions the machine can answer itself, and when the
-//! others may begin.
+//! Task management (RFC 7143 sections 4.2.3 and 11.5): which functions the machine answers itself, and when
+//! the others begin.
 //!
-//! | the task of an ABORT TASK                   | answer                                               |
+//! | the task of an ABORT TASK                   | response                                             |
 //! |---------------------------------------------|------------------------------------------------------|
-//! | is under way                                | the driver's, once it has fenced the task            |
-//! | waits for its turn                          | it is dropped; Function complete                     |
-//! | has been answered                           | `SessionConfig::abort_of_finished`, behind that answer |
+//! | is executing                                | the driver's, once it has fenced the task            |
+//! | is held                                     | it is dropped; Function complete                     |
+//! | has a response                              | `SessionConfig::abort_of_finished`, after that response |
 //! | has not arrived, RefCmdSN is in the window  | RefCmdSN counts as received; Function complete       |
 //! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
@@ -25,7 +25,7 @@ use crate::pdu::{
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// A function under way.
+/// An outstanding function.
 #[derive(Debug)]
 pub(super) struct Tmf {
     connection: ConnectionId,
@@ -33,19 +33,19 @@ pub(super) struct Tmf {
     function: Function,
     lun: Lun,
     immediate: bool,
-    /// It waits for commands that were sent before it.
+    /// Set while it waits for commands sent before it.
     waiting: Option<DelayedTmf>,
 }
 
-/// A function that ended commands which had not arrived.
+/// A function that aborted commands before they arrived.
 #[derive(Debug)]
 pub(super) struct EarlyAbort {
-    /// The function's own CmdSN.
+    /// The function's CmdSN.
     before: Sn,
     scope: FenceScope,
 }
 
-/// A function that waits.
+/// A function that waits for earlier commands.
 #[derive(Debug)]
 struct DelayedTmf {
     pdu: TaskManagementRequest,
@@ -53,7 +53,7 @@ struct DelayedTmf {
 }
 
 impl Session {
-    /// A function has been carried out, or not.
+    /// A function has been executed, or has failed.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
             *self.active_count(tmf.immediate) -= 1;
@@ -64,12 +64,12 @@ impl Session {
         }
     }
 
-    /// Section 4.2.3.3 (f) and 4.2.2.3.4: no answer of a task that the function ended may be seen after the
-    /// function's own, whatever connection it takes.
+    /// Sections 4.2.3.3 (f) and 4.2.2.3.4: no response of a task that the function ended may be seen after
+    /// that of the function, on any connection.
     fn respond_fenced(&mut self, tmf: &Tmf, scope: FenceScope, result: TaskManagementResult) {
         let &Tmf { connection: id, itt, function, .. } = tmf;
-        // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The other sessions are
-        // the driver's to end.
+        // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The driver ends
+        // the other sessions.
         let ends_session =
             function == Function::TargetColdReset && result == TaskManagementResult::FunctionComplete;
         let then = ends_session.then_some(CloseAfter::All(CloseReason::Reset));
@@ -77,7 +77,7 @@ impl Session {
             Some(connection) if !connection.logged_out => {
                 self.queue_fenced(id, response(itt, result), scope, then);
             }
-            // Nobody is there to be told.
+            // No connection is left for the response.
             Some(_) | None if ends_session => self.close_all(CloseReason::Reset),
             Some(_) | None => {}
         }
@@ -94,8 +94,8 @@ impl Session {
         }
     }
 
-    /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected tasks to
-    /// be received, based on the CmdSN ordering". Only where several connections are can some be missing.
+    /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected
+    /// tasks to be received, based on the CmdSN ordering". Only with several connections can some be missing.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
         let ends_many = scope_of(pdu.function, pdu.lun).is_some();
         let is_ahead =
@@ -103,7 +103,7 @@ impl Session {
         pdu.immediate && ends_many && is_ahead && self.connections.iter().flatten().count() > 1
     }
 
-    /// Starts the functions for which all commands sent before them have arrived.
+    /// Starts the functions for which all earlier commands have arrived.
     pub(super) fn release_tmfs(&mut self) {
         let exp_cmd_sn = self.window.exp_cmd_sn();
         if !self.early_aborts.is_empty() {
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// A connection is gone. Commands that were on it may never come, so nobody waits for them any longer.
+    /// A connection is gone. Its commands may never arrive, so functions no longer wait for them.
     pub(super) fn tmfs_connection_lost(&mut self, id: ConnectionId) {
         let is_orphan = |tmf: &Tmf| tmf.connection == id && tmf.waiting.is_some();
         let orphans: Vec<Key> =
@@ -126,15 +126,15 @@ impl Session {
         self.start_waiting(|_| true);
     }
 
-    /// The clock spoke. An initiator that asks for a reset and keeps back what it sent before does not keep the
-    /// reset back with it.
+    /// Starts functions that waited for [`ARRIVE_WITHIN`]: an initiator that withholds earlier commands does
+    /// not delay its reset for ever.
     pub(super) fn tmfs_timeout(&mut self, now: Instant) {
         if self.immediate > 0 {
             self.start_waiting(|waiting| waiting.timeout.has_expired(now));
         }
     }
 
-    /// When the first that waits has waited long enough.
+    /// The earliest end of such a wait.
     pub(super) fn tmfs_deadline(&self, passed: Instant) -> Option<Instant> {
         if self.immediate == 0 {
             return None; // only immediate ones ever wait
@@ -159,8 +159,8 @@ impl Session {
         }
     }
 
-    /// A function begins although commands sent before it are missing. The initiator takes its answer for the end of
-    /// those too, so they must not begin later: what is held of them is dropped, what comes is passed over.
+    /// Executes a function although commands sent before it are missing. The initiator takes its response for
+    /// the end of those too, so they must not begin later: held ones are dropped, later ones are skipped.
     fn abort_early(&mut self, pdu: &TaskManagementRequest) {
         let Some(scope) = scope_of(pdu.function, pdu.lun) else { return };
         if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
@@ -172,15 +172,15 @@ impl Session {
             }
         }
         self.early_aborts.retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
-        // More at a time than may be under way are an attempt on
-        // our memory, and its own commands are all that it loses by our forgetting the oldest.
+        // More than may be outstanding at a time would exhaust our memory; dropping the oldest affects only
+        // commands of the same initiator.
         if self.early_aborts.len() >= self.config.immediate_max as usize {
             self.early_aborts.remove(0);
         }
         self.early_aborts.push(EarlyAbort { before: pdu.cmd_sn, scope });
     }
 
-    /// Whether a function has ended a command before it came.
+    /// Whether a function aborted a command before it arrived.
     pub(super) fn is_aborted_early(&self, cmd_sn: Sn, lun: Lun) -> bool {
         let mut early_aborts = self.early_aborts.iter();
         early_aborts.any(|early_abort| cmd_sn.lt(early_abort.before) && early_abort.scope.covers(lun))
@@ -205,7 +205,7 @@ impl Session {
             | Function::LogicalUnitReset
             | Function::TargetWarmReset
             | Function::TargetColdReset => self.ask_driver(id, pdu, None),
-            // RFC 7144 section 4: its functions need iSCSIProtocolLevel 2.
+            // RFC 7144 section 4: these functions need iSCSIProtocolLevel 2.
             Function::QueryTask
             | Function::QueryTaskSet
             | Function::ITNexusReset
@@ -256,7 +256,7 @@ impl Session {
         }
     }
 
-    /// RFC 7144 section 4: "Function Succeeded" says that the task is there.
+    /// RFC 7144 section 4: "Function Succeeded" says that the task exists.
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
@@ -286,7 +286,7 @@ impl Session {
         self.tmfs.insert(Tmf { connection, itt, function, lun, immediate, waiting })
     }
 
-    /// Where a function is counted while it is under way: in the command window, or beside it.
+    /// The counter for an outstanding function: that of the command window, or of immediate ones.
     fn active_count(&mut self, immediate: bool) -> &mut u32 {
         if immediate { &mut self.immediate } else { &mut self.active }
     }
@@ -307,9 +307,9 @@ impl Session {
         }));
     }
 
-    /// Behind the answers that wait on the connection: the task's own may be among them.
+    /// Queues the response after the responses on the connection: the task's own may be among them.
     fn respond_to_tmf(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
-        // A logout response is the last that is said on its connection.
+        // A logout response is the last PDU on its connection.
         if self.connection(id).is_some_and(|connection| !connection.logged_out) {
             self.queue_after_responses(id, response(itt, result), None);
         }
@@ -321,7 +321,7 @@ fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
     TaskManagementResponse { result, itt, stat_sn: none, exp_cmd_sn: none, max_cmd_sn: none }.emit()
 }
 
-/// What a function ends beyond a single task, if it does.
+/// The tasks that a function ends, if more than one.
 fn scope_of(function: Function, lun: Lun) -> Option<FenceScope> {
     match function {
         Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
@@ -340,7 +340,7 @@ fn scope_of(function: Function, lun: Lun) -> Option<FenceScope> {
     }
 }
 
-/// Section 4.2.2.3.4 lists the answers that are fenced: of functions that end many tasks, and of CLEAR ACA.
+/// Section 4.2.2.3.4 lists the fenced responses: those of functions that end many tasks, and of CLEAR ACA.
 fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
     match tmf.function {
         Function::ClearAca => Some(FenceScope::LogicalUnit(tmf.lun)),
@@ -348,6 +348,6 @@ fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
     }
 }
 
-/// What was sent before a reset on other connections has had this long to arrive. A segment that TCP has to send
-/// again takes some 200 ms, twice again some 600.
+/// Time for commands sent before a reset on other connections to arrive. A TCP retransmission takes about 200
+/// ms, two take about 600.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(2);

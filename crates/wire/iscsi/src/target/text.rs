@@ -1,8 +1,8 @@
-//! Text in full feature phase (RFC 7143 sections 6.3 and 11.10): which targets there are, and the one number that a
-//! connection may still change, MaxRecvDataSegmentLength.
+//! Text in full feature phase (RFC 7143 sections 6.3 and 11.10): SendTargets, and the one key that a
+//! connection may still declare, MaxRecvDataSegmentLength.
 //!
-//! Either side's text may need several PDUs. The initiator's pieces (C set) are each answered by an empty response;
-//! ours are each asked for by an empty request that quotes our tag.
+//! A text may need several PDUs in either direction. Each part from the initiator (C set) is answered by an
+//! empty response; each part of ours is requested by an empty request with our tag.
 //!
 //! ```text
 //!   initiator                                   target
@@ -21,17 +21,17 @@ use crate::pdu::{Lun, RejectReason, TextRequest, TextResponse, Ttt};
 use crate::serial::Sn;
 use crate::text::{self, Assembly, Pair, Pieces};
 
-/// A connection's exchange of text; there is one at a time.
+/// The text exchange of a connection; there is at most one.
 #[derive(Debug)]
 pub(super) struct TextExchange {
     incoming: Assembly,
     outgoing: Pieces,
-    /// The tag of our last response, if the exchange goes on.
+    /// The tag of our last response, if the exchange continues.
     ttt: Option<Ttt>,
     tags: u32,
-    /// The request that waits for the driver's answer, and what we have to say before it.
+    /// The request that waits for the driver, and the response text before its reply.
     asked: Option<(TextRequest, Vec<u8>)>,
-    /// What the initiator has said in this exchange.
+    /// The keys received in this exchange.
     heard: ReceivedKeys,
 }
 
@@ -47,7 +47,7 @@ impl TextExchange {
         }
     }
 
-    /// A request without our tag begins a new exchange, and ends one that was under way (section 11.10.4).
+    /// A request without our tag begins a new exchange, and ends an outstanding one (section 11.10.4).
     fn restart(&mut self) {
         self.incoming.clear();
         self.outgoing = Pieces::default();
@@ -63,8 +63,8 @@ impl TextExchange {
 }
 
 impl Session {
-    /// The driver's answer to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
-    /// Nothing if there are no such targets.
+    /// The driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
+    /// Empty if there are no such targets.
     pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>) {
         let Some(connection) = self.connection_mut(id) else { return };
         if let Some((request, mut said)) = connection.text.asked.take() {
@@ -113,9 +113,10 @@ impl Session {
             match Key::find(pair.key) {
                 Some(Key::SendTargets) => query = send_targets(pair.value, is_discovery),
                 Some(Key::MaxRecvDataSegmentLength) => connection.take_segment_max(pair, &mut reply),
-                // Declared, not negotiated: nothing to say.
+                // Declared, not negotiated: no response.
                 Some(Key::InitiatorAlias) => {}
-                // Everything else is the login's to settle ("IO" and "LO" in section 13), InitiatorName too.
+                // All other keys are restricted to the login ("IO" and "LO" in section 13), InitiatorName
+                // included.
                 Some(_) => text::append(&mut reply, pair.key, answer::REJECT),
                 None => text::append(&mut reply, pair.key, answer::NOT_UNDERSTOOD),
             }
@@ -134,7 +135,7 @@ impl Session {
 }
 
 impl Connection {
-    /// Section 13.12: a declaration, of 512 to 2^24-1 bytes. It holds for what is sent from now on.
+    /// Section 13.12: a declaration, of 512 to 2^24-1 bytes. It applies to what is sent from now on.
     fn take_segment_max(&mut self, pair: Pair<'_>, reply: &mut Vec<u8>) {
         match text::number(pair.value) {
             Some(bytes @ 512..=0xff_ffff) => self.peer_segment_max = bytes,

@@ -1,9 +1,9 @@
-//! A time limit for what begins when nobody tells the time.
+//! A timeout for what begins in a call without a clock.
 
 use std::time::{Duration, Instant};
 
-/// How long something may still take. It runs from the first time that the clock speaks: a driver that reports a
-/// function as done does not say when.
+/// A timeout that starts with the first call that brings the time: a driver that reports a function as done
+/// does not pass the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeout {
     limit: Duration,
@@ -15,7 +15,7 @@ impl Timeout {
         Timeout { limit, until: None }
     }
 
-    /// Whether it is at an end. A limit further off than the clock goes never is.
+    /// Whether it has expired. A limit beyond the range of the clock never expires.
     pub(super) fn has_expired(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) => now >= until,
@@ -26,7 +26,7 @@ impl Timeout {
         }
     }
 
-    /// When to look again: at once, that is at a time that has passed, if it does not run yet.
+    /// When to check: immediately (at a time that has passed) if it has not started.
     pub(super) fn deadline(&self, passed: Instant) -> Instant {
         self.until.unwrap_or(passed)
     }

@@ -1,4 +1,4 @@
-//! What there is to say, one PDU at a time, numbered as it is said.
+//! Transmission: queued PDUs, which get their sequence numbers here.
 
 use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
 use super::event::{CloseReason, ConnectionId, Event, TaskId};
@@ -16,7 +16,7 @@ pub struct Transmit {
     pub header: Bhs,
     /// Its data.
     pub payload: Payload,
-    /// Nothing of this task follows: when this is sent, its data may be freed.
+    /// This is the task's last PDU: when it is sent, its data may be freed.
     pub last_of: Option<TaskId>,
 }
 
@@ -39,8 +39,7 @@ pub enum Payload {
 }
 
 impl Session {
-    /// The next PDU to send on a connection. Events may come of it: [`Event::Close`] does, behind a logout's
-    /// answer.
+    /// The next PDU to send on a connection. It may cause events: [`Event::Close`] after a logout response.
     pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
@@ -64,13 +63,13 @@ impl Session {
         }
     }
 
-    /// Says what has been taken off its queue, unless there is no reason for it any more.
+    /// Emits a dequeued PDU, unless it has become obsolete.
     fn emit_dequeued(&mut self, id: ConnectionId, say: QueuedPdu) -> Option<Transmit> {
         match say {
             QueuedPdu::Prepared(ready) => Some(self.emit_prepared(id, *ready)),
             QueuedPdu::R2t(key) => self.emit_r2t(id, key),
             QueuedPdu::FencePing(number) => self.emit_fence_ping(id, number),
-            // Answers stay at the front of their queue until their last piece is said.
+            // Responses stay at the front of their queue until their last PDU.
             QueuedPdu::Response(_) => None,
         }
     }
@@ -116,7 +115,7 @@ impl Session {
         Some(Transmit { header, payload: Payload::None, last_of: None })
     }
 
-    /// The next piece of the answer that is first in its queue; takes it off the queue with its last.
+    /// The next PDU of the first response in its queue; dequeues the response with its last.
     fn emit_response_part(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         let limits = self.limits(id);
         let Some(task) = self.tasks.get_mut(key) else {
@@ -155,7 +154,7 @@ impl Session {
         }
     }
 
-    /// The status that rides on a task's last Data-In: the task is over.
+    /// The status in a task's last Data-In, which ends the task.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
         self.dequeue_response(id);
         let task = self.remove_task(key);
@@ -208,7 +207,7 @@ impl Session {
         }
     }
 
-    // --- numbers
+    // --- sequence numbers
 
     fn next_stat_sn(&mut self, id: ConnectionId) -> Sn {
         let Some(connection) = self.connection_mut(id) else { return Sn(0) };
@@ -217,7 +216,7 @@ impl Session {
         stat_sn
     }
 
-    /// All PDUs but Data-In without status carry the next StatSN; statuses use it up.
+    /// All PDUs but Data-In without status carry the next StatSN; statuses consume it.
     fn stamp_stat_sn(&mut self, id: ConnectionId, header: &mut Bhs, is_status: bool) {
         let stat_sn = match is_status {
             true => self.next_stat_sn(id),
@@ -226,7 +225,7 @@ impl Session {
         header.set_u32(STAT_SN, stat_sn.0);
     }
 
-    /// Every PDU of a target tells the command window as it is now.
+    /// Every PDU of a target carries the present command window.
     fn stamp_window(&mut self, header: &mut Bhs) {
         let max_cmd_sn = self.window.open(self.active);
         header.set_u32(EXP_CMD_SN, self.window.exp_cmd_sn().0);
@@ -234,7 +233,7 @@ impl Session {
     }
 }
 
-/// Section 11.4.7: sense data behind their length in two bytes.
+/// Section 11.4.7: sense data after their length in two bytes.
 fn sense_segment(sense: &[u8]) -> Vec<u8> {
     let Ok(length) = u16::try_from(sense.len()) else {
         return sense_segment(&sense[..usize::from(u16::MAX)]);
@@ -245,7 +244,7 @@ fn sense_segment(sense: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Where all PDUs of a target have their numbers (section 11).
+/// Offsets of sequence numbers in all PDUs of a target (section 11).
 const STAT_SN: usize = 24;
 const EXP_CMD_SN: usize = 28;
 const MAX_CMD_SN: usize = 32;

@@ -1,8 +1,8 @@
-//! The command window: in which order commands are delivered (RFC 7143 section 4.2.2.1).
+//! The command window: the order in which commands are delivered (RFC 7143 section 4.2.2.1).
 //!
 //! ```text
 //!      … | ExpCmdSN | …held, or not yet arrived… | MaxCmdSN | …
-//!   ignored   now                 early                        ignored
+//! ignored    next             ahead                          ignored
 //! ```
 
 use std::collections::VecDeque;
@@ -11,33 +11,33 @@ use super::receive::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// The numbers of the window, and what has arrived before its turn.
+/// The window, and what has arrived ahead of its CmdSN.
 #[derive(Debug)]
 pub(super) struct Window {
     exp_cmd_sn: Sn,
     max_cmd_sn: Sn,
     depth: u32,
-    /// By distance from ExpCmdSN. Never longer than the window has been wide.
+    /// By distance from ExpCmdSN. Never longer than the window has been.
     held: VecDeque<Option<Held>>,
 }
 
-/// What has arrived before its turn.
+/// An entry ahead of its CmdSN.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// A SCSI command; the rest is with its task.
+    /// A SCSI command; the rest is in its task.
     Command(Key),
-    /// Anything else.
+    /// Any other request.
     Request(Box<Request>),
-    /// Nothing any more: it was aborted, and its number counts as received.
+    /// Nothing: it was aborted, and its CmdSN counts as received.
     Received,
 }
 
-/// Where a CmdSN stands.
+/// Position of a CmdSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CmdSnOrder {
-    /// It is the next.
+    /// ExpCmdSN.
     Next,
-    /// Others come first.
+    /// Within the window, after CmdSNs that have not arrived.
     Ahead,
     /// "The target MUST silently ignore any non-immediate command outside of this range or non-immediate
     /// duplicates within the range."
@@ -46,7 +46,7 @@ pub(super) enum CmdSnOrder {
 
 impl Window {
     pub(super) fn new(exp_cmd_sn: Sn, depth: u32) -> Window {
-        // Serial numbers compare over half a circle; a window of a million is beyond any use.
+        // Serial numbers compare over half their range; a window of a million is beyond any use.
         let depth = depth.clamp(1, 1 << 20);
         let max_cmd_sn = exp_cmd_sn.plus(depth).minus(1);
         Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new() }
@@ -60,13 +60,13 @@ impl Window {
         self.max_cmd_sn
     }
 
-    /// Whether the initiator has been told that it may send nothing.
+    /// Whether the window is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.max_cmd_sn.lt(self.exp_cmd_sn)
     }
 
-    /// Opens the window as wide as `active` commands leave it, and says what it reaches to. It is never taken
-    /// back: "a MaxCmdSN value less than the local one is ignored", so a window that shrinks is a promise broken.
+    /// Advances MaxCmdSN to the room that `active` commands leave, and returns it. It never decreases: "a
+    /// MaxCmdSN value less than the local one is ignored", so initiators would use a larger one.
     pub(super) fn open(&mut self, active: u32) -> Sn {
         let scope = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
         if self.max_cmd_sn.lt(scope) {
@@ -88,13 +88,13 @@ impl Window {
         }
     }
 
-    /// The next number in order has arrived.
+    /// The CmdSN that is next has arrived.
     pub(super) fn advance(&mut self) {
         self.held.pop_front();
         self.exp_cmd_sn = self.exp_cmd_sn.next();
     }
 
-    /// Keeps something whose [`CmdSnOrder`] is not yet.
+    /// Holds an entry whose [`CmdSnOrder`] is ahead.
     pub(super) fn hold(&mut self, cmd_sn: Sn, what: Held) {
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         if self.held.len() <= ahead {
@@ -103,14 +103,14 @@ impl Window {
         self.held[ahead] = Some(what);
     }
 
-    /// What was kept under the number that is next now, if it has arrived; the number is then used up.
+    /// Takes the entry held for the next CmdSN, and advances.
     pub(super) fn take_next(&mut self) -> Option<Held> {
         let next = self.held.front_mut()?.take()?;
         self.advance();
         Some(next)
     }
 
-    /// The commands held under numbers before this one.
+    /// The commands held below this CmdSN.
     pub(super) fn held_before(&self, cmd_sn: Sn) -> Vec<Key> {
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         let command = |held: &Option<Held>| match held {
@@ -120,7 +120,7 @@ impl Window {
         self.held.iter().take(ahead).filter_map(command).collect()
     }
 
-    /// The held requests.
+    /// The held requests other than commands.
     pub(super) fn held_requests(&self) -> impl Iterator<Item = &Request> {
         self.held.iter().flatten().filter_map(|held| match held {
             Held::Request(request) => Some(&**request),
@@ -128,7 +128,7 @@ impl Window {
         })
     }
 
-    /// A held command is gone; its number still counts as received.
+    /// A held command is gone; its CmdSN still counts as received.
     pub(super) fn mark_received(&mut self, key: Key) {
         let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
         if let Some(held) = self.held.iter_mut().find(is_it) {
