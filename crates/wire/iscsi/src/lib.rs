@@ -9,6 +9,8 @@
 //! feature phase, one half each).
 
 pub mod chap;
+mod connections;
+pub mod data;
 pub mod digest;
 pub mod framing;
 pub mod initiator;

@@ -8,6 +8,7 @@ use super::event::ConnectionId;
 use super::keepalive::Probe;
 use super::receive::Incoming;
 use super::transfer::Run;
+use crate::connections::Identified;
 use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Ttt};
 use crate::serial::Sn;
@@ -53,6 +54,12 @@ pub(super) struct PreparedPdu {
     pub(super) data: Vec<u8>,
     /// The exchange to notify when it is sent: a function, or a ping.
     pub(super) exchange: Option<Key>,
+}
+
+impl Identified for Connection {
+    fn id(&self) -> ConnectionId {
+        self.id
+    }
 }
 
 impl Connection {

@@ -1,15 +1,9 @@
 //! Events from the machine to its driver, and the identifiers that both use.
 
 use super::phase_times::Times;
+pub use crate::connections::ConnectionId;
 use crate::pdu::{AsyncMessage, Cid, LogoutResult, RejectReason, Residual, TaskManagementResult};
 use crate::slab::Key;
-
-/// A connection of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnectionId {
-    pub(super) index: u16,
-    pub(super) generation: u16,
-}
 
 /// An outstanding command. Its index is reused after its end; the whole identifier is not, within any
 /// relevant time.
@@ -133,13 +127,6 @@ pub enum CloseReason {
     /// The logout will not be answered: the target refused, or the connection that carried the session's
     /// logout was lost.
     LogoutLost,
-}
-
-impl ConnectionId {
-    /// An index unique among the connections of the session.
-    pub fn index(self) -> usize {
-        usize::from(self.index)
-    }
 }
 
 impl TaskId {

@@ -43,7 +43,7 @@ impl Session {
     /// Processes expired timeouts.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut to_ask: Vec<ConnectionId> = Vec::new();
-        for connection in self.connections.iter_mut().flatten() {
+        for connection in self.connections.iter_mut() {
             match connection.keepalive.due(now, &self.config.nop) {
                 Due::Nothing => {
                     let deadline = connection.probe.deadline(self.config.nop.interval);
@@ -72,7 +72,7 @@ impl Session {
     /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let nop = &self.config.nop;
-        let connections = self.connections.iter().flatten();
+        let connections = self.connections.iter();
         connections
             .flat_map(|connection| {
                 [connection.keepalive.deadline(nop), connection.probe.deadline(nop.interval)]

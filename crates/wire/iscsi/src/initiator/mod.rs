@@ -69,6 +69,7 @@ use self::connection::Connection;
 use self::counters::Stall;
 use self::exchange::{Exchange, Task};
 use self::window::Window;
+use crate::connections::Connections;
 use crate::negotiate::Parameters;
 use crate::pdu::{Cid, Itt};
 use crate::serial::Sn;
@@ -82,9 +83,7 @@ pub struct Session {
     exchanges: Slab<Exchange>,
     /// Commands submitted and not sent: without a CmdSN, but with room reserved in the window.
     unsent: u32,
-    connections: Vec<Option<Connection>>,
-    /// Distinguishes successive connections with the same index.
-    generation: u16,
+    connections: Connections<Connection>,
     events: VecDeque<Event>,
     /// Tags of commands that ended without a status, for which further PDUs of the target may arrive: it
     /// rejected them, or a function whose response came on another connection ended them.
@@ -101,8 +100,7 @@ impl Session {
             config,
             exchanges: Slab::new(),
             unsent: 0,
-            connections: Vec::new(),
-            generation: 0,
+            connections: Connections::new(),
             events: VecDeque::new(),
             ended: VecDeque::new(),
             counters: Counters::default(),
@@ -112,16 +110,7 @@ impl Session {
 
     /// Adds a connection after its login.
     pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
-        let free = self.connections.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        self.generation = self.generation.wrapping_add(1);
-        // MaxConnections is a 16-bit number, and the login enforces it.
-        let id = ConnectionId { index: index as u16, generation: self.generation };
-        self.connections[index] = Some(Connection::new(id, cid, start, now));
-        id
+        self.connections.add(|id| Connection::new(id, cid, start, now))
     }
 
     /// The next event.
@@ -162,15 +151,15 @@ impl Session {
 
     /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().flatten().map(|connection| (connection.id, connection.cid))
+        self.connections.iter().map(|connection| (connection.id, connection.cid))
     }
 
     fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id.index())?.as_ref().filter(|connection| connection.id == id)
+        self.connections.get(id)
     }
 
     fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
+        self.connections.get_mut(id)
     }
 
     /// The exchange of a tag, if it is outstanding.

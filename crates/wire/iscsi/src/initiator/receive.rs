@@ -7,6 +7,7 @@ use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
 use super::exchange::{Exchange, Task};
 use super::fatal::Fatal;
 use super::{INDEX_MASK, Session, tag};
+use crate::data;
 use crate::pdu::{
     AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
     RejectReason, Residual, Response, ScsiResponse, TaskManagementResponse, TextResponse,
@@ -15,33 +16,10 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 /// The data segment that follows a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Bytes of data, without padding.
-    pub length: u32,
-    /// Where they belong.
-    pub destination: Destination,
-}
+pub type Segment = data::Segment<TaskId>;
 
-/// Where a data segment belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// There is no data.
-    None,
-    /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
-    /// MaxRecvDataSegmentLength.
-    Inline,
-    /// With a task's data, all of it within the command's `read_bytes`. The driver drops it if the command has ended
-    /// since: a function answered on another connection may have aborted it.
-    Task {
-        /// The task.
-        task: TaskId,
-        /// Bytes from the start of the command's data.
-        offset: u32,
-    },
-    /// Nowhere.
-    Discard,
-}
+/// Where a received data segment belongs.
+pub type Destination = data::Destination<TaskId>;
 
 /// Action when a data segment has been received.
 #[derive(Debug, Default)]

@@ -150,7 +150,7 @@ impl Session {
             return false;
         };
         let bhs = logout(key, cid, reason);
-        for connection in self.connections.iter_mut().flatten() {
+        for connection in self.connections.iter_mut() {
             connection.is_leaving |= connection.id == id || closes_session;
         }
         if let Some(connection) = self.connection_mut(id) {
@@ -183,7 +183,7 @@ impl Session {
         let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
         match leaving {
             LogoutScope::Session => {
-                let all = self.connections.iter().flatten().map(|connection| connection.id);
+                let all = self.connections.iter().map(|connection| connection.id);
                 self.events.extend(all.map(close));
             }
             LogoutScope::Connection if self.connection(by).is_some() => self.events.push_back(close(by)),

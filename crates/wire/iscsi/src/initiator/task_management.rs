@@ -56,7 +56,7 @@ impl Session {
         if self.connection(id).is_none() {
             return;
         }
-        self.connections[id.index()] = None;
+        self.connections.remove(id);
         let doomed: Vec<Key> =
             self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
         for key in doomed {
@@ -148,8 +148,8 @@ impl Session {
             return;
         }
         let here = self.open_connection(connection).map(|connection| connection.id);
-        let mut all = self.connections.iter().flatten();
-        let other = || all.find(|connection| !connection.is_leaving).map(|connection| connection.id);
+        let other =
+            || self.connections.iter().find(|connection| !connection.is_leaving).map(|other| other.id);
         let Some(connection) = here.or_else(other) else { return };
         self.open_tmf(Tmf {
             connection,

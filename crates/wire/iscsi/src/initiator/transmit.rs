@@ -10,6 +10,7 @@ use super::connection::{PreparedPdu, QueuedPdu};
 use super::event::{ConnectionId, TaskId};
 use super::exchange::Exchange;
 use super::transfer::Run;
+use crate::data;
 use crate::pdu::{Bhs, DataOut, ScsiCommand, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -25,23 +26,8 @@ pub struct Transmit {
     pub payload: Payload,
 }
 
-/// The data of a PDU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// None.
-    None,
-    /// These bytes.
-    Inline(Vec<u8>),
-    /// A part of a task's data.
-    Task {
-        /// The task.
-        task: TaskId,
-        /// Bytes from the start of the command's data.
-        offset: u32,
-        /// Bytes.
-        length: u32,
-    },
-}
+/// The data of a PDU to send.
+pub type Payload = data::Payload<TaskId>;
 
 impl Session {
     /// The next PDU to send on a connection. `now` counts as its time of transmission.
@@ -157,8 +143,7 @@ impl Session {
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}
         }
-        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
-        Transmit { header: *bhs, ahs: Box::default(), payload }
+        Transmit { header: *bhs, ahs: Box::default(), payload: Payload::inline(data) }
     }
 }
 

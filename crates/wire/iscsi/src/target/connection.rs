@@ -7,6 +7,7 @@ use super::config::ConnectionStart;
 use super::event::{ConnectionId, Receipt};
 use super::receive::Incoming;
 use super::text::TextExchange;
+use crate::connections::Identified;
 use crate::keepalive::Keepalive;
 use crate::pdu::{Bhs, Cid, Opcode, Ttt};
 use crate::serial::Sn;
@@ -86,6 +87,12 @@ impl PreparedPdu {
             Some(CloseAfter::All(reason)) => Some(reason),
             Some(CloseAfter::One(..)) | None => None,
         }
+    }
+}
+
+impl Identified for Connection {
+    fn id(&self) -> ConnectionId {
+        self.id
     }
 }
 

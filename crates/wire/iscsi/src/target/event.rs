@@ -1,14 +1,8 @@
 //! Events from the machine to its driver, and the identifiers that both use.
 
+pub use crate::connections::ConnectionId;
 use crate::pdu::{Lun, TaskAttribute, TaskManagementFunction};
 use crate::slab::Key;
-
-/// A connection of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnectionId {
-    pub(super) index: u16,
-    pub(super) generation: u16,
-}
 
 /// A task of a session. Its index is reused after its end; the whole identifier is not, within any relevant
 /// time.
@@ -183,13 +177,6 @@ pub enum CloseReason {
     Dropped,
     /// A TARGET COLD RESET was answered: it ends the target's sessions.
     Reset,
-}
-
-impl ConnectionId {
-    /// An index unique among the connections of the session.
-    pub fn index(self) -> usize {
-        usize::from(self.index)
-    }
 }
 
 impl TaskId {

@@ -193,7 +193,7 @@ impl Session {
         let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
         let unacknowledged =
             active.unacknowledged.iter_mut().find(|unacknowledged| unacknowledged.connection == id)?;
-        let connection = self.connections.get_mut(id.index())?.as_mut()?;
+        let connection = self.connections.get_mut(id)?;
         let ttt = connection.next_ping();
         unacknowledged.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
         let ready = PreparedPdu {

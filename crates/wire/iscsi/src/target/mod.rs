@@ -91,6 +91,7 @@ use self::tags::Tags;
 use self::task::Task;
 use self::task_management::{EarlyAbort, Tmf};
 use self::window::Window;
+use crate::connections::Connections;
 use crate::negotiate::Parameters;
 use crate::pdu::Cid;
 use crate::serial::Sn;
@@ -107,9 +108,7 @@ pub struct Session {
     logouts: Slab<Logout>,
     early_aborts: Vec<EarlyAbort>,
     fences: Fences,
-    connections: Vec<Option<Connection>>,
-    /// Distinguishes successive connections with the same index.
-    generation: u16,
+    connections: Connections<Connection>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes room of
@@ -151,8 +150,7 @@ impl Session {
             logouts: Slab::new(),
             early_aborts: Vec::new(),
             fences: Fences::default(),
-            connections: Vec::new(),
-            generation: 0,
+            connections: Connections::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             active: 0,
@@ -164,16 +162,8 @@ impl Session {
 
     /// Adds a connection after its login.
     pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
-        let free = self.connections.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        self.generation = self.generation.wrapping_add(1);
-        // MaxConnections is a 16-bit number, and the login enforces it.
-        let id = ConnectionId { index: index as u16, generation: self.generation };
-        self.connections[index] = Some(Connection::new(id, cid, start, now, self.config.text_bytes_max));
-        id
+        let text_bytes_max = self.config.text_bytes_max;
+        self.connections.add(|id| Connection::new(id, cid, start, now, text_bytes_max))
     }
 
     /// Removes a connection. Its tasks end (ErrorRecoveryLevel 0); [`Event::TaskGone`] names them. The
@@ -182,7 +172,7 @@ impl Session {
         let Some(connection) = self.connection(id) else { return };
         let unsaid = connection.closes_all().or_else(|| self.fences.closing_blocked(id));
         self.staged_bytes -= connection.reserved_bytes;
-        self.connections[id.index()] = None;
+        self.connections.remove(id);
         self.drop_connection_tasks(id);
         self.tmfs_connection_lost(id);
         self.fences_connection_lost(id);
@@ -215,7 +205,7 @@ impl Session {
 
     /// Bytes of data held by the machine: of held commands, and in queued responses.
     pub fn staged_bytes(&self) -> usize {
-        let unsent = self.connections.iter().flatten().map(|connection| connection.urgent_bytes);
+        let unsent = self.connections.iter().map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
     }
 
@@ -230,7 +220,7 @@ impl Session {
         let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
         let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
         let requests = self.window.held_requests().map(|request| (request.since, request.connection));
-        let coming = self.connections.iter().flatten().filter(|connection| connection.reserved_bytes > 0);
+        let coming = self.connections.iter().filter(|connection| connection.reserved_bytes > 0);
         let coming = coming.map(|connection| (connection.header_at, connection.id));
         commands.chain(requests).chain(coming).min_by_key(|(since, _)| *since)
     }
@@ -252,15 +242,15 @@ impl Session {
 
     /// The connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().flatten().map(|connection| (connection.id, connection.cid))
+        self.connections.iter().map(|connection| (connection.id, connection.cid))
     }
 
     fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id.index())?.as_ref().filter(|connection| connection.id == id)
+        self.connections.get(id)
     }
 
     fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
+        self.connections.get_mut(id)
     }
 
     /// Whether an event still applies: its task may have ended since.

@@ -14,7 +14,7 @@ impl Session {
         self.fences_timeout(now);
         self.tmfs_timeout(now);
         let policy = self.config.nop;
-        for connection in self.connections.iter_mut().flatten() {
+        for connection in self.connections.iter_mut() {
             let id = connection.id;
             if connection.logout_by.is_some_and(|by| now >= by) {
                 connection.logout_by = None;
@@ -36,7 +36,7 @@ impl Session {
 
     /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let connections = self.connections.iter().flatten();
+        let connections = self.connections.iter();
         let passed = connections.clone().map(|connection| connection.keepalive.last_received()).max()?;
         connections
             .flat_map(|connection| [connection.keepalive.deadline(&self.config.nop), connection.logout_by])

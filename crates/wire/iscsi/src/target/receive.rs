@@ -7,6 +7,7 @@ use super::event::{ConnectionId, Event, TaskId};
 use super::fatal::Fatal;
 use super::fence::exp_stat_sn;
 use super::window::{CmdSnOrder, Held};
+use crate::data;
 use crate::negotiate::SessionType;
 use crate::pdu::{
     Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, TaskManagementRequest,
@@ -16,33 +17,10 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 /// The data segment that follows a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Bytes of data, without padding.
-    pub length: u32,
-    /// Where they belong.
-    pub destination: Destination,
-}
+pub type Segment = data::Segment<TaskId>;
 
-/// Where a data segment belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// There is no data.
-    None,
-    /// With the machine: the driver hands it to [`Session::handle_segment`] as a whole. At most our
-    /// MaxRecvDataSegmentLength.
-    Inline,
-    /// With a task's data. It begins within what the driver takes for the task, and may reach beyond, but never
-    /// beyond the EDTL: the driver drops what lies beyond, and all of it if it has answered the task.
-    Task {
-        /// The task.
-        task: TaskId,
-        /// Bytes from the start of the command's data.
-        offset: u32,
-    },
-    /// Nowhere.
-    Discard,
-}
+/// Where a received data segment belongs.
+pub type Destination = data::Destination<TaskId>;
 
 /// Action when a data segment has been received.
 #[derive(Debug, Default)]

@@ -100,7 +100,7 @@ impl Session {
         let ends_many = scope_of(pdu.function, pdu.lun).is_some();
         let is_ahead =
             self.window.exp_cmd_sn().lt(pdu.cmd_sn) && pdu.cmd_sn.le(self.window.max_cmd_sn().next());
-        pdu.immediate && ends_many && is_ahead && self.connections.iter().flatten().count() > 1
+        pdu.immediate && ends_many && is_ahead && self.connections.iter().count() > 1
     }
 
     /// Starts the functions for which all earlier commands have arrived.

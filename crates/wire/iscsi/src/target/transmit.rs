@@ -4,6 +4,7 @@ use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
 use super::event::{CloseReason, ConnectionId, Event, TaskId};
 use super::outbound::{Chunk, Limits};
 use super::{Session, inbound};
+use crate::data;
 use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -20,23 +21,8 @@ pub struct Transmit {
     pub last_of: Option<TaskId>,
 }
 
-/// The data of a PDU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// None.
-    None,
-    /// These bytes.
-    Inline(Vec<u8>),
-    /// A part of a task's data.
-    Task {
-        /// The task.
-        task: TaskId,
-        /// Bytes from the start of the command's data.
-        offset: u32,
-        /// Bytes.
-        length: u32,
-    },
-}
+/// The data of a PDU to send.
+pub type Payload = data::Payload<TaskId>;
 
 impl Session {
     /// The next PDU to send on a connection. It may cause events: [`Event::Close`] after a logout response.
@@ -85,12 +71,11 @@ impl Session {
             Some(CloseAfter::All(reason)) => self.close_all(reason),
             None => {}
         }
-        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
-        Transmit { header: bhs, payload, last_of: None }
+        Transmit { header: bhs, payload: Payload::inline(data), last_of: None }
     }
 
     pub(super) fn close_all(&mut self, reason: CloseReason) {
-        let all = self.connections.iter().flatten().map(|connection| connection.id);
+        let all = self.connections.iter().map(|connection| connection.id);
         let close = |connection| Event::Close { connection, reason };
         self.events.extend(all.map(close));
     }
@@ -190,8 +175,8 @@ impl Session {
         }
         .emit();
         self.stamp_window(&mut header);
-        let payload = if data.is_empty() { Payload::None } else { Payload::Inline(data) };
-        Some(Transmit { header, payload, last_of: Some(TaskId { key, connection: id }) })
+        let last_of = Some(TaskId { key, connection: id });
+        Some(Transmit { header, payload: Payload::inline(data), last_of })
     }
 
     fn dequeue_response(&mut self, id: ConnectionId) {
