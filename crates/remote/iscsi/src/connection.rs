@@ -14,7 +14,7 @@ use reactor::{Sleep, Stream};
 
 use crate::error::Ending;
 use crate::gather::{self, Gather, Round};
-use crate::parts::Parts;
+use crate::inner::Parts;
 use crate::receive::Receiver;
 use crate::recorder::{Recording, Tape};
 use crate::send::Sender;

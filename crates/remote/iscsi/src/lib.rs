@@ -16,20 +16,18 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod barred;
 mod caches;
 mod connection;
 mod discovery;
 mod effect;
 mod error;
 mod gather;
+mod inner;
 mod login;
 mod lun;
 mod management;
 mod nexus;
 mod open;
-mod parts;
-mod patience;
 mod pings;
 mod probe;
 mod receive;
@@ -39,11 +37,13 @@ mod registrations;
 mod remote_target;
 mod send;
 mod session;
+mod session_state;
 mod settings;
-mod standing;
 mod statistics;
 mod tasks;
+mod timeouts;
 mod unit;
+mod unsettled_extents;
 mod url;
 pub mod verbs;
 mod verdict;

@@ -19,16 +19,16 @@ use scsi::{
     status::GOOD,
 };
 
-use crate::barred::BarredExtents;
 use crate::caches::CachedWrites;
 use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
-use crate::patience::Patience;
 use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session::Order;
 use crate::tasks::{Ended, Status, Transfer};
+use crate::timeouts::Patience;
 use crate::unit::{Answer, Unit};
+use crate::unsettled_extents::BarredExtents;
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
 

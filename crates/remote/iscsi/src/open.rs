@@ -20,11 +20,11 @@ use crate::error::{Ending, OpenError};
 use crate::login::{LoggedIn, Outcome, Random, chap, log_in, offers};
 use crate::lun::RemoteLun;
 use crate::nexus::Nexus;
-use crate::patience::Patience;
 use crate::recovery;
 use crate::remote_target::RemoteTarget;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::timeouts::Patience;
 use crate::url::{Portal, Url};
 
 /// Logs in to the target of `url` and attaches its LUN.

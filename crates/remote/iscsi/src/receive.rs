@@ -14,7 +14,7 @@ use iscsi::pdu::{BHS_BYTES, Bhs};
 use reactor::{InSlice, Stream};
 
 use crate::error::Ending;
-use crate::parts::Parts;
+use crate::inner::Parts;
 use crate::recorder::Tape;
 use crate::tasks::Tasks;
 

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::Cid;
 
 use crate::error::OpenError;
+use crate::inner::{Return, Stall};
 use crate::login::Random;
 use crate::open::{Asking, Leading};
-use crate::parts::{Return, Stall};
 use crate::session::Session;
-use crate::standing::Trouble;
+use crate::session_state::Trouble;
 
 /// Looks after a session until it is over.
 pub(crate) async fn keep(session: Rc<Session>, asking: Asking, leading: Leading) {

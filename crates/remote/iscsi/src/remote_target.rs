@@ -16,19 +16,19 @@ use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{ExecutorId, Receiver, Sender, mailbox};
 use scsi::cdb::Cdb;
 
-use crate::barred::Fate;
 use crate::caches::CachedWrites;
 use crate::error::{CommandError, OpenError};
 use crate::lun::RemoteLun;
 use crate::management::Management;
 use crate::nexus::Nexus;
-use crate::patience::Patience;
 use crate::pings::Pong;
 use crate::recorder::FlightRecorder;
 use crate::session::{Order, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
+use crate::timeouts::Patience;
 use crate::unit::{self, Unit};
+use crate::unsettled_extents::Fate;
 
 /// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
 pub struct RemoteTarget {

@@ -11,7 +11,7 @@ use iscsi::initiator::{ConnectionId, Payload, Transmit};
 use reactor::{OutSlice, Stream};
 
 use crate::error::Ending;
-use crate::parts::Parts;
+use crate::inner::Parts;
 use crate::recorder::Tape;
 use crate::statistics::Calls;
 

@@ -23,15 +23,15 @@ use scsi::cdb::Cdb;
 
 use crate::caches::Caches;
 use crate::error::CommandError;
+use crate::inner::{Parts, Return, Stall, Submitted};
 use crate::management::Management;
 use crate::nexus::Nexus;
-use crate::parts::{Parts, Return, Stall, Submitted};
-use crate::patience::Patience;
 use crate::pings::Pong;
 use crate::registrations::Registrations;
-use crate::standing::{Trouble, UnsettledSessions};
+use crate::session_state::{Trouble, UnsettledSessions};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
+use crate::timeouts::Patience;
 
 /// What a request asks for.
 pub(crate) struct Order {

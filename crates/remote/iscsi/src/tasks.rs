@@ -12,8 +12,8 @@ use iscsi::initiator::{ConnectionId, TaskId};
 use iscsi::pdu::Lun;
 
 use crate::error::CommandError;
-use crate::patience::{Patience, Rung};
 use crate::statistics::Account;
+use crate::timeouts::{Patience, Rung};
 
 /// The data of a command.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use iscsi::initiator::{ConnectionId, Event, Failure, LogoutScope, TaskId, Times}
 use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 
 use super::Parts;
-use super::asking::Text;
+use super::requests::Text;
 use crate::caches::Trace;
 use crate::error::{CommandError, Ending};
 use crate::statistics::Outcome;

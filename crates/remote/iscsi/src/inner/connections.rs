@@ -9,9 +9,9 @@ use iscsi::pdu::{Cid, LogoutReason, Lun};
 use reactor::Stream;
 
 use super::Parts;
-use super::asking::Text;
+use super::requests::Text;
 use crate::error::Ending;
-use crate::standing::Standing;
+use crate::session_state::Standing;
 use crate::statistics::ConnectionStatistics;
 
 /// A connection that is alive, as far as others than its own task need to know.

@@ -3,10 +3,10 @@
 //! `connections` come and go, `commands` are submitted and climbed after, `asking` is for what is neither (functions
 //! and text), and `events` is what the machine has to say of all of them.
 
-mod asking;
 mod commands;
 mod connections;
 mod events;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -17,16 +17,16 @@ use std::time::Instant;
 
 use iscsi::initiator::Session as Machine;
 
-use self::asking::Text;
 use self::connections::Wire;
+use self::requests::Text;
 use crate::caches::Caches;
 use crate::management::Functions;
-use crate::patience::Patience;
 use crate::pings::Pings;
 use crate::registrations::Registrations;
-use crate::standing::Standing;
+use crate::session_state::Standing;
 use crate::statistics::{Meter, Statistics};
 use crate::tasks::Tasks;
+use crate::timeouts::Patience;
 
 pub(crate) use self::commands::Submitted;
 pub(crate) use self::connections::{Return, Stall};

@@ -12,9 +12,9 @@ use scsi::cdb;
 
 use super::{Parts, Return, Submitted};
 use crate::error::{CommandError, Ending};
-use crate::patience::Patience;
 use crate::session::Order;
 use crate::tasks::{Ticket, Transfer};
+use crate::timeouts::Patience;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENCE: Patience = Patience {

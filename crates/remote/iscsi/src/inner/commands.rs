@@ -10,10 +10,10 @@ use iscsi::pdu::{Lun, TaskAttribute, TaskManagementFunction as Function};
 use super::Parts;
 use crate::effect::Effect;
 use crate::error::{CommandError, Ending};
-use crate::patience::Rung;
 use crate::session::Order;
 use crate::statistics::{Account, Class};
 use crate::tasks::{Beginning, Overdue, Ticket};
+use crate::timeouts::Rung;
 
 /// What became of an order.
 pub(crate) enum Submitted {
