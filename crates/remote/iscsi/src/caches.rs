@@ -61,7 +61,7 @@ pub(crate) struct CachedWrites {
 
 /// What the end of a command means for what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trace {
+pub(crate) enum CacheEffect {
     None,
     /// The command was carried out.
     Done,
@@ -77,23 +77,23 @@ pub(crate) enum Trace {
     Unanswered,
 }
 
-impl Trace {
-    pub(crate) fn of(outcome: &Result<Status, CommandError>) -> Trace {
-        let Ok(answer) = outcome else { return Trace::Unanswered };
+impl CacheEffect {
+    pub(crate) fn from_outcome(outcome: &Result<Status, CommandError>) -> CacheEffect {
+        let Ok(answer) = outcome else { return CacheEffect::Unanswered };
         match answer.status {
-            status::GOOD => Trace::Done,
-            _ => Sense::parse(&answer.sense).map_or(Trace::None, Trace::of_sense),
+            status::GOOD => CacheEffect::Done,
+            _ => Sense::parse(&answer.sense).map_or(CacheEffect::None, CacheEffect::from_sense),
         }
     }
 
-    fn of_sense(sense: Sense) -> Trace {
+    fn from_sense(sense: Sense) -> CacheEffect {
         match sense {
-            _ if sense.was_carried_out() => Trace::Done,
-            _ if sense.tells_of_lost_write() => Trace::Loss,
-            _ if sense.tells_of_reset() => Trace::Reset,
-            _ if sense.tells_of_modes() => Trace::Modes,
-            _ if sense.is_storage_error() => Trace::StorageError,
-            _ => Trace::None,
+            _ if sense.was_carried_out() => CacheEffect::Done,
+            _ if sense.tells_of_lost_write() => CacheEffect::Loss,
+            _ if sense.tells_of_reset() => CacheEffect::Reset,
+            _ if sense.tells_of_modes() => CacheEffect::Modes,
+            _ if sense.is_storage_error() => CacheEffect::StorageError,
+            _ => CacheEffect::None,
         }
     }
 }
@@ -118,13 +118,17 @@ impl Caches {
     }
 
     /// A command has ended.
-    pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: Trace) {
+    pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: CacheEffect) {
         let makes_durable = matches!(effect, Effect::Flush | Effect::Stable);
         let of_all = match (trace, effect) {
-            (Trace::Done, Effect::Anywhere) => true,
-            (Trace::Done, Effect::Cached) | (Trace::Loss | Trace::Reset | Trace::Modes, _) => false,
-            (Trace::StorageError | Trace::Unanswered, _) if makes_durable => false,
-            (Trace::None | Trace::Done | Trace::StorageError | Trace::Unanswered, _) => return,
+            (CacheEffect::Done, Effect::Anywhere) => true,
+            (CacheEffect::Done, Effect::Cached)
+            | (CacheEffect::Loss | CacheEffect::Reset | CacheEffect::Modes, _) => false,
+            (CacheEffect::StorageError | CacheEffect::Unanswered, _) if makes_durable => false,
+            (
+                CacheEffect::None | CacheEffect::Done | CacheEffect::StorageError | CacheEffect::Unanswered,
+                _,
+            ) => return,
         };
         let mut ledgers = self.ledgers.lock();
         for entry in ledgers.entries.iter_mut().filter(|entry| of_all || entry.lun == lun) {
@@ -135,30 +139,30 @@ impl Caches {
     /// A target has said something of a logical unit of its own accord.
     pub(crate) fn note_sense(&self, lun: Lun, sense: &[u8]) {
         if let Some(sense) = Sense::parse(sense) {
-            self.note(lun, Effect::None, Trace::of_sense(sense));
+            self.note(lun, Effect::None, CacheEffect::from_sense(sense));
         }
     }
 }
 
 impl Entry {
-    fn note(&mut self, trace: Trace) {
+    fn note(&mut self, trace: CacheEffect) {
         match trace {
-            Trace::None => {}
-            Trace::Done => self.ledger.note_write(),
-            Trace::Modes => {
+            CacheEffect::None => {}
+            CacheEffect::Done => self.ledger.note_write(),
+            CacheEffect::Modes => {
                 self.mode_changes += 1;
                 self.write_through = false; // until it has been asked
             }
             // One that tells no generation has nothing that could be compared.
-            Trace::Unanswered => self.is_in_doubt |= self.generation.is_some(),
-            Trace::Reset if self.generation.is_some() => self.is_in_doubt = true,
-            Trace::Reset => self.lose_cache(),
-            Trace::StorageError => {
+            CacheEffect::Unanswered => self.is_in_doubt |= self.generation.is_some(),
+            CacheEffect::Reset if self.generation.is_some() => self.is_in_doubt = true,
+            CacheEffect::Reset => self.lose_cache(),
+            CacheEffect::StorageError => {
                 self.lose_cache();
                 // A generation that has changed for this loss is not to be taken for another one later.
                 self.is_in_doubt |= self.generation.is_some();
             }
-            Trace::Loss => self.lose(),
+            CacheEffect::Loss => self.lose(),
         }
     }
 
@@ -192,7 +196,7 @@ impl CachedWrites {
 
     /// The logical unit was not there for a while.
     pub(crate) fn note_reset(&self) {
-        self.with(|entry| entry.note(Trace::Reset));
+        self.with(|entry| entry.note(CacheEffect::Reset));
     }
 
     /// The target was asked for the generation of its cache, since a reset was reported or a flush was not answered.
@@ -271,7 +275,7 @@ impl Drop for CachedWrites {
 mod tests {
     use super::*;
 
-    const HERE: Lun = Lun(0);
+    const LOCAL_SESSIONS: Lun = Lun(0);
     const THERE: Lun = Lun(1 << 48);
     const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
 
@@ -282,7 +286,7 @@ mod tests {
 
     fn scene(generation: Option<u8>) -> Scene {
         let caches = Arc::<Caches>::default();
-        let device = caches.watch(HERE);
+        let device = caches.watch(LOCAL_SESSIONS);
         device.note_generation(generation.and_then(generation_of));
         Scene { caches, device }
     }
@@ -293,11 +297,11 @@ mod tests {
 
     impl Scene {
         fn done(&self, lun: Lun, effect: Effect) {
-            self.caches.note(lun, effect, Trace::Done);
+            self.caches.note(lun, effect, CacheEffect::Done);
         }
 
         fn reset(&self, lun: Lun) {
-            self.caches.note(lun, Effect::None, Trace::Reset);
+            self.caches.note(lun, Effect::None, CacheEffect::Reset);
         }
 
         fn flush(&self) -> Result<(), DeviceError> {
@@ -309,21 +313,21 @@ mod tests {
     #[test]
     fn a_reset_loses_what_was_written_to_its_unit() {
         let scene = scene(None);
-        scene.done(HERE, Effect::Cached);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(THERE);
         assert_eq!(scene.flush(), Ok(()));
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())));
     }
 
     #[test]
     fn reads_stable_writes_and_other_units_leave_nothing_to_lose() {
         let scene = scene(None);
-        scene.done(HERE, Effect::None);
-        scene.done(HERE, Effect::Stable);
+        scene.done(LOCAL_SESSIONS, Effect::None);
+        scene.done(LOCAL_SESSIONS, Effect::Stable);
         scene.done(THERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), Ok(()));
     }
 
@@ -331,7 +335,7 @@ mod tests {
     fn a_copy_by_the_target_writes_to_any_unit() {
         let scene = scene(None);
         scene.done(THERE, Effect::Anywhere);
-        scene.reset(HERE);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), LOST);
     }
 
@@ -339,8 +343,8 @@ mod tests {
     fn a_reset_with_the_same_cache_behind_it_loses_nothing() {
         for (now, expected) in [(Some(7), Ok(())), (Some(8), LOST), (None, LOST)] {
             let scene = scene(Some(7));
-            scene.done(HERE, Effect::Cached);
-            scene.reset(HERE);
+            scene.done(LOCAL_SESSIONS, Effect::Cached);
+            scene.reset(LOCAL_SESSIONS);
             assert!(scene.device.is_in_doubt());
             scene.device.compare(now.and_then(generation_of));
             assert_eq!((scene.flush(), scene.device.is_in_doubt()), (expected, false), "{now:?}");
@@ -351,7 +355,7 @@ mod tests {
     #[test]
     fn a_session_that_is_begun_again_with_a_target_that_tells_nothing_may_have_lost_the_cache() {
         let scene = scene(None);
-        scene.done(HERE, Effect::Cached);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.device.compare(None);
         assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())));
         scene.device.compare(None);
@@ -361,17 +365,17 @@ mod tests {
     #[test]
     fn every_device_of_a_session_is_told() {
         let scene = scene(None);
-        let other = scene.caches.watch(HERE);
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        let other = scene.caches.watch(LOCAL_SESSIONS);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), LOST);
         let flush = other.begin_flush();
         assert_eq!(other.end_flush(flush, Ok(())), LOST);
     }
 
-    fn answered(sense: &[u8]) -> Trace {
+    fn answered(sense: &[u8]) -> CacheEffect {
         let status = status::CHECK_CONDITION;
-        Trace::of(&Ok(Status {
+        CacheEffect::from_outcome(&Ok(Status {
             status,
             sense: sense.into(),
             in_bytes: 0,
@@ -387,15 +391,15 @@ mod tests {
     fn a_stable_write_that_is_told_of_lost_writes_fails_the_next_flush() {
         for effect in [Effect::Stable, Effect::Flush] {
             let scene = scene(Some(7));
-            scene.done(HERE, Effect::Cached);
-            scene.caches.note(HERE, effect, answered(&WRITE_ERROR));
+            scene.done(LOCAL_SESSIONS, Effect::Cached);
+            scene.caches.note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
             assert!(scene.device.is_in_doubt());
             scene.device.compare(generation_of(8)); // as a flush does before it ends
             assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
         }
         let scene = scene(Some(7));
-        scene.done(HERE, Effect::Cached);
-        scene.caches.note(HERE, Effect::Cached, answered(&WRITE_ERROR));
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.caches.note(LOCAL_SESSIONS, Effect::Cached, answered(&WRITE_ERROR));
         assert_eq!(scene.flush(), Ok(()), "that write was never acknowledged, and no other is concerned");
     }
 
@@ -403,16 +407,28 @@ mod tests {
     fn a_flush_whose_answer_is_lost_has_the_generation_compared() {
         for (now, expected) in [(7, Ok(())), (8, LOST)] {
             let scene = scene(Some(7));
-            scene.done(HERE, Effect::Cached);
-            scene.caches.note(HERE, Effect::None, Trace::of(&Err(CommandError::ConnectionLost)));
+            scene.done(LOCAL_SESSIONS, Effect::Cached);
+            scene.caches.note(
+                LOCAL_SESSIONS,
+                Effect::None,
+                CacheEffect::from_outcome(&Err(CommandError::ConnectionLost)),
+            );
             assert!(!scene.device.is_in_doubt());
-            scene.caches.note(HERE, Effect::Flush, Trace::of(&Err(CommandError::ConnectionLost)));
+            scene.caches.note(
+                LOCAL_SESSIONS,
+                Effect::Flush,
+                CacheEffect::from_outcome(&Err(CommandError::ConnectionLost)),
+            );
             assert!(scene.device.is_in_doubt());
             scene.device.compare(generation_of(now));
             assert_eq!(scene.flush(), expected);
         }
         let scene = scene(None);
-        scene.caches.note(HERE, Effect::Flush, Trace::of(&Err(CommandError::ConnectionLost)));
+        scene.caches.note(
+            LOCAL_SESSIONS,
+            Effect::Flush,
+            CacheEffect::from_outcome(&Err(CommandError::ConnectionLost)),
+        );
         assert!(!scene.device.is_in_doubt(), "there is nothing to compare");
     }
 
@@ -420,14 +436,14 @@ mod tests {
     fn what_is_on_stable_storage_is_not_lost_until_a_cache_is_switched_on() {
         let scene = scene(None);
         scene.device.note_modes(0, true);
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         scene.device.look_again(0, true, None);
         assert_eq!(scene.flush(), Ok(()));
         // Whichever command receives the report, and whatever is under way beside it.
-        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), LOST);
     }
 
@@ -436,25 +452,25 @@ mod tests {
         let scene = scene(None);
         scene.device.note_modes(0, true);
         assert!(!scene.device.are_modes_in_doubt());
-        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
         let asked_at = scene.device.mode_changes();
-        scene.caches.note(HERE, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
+        scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
         scene.device.note_modes(asked_at, true);
         assert!(scene.device.are_modes_in_doubt(), "it has changed since");
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!(scene.flush(), LOST);
         scene.device.note_modes(scene.device.mode_changes(), true);
-        scene.done(HERE, Effect::Cached);
-        scene.reset(HERE);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.reset(LOCAL_SESSIONS);
         assert_eq!((scene.flush(), scene.device.are_modes_in_doubt()), (Ok(()), false));
     }
 
     #[test]
     fn an_error_of_an_earlier_command_is_a_loss_whatever_the_generation() {
         let scene = scene(Some(7));
-        scene.done(HERE, Effect::Cached);
-        scene.caches.note_sense(HERE, &[0x71, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0]);
+        scene.done(LOCAL_SESSIONS, Effect::Cached);
+        scene.caches.note_sense(LOCAL_SESSIONS, &[0x71, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0]);
         assert_eq!(scene.flush(), LOST);
     }
 }

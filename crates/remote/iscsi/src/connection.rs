@@ -14,7 +14,7 @@ use reactor::{Sleep, Stream};
 
 use crate::error::Ending;
 use crate::gather::{self, Gather, Round};
-use crate::inner::Parts;
+use crate::inner::SessionInner;
 use crate::receive::Receiver;
 use crate::recorder::{Recording, Tape};
 use crate::send::Sender;
@@ -61,7 +61,7 @@ impl Connection {
             Ending::LoggedOut => self.recording.end(reactor::now(), &ending),
             ending => self.recording.end_badly(reactor::now(), ending),
         }
-        self.session.parts().remove_connection(self.id);
+        self.session.inner().remove_connection(self.id);
         ending
     }
 
@@ -74,21 +74,21 @@ impl Connection {
 
     fn round(&mut self, cx: &mut Context<'_>) -> Result<Poll<Ending>, Ending> {
         let (session, recording) = (Rc::clone(&self.session), Rc::clone(&self.recording));
-        let (parts, tape) = (&mut *session.parts(), &mut *recording.tape());
-        parts.begin_round(self.id, reactor::now(), cx.waker());
-        let (under_way, bytes) = (parts.under_way(self.id), self.receiver.total_bytes());
-        let received = self.receive(parts, tape, cx);
-        parts.deliver_events();
+        let (inner, tape) = (&mut *session.inner(), &mut *recording.tape());
+        inner.begin_round(self.id, reactor::now(), cx.waker());
+        let (under_way, bytes) = (inner.under_way(self.id), self.receiver.total_bytes());
+        let received = self.receive(inner, tape, cx);
+        inner.deliver_events();
         let more = match received {
-            Err(Ending::Closed) => return Err(parts.closed_by_target(self.id)),
+            Err(Ending::Closed) => return Err(inner.closed_by_target(self.id)),
             received => received?,
         };
-        self.send(parts, tape, cx)?;
-        let answers = under_way.saturating_sub(parts.under_way(self.id));
+        self.send(inner, tape, cx)?;
+        let answers = under_way.saturating_sub(inner.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
         // What found no room is not waited for: a target that takes nothing any more would keep the session for ever.
-        if let Some(ending) = parts.ending_of(self.id) {
+        if let Some(ending) = inner.ending_of(self.id) {
             return Ok(Poll::Ready(ending));
         }
         if more {
@@ -121,11 +121,16 @@ impl Connection {
     }
 
     /// Takes everything that has come. Whether there is more, for which others must not wait.
-    fn receive(&mut self, parts: &mut Parts, tape: &mut Tape, cx: &mut Context<'_>) -> Result<bool, Ending> {
+    fn receive(
+        &mut self,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, Ending> {
         // A round that only sends has nothing to try.
         let mut has_unread = self.receiver.has_unread();
         while has_unread || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_ready() {
-            if self.receiver.receive(&*self.stream, self.id, parts, tape)? {
+            if self.receiver.receive(&*self.stream, self.id, inner, tape)? {
                 return Ok(true);
             }
             has_unread = false;
@@ -134,9 +139,14 @@ impl Connection {
     }
 
     /// Sends everything there is to say, as far as there is room.
-    fn send(&mut self, parts: &mut Parts, tape: &mut Tape, cx: &mut Context<'_>) -> Result<(), Ending> {
+    fn send(
+        &mut self,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Ending> {
         loop {
-            let everything = self.sender.send(&*self.stream, self.id, parts, tape)?;
+            let everything = self.sender.send(&*self.stream, self.id, inner, tape)?;
             if everything || self.stream.poll_writable(cx).map_err(Ending::Io)?.is_pending() {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::OpenError;
 use crate::login::Random;
-use crate::open::Asking;
+use crate::open::Connector;
 use crate::settings::Settings;
 use crate::url::Portal;
 
@@ -27,7 +27,7 @@ pub async fn discover(
 ) -> Result<Vec<Discovered>, OpenError> {
     // A discovery session has one connection (RFC 7143 section 4.3), and is not worth bringing back.
     let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
-    let session = Asking::new(portal, &settings, random, None)?.session().await?;
+    let session = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = session.send_targets("All").await;
     let closing = Rc::clone(&session);
     reactor::spawn(async move { closing.close().await });

@@ -24,7 +24,7 @@ pub(crate) enum Effect {
 impl Effect {
     /// By the operation code (SPC-4 and SBC-4), by the service action of those that share one, and for registrations by the
     /// data that the command sends.
-    pub(crate) fn of(cdb: &[u8], sent: &[u8]) -> Effect {
+    pub(crate) fn from_cdb(cdb: &[u8], sent: &[u8]) -> Effect {
         let Some(&operation) = cdb.first() else { return Effect::Other };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);
         let written = |stable: bool| if stable { Effect::Stable } else { Effect::Cached };
@@ -121,36 +121,36 @@ mod tests {
     use super::*;
     use scsi::cdb;
 
-    fn of(cdb: &[u8]) -> Effect {
-        Effect::of(cdb, &[])
+    fn from_cdb(cdb: &[u8]) -> Effect {
+        Effect::from_cdb(cdb, &[])
     }
 
     #[test]
     fn a_registration_is_told_by_its_key() {
         let register =
-            |action: u8, key: u8| Effect::of(&[0x5f, action], &[[0; 15].as_slice(), &[key]].concat());
+            |action: u8, key: u8| Effect::from_cdb(&[0x5f, action], &[[0; 15].as_slice(), &[key]].concat());
         assert_eq!((register(0, 1), register(6, 1)), (Effect::Registers, Effect::Registers));
         assert_eq!((register(0, 0), register(3, 1)), (Effect::Unregisters, Effect::Unregisters));
-        assert_eq!((register(1, 1), of(&[0x5f])), (Effect::Other, Effect::Other));
+        assert_eq!((register(1, 1), from_cdb(&[0x5f])), (Effect::Other, Effect::Other));
     }
 
     #[test]
     fn writes_are_told_from_stable_writes_and_from_questions() {
-        assert_eq!(of(&cdb::write_16(0, 1, false)), Effect::Cached);
-        assert_eq!(of(&cdb::write_16(0, 1, true)), Effect::Stable);
-        assert_eq!(of(&cdb::write_10(0, 1, true).unwrap()), Effect::Stable);
-        assert_eq!(of(&cdb::write_same_16(0, 1, true)), Effect::Cached, "that bit is UNMAP");
-        assert_eq!(of(&cdb::unmap(false, 24)), Effect::Cached);
-        assert_eq!(of(&cdb::extended_copy(16)), Effect::Anywhere);
+        assert_eq!(from_cdb(&cdb::write_16(0, 1, false)), Effect::Cached);
+        assert_eq!(from_cdb(&cdb::write_16(0, 1, true)), Effect::Stable);
+        assert_eq!(from_cdb(&cdb::write_10(0, 1, true).unwrap()), Effect::Stable);
+        assert_eq!(from_cdb(&cdb::write_same_16(0, 1, true)), Effect::Cached, "that bit is UNMAP");
+        assert_eq!(from_cdb(&cdb::unmap(false, 24)), Effect::Cached);
+        assert_eq!(from_cdb(&cdb::extended_copy(16)), Effect::Anywhere);
         for asks in [cdb::read_16(0, 1), cdb::get_lba_status(0, 24), cdb::test_unit_ready()] {
-            assert_eq!(of(&asks), Effect::None);
+            assert_eq!(from_cdb(&asks), Effect::None);
         }
-        assert_eq!(of(&cdb::synchronize_cache()), Effect::Flush);
+        assert_eq!(from_cdb(&cdb::synchronize_cache()), Effect::Flush);
         for action in [0x14, 0x15, 0x18, 0x19] {
-            assert_eq!(of(&[0x9e, action]), Effect::Other, "SERVICE ACTION IN(16) with {action:#04x}");
+            assert_eq!(from_cdb(&[0x9e, action]), Effect::Other, "SERVICE ACTION IN(16) with {action:#04x}");
         }
-        assert_eq!(of(&[0x51; 10]), Effect::Cached, "XPWRITE(10), and READ DISC INFORMATION to others");
-        assert_eq!(of(&[0xc0; 16]), Effect::Other, "a vendor's own");
-        assert_eq!(of(&[]), Effect::Other);
+        assert_eq!(from_cdb(&[0x51; 10]), Effect::Cached, "XPWRITE(10), and READ DISC INFORMATION to others");
+        assert_eq!(from_cdb(&[0xc0; 16]), Effect::Other, "a vendor's own");
+        assert_eq!(from_cdb(&[]), Effect::Other);
     }
 }

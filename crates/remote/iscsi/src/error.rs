@@ -216,7 +216,7 @@ pub enum Ending {
     /// The target said nothing any more, even when asked.
     Silent,
     /// The target neither carries a command out nor aborts it.
-    Undead,
+    Unresponsive,
     /// The network failed.
     Io(io::Error),
     /// In the middle of a login came a PDU that no login has.
@@ -234,7 +234,7 @@ impl fmt::Display for Ending {
         match self {
             Ending::LoggedOut => write!(f, "logged out"),
             Ending::Closed => write!(f, "the target closed it"),
-            Ending::Undead => write!(f, "the target neither carries out a command nor aborts it"),
+            Ending::Unresponsive => write!(f, "the target neither carries out a command nor aborts it"),
             Ending::Silent => write!(f, "the target is silent, even when asked"),
             Ending::Io(error) => error.fmt(f),
             Ending::NotALogin => write!(f, "what came is no answer to a login"),

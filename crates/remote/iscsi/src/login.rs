@@ -52,7 +52,9 @@ pub(crate) async fn log_in(
         let stream = connect(address, settings).await?;
         let recording = Rc::new(settings.recorder.begin(reactor::now(), ends(&*stream, address, &config)));
         begun = Some(Rc::clone(&recording));
-        Wire { stream, address, received: Vec::new(), recording }.run(InitiatorLogin::new(config)).await
+        LiveConnection { stream, address, received: Vec::new(), recording }
+            .run(InitiatorLogin::new(config))
+            .await
     };
     let timed_out = Err(OpenError::LoginTimedOut(address));
     let outcome = reactor::timeout(settings.login_time, login).await.unwrap_or(timed_out);
@@ -134,14 +136,14 @@ async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Str
 }
 
 /// A connection while it logs in: few and short PDUs, one at a time.
-struct Wire {
+struct LiveConnection {
     stream: Box<dyn Stream>,
     address: SocketAddr,
     received: Vec<u8>,
     recording: Rc<Recording>,
 }
 
-impl Wire {
+impl LiveConnection {
     async fn run(mut self, mut login: InitiatorLogin) -> Result<Outcome, OpenError> {
         let address = self.address;
         loop {
@@ -150,7 +152,7 @@ impl Wire {
             }
             match login.poll_event() {
                 Some(InitiatorEvent::LoggedIn(attached)) => {
-                    let Wire { stream, received: already, recording, .. } = self;
+                    let LiveConnection { stream, received: already, recording, .. } = self;
                     recording.tape().logged_in(Framing::new(&attached.parameters));
                     let attached = *attached;
                     return Ok(Outcome::LoggedIn(LoggedIn { stream, attached, already, recording }));

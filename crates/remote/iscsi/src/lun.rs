@@ -24,11 +24,11 @@ use crate::effect::Effect;
 use crate::error::{CommandError, OpenError};
 use crate::probe::{self, GiveBack, Limits};
 use crate::remote_target::{Attempt, RemoteTarget};
-use crate::session::Order;
+use crate::session::CommandSpec;
 use crate::tasks::{Ended, Status, Transfer};
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 use crate::unit::{Answer, Unit};
-use crate::unsettled_extents::BarredExtents;
+use crate::unsettled_extents::UnsettledExtents;
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
 
@@ -55,7 +55,7 @@ pub struct RemoteLun {
     /// Something else does.
     is_another: AtomicBool,
     /// Blocks of writes that may still be carried out.
-    barred: BarredExtents,
+    unsettled: UnsettledExtents,
     profile: Profile,
     limits: Limits,
     /// What was written and not flushed.
@@ -83,7 +83,7 @@ impl RemoteLun {
             identity,
             epoch: AtomicU64::new(epoch),
             is_another: AtomicBool::new(false),
-            barred: BarredExtents::default(),
+            unsettled: UnsettledExtents::default(),
             profile,
             limits,
             cached,
@@ -115,39 +115,39 @@ impl RemoteLun {
     ///
     /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
     /// comes between, which is for whoever shares the LUN to see to.
-    fn carry_out(&self, what: What, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
+    fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Relaxed);
-        let attempt = self.attempt(epoch, cdb, transfer, self.target.patience().tries);
-        CarryOut { lun: self, what, cdb, bytes, epoch, attempt, further: None }
+        let attempt = self.attempt(epoch, cdb, transfer, self.target.timeouts().tries);
+        CarryOut { lun: self, info, cdb, bytes, epoch, attempt, further: None }
     }
 
     /// Sends a command once, in the session `epoch`. Whoever has more tries `in_time` waits until it has ended.
     fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
-        let (epoch, insists) = (Some(epoch), in_time > 1);
-        self.target.attempt(Order { lun: self.lun, cdb, transfer, epoch, insists })
+        let (epoch, waits_for_end) = (Some(epoch), in_time > 1);
+        self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
     }
 
     /// What follows a try that did not do.
     async fn carry_on(
         &self,
-        what: What,
+        info: RequestInfo,
         cdb: Cdb,
         bytes: (usize, usize),
         mut epoch: u64,
         mut ended: Ended,
-    ) -> Result<Done, DeviceError> {
-        let &Patience { tries, command: time, .. } = self.target.patience();
+    ) -> Result<Completion, DeviceError> {
+        let &Timeouts { tries, command: time, .. } = self.target.timeouts();
         let mut retries = Retries::new(tries);
         loop {
             let Ended { outcome, transfer, was_sent } = ended;
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
-                    match verdict(status.status, sense, what.extent, what.writing) {
-                        Verdict::Done => return Ok(Done { status, transfer }),
-                        Verdict::Again => retries.once_more(time).await?,
-                        Verdict::AgainLater => retries.pause(time).await?,
+                    match verdict(status.status, sense, info.extent, info.writing) {
+                        Verdict::Done => return Ok(Completion { status, transfer }),
+                        Verdict::Retry => retries.once_more(time).await?,
+                        Verdict::RetryLater => retries.pause(time).await?,
                         Verdict::Failed(error) => return Err(error),
                     }
                     if sense.is_some_and(Sense::tells_of_change) {
@@ -164,7 +164,7 @@ impl RemoteLun {
                         gives_up => gives_up,
                     };
                     if was_sent && settled.is_err() {
-                        self.bar(what, &cdb, epoch);
+                        self.bar(info, &cdb, epoch);
                     }
                     settled?;
                     self.target.replayed();
@@ -177,13 +177,13 @@ impl RemoteLun {
                 Err(error) => {
                     // It has not ended: it is being aborted.
                     if error == CommandError::TimedOut && was_sent {
-                        self.bar(what, &cdb, epoch);
+                        self.bar(info, &cdb, epoch);
                     }
                     return Err(error.into());
                 }
             }
             // Since it was asked for, an earlier write of the same blocks may have become unsettled.
-            if changes(&cdb) && self.is_barred(what.extent) {
+            if changes(&cdb) && self.is_barred(info.extent) {
                 return Err(DeviceError::Unsettled);
             }
             // Data that were not given back cannot be sent again, and a WRITE without them must not be.
@@ -203,8 +203,8 @@ impl RemoteLun {
 
     /// A command that was sent in the session `epoch` fails, and has not ended for certain. If it changes anything, its
     /// blocks are not used while that may still be carried out: a newer write could be written over.
-    fn bar(&self, What { extent, .. }: What, cdb: &Cdb, epoch: u64) {
-        if changes(cdb) && self.barred.add(epoch, extent) && self.target.is_unsettled(epoch) {
+    fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
+        if changes(cdb) && self.unsettled.add(epoch, extent) && self.target.is_unsettled(epoch) {
             tracing::error!(
                 lun = self.number,
                 lba = extent.lba.0,
@@ -216,13 +216,13 @@ impl RemoteLun {
     }
 
     fn is_barred(&self, extent: Extent) -> bool {
-        self.barred.has(extent, |epoch| self.target.fate(epoch))
+        self.unsettled.has(extent, |epoch| self.target.outcome(epoch))
     }
 
     /// The session was lost and begun again. What answers at the LUN now must be what was there before: a target may
     /// come back with another configuration, and also before it has all of its LUNs.
     async fn look_again(&self) -> Result<(), DeviceError> {
-        let until = reactor::now() + self.target.patience().reconnect;
+        let until = reactor::now() + self.target.timeouts().reconnect;
         while !self.is_another.load(Relaxed) {
             self.target.usable(None).await?;
             let (epoch, asked_at) = (self.target.reinstatements(), self.cached.mode_changes());
@@ -291,15 +291,15 @@ impl RemoteLun {
         buffer: Buffer,
         range: Range<usize>,
     ) -> Result<Piece<'_, Buffer>, DeviceError> {
-        let what = What { extent: piece, writing: false };
-        let command = self.carry_out(what, self.read_cdb(piece)?, Transfer::In { buffer, range });
-        Ok(Piece { command, outcome: Done::has_read })
+        let info = RequestInfo { extent: piece, writing: false };
+        let command = self.carry_out(info, self.read_cdb(piece)?, Transfer::In { buffer, range });
+        Ok(Piece { command, outcome: Completion::has_read })
     }
 
     fn write_piece(&self, piece: Extent, data: Slice, stable: bool) -> Result<Piece<'_, ()>, DeviceError> {
-        let what = What { extent: piece, writing: true };
-        let command = self.carry_out(what, self.write_cdb(piece, stable)?, Transfer::Out(data));
-        Ok(Piece { command, outcome: Done::has_written })
+        let info = RequestInfo { extent: piece, writing: true };
+        let command = self.carry_out(info, self.write_cdb(piece, stable)?, Transfer::Out(data));
+        Ok(Piece { command, outcome: Completion::has_written })
     }
 
     fn is_one_piece(&self, extent: Extent) -> bool {
@@ -323,9 +323,9 @@ impl RemoteLun {
     /// SYNCHRONIZE CACHE: for a flush, or behind a stable write.
     async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
         let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-        let what = What { extent: all, writing: true };
+        let info = RequestInfo { extent: all, writing: true };
         let flush = self.cached.begin_flush();
-        let answer = match self.carry_out(what, cdb::synchronize_cache(), Transfer::None).await {
+        let answer = match self.carry_out(info, cdb::synchronize_cache(), Transfer::None).await {
             Ok(_) => Ok(()),
             // A target without a cache need not know the command.
             Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
@@ -371,9 +371,9 @@ impl RemoteLun {
     async fn write_same(&self, extent: Extent, unmap: bool) -> Result<(), DeviceError> {
         let zero = Buffer::zeroed(self.geometry.block_size.bytes() as usize).share();
         for piece in extent.chunks(u64::from(self.limits.write_same_blocks)) {
-            let what = What { extent: piece, writing: true };
+            let info = RequestInfo { extent: piece, writing: true };
             let cdb = cdb::write_same_16(piece.lba.0, blocks_of(piece)?, unmap);
-            self.carry_out(what, cdb, Transfer::Out(zero.clone())).await?;
+            self.carry_out(info, cdb, Transfer::Out(zero.clone())).await?;
         }
         Ok(())
     }
@@ -381,8 +381,8 @@ impl RemoteLun {
     async fn unmap_blocks(&self, extent: Extent) -> Result<(), DeviceError> {
         for list in unmap_lists(&[extent], &self.limits.block) {
             let cdb = cdb::unmap(false, list.len() as u16);
-            let what = What { extent, writing: true };
-            self.carry_out(what, cdb, Transfer::Out(parameters(&list))).await?;
+            let info = RequestInfo { extent, writing: true };
+            self.carry_out(info, cdb, Transfer::Out(parameters(&list))).await?;
         }
         Ok(())
     }
@@ -491,7 +491,7 @@ impl BlockDevice for RemoteLun {
             let bytes = 8 + 16 * runs_max.clamp(1, RUNS_MAX);
             let cdb = cdb::get_lba_status(extent.lba.0, bytes as u32);
             let transfer = Transfer::into_all_of(Buffer::zeroed(bytes));
-            let done = match self.carry_out(What { extent, writing: false }, cdb, transfer).await {
+            let done = match self.carry_out(RequestInfo { extent, writing: false }, cdb, transfer).await {
                 Err(DeviceError::Unsupported) => return Ok(mapped),
                 done => done?,
             };
@@ -507,8 +507,8 @@ impl BlockDevice for RemoteLun {
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
-            let what = What { extent: all, writing: false };
-            self.carry_out(what, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
+            let info = RequestInfo { extent: all, writing: false };
+            self.carry_out(info, cdb::test_unit_ready(), Transfer::None).await.map(|_| ())
         })
     }
 
@@ -519,32 +519,32 @@ impl BlockDevice for RemoteLun {
 
 /// What a command is about, for errors to name it.
 #[derive(Clone, Copy)]
-struct What {
+struct RequestInfo {
     extent: Extent,
     writing: bool,
 }
 
 /// A command that was carried out.
-struct Done {
+struct Completion {
     status: Status,
     transfer: Transfer,
 }
 
-impl Done {
+impl Completion {
     /// What a READ was to fill.
-    fn has_read(self, what: What) -> Result<Buffer, DeviceError> {
+    fn has_read(self, info: RequestInfo) -> Result<Buffer, DeviceError> {
         match self.transfer {
             Transfer::In { buffer, range } if self.status.in_bytes == range.len() => Ok(buffer),
             // GOOD with less data than the blocks have: whatever it is, it is not what was written there.
-            _ => Err(DeviceError::Unreadable(what.extent.lba)),
+            _ => Err(DeviceError::Unreadable(info.extent.lba)),
         }
     }
 
-    fn has_written(self, what: What) -> Result<(), DeviceError> {
+    fn has_written(self, info: RequestInfo) -> Result<(), DeviceError> {
         match self.status.residual {
             Residual::None => Ok(()),
             // GOOD, and yet not all of the data were taken.
-            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(what.extent.lba)),
+            Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(info.extent.lba)),
         }
     }
 }
@@ -553,18 +553,18 @@ impl Done {
 /// a future of its own, so that this one is small.
 struct CarryOut<'a> {
     lun: &'a RemoteLun,
-    what: What,
+    info: RequestInfo,
     cdb: Cdb,
     /// How much there is to come and to send.
     bytes: (usize, usize),
     /// The session in which it was sent, counted by reinstatements.
     epoch: u64,
     attempt: Attempt<'a>,
-    further: Option<Pending<'a, Done>>,
+    further: Option<Pending<'a, Completion>>,
 }
 
 impl Future for CarryOut<'_> {
-    type Output = Result<Done, DeviceError>;
+    type Output = Result<Completion, DeviceError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -572,11 +572,11 @@ impl Future for CarryOut<'_> {
             let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
             match ended {
                 Ended { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
-                    return Poll::Ready(Ok(Done { status, transfer }));
+                    return Poll::Ready(Ok(Completion { status, transfer }));
                 }
                 ended => {
                     this.further =
-                        Some(Box::pin(this.lun.carry_on(this.what, this.cdb, this.bytes, this.epoch, ended)));
+                        Some(Box::pin(this.lun.carry_on(this.info, this.cdb, this.bytes, this.epoch, ended)));
                 }
             }
         }
@@ -588,7 +588,7 @@ impl Future for CarryOut<'_> {
 /// which would move it twice more.
 struct Piece<'a, T> {
     command: CarryOut<'a>,
-    outcome: fn(Done, What) -> Result<T, DeviceError>,
+    outcome: fn(Completion, RequestInfo) -> Result<T, DeviceError>,
 }
 
 impl<T> Future for Piece<'_, T> {
@@ -596,7 +596,7 @@ impl<T> Future for Piece<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = ready!(Pin::new(&mut self.command).poll(cx))?;
-        Poll::Ready((self.outcome)(done, self.command.what))
+        Poll::Ready((self.outcome)(done, self.command.info))
     }
 }
 
@@ -648,7 +648,7 @@ impl Retries {
 
 /// Whether a command changes anything.
 fn changes(cdb: &Cdb) -> bool {
-    Effect::of(cdb, &[]).changes_something()
+    Effect::from_cdb(cdb, &[]).changes_something()
 }
 
 fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {

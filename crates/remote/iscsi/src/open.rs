@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::remote_target::RemoteTarget;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 use crate::url::{Portal, Url};
 
 /// Logs in to the target of `url` and attaches its LUN.
@@ -44,15 +44,15 @@ pub async fn open_target(
     settings: &Settings,
     random: Random,
 ) -> Result<Arc<RemoteTarget>, OpenError> {
-    let asking = Asking::new(portal, settings, random, Some(target))?;
-    Ok(RemoteTarget::new(asking.session().await?, Patience::new(settings), settings.recorder.clone()))
+    let connector = Connector::new(portal, settings, random, Some(target))?;
+    Ok(RemoteTarget::new(connector.session().await?, Timeouts::new(settings), settings.recorder.clone()))
 }
 
 /// Times a target may send us elsewhere: more are a circle.
 const REDIRECTIONS_MAX: usize = 4;
 
 /// What is wanted of a portal. Every login of a session asks for the same.
-pub(crate) struct Asking {
+pub(crate) struct Connector {
     portal: Portal,
     settings: Settings,
     pub(crate) random: Random,
@@ -64,16 +64,16 @@ pub(crate) struct Asking {
 
 /// What a session's further connections need to know of its first, and the session after it of this one.
 #[derive(Clone)]
-pub(crate) struct Leading {
+pub(crate) struct LeadingLogin {
     pub(crate) address: SocketAddr,
     tsih: Tsih,
     target_portal_group_tag: Option<u16>,
     parameters: Parameters,
 }
 
-impl Leading {
-    fn new(address: SocketAddr, first: &LoggedIn) -> Leading {
-        Leading {
+impl LeadingLogin {
+    fn new(address: SocketAddr, first: &LoggedIn) -> LeadingLogin {
+        LeadingLogin {
             address,
             tsih: first.attached.tsih,
             target_portal_group_tag: first.attached.target_portal_group_tag,
@@ -84,7 +84,7 @@ impl Leading {
     /// Whether the two sessions, which are with one target, are with one of its ports: a SCSI target port is the target's
     /// name and a portal group tag (RFC 7143 section 4.4.2). A portal whose target does not tell its group is of the same
     /// one as itself.
-    pub(crate) fn is_same_port(&self, other: &Leading) -> bool {
+    pub(crate) fn is_same_port(&self, other: &LeadingLogin) -> bool {
         match (self.target_portal_group_tag, other.target_portal_group_tag) {
             (Some(tag), Some(other)) => tag == other,
             (None, None) => self.address == other.address,
@@ -98,7 +98,7 @@ impl Leading {
     }
 }
 
-impl fmt::Display for Asking {
+impl fmt::Display for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.target_name {
             Some(name) => write!(f, "{}/{name}", self.portal),
@@ -107,15 +107,15 @@ impl fmt::Display for Asking {
     }
 }
 
-impl Asking {
+impl Connector {
     pub(crate) fn new(
         portal: &Portal,
         settings: &Settings,
         random: Random,
         target: Option<&str>,
-    ) -> Result<Asking, OpenError> {
+    ) -> Result<Connector, OpenError> {
         let name = |name: &str| Name::new(name).map_err(|_| OpenError::Name(name.to_owned()));
-        Ok(Asking {
+        Ok(Connector {
             portal: portal.clone(),
             random,
             target_name: target.map(name).transpose()?,
@@ -128,24 +128,24 @@ impl Asking {
     /// A session with all its connections, looked after until it is over.
     pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
         let (leading, machine, first) = self.lead().await?;
-        let session = Session::new(*machine, self.nexus(&leading), Patience::new(&self.settings));
+        let session = Session::new(*machine, self.nexus(&leading), Timeouts::new(&self.settings));
         self.join(&session, Cid(0), first);
         if let Err(error) = self.join_others(&session, &leading).await {
             session.close().await;
             return Err(error);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
-        reactor::spawn(recovery::keep(Rc::clone(&session), self, leading));
+        reactor::spawn(recovery::run(Rc::clone(&session), self, leading));
         Ok(session)
     }
 
     /// The connections behind the first. While one logs in the session may lose those it has, and that is its end:
     /// none is to join it any more.
-    async fn join_others(&self, session: &Rc<Session>, leading: &Leading) -> Result<(), OpenError> {
+    async fn join_others(&self, session: &Rc<Session>, leading: &LeadingLogin) -> Result<(), OpenError> {
         for cid in 1..self.connections(leading) {
-            let cmd_sn = session.parts().machine.cmd_sn();
+            let cmd_sn = session.inner().machine.cmd_sn();
             let further = self.follow(leading, Cid(cid), cmd_sn).await?;
-            if !session.parts().standing().is_up() {
+            if !session.inner().state().is_up() {
                 return Err(OpenError::Broken { address: leading.address, ending: Ending::Closed });
             }
             self.join(session, Cid(cid), further);
@@ -157,9 +157,9 @@ impl Asking {
     pub(crate) fn join(&self, session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
         let LoggedIn { stream, attached, already, recording } = logged_in;
         let framing = Framing::new(&attached.parameters);
-        let id = session.parts().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
+        let id = session.inner().add_connection(reactor::now(), cid, ConnectionStart::new(&attached));
         let (peer, stream) = (stream.peer(), Rc::<dyn Stream>::from(stream));
-        session.parts().watch(id, &stream);
+        session.inner().watch(id, &stream);
         let mut connection = Connection::new(Rc::clone(session), id, stream, framing, &already, recording);
         connection.gather(self.settings.gather);
         reactor::spawn(async move {
@@ -171,35 +171,35 @@ impl Asking {
     }
 
     /// How many connections a session has.
-    pub(crate) fn connections(&self, leading: &Leading) -> u16 {
+    pub(crate) fn connections(&self, leading: &LeadingLogin) -> u16 {
         self.settings.connections.min(leading.parameters.max_connections)
     }
 
     /// Logs in to begin a session, or to begin it again.
-    pub(crate) async fn lead(&self) -> Result<(Leading, Box<Machine>, LoggedIn), OpenError> {
+    pub(crate) async fn lead(&self) -> Result<(LeadingLogin, Box<Machine>, LoggedIn), OpenError> {
         let (address, first) = self.first_connection(&self.leading_config()?).await?;
-        let leading = Leading::new(address, &first);
+        let leading = LeadingLogin::new(address, &first);
         let machine = Box::new(Machine::new(self.session_config(&first)));
         Ok((leading, machine, first))
     }
 
     /// Logs in once more where a session was, which ends that with all its tasks (RFC 7143 section 6.3.5), and leaves. False
     /// if what is there now is another portal group, so that nothing can be known of the session.
-    pub(crate) async fn end_nexus(&self, left: &Leading) -> Result<bool, OpenError> {
+    pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
             return Ok(false);
         };
-        let here = Leading::new(left.address, &first);
-        let patience = Patience { reconnect: Duration::ZERO, ..Patience::new(&self.settings) };
-        let session = Session::new(Machine::new(self.session_config(&first)), self.nexus(&here), patience);
+        let here = LeadingLogin::new(left.address, &first);
+        let timeouts = Timeouts { reconnect: Duration::ZERO, ..Timeouts::new(&self.settings) };
+        let session = Session::new(Machine::new(self.session_config(&first)), self.nexus(&here), timeouts);
         self.join(&session, Cid(0), first);
         reactor::spawn(async move { session.close().await });
         Ok(here.is_same_port(left))
     }
 
     /// Between whom the session is.
-    pub(crate) fn nexus(&self, leading: &Leading) -> Nexus {
+    pub(crate) fn nexus(&self, leading: &LeadingLogin) -> Nexus {
         Nexus {
             initiator: self.initiator_name.to_string(),
             isid: self.isid,
@@ -213,7 +213,7 @@ impl Asking {
     /// Logs a further connection in.
     pub(crate) async fn follow(
         &self,
-        leading: &Leading,
+        leading: &LeadingLogin,
         cid: Cid,
         cmd_sn: Sn,
     ) -> Result<LoggedIn, OpenError> {
@@ -293,7 +293,7 @@ async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
         match session.upgrade() {
-            Some(session) if !session.parts().is_over() => session.parts().pass_time(reactor::now()),
+            Some(session) if !session.inner().is_over() => session.inner().pass_time(reactor::now()),
             Some(_) | None => return,
         }
     }

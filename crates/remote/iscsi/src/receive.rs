@@ -14,7 +14,7 @@ use iscsi::pdu::{BHS_BYTES, Bhs};
 use reactor::{InSlice, Stream};
 
 use crate::error::Ending;
-use crate::inner::Parts;
+use crate::inner::SessionInner;
 use crate::recorder::Tape;
 use crate::tasks::Tasks;
 
@@ -83,23 +83,23 @@ impl Receiver {
         &mut self,
         stream: &dyn Stream,
         id: ConnectionId,
-        parts: &mut Parts,
+        inner: &mut SessionInner,
         tape: &mut Tape,
     ) -> Result<bool, Ending> {
         let mut taken = 0;
         loop {
-            self.parse(id, parts, tape)?;
+            self.parse(id, inner, tape)?;
             if taken >= ROUND_BYTES {
                 return Ok(true);
             }
-            let outcome = self.read(stream, &mut parts.tasks);
-            parts.meter.received.note(&outcome);
+            let outcome = self.read(stream, &mut inner.tasks);
+            inner.meter.received.note(&outcome);
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(bytes) => {
                     // The round has just begun when the first bytes come; long answers take their time.
                     if taken > 0 {
-                        parts.now = reactor::now();
+                        inner.now = reactor::now();
                     }
                     taken += bytes;
                     self.total_bytes += bytes as u64;
@@ -155,16 +155,16 @@ impl Receiver {
     }
 
     /// Hands on all that is complete.
-    fn parse(&mut self, id: ConnectionId, parts: &mut Parts, tape: &mut Tape) -> Result<(), Ending> {
+    fn parse(&mut self, id: ConnectionId, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
         loop {
             match self.open.take() {
-                None => match self.header(id, parts, tape)? {
+                None => match self.header(id, inner, tape)? {
                     Header::Segment(open) => self.open = Some(open),
                     Header::Alone => {}
                     Header::Missing => return Ok(()),
                 },
                 Some(open) => {
-                    self.open = self.segment(open, id, parts, tape)?;
+                    self.open = self.segment(open, id, inner, tape)?;
                     if self.open.is_some() {
                         return Ok(());
                     }
@@ -174,17 +174,22 @@ impl Receiver {
     }
 
     /// The next header, once it is there with its digest.
-    fn header(&mut self, id: ConnectionId, parts: &mut Parts, tape: &mut Tape) -> Result<Header, Ending> {
+    fn header(
+        &mut self,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<Header, Ending> {
         let unread = &self.buffer[self.unread.clone()];
         let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else { return Ok(Header::Missing) };
         let bhs = Bhs(*bhs);
         let Some(whole) = unread.get(..self.framing.header_bytes(&bhs)) else { return Ok(Header::Missing) };
-        tape.received(parts.now, whole);
+        tape.received(inner.now, whole);
         if !self.framing.header_intact(whole) {
             return Err(Ending::HeaderDigest);
         }
         let ahs = &whole[BHS_BYTES..BHS_BYTES + bhs.total_ahs_length()];
-        let segment = parts.machine.handle_header(parts.now, id, &bhs, ahs)?;
+        let segment = inner.machine.handle_header(inner.now, id, &bhs, ahs)?;
         self.unread.start += whole.len();
         match segment.length as usize {
             0 => Ok(Header::Alone),
@@ -204,7 +209,7 @@ impl Receiver {
         &mut self,
         mut open: Open,
         id: ConnectionId,
-        parts: &mut Parts,
+        inner: &mut SessionInner,
         tape: &mut Tape,
     ) -> Result<Option<Open>, Ending> {
         let fresh = self.take(open.length - open.received);
@@ -212,7 +217,7 @@ impl Receiver {
         match open.destination {
             Destination::Task { task, offset } => {
                 // A command whose waiter is gone has no place for its data any more: they are dropped.
-                if let Some(landing) = parts.tasks.landing(task, offset as usize, open.length) {
+                if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }
             }
@@ -227,7 +232,7 @@ impl Receiver {
         let trailer = &self.buffer[trailer];
         let data = match open.destination {
             Destination::Task { task, offset } => {
-                parts.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
+                inner.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
             }
             Destination::Inline => Some(&self.spill[..]),
             Destination::None | Destination::Discard => None,
@@ -235,9 +240,9 @@ impl Receiver {
         let intact = data.is_none_or(|data| {
             tape.received_data(data, trailer);
             let check = || self.framing.data_intact(data, trailer);
-            parts.meter.digests.around(self.framing.data_digest, data.len(), check)
+            inner.meter.digests.around(self.framing.data_digest, data.len(), check)
         });
-        parts.machine.handle_segment(parts.now, id, intact, &self.spill)?;
+        inner.machine.handle_segment(inner.now, id, intact, &self.spill)?;
         self.spill.clear();
         Ok(None)
     }

@@ -19,17 +19,17 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::Cid;
 
 use crate::error::OpenError;
-use crate::inner::{Return, Stall};
+use crate::inner::{Outage, Restart};
 use crate::login::Random;
-use crate::open::{Asking, Leading};
+use crate::open::{Connector, LeadingLogin};
 use crate::session::Session;
-use crate::session_state::Trouble;
+use crate::session_state::Fault;
 
 /// Looks after a session until it is over.
-pub(crate) async fn keep(session: Rc<Session>, asking: Asking, leading: Leading) {
-    let mut keeper = Keeper { session, asking, leading, left: Vec::new() };
-    while let Some(lost) = keeper.until_lost().await {
-        keeper.begin_again(lost).await;
+pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
+    let mut recovery = Recovery { session, connector, leading, left: Vec::new() };
+    while let Some(lost) = recovery.until_lost().await {
+        recovery.restart(lost).await;
     }
 }
 
@@ -38,16 +38,16 @@ struct Lost {
     time2wait: Duration,
 }
 
-struct Keeper {
+struct Recovery {
     session: Rc<Session>,
-    asking: Asking,
-    leading: Leading,
-    left: Vec<LeftNexus>,
+    connector: Connector,
+    leading: LeadingLogin,
+    left: Vec<AbandonedNexus>,
 }
 
 /// A nexus that the session has left for another portal group, with commands under way.
-struct LeftNexus {
-    leading: Leading,
+struct AbandonedNexus {
+    leading: LeadingLogin,
     /// The session that was lost in it, counted by reinstatements.
     epoch: u64,
     /// How long it is tried to end it: as long as requests wait for a lost session. After that only a session that comes
@@ -59,13 +59,13 @@ struct LeftNexus {
 /// ends rather than remember them all.
 const LEFT_MAX: usize = 16;
 
-impl Keeper {
+impl Recovery {
     /// Ends when the session is lost, or with `None` when it is over. Until then connections that it lacks are brought back,
     /// and beside that nexuses that were left are ended: neither waits for the other, which may never come about.
     async fn until_lost(&mut self) -> Option<Lost> {
-        let Keeper { session, asking, leading, left } = self;
-        let lost = bring_connections_back(session, asking, leading);
-        let ended = end_left(session, asking, leading, left);
+        let Recovery { session, connector, leading, left } = self;
+        let lost = restore_connections(session, connector, leading);
+        let ended = end_left(session, connector, leading, left);
         let (mut lost, mut ended) = (pin!(lost), pin!(ended));
         poll_fn(|cx| match lost.as_mut().poll(cx) {
             // A login that ends a nexus must not meet our own session there, which is about to be begun again.
@@ -76,37 +76,37 @@ impl Keeper {
     }
 
     /// Logs in until the target lets us, or nobody wants it to any more.
-    async fn begin_again(&mut self, Lost { time2wait }: Lost) {
-        let Keeper { session, asking, .. } = &*self;
-        let trouble = Trouble::SessionLost { time2wait };
-        let mut attempts = Attempts::new(asking.random, time2wait);
+    async fn restart(&mut self, Lost { time2wait }: Lost) {
+        let Recovery { session, connector, .. } = &*self;
+        let fault = Fault::SessionLost { time2wait };
+        let mut attempts = Attempts::new(connector.random, time2wait);
         let (leading, machine, first) = loop {
-            if session.unless_worse(trouble, attempts.pause()).await.is_none() {
+            if session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
                 return;
             }
-            match session.unless_worse(trouble, asking.lead()).await {
+            match session.unless_worse_fault(fault, connector.lead()).await {
                 None => return,
                 Some(Ok(logged_in)) => break logged_in,
-                Some(Err(error)) => attempts.failed(asking, &error),
+                Some(Err(error)) => attempts.failed(connector, &error),
             }
         };
-        let how = if leading.is_same_port(&self.leading) { Return::Reinstated } else { Return::Moved };
+        let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };
         let epoch = session.shared().epoch();
-        let stall = session.begin_again(*machine, asking.nexus(&leading), how);
-        let (away, commands) = (stall.away.as_secs_f64(), stall.commands);
+        let outage = session.restart(*machine, connector.nexus(&leading), how);
+        let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
         let back = format!("the session is back after {away:.1} s; {commands} commands were under way");
-        tracing::warn!(target = %asking, "{back}");
+        tracing::warn!(target = %connector, "{back}");
         first.recording.tape().occasion(back);
-        asking.join(session, Cid(0), first);
-        (1..asking.connections(&leading)).for_each(|cid| session.parts().lacks(Cid(cid)));
+        connector.join(session, Cid(0), first);
+        (1..connector.connections(&leading)).for_each(|cid| session.inner().connection_missing(Cid(cid)));
         let before = std::mem::replace(&mut self.leading, leading);
         self.returned();
-        if how == Return::Moved {
-            self.moved(before, epoch, &stall);
+        if how == Restart::Moved {
+            self.moved(before, epoch, &outage);
         }
         if self.left.len() > LEFT_MAX {
             tracing::error!(
-                target = %self.asking,
+                target = %self.connector,
                 "the session has been moved from one portal group to another {LEFT_MAX} times, and their commands could not be \
                  ended: the session ends; check the target's redirections and portal group tags"
             );
@@ -115,31 +115,31 @@ impl Keeper {
     }
 
     /// The session is in another portal group than before.
-    fn moved(&mut self, before: Leading, epoch: u64, stall: &Stall) {
-        let Keeper { session, asking, leading, left } = self;
-        let (from, to, unsettled) = (before.group(), leading.group(), stall.unsettled);
+    fn moved(&mut self, before: LeadingLogin, epoch: u64, outage: &Outage) {
+        let Recovery { session, connector, leading, left } = self;
+        let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
         tracing::warn!(
-            target = %asking,
+            target = %connector,
             "the session has moved from portal group {from} to {to}, which is another I_T nexus: \
              {unsettled} commands that change something wait until they have ended there"
         );
-        for lun in &stall.orphaned {
+        for lun in &outage.orphaned {
             tracing::error!(
-                target = %asking,
+                target = %connector,
                 ?lun,
                 "the reservation key was registered in portal group {from} and does not count in {to}: \
                  register it again"
             );
         }
         if unsettled > 0 {
-            let until = reactor::now() + session.parts().patience.reconnect;
-            left.push(LeftNexus { leading: before, epoch, until: Some(until) });
+            let until = reactor::now() + session.inner().timeouts.reconnect;
+            left.push(AbandonedNexus { leading: before, epoch, until: Some(until) });
         }
     }
 
     /// The login has reinstated whatever was left in its portal group.
     fn returned(&mut self) {
-        let Keeper { session, leading, left, .. } = self;
+        let Recovery { session, leading, left, .. } = self;
         left.retain(|left| {
             let is_here = left.leading.is_same_port(leading);
             if is_here {
@@ -153,24 +153,24 @@ impl Keeper {
 /// Ends nexuses that were left, one after the other, or gives them up.
 async fn end_left(
     session: &Session,
-    asking: &Asking,
-    leading: &Leading,
-    left: &mut Vec<LeftNexus>,
+    connector: &Connector,
+    leading: &LeadingLogin,
+    left: &mut Vec<AbandonedNexus>,
 ) -> Infallible {
-    let next = |(place, left): (usize, &LeftNexus)| Some((place, left.until?));
+    let next = |(place, left): (usize, &AbandonedNexus)| Some((place, left.until?));
     while let Some((place, until)) = left.iter().enumerate().find_map(next) {
         let nexus = &left[place];
-        if end(asking, leading, &nexus.leading, until).await {
+        if end(connector, leading, &nexus.leading, until).await {
             session.nexus_ended(nexus.epoch);
             left.remove(place);
         } else {
             tracing::error!(
-                target = %asking,
+                target = %connector,
                 "the commands in portal group {} could not be ended: the writes among them fail, and so do requests for \
                  their blocks, until the session has logged in to that group again",
                 nexus.leading.group()
             );
-            session.nexus_given_up(nexus.epoch);
+            session.nexus_not_ended(nexus.epoch);
             left[place].until = None;
         }
     }
@@ -178,30 +178,34 @@ async fn end_left(
 }
 
 /// Brings back connections that the session lacks, until it is lost; `None` when it is over.
-async fn bring_connections_back(session: &Rc<Session>, asking: &Asking, leading: &Leading) -> Option<Lost> {
+async fn restore_connections(
+    session: &Rc<Session>,
+    connector: &Connector,
+    leading: &LeadingLogin,
+) -> Option<Lost> {
     loop {
-        let trouble = session.trouble().await;
-        match trouble {
-            Trouble::Over => return None,
-            Trouble::SessionLost { time2wait } => return Some(Lost { time2wait }),
-            Trouble::ConnectionLost(cid) => replace(session, asking, leading, trouble, cid).await,
+        let fault = session.fault().await;
+        match fault {
+            Fault::SessionOver => return None,
+            Fault::SessionLost { time2wait } => return Some(Lost { time2wait }),
+            Fault::ConnectionLost(cid) => replace(session, connector, leading, fault, cid).await,
         }
     }
 }
 
 /// Tries to end a nexus that was left for `leading`, for as long as requests wait; false if that cannot be done.
-async fn end(asking: &Asking, leading: &Leading, left: &Leading, until: Instant) -> bool {
+async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin, until: Instant) -> bool {
     // A portal is of one group. That this one is of another now says that the old nexus is out of reach, and a login there
     // would end the session that we have.
     if leading.address == left.address {
         return false;
     }
-    let mut attempts = Attempts::new(asking.random, Duration::ZERO);
+    let mut attempts = Attempts::new(connector.random, Duration::ZERO);
     let ended = async {
         loop {
-            match asking.end_nexus(left).await {
+            match connector.end_nexus(left).await {
                 Ok(ended) => return ended,
-                Err(error) => attempts.failed(asking, &error),
+                Err(error) => attempts.failed(connector, &error),
             }
             attempts.pause().await;
         }
@@ -210,19 +214,25 @@ async fn end(asking: &Asking, leading: &Leading, left: &Leading, until: Instant)
 }
 
 /// Logs a connection in again; gives up if the session is lost meanwhile.
-async fn replace(session: &Rc<Session>, asking: &Asking, leading: &Leading, trouble: Trouble, cid: Cid) {
-    let mut attempts = Attempts::new(asking.random, Duration::ZERO);
+async fn replace(
+    session: &Rc<Session>,
+    connector: &Connector,
+    leading: &LeadingLogin,
+    fault: Fault,
+    cid: Cid,
+) {
+    let mut attempts = Attempts::new(connector.random, Duration::ZERO);
     loop {
-        let cmd_sn = session.parts().machine.cmd_sn();
-        match session.unless_worse(trouble, asking.follow(leading, cid, cmd_sn)).await {
+        let cmd_sn = session.inner().machine.cmd_sn();
+        match session.unless_worse_fault(fault, connector.follow(leading, cid, cmd_sn)).await {
             None => return,
             Some(Ok(further)) => {
-                tracing::info!(target = %asking, cid = cid.0, "the connection is there");
-                return asking.join(session, cid, further);
+                tracing::info!(target = %connector, cid = cid.0, "the connection is there");
+                return connector.join(session, cid, further);
             }
-            Some(Err(error)) => attempts.failed(asking, &error),
+            Some(Err(error)) => attempts.failed(connector, &error),
         }
-        if session.unless_worse(trouble, attempts.pause()).await.is_none() {
+        if session.unless_worse_fault(fault, attempts.pause()).await.is_none() {
             return;
         }
     }
@@ -255,10 +265,10 @@ impl Attempts {
         self.pause = (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LONGEST);
     }
 
-    fn failed(&mut self, asking: &Asking, error: &OpenError) {
+    fn failed(&mut self, connector: &Connector, error: &OpenError) {
         let said = error.to_string();
         if said != self.said {
-            tracing::warn!(target = %asking, "cannot log in again yet: {said}");
+            tracing::warn!(target = %connector, "cannot log in again yet: {said}");
             self.said = said;
         }
     }

@@ -23,26 +23,26 @@ use crate::management::Management;
 use crate::nexus::Nexus;
 use crate::pings::Pong;
 use crate::recorder::FlightRecorder;
-use crate::session::{Order, Request, Session, Shared};
+use crate::session::{CommandSpec, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 use crate::unit::{self, Unit};
-use crate::unsettled_extents::Fate;
+use crate::unsettled_extents::WriteOutcome;
 
 /// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
 pub struct RemoteTarget {
     key: u64,
     jobs: Sender<Job>,
     shared: Arc<Shared>,
-    patience: Patience,
+    timeouts: Timeouts,
     recorder: FlightRecorder,
 }
 
 /// A command on its way: by the session itself, or by way of its thread.
 pub(crate) enum Attempt<'a> {
-    Here(Request),
-    Elsewhere(Pin<Box<dyn Future<Output = Ended> + 'a>>),
+    Local(Request),
+    Remote(Pin<Box<dyn Future<Output = Ended> + 'a>>),
 }
 
 impl Future for Attempt<'_> {
@@ -50,15 +50,15 @@ impl Future for Attempt<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         match self.get_mut() {
-            Attempt::Here(request) => Pin::new(request).poll(cx),
-            Attempt::Elsewhere(answer) => answer.as_mut().poll(cx),
+            Attempt::Local(request) => Pin::new(request).poll(cx),
+            Attempt::Remote(answer) => answer.as_mut().poll(cx),
         }
     }
 }
 
 /// What another thread wants of the session.
 enum Job {
-    Command(Order, Sender<Ended>),
+    Command(CommandSpec, Sender<Ended>),
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
     Ping(Option<Cid>, Vec<u8>, Sender<Result<Pong, CommandError>>),
     Quiesce(Sender<Result<(), CommandError>>),
@@ -71,10 +71,10 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The sessions of this thread, and the executors that run them: few, so that looking one up is a comparison or two.
-    static HERE: RefCell<Vec<Here>> = const { RefCell::new(Vec::new()) };
+    static LOCAL_SESSIONS: RefCell<Vec<LocalSession>> = const { RefCell::new(Vec::new()) };
 }
 
-struct Here {
+struct LocalSession {
     key: u64,
     executor: Option<ExecutorId>,
     session: Rc<Session>,
@@ -84,7 +84,7 @@ impl RemoteTarget {
     /// Makes a session of this thread reachable, and sees to it from now on.
     pub(crate) fn new(
         session: Rc<Session>,
-        patience: Patience,
+        timeouts: Timeouts,
         recorder: FlightRecorder,
     ) -> Arc<RemoteTarget> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
@@ -92,7 +92,7 @@ impl RemoteTarget {
         let shared = Arc::clone(session.shared());
         let listed = Listed::new(key, &session);
         reactor::spawn(attend(session, listed, receiver));
-        Arc::new(RemoteTarget { key, jobs, shared, patience, recorder })
+        Arc::new(RemoteTarget { key, jobs, shared, timeouts, recorder })
     }
 
     /// What the last leading login agreed on.
@@ -145,8 +145,8 @@ impl RemoteTarget {
     }
 
     /// How long everything may take.
-    pub(crate) fn patience(&self) -> &Patience {
-        &self.patience
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
     }
 
     /// Sends a command and gives its status, and its data back.
@@ -156,7 +156,7 @@ impl RemoteTarget {
         cdb: Cdb,
         transfer: Transfer,
     ) -> Result<(Status, Transfer), CommandError> {
-        let ended = self.attempt(Order { lun, cdb, transfer, epoch: None, insists: false }).await;
+        let ended = self.attempt(CommandSpec { lun, cdb, transfer, epoch: None, waits_for_end: false }).await;
         Ok((ended.outcome?, ended.transfer))
     }
 
@@ -185,11 +185,11 @@ impl RemoteTarget {
     }
 
     /// Sends a command and gives its end, and its data back if the command is over.
-    pub(crate) fn attempt(&self, order: Order) -> Attempt<'_> {
+    pub(crate) fn attempt(&self, spec: CommandSpec) -> Attempt<'_> {
         match self.here() {
-            Some(session) => Attempt::Here(session.request(order)),
-            None => Attempt::Elsewhere(Box::pin(async {
-                let ended = self.ask(|reply| Job::Command(order, reply)).await;
+            Some(session) => Attempt::Local(session.request(spec)),
+            None => Attempt::Remote(Box::pin(async {
+                let ended = self.ask(|reply| Job::Command(spec, reply)).await;
                 ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
             })),
         }
@@ -213,13 +213,13 @@ impl RemoteTarget {
     }
 
     /// What may become of a write that failed in a session before it had ended for certain.
-    pub(crate) fn fate(&self, epoch: u64) -> Fate {
+    pub(crate) fn outcome(&self, epoch: u64) -> WriteOutcome {
         // In this order: the number changes behind the list.
         let is_present = epoch >= self.reinstatements();
         match self.is_unsettled(epoch) {
-            true => Fate::Unsettled,
-            false if is_present => Fate::InSession,
-            false => Fate::Ended,
+            true => WriteOutcome::Unsettled,
+            false if is_present => WriteOutcome::InSession,
+            false => WriteOutcome::Ended,
         }
     }
 
@@ -247,7 +247,7 @@ impl RemoteTarget {
     }
 
     fn here(&self) -> Option<Rc<Session>> {
-        HERE.with_borrow(|here| {
+        LOCAL_SESSIONS.with_borrow(|here| {
             let here = here.iter().find(|here| here.key == self.key && here.executor == reactor::executor());
             here.map(|here| Rc::clone(&here.session))
         })
@@ -267,8 +267,8 @@ async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
         reactor::spawn(async move {
             // Who does not wait for the answer any more does not need it.
             match job {
-                Job::Command(order, reply) => {
-                    let _ = reply.send(session.request(order).await);
+                Job::Command(spec, reply) => {
+                    let _ = reply.send(session.request(spec).await);
                 }
                 Job::Manage(management, reply) => {
                     let _ = reply.send(session.manage(management).await);
@@ -303,14 +303,15 @@ struct Listed(u64);
 impl Listed {
     fn new(key: u64, session: &Rc<Session>) -> Listed {
         let session = Rc::clone(session);
-        HERE.with_borrow_mut(|here| here.push(Here { key, executor: reactor::executor(), session }));
+        LOCAL_SESSIONS
+            .with_borrow_mut(|here| here.push(LocalSession { key, executor: reactor::executor(), session }));
         Listed(key)
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let taken = HERE.try_with(|here| {
+        let taken = LOCAL_SESSIONS.try_with(|here| {
             let mut here = here.borrow_mut();
             let place = here.iter().position(|here| here.key == self.0)?;
             Some(here.swap_remove(place))

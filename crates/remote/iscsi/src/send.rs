@@ -11,7 +11,7 @@ use iscsi::initiator::{ConnectionId, Payload, Transmit};
 use reactor::{OutSlice, Stream};
 
 use crate::error::Ending;
-use crate::inner::Parts;
+use crate::inner::SessionInner;
 use crate::recorder::Tape;
 use crate::statistics::Calls;
 
@@ -63,20 +63,20 @@ impl Sender {
         &mut self,
         stream: &dyn Stream,
         id: ConnectionId,
-        parts: &mut Parts,
+        inner: &mut SessionInner,
         tape: &mut Tape,
     ) -> Result<bool, Ending> {
         loop {
             while !self.is_full() {
-                let Some(transmit) = parts.machine.poll_transmit(parts.now, id) else { break };
-                self.stage(transmit, parts, tape)?;
+                let Some(transmit) = inner.machine.poll_transmit(inner.now, id) else { break };
+                self.stage(transmit, inner, tape)?;
             }
             if self.chunks.is_empty() {
                 return Ok(true);
             }
             let is_much = self.is_full();
-            match self.write(stream, &mut parts.meter.sent) {
-                Ok(()) if is_much => parts.now = reactor::now(),
+            match self.write(stream, &mut inner.meter.sent) {
+                Ok(()) if is_much => inner.now = reactor::now(),
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(Ending::Io(error)),
@@ -89,7 +89,7 @@ impl Sender {
         self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
 
-    fn stage(&mut self, transmit: Transmit, parts: &mut Parts, tape: &mut Tape) -> Result<(), Ending> {
+    fn stage(&mut self, transmit: Transmit, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
         let begin = self.staged.len();
         self.staged.extend_from_slice(&transmit.header.0);
         self.staged.extend_from_slice(&transmit.ahs);
@@ -97,19 +97,19 @@ impl Sender {
         let header = begin..self.staged.len();
         match transmit.payload {
             Payload::None => {
-                tape.sent(parts.now, &self.staged[header], &[], &[]);
+                tape.sent(inner.now, &self.staged[header], &[], &[]);
                 self.push_staged(begin);
             }
             Payload::Inline(bytes) => {
                 self.staged.extend_from_slice(&bytes);
                 let end = self.staged.len();
                 self.framing.end_data(&mut self.staged, &bytes);
-                tape.sent(parts.now, &self.staged[header], &bytes, &self.staged[end..]);
+                tape.sent(inner.now, &self.staged[header], &bytes, &self.staged[end..]);
                 self.push_staged(begin);
             }
             Payload::Task { task, offset, length } => {
                 let (offset, length) = (offset as usize, length as usize);
-                let data = parts.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                let data = inner.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
                 if length <= COPIED_BYTES_MAX {
                     self.staged.extend_from_slice(&data);
                 } else {
@@ -121,8 +121,8 @@ impl Sender {
                 }
                 let end = self.staged.len();
                 let end_data = || self.framing.end_data(&mut self.staged, &data);
-                parts.meter.digests.around(self.framing.data_digest, length, end_data);
-                tape.sent(parts.now, &self.staged[header], &data, &self.staged[end..]);
+                inner.meter.digests.around(self.framing.data_digest, length, end_data);
+                tape.sent(inner.now, &self.staged[header], &data, &self.staged[end..]);
                 self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
             }
         }

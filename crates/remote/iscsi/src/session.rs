@@ -23,31 +23,31 @@ use scsi::cdb::Cdb;
 
 use crate::caches::Caches;
 use crate::error::CommandError;
-use crate::inner::{Parts, Return, Stall, Submitted};
+use crate::inner::{Outage, Restart, SessionInner, Submitted};
 use crate::management::Management;
 use crate::nexus::Nexus;
 use crate::pings::Pong;
 use crate::registrations::Registrations;
-use crate::session_state::{Trouble, UnsettledSessions};
+use crate::session_state::{Fault, UnsettledSessions};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 
 /// What a request asks for.
-pub(crate) struct Order {
+pub(crate) struct CommandSpec {
     pub(crate) lun: Lun,
     pub(crate) cdb: Cdb,
     pub(crate) transfer: Transfer,
     /// The session it is meant for, counted by reinstatements; `None` if any will do.
     pub(crate) epoch: Option<u64>,
     /// Not to be told when the time is up: whoever asks waits until the command has ended, to send it again.
-    pub(crate) insists: bool,
+    pub(crate) waits_for_end: bool,
 }
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its connections: when
 /// they are lost, `recovery` brings them back, with a new machine if all of them were.
 pub(crate) struct Session {
-    parts: RefCell<Parts>,
+    inner: RefCell<SessionInner>,
     shared: Arc<Shared>,
 }
 
@@ -72,17 +72,17 @@ pub(crate) struct Shared {
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
-    pub(crate) fn new(machine: Machine, nexus: Nexus, patience: Patience) -> Rc<Session> {
+    pub(crate) fn new(machine: Machine, nexus: Nexus, timeouts: Timeouts) -> Rc<Session> {
         let (epoch, parameters) = (AtomicU64::new(0), Lock::new(machine.parameters().clone()));
         let nexus = Lock::new(nexus);
         let (replays, caches) = (AtomicU64::new(0), Arc::<Caches>::default());
         let registrations = Arc::<Registrations>::default();
         let told = (Arc::clone(&caches), Arc::clone(&registrations));
-        let mut parts = Parts::new(machine, reactor::now(), patience, told.0, told.1);
-        let unsettled = Arc::clone(parts.standing().unsettled_sessions());
+        let mut inner = SessionInner::new(machine, reactor::now(), timeouts, told.0, told.1);
+        let unsettled = Arc::clone(inner.state().unsettled_sessions());
         let shared = Shared { epoch, parameters, nexus, replays, caches, unsettled, registrations };
         let shared = Arc::new(shared);
-        Rc::new(Session { parts: RefCell::new(parts), shared })
+        Rc::new(Session { inner: RefCell::new(inner), shared })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -90,46 +90,46 @@ impl Session {
     }
 
     /// The session was begun again, with this machine.
-    pub(crate) fn begin_again(&self, machine: Machine, nexus: Nexus, how: Return) -> Stall {
+    pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
         *self.shared.parameters() = machine.parameters().clone();
         *self.shared.nexus() = nexus;
-        let stall = self.parts().begin_again(reactor::now(), machine, how);
+        let outage = self.inner().restart(reactor::now(), machine, how);
         self.shared.epoch.fetch_add(1, Relaxed);
-        stall
+        outage
     }
 
     /// What was sent in a session of a portal group that was left has ended.
     pub(crate) fn nexus_ended(&self, epoch: u64) {
-        self.parts().standing().nexus_ended(epoch);
+        self.inner().state().nexus_ended(epoch);
     }
 
     /// Nobody will end it.
-    pub(crate) fn nexus_given_up(&self, epoch: u64) {
-        self.parts().standing().nexus_given_up(epoch);
+    pub(crate) fn nexus_not_ended(&self, epoch: u64) {
+        self.inner().state().nexus_not_ended(epoch);
     }
 
     /// What a connection's task works on. Held for one round, never across a wait.
-    pub(crate) fn parts(&self) -> RefMut<'_, Parts> {
-        self.parts.borrow_mut()
+    pub(crate) fn inner(&self) -> RefMut<'_, SessionInner> {
+        self.inner.borrow_mut()
     }
 
     /// Sends a command and gives its end.
-    pub(crate) fn request(self: &Rc<Session>, order: Order) -> Request {
-        Request { session: Rc::clone(self), order, step: Step::Asked }
+    pub(crate) fn request(self: &Rc<Session>, spec: CommandSpec) -> Request {
+        Request { session: Rc::clone(self), spec, step: Step::Asked }
     }
 
     /// Asks which targets there are, and gives the answer's text.
     pub(crate) async fn send_targets(&self, which: &str) -> Result<Vec<u8>, CommandError> {
-        self.parts().ask_for_targets(which)?;
-        let answer = poll_fn(|cx| self.parts().poll_text(cx.waker()));
-        let time = self.parts().patience.command;
+        self.inner().ask_for_targets(which)?;
+        let answer = poll_fn(|cx| self.inner().poll_text(cx.waker()));
+        let time = self.inner().timeouts.command;
         reactor::timeout(time, answer).await.unwrap_or(Err(CommandError::TimedOut))
     }
 
     /// Asks for a task management function, and gives the target's answer.
     pub(crate) async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
-        let mut answer = self.parts().manage(management)?;
-        let time = self.parts().patience.reset;
+        let mut answer = self.inner().manage(management)?;
+        let time = self.inner().timeouts.reset;
         let answered = reactor::timeout(time, answer.recv()).await;
         // Without an answer, the connection that was to bring it is lost.
         answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
@@ -138,11 +138,11 @@ impl Session {
     /// Sends a NOP-Out and waits for its answer, by one connection or by any.
     pub(crate) async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let asked = reactor::now();
-        let mut answer = self.parts().ping(cid, data)?;
-        let time = self.parts().patience.command;
+        let mut answer = self.inner().ping(cid, data)?;
+        let time = self.inner().timeouts.command;
         let answered = reactor::timeout(time, answer.recv()).await.map_err(|_| CommandError::TimedOut)?;
         // Without an answer it was refused, unless the connection is lost that was to bring it.
-        let data = answered.ok_or_else(|| match self.parts().has_connection(cid) {
+        let data = answered.ok_or_else(|| match self.inner().has_connection(cid) {
             true => CommandError::Rejected,
             false => CommandError::ConnectionLost,
         })?;
@@ -152,30 +152,34 @@ impl Session {
     /// Ends when no request that was given up before this call can reach the target any more; an error if nobody
     /// will ever know.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
-        let mark = self.parts().tasks.orphan_mark();
-        poll_fn(|cx| match self.parts().tasks.poll_quiet(mark, cx.waker()) {
+        let mark = self.inner().tasks.orphan_mark();
+        poll_fn(|cx| match self.inner().tasks.poll_quiet(mark, cx.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
         .await;
-        poll_fn(|cx| self.parts().standing().poll_settled(cx.waker())).await
+        poll_fn(|cx| self.inner().state().poll_settled(cx.waker())).await
     }
 
     /// Ends when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
     /// carried out late; an error if it must not be, or there is no session any more to send it by.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
-        poll_fn(|cx| self.parts().standing().poll_usable(sent_in, cx.waker())).await
+        poll_fn(|cx| self.inner().state().poll_usable(sent_in, cx.waker())).await
     }
 
     /// Ends when something is wrong with the session, and says what.
-    pub(crate) async fn trouble(&self) -> Trouble {
-        poll_fn(|cx| self.parts().standing().poll_trouble(cx.waker())).await
+    pub(crate) async fn fault(&self) -> Fault {
+        poll_fn(|cx| self.inner().state().poll_fault(cx.waker())).await
     }
 
     /// Does `work` about some trouble, and gives it up when there is a worse one.
-    pub(crate) async fn unless_worse<T>(&self, trouble: Trouble, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_worse_fault<T>(
+        &self,
+        fault: Fault,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         let mut work = pin!(work);
-        poll_fn(|cx| match self.parts().standing().poll_worse(trouble, cx.waker()) {
+        poll_fn(|cx| match self.inner().state().poll_worse_fault(fault, cx.waker()) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => work.as_mut().poll(cx).map(Some),
         })
@@ -184,23 +188,23 @@ impl Session {
 
     /// What the session has done.
     pub(crate) fn statistics(&self) -> Statistics {
-        let mut statistics = self.parts().statistics(reactor::now());
+        let mut statistics = self.inner().statistics(reactor::now());
         statistics.incidents.replays = self.shared.replays.load(Relaxed);
         statistics
     }
 
     /// Asks the target to end the session, and ends when it has: when it agreed, or when it had the time to.
     pub(crate) async fn close(&self) {
-        self.parts().log_out();
+        self.inner().log_out();
         if reactor::timeout(LOGOUT_TIME, self.ended()).await.is_err() {
-            self.parts().give_up();
+            self.inner().give_up();
             self.ended().await;
         }
     }
 
     /// Ends when the session has, for good.
     async fn ended(&self) {
-        poll_fn(|cx| self.parts().poll_over(cx.waker())).await;
+        poll_fn(|cx| self.inner().poll_over(cx.waker())).await;
     }
 }
 
@@ -246,7 +250,7 @@ impl Shared {
 pub(crate) struct Request {
     session: Rc<Session>,
     /// Without its data once it is sent.
-    order: Order,
+    spec: CommandSpec,
     step: Step,
 }
 
@@ -264,10 +268,10 @@ impl Future for Request {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let this = &mut *self;
-        let mut parts = this.session.parts.borrow_mut();
+        let mut inner = this.session.inner.borrow_mut();
         let since = match this.step {
             Step::Sent(ticket) => {
-                let Some(ended) = parts.tasks.poll(ticket, cx.waker()) else { return Poll::Pending };
+                let Some(ended) = inner.tasks.poll(ticket, cx.waker()) else { return Poll::Pending };
                 this.step = Step::Over;
                 return Poll::Ready(ended);
             }
@@ -277,22 +281,22 @@ impl Future for Request {
             Step::Asked => None,
         };
         // The last round may be long ago.
-        parts.now = reactor::now();
+        inner.now = reactor::now();
         let submitted = match since {
-            Some(since) if parts.waited(since) >= parts.patience.command => {
-                Submitted::Never(CommandError::TimedOut)
+            Some(since) if inner.waited(since) >= inner.timeouts.command => {
+                Submitted::Failed(CommandError::TimedOut)
             }
-            _ => parts.submit(&mut this.order, cx.waker()),
+            _ => inner.submit(&mut this.spec, cx.waker()),
         };
         match submitted {
-            Submitted::As(ticket) => {
-                since.into_iter().for_each(|since| parts.note_wait(ticket, since));
+            Submitted::Sent(ticket) => {
+                since.into_iter().for_each(|since| inner.note_wait(ticket, since));
                 this.step = Step::Sent(ticket);
             }
-            Submitted::NoRoom => this.step = Step::Waiting(since.unwrap_or(parts.now)),
-            Submitted::Never(error) => {
+            Submitted::NoRoom => this.step = Step::Waiting(since.unwrap_or(inner.now)),
+            Submitted::Failed(error) => {
                 this.step = Step::Over;
-                return Poll::Ready(Ended::unsent(mem::take(&mut this.order.transfer), error));
+                return Poll::Ready(Ended::unsent(mem::take(&mut this.spec.transfer), error));
             }
         }
         Poll::Pending
@@ -302,9 +306,9 @@ impl Future for Request {
 impl Drop for Request {
     fn drop(&mut self) {
         match self.step {
-            Step::Sent(ticket) => self.session.parts().abandon(ticket),
+            Step::Sent(ticket) => self.session.inner().abandon(ticket),
             // Its turn may have come, and nobody else been woken for it.
-            Step::Waiting(_) => self.session.parts().wake_waiting(),
+            Step::Waiting(_) => self.session.inner().wake_waiting(),
             Step::Asked | Step::Over => {}
         }
     }

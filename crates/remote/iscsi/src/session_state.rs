@@ -15,8 +15,8 @@ use iscsi::pdu::Cid;
 use crate::error::CommandError;
 
 /// How a session stands.
-pub(crate) struct Standing {
-    state: State,
+pub(crate) struct SessionState {
+    state: Phase,
     /// How often it was begun again.
     epoch: u64,
     /// Connections that the session had and is to have again.
@@ -24,11 +24,11 @@ pub(crate) struct Standing {
     /// Woken when losses are settled, or never will be.
     settled: Vec<Waker>,
     /// Nexuses that the session has left for another portal group while something was under way.
-    left: Vec<LeftNexus>,
+    left: Vec<AbandonedNexus>,
     /// What follows from all this for devices.
     unsettled: Arc<UnsettledSessions>,
     /// Whoever brings lost connections back.
-    keeper: Option<Waker>,
+    recovery: Option<Waker>,
     /// What the target wants us to wait before we come back.
     time2wait: Duration,
 }
@@ -46,14 +46,14 @@ impl UnsettledSessions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Phase {
     Up {
         since: Instant,
     },
     /// All connections are lost. Requests wait, until they are told not to any more.
     Down {
         since: Instant,
-        given_up: bool,
+        failing_requests: bool,
     },
     /// Nothing will bring it back. `settled`: nothing that was sent is under way.
     Over {
@@ -70,7 +70,7 @@ struct Lost {
 
 /// A nexus whose tasks go on as long as nobody ends them: a login in another portal group does not (RFC 7143 section
 /// 6.3.5 speaks of the same target port).
-struct LeftNexus {
+struct AbandonedNexus {
     /// The session that was lost in it, counted by reinstatements.
     epoch: u64,
     /// Somebody tries to end it.
@@ -80,33 +80,33 @@ struct LeftNexus {
 /// How far the target is in letting go of a lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
-    ToBeAsked,
-    Asked,
+    LogoutNeeded,
+    LogoutSent,
     Settled,
 }
 
 /// What there is to be done about a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum Fault {
     /// Nothing any more.
-    Over,
+    SessionOver,
     /// It has lost its last connection. To wait so long before it is begun again.
     SessionLost { time2wait: Duration },
     /// It has lost this one, and the target has let go of it.
     ConnectionLost(Cid),
 }
 
-impl Standing {
+impl SessionState {
     /// Begins as a session that is up.
-    pub(crate) fn new(now: Instant) -> Standing {
-        Standing {
-            state: State::Up { since: now },
+    pub(crate) fn new(now: Instant) -> SessionState {
+        SessionState {
+            state: Phase::Up { since: now },
             epoch: 0,
             lost: Vec::new(),
             settled: Vec::new(),
             left: Vec::new(),
             unsettled: Arc::default(),
-            keeper: None,
+            recovery: None,
             time2wait: Duration::ZERO,
         }
     }
@@ -127,67 +127,67 @@ impl Standing {
 
     /// Whether it has connections.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up { .. })
+        matches!(self.state, Phase::Up { .. })
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, State::Over { .. })
+        matches!(self.state, Phase::Over { .. })
     }
 
     /// Whether it will be up again before anybody loses patience, as far as is known.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(self.state, State::Down { given_up: false, .. })
+        matches!(self.state, Phase::Down { failing_requests: false, .. })
     }
 
     /// How long a request that wants something since `since` has waited for anything but the session.
     pub(crate) fn waited(&self, since: Instant, now: Instant) -> Duration {
         match self.state {
-            State::Up { since: up } => now.saturating_duration_since(since.max(up)),
-            State::Down { .. } | State::Over { .. } => Duration::ZERO,
+            Phase::Up { since: up } => now.saturating_duration_since(since.max(up)),
+            Phase::Down { .. } | Phase::Over { .. } => Duration::ZERO,
         }
     }
 
     // --- what happens
 
     /// The target says how long it will take to be back.
-    pub(crate) fn wait_first(&mut self, time2wait: Duration) {
+    pub(crate) fn set_time2wait(&mut self, time2wait: Duration) {
         self.time2wait = time2wait;
     }
 
     /// A connection is lost, and others are not. The target has until `until` to let go of it.
     pub(crate) fn lose(&mut self, cid: Cid, until: Instant) {
-        self.lost.push(Lost { cid, settling: Settling::ToBeAsked, until });
+        self.lost.push(Lost { cid, settling: Settling::LogoutNeeded, until });
         self.publish();
     }
 
     /// Whether the target has had its time and has not let go of a lost connection: it refuses to, or says nothing.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let overdue = |lost: &Lost| lost.settling != Settling::Settled && lost.until <= now;
-        matches!(self.state, State::Up { .. }) && self.lost.iter().any(overdue)
+        matches!(self.state, Phase::Up { .. }) && self.lost.iter().any(overdue)
     }
 
     /// The last connection is lost.
-    pub(crate) fn lose_all(&mut self, now: Instant) {
-        self.state = State::Down { since: now, given_up: false };
+    pub(crate) fn session_lost(&mut self, now: Instant) {
+        self.state = Phase::Down { since: now, failing_requests: false };
         self.publish();
-        self.wake_keeper();
+        self.wake_recovery();
     }
 
     /// The session will not come back.
     pub(crate) fn end(&mut self, settled: bool) {
-        self.state = State::Over { settled: settled && self.is_settled() };
+        self.state = Phase::Over { settled: settled && self.is_settled() };
         self.publish();
         self.settled.drain(..).for_each(Waker::wake);
-        self.wake_keeper();
+        self.wake_recovery();
     }
 
     /// The session was begun again, and what was sent before has ended for certain. Gives how long it was away.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
         let away = match self.state {
-            State::Down { since, .. } => now.saturating_duration_since(since),
-            State::Up { .. } | State::Over { .. } => Duration::ZERO,
+            Phase::Down { since, .. } => now.saturating_duration_since(since),
+            Phase::Up { .. } | Phase::Over { .. } => Duration::ZERO,
         };
-        self.state = State::Up { since: now };
+        self.state = Phase::Up { since: now };
         self.epoch += 1;
         self.lost.clear();
         self.time2wait = Duration::ZERO;
@@ -200,7 +200,7 @@ impl Standing {
     /// was. Gives how long it was away.
     pub(crate) fn moved(&mut self, now: Instant, is_unsettled: bool) -> Duration {
         if is_unsettled {
-            self.left.push(LeftNexus { epoch: self.epoch, is_awaited: true });
+            self.left.push(AbandonedNexus { epoch: self.epoch, is_awaited: true });
         }
         self.reinstated(now)
     }
@@ -213,22 +213,22 @@ impl Standing {
     }
 
     /// Nobody tries any more to end a nexus that was left.
-    pub(crate) fn nexus_given_up(&mut self, epoch: u64) {
-        let given_up = self.left.iter_mut().filter(|left| left.epoch == epoch);
-        given_up.for_each(|left| left.is_awaited = false);
+    pub(crate) fn nexus_not_ended(&mut self, epoch: u64) {
+        let failing_requests = self.left.iter_mut().filter(|left| left.epoch == epoch);
+        failing_requests.for_each(|left| left.is_awaited = false);
         self.settled.drain(..).for_each(Waker::wake);
     }
 
     /// A lost connection that the target has yet to be asked about. It counts as asked from now on.
     pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
-        let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::ToBeAsked)?;
-        lost.settling = Settling::Asked;
+        let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::LogoutNeeded)?;
+        lost.settling = Settling::LogoutSent;
         Some(lost.cid)
     }
 
     /// Nobody could be asked, or nobody answered.
-    pub(crate) fn not_settled(&mut self, cid: Cid) {
-        self.mark(cid, Settling::ToBeAsked);
+    pub(crate) fn settling_failed(&mut self, cid: Cid) {
+        self.mark(cid, Settling::LogoutNeeded);
     }
 
     /// The target has let go of a lost connection.
@@ -238,7 +238,7 @@ impl Standing {
         if self.is_settled() {
             self.settled.drain(..).for_each(Waker::wake);
         }
-        self.wake_keeper();
+        self.wake_recovery();
     }
 
     fn mark(&mut self, cid: Cid, settling: Settling) {
@@ -251,22 +251,22 @@ impl Standing {
     }
 
     /// A connection that the session is to have, and of which the target knows nothing.
-    pub(crate) fn lacks(&mut self, cid: Cid, now: Instant) {
+    pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
         self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
-        self.wake_keeper();
+        self.wake_recovery();
     }
 
     /// Requests have waited long enough, for now. Whether that is news.
-    pub(crate) fn give_up_after(&mut self, patience: Duration, now: Instant) -> bool {
+    pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
-            State::Down { since, given_up }
-                if !*given_up && now.saturating_duration_since(*since) >= patience =>
+            Phase::Down { since, failing_requests }
+                if !*failing_requests && now.saturating_duration_since(*since) >= timeouts =>
             {
-                *given_up = true;
+                *failing_requests = true;
                 self.settled.drain(..).for_each(Waker::wake);
                 true
             }
-            State::Down { .. } | State::Up { .. } | State::Over { .. } => false,
+            Phase::Down { .. } | Phase::Up { .. } | Phase::Over { .. } => false,
         }
     }
 
@@ -275,9 +275,9 @@ impl Standing {
     /// Whether nothing that was lost in the present nexus can reach the medium any more.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
-            State::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
-            State::Down { .. } => false,
-            State::Over { settled } => settled,
+            Phase::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
+            Phase::Down { .. } => false,
+            Phase::Over { settled } => settled,
         }
     }
 
@@ -289,10 +289,10 @@ impl Standing {
         waker: &Waker,
     ) -> Poll<Result<(), CommandError>> {
         match self.state {
-            State::Down { given_up: true, .. } | State::Over { .. } => {
+            Phase::Down { failing_requests: true, .. } | Phase::Over { .. } => {
                 Poll::Ready(Err(CommandError::ConnectionLost))
             }
-            State::Up { .. } | State::Down { given_up: false, .. } => {
+            Phase::Up { .. } | Phase::Down { failing_requests: false, .. } => {
                 match self.poll_left(|epoch| Some(epoch) == sent_in, waker) {
                     Poll::Ready(Ok(())) => self.poll_present(waker),
                     unsettled => unsettled,
@@ -327,10 +327,10 @@ impl Standing {
     fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
-            State::Over { .. } | State::Down { given_up: true, .. } => {
+            Phase::Over { .. } | Phase::Down { failing_requests: true, .. } => {
                 Poll::Ready(Err(CommandError::ConnectionLost))
             }
-            State::Up { .. } | State::Down { .. } => {
+            Phase::Up { .. } | Phase::Down { .. } => {
                 self.settled.push(waker.clone());
                 Poll::Pending
             }
@@ -338,37 +338,37 @@ impl Standing {
     }
 
     /// What there is to be done.
-    pub(crate) fn poll_trouble(&mut self, waker: &Waker) -> Poll<Trouble> {
+    pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
-            State::Over { .. } => return Poll::Ready(Trouble::Over),
-            State::Down { .. } => return Poll::Ready(Trouble::SessionLost { time2wait: self.time2wait }),
-            State::Up { .. } => {}
+            Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
+            Phase::Down { .. } => return Poll::Ready(Fault::SessionLost { time2wait: self.time2wait }),
+            Phase::Up { .. } => {}
         }
         match self.lost.iter().find(|lost| lost.settling == Settling::Settled) {
-            Some(lost) => Poll::Ready(Trouble::ConnectionLost(lost.cid)),
+            Some(lost) => Poll::Ready(Fault::ConnectionLost(lost.cid)),
             None => {
-                self.keeper = Some(waker.clone());
+                self.recovery = Some(waker.clone());
                 Poll::Pending
             }
         }
     }
 
-    /// Ready when there is something else to be done than `trouble`, at which somebody is.
-    pub(crate) fn poll_worse(&mut self, trouble: Trouble, waker: &Waker) -> Poll<()> {
+    /// Ready when there is something else to be done than `fault`, at which somebody is.
+    pub(crate) fn poll_worse_fault(&mut self, fault: Fault, waker: &Waker) -> Poll<()> {
         let is_worse = match self.state {
-            State::Over { .. } => true,
-            State::Down { .. } => matches!(trouble, Trouble::ConnectionLost(_)),
-            State::Up { .. } => false,
+            Phase::Over { .. } => true,
+            Phase::Down { .. } => matches!(fault, Fault::ConnectionLost(_)),
+            Phase::Up { .. } => false,
         };
         if is_worse {
             return Poll::Ready(());
         }
-        self.keeper = Some(waker.clone());
+        self.recovery = Some(waker.clone());
         Poll::Pending
     }
 
-    fn wake_keeper(&mut self) {
-        self.keeper.take().into_iter().for_each(Waker::wake);
+    fn wake_recovery(&mut self) {
+        self.recovery.take().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -377,13 +377,13 @@ mod tests {
     use super::*;
 
     struct Scene {
-        standing: Standing,
+        state: SessionState,
         begun: Instant,
     }
 
     fn scene() -> Scene {
         let begun = Instant::now();
-        Scene { standing: Standing::new(begun), begun }
+        Scene { state: SessionState::new(begun), begun }
     }
 
     impl Scene {
@@ -392,15 +392,15 @@ mod tests {
         }
 
         fn usable(&mut self) -> Option<bool> {
-            match self.standing.poll_usable(None, Waker::noop()) {
+            match self.state.poll_usable(None, Waker::noop()) {
                 Poll::Ready(outcome) => Some(outcome.is_ok()),
                 Poll::Pending => None,
             }
         }
 
-        fn trouble(&mut self) -> Option<Trouble> {
-            match self.standing.poll_trouble(Waker::noop()) {
-                Poll::Ready(trouble) => Some(trouble),
+        fn fault(&mut self) -> Option<Fault> {
+            match self.state.poll_fault(Waker::noop()) {
+                Poll::Ready(fault) => Some(fault),
                 Poll::Pending => None,
             }
         }
@@ -409,86 +409,86 @@ mod tests {
     #[test]
     fn what_was_on_a_lost_connection_waits_until_the_target_has_let_go_of_it() {
         let mut scene = scene();
-        scene.standing.lose(Cid(2), scene.at(20));
-        assert_eq!((scene.usable(), scene.trouble()), (None, None));
-        assert_eq!(scene.standing.next_to_settle(), Some(Cid(2)));
-        assert_eq!(scene.standing.next_to_settle(), None, "it was asked");
-        scene.standing.settle(Cid(2));
+        scene.state.lose(Cid(2), scene.at(20));
+        assert_eq!((scene.usable(), scene.fault()), (None, None));
+        assert_eq!(scene.state.next_to_settle(), Some(Cid(2)));
+        assert_eq!(scene.state.next_to_settle(), None, "it was asked");
+        scene.state.settle(Cid(2));
         assert_eq!(scene.usable(), Some(true));
-        assert_eq!(scene.trouble(), Some(Trouble::ConnectionLost(Cid(2))));
-        scene.standing.joined(Cid(2));
-        assert_eq!(scene.trouble(), None);
+        assert_eq!(scene.fault(), Some(Fault::ConnectionLost(Cid(2))));
+        scene.state.joined(Cid(2));
+        assert_eq!(scene.fault(), None);
     }
 
     #[test]
     fn a_target_has_so_much_time_to_let_go() {
         let mut scene = scene();
-        scene.standing.lose(Cid(1), scene.at(20));
-        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
-        assert!(!scene.standing.is_overdue(scene.at(19)));
-        assert!(scene.standing.is_overdue(scene.at(20)));
-        scene.standing.settle(Cid(1));
-        assert!(!scene.standing.is_overdue(scene.at(20)));
+        scene.state.lose(Cid(1), scene.at(20));
+        assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
+        assert!(!scene.state.is_overdue(scene.at(19)));
+        assert!(scene.state.is_overdue(scene.at(20)));
+        scene.state.settle(Cid(1));
+        assert!(!scene.state.is_overdue(scene.at(20)));
     }
 
     #[test]
     fn a_target_that_could_not_be_asked_is_asked_again() {
         let mut scene = scene();
-        scene.standing.lose(Cid(1), scene.at(20));
-        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
-        scene.standing.not_settled(Cid(1));
-        assert_eq!(scene.standing.next_to_settle(), Some(Cid(1)));
+        scene.state.lose(Cid(1), scene.at(20));
+        assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
+        scene.state.settling_failed(Cid(1));
+        assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
     }
 
     #[test]
     fn a_session_that_is_begun_again_settles_every_loss() {
         let mut scene = scene();
-        scene.standing.lose(Cid(1), scene.at(20));
-        scene.standing.lose_all(scene.at(1));
+        scene.state.lose(Cid(1), scene.at(20));
+        scene.state.session_lost(scene.at(1));
         assert_eq!(scene.usable(), None);
-        assert_eq!(scene.standing.reinstated(scene.at(4)), Duration::from_secs(3));
-        assert_eq!((scene.usable(), scene.trouble(), scene.standing.epoch()), (Some(true), None, 1));
+        assert_eq!(scene.state.reinstated(scene.at(4)), Duration::from_secs(3));
+        assert_eq!((scene.usable(), scene.fault(), scene.state.epoch()), (Some(true), None, 1));
     }
 
     #[test]
     fn what_was_sent_in_a_nexus_that_was_left_waits_until_that_has_ended() {
         let mut scene = scene();
-        scene.standing.lose_all(scene.at(1));
-        scene.standing.moved(scene.at(2), true);
+        scene.state.session_lost(scene.at(1));
+        scene.state.moved(scene.at(2), true);
         assert_eq!(scene.usable(), Some(true), "what does no harm goes on");
-        assert!(scene.standing.poll_usable(Some(0), Waker::noop()).is_pending());
-        assert!(scene.standing.poll_settled(Waker::noop()).is_pending());
-        scene.standing.lose_all(scene.at(3));
-        scene.standing.reinstated(scene.at(4));
-        assert!(scene.standing.poll_usable(Some(0), Waker::noop()).is_pending(), "that was another nexus");
-        assert!(scene.standing.poll_usable(Some(1), Waker::noop()).is_ready());
-        scene.standing.nexus_ended(0);
-        assert_eq!(scene.standing.poll_usable(Some(0), Waker::noop()), Poll::Ready(Ok(())));
-        assert_eq!(scene.standing.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
+        assert!(scene.state.poll_usable(Some(0), Waker::noop()).is_pending());
+        assert!(scene.state.poll_settled(Waker::noop()).is_pending());
+        scene.state.session_lost(scene.at(3));
+        scene.state.reinstated(scene.at(4));
+        assert!(scene.state.poll_usable(Some(0), Waker::noop()).is_pending(), "that was another nexus");
+        assert!(scene.state.poll_usable(Some(1), Waker::noop()).is_ready());
+        scene.state.nexus_ended(0);
+        assert_eq!(scene.state.poll_usable(Some(0), Waker::noop()), Poll::Ready(Ok(())));
+        assert_eq!(scene.state.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
     }
 
     #[test]
     fn a_session_is_unsettled_while_it_is_lost_and_after_a_move_until_its_nexus_has_ended() {
         let mut scene = scene();
-        let unsettled = Arc::clone(scene.standing.unsettled_sessions());
+        let unsettled = Arc::clone(scene.state.unsettled_sessions());
         assert!(!unsettled.contains(0));
-        scene.standing.lose(Cid(1), scene.at(20));
+        scene.state.lose(Cid(1), scene.at(20));
         assert!(unsettled.contains(0), "the target has not let go of the connection");
-        scene.standing.settle(Cid(1));
+        scene.state.settle(Cid(1));
         assert!(!unsettled.contains(0));
-        scene.standing.lose_all(scene.at(10));
-        scene.standing.give_up_after(Duration::from_secs(1), scene.at(20));
+        scene.state.session_lost(scene.at(10));
+        scene.state.fail_requests_after(Duration::from_secs(1), scene.at(20));
         assert!(unsettled.contains(0), "requests have failed, and what was sent has not ended");
-        scene.standing.moved(scene.at(30), true);
+        scene.state.moved(scene.at(30), true);
         assert!(unsettled.contains(0) && !unsettled.contains(1), "it is being ended");
-        scene.standing.nexus_given_up(0);
+        scene.state.nexus_not_ended(0);
         assert!(unsettled.contains(0));
-        scene.standing.nexus_ended(0);
+        scene.state.nexus_ended(0);
         assert!(!unsettled.contains(0));
-        scene.standing.lose_all(scene.at(40));
-        scene.standing.reinstated(scene.at(50));
+        scene.state.session_lost(scene.at(40));
+        scene.state.reinstated(scene.at(50));
         assert!(!unsettled.contains(1), "the login has ended it");
-        scene.standing.end(false);
+        scene.state.end(false);
         assert!(unsettled.contains(2), "for ever");
     }
 
@@ -496,39 +496,39 @@ mod tests {
     fn what_was_sent_in_a_nexus_that_nobody_ends_is_never_settled() {
         for gives_up in [true, false] {
             let mut scene = scene();
-            scene.standing.lose_all(scene.at(1));
-            scene.standing.moved(scene.at(2), true);
+            scene.state.session_lost(scene.at(1));
+            scene.state.moved(scene.at(2), true);
             if gives_up {
-                scene.standing.nexus_given_up(0);
+                scene.state.nexus_not_ended(0);
             } else {
-                scene.standing.end(true);
+                scene.state.end(true);
             }
             let unsettled = Poll::Ready(Err(CommandError::Unsettled));
-            assert_eq!(scene.standing.poll_settled(Waker::noop()), unsettled);
+            assert_eq!(scene.state.poll_settled(Waker::noop()), unsettled);
             let expected = if gives_up { CommandError::Unsettled } else { CommandError::ConnectionLost };
-            assert_eq!(scene.standing.poll_usable(Some(0), Waker::noop()), Poll::Ready(Err(expected)));
+            assert_eq!(scene.state.poll_usable(Some(0), Waker::noop()), Poll::Ready(Err(expected)));
         }
     }
 
     #[test]
     fn nothing_waits_for_a_nexus_that_was_left_with_nothing_under_way() {
         let mut scene = scene();
-        scene.standing.lose_all(scene.at(1));
-        scene.standing.moved(scene.at(2), false);
-        assert_eq!(scene.standing.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
-        assert_eq!(scene.standing.epoch(), 1);
+        scene.state.session_lost(scene.at(1));
+        scene.state.moved(scene.at(2), false);
+        assert_eq!(scene.state.poll_settled(Waker::noop()), Poll::Ready(Ok(())));
+        assert_eq!(scene.state.epoch(), 1);
     }
 
     #[test]
     fn requests_wait_for_a_lost_session_as_long_as_they_are_told_to() {
         let mut scene = scene();
-        scene.standing.lose_all(scene.at(10));
-        assert!(!scene.standing.give_up_after(Duration::from_secs(5), scene.at(14)));
-        assert!(scene.standing.is_awaited());
-        assert!(scene.standing.give_up_after(Duration::from_secs(5), scene.at(15)));
-        assert_eq!((scene.usable(), scene.standing.is_awaited()), (Some(false), false));
-        assert!(!scene.standing.give_up_after(Duration::from_secs(5), scene.at(16)), "it is no news");
-        scene.standing.reinstated(scene.at(60));
+        scene.state.session_lost(scene.at(10));
+        assert!(!scene.state.fail_requests_after(Duration::from_secs(5), scene.at(14)));
+        assert!(scene.state.is_awaited());
+        assert!(scene.state.fail_requests_after(Duration::from_secs(5), scene.at(15)));
+        assert_eq!((scene.usable(), scene.state.is_awaited()), (Some(false), false));
+        assert!(!scene.state.fail_requests_after(Duration::from_secs(5), scene.at(16)), "it is no news");
+        scene.state.reinstated(scene.at(60));
         assert_eq!(scene.usable(), Some(true));
     }
 
@@ -536,35 +536,35 @@ mod tests {
     fn the_time_without_a_session_is_nobodys_waiting_time() {
         let mut scene = scene();
         let asked = scene.at(1);
-        scene.standing.lose_all(scene.at(2));
-        assert_eq!(scene.standing.waited(asked, scene.at(50)), Duration::ZERO);
-        scene.standing.reinstated(scene.at(60));
-        assert_eq!(scene.standing.waited(asked, scene.at(61)), Duration::from_secs(1));
+        scene.state.session_lost(scene.at(2));
+        assert_eq!(scene.state.waited(asked, scene.at(50)), Duration::ZERO);
+        scene.state.reinstated(scene.at(60));
+        assert_eq!(scene.state.waited(asked, scene.at(61)), Duration::from_secs(1));
     }
 
     #[test]
     fn who_brings_a_connection_back_drops_it_when_the_session_is_lost() {
         let mut scene = scene();
-        let one = Trouble::ConnectionLost(Cid(1));
-        assert!(scene.standing.poll_worse(one, Waker::noop()).is_pending());
-        scene.standing.lose_all(scene.at(1));
-        assert!(scene.standing.poll_worse(one, Waker::noop()).is_ready());
-        let all = Trouble::SessionLost { time2wait: Duration::ZERO };
-        assert!(scene.standing.poll_worse(all, Waker::noop()).is_pending());
-        scene.standing.end(false);
-        assert!(scene.standing.poll_worse(all, Waker::noop()).is_ready());
+        let one = Fault::ConnectionLost(Cid(1));
+        assert!(scene.state.poll_worse_fault(one, Waker::noop()).is_pending());
+        scene.state.session_lost(scene.at(1));
+        assert!(scene.state.poll_worse_fault(one, Waker::noop()).is_ready());
+        let all = Fault::SessionLost { time2wait: Duration::ZERO };
+        assert!(scene.state.poll_worse_fault(all, Waker::noop()).is_pending());
+        scene.state.end(false);
+        assert!(scene.state.poll_worse_fault(all, Waker::noop()).is_ready());
     }
 
     #[test]
     fn what_a_session_that_broke_off_has_sent_is_never_known_to_have_ended() {
         for (settled, expected) in [(true, true), (false, false)] {
             let mut scene = scene();
-            scene.standing.end(settled);
+            scene.state.end(settled);
             assert_eq!(
-                scene.standing.poll_settled(Waker::noop()),
+                scene.state.poll_settled(Waker::noop()),
                 Poll::Ready(expected.then_some(()).ok_or(CommandError::ConnectionLost))
             );
-            assert_eq!(scene.trouble(), Some(Trouble::Over));
+            assert_eq!(scene.fault(), Some(Fault::SessionOver));
         }
     }
 }

@@ -13,7 +13,7 @@ use iscsi::pdu::Lun;
 
 use crate::error::CommandError;
 use crate::statistics::Account;
-use crate::timeouts::{Patience, Rung};
+use crate::timeouts::{EscalationStep, Timeouts};
 
 /// The data of a command.
 #[derive(Debug, Default)]
@@ -99,11 +99,11 @@ struct Task {
     connection: ConnectionId,
     lun: Lun,
     transfer: Transfer,
-    state: State,
+    state: TaskState,
     /// What was done last to end it, and until when that has time to work.
-    rung: Rung,
+    step: EscalationStep,
     until: Instant,
-    insists: bool,
+    waits_for_end: bool,
     account: Account,
 }
 
@@ -113,11 +113,11 @@ pub(crate) struct Overdue {
     pub(crate) id: TaskId,
     pub(crate) lun: Lun,
     /// What is to be done now.
-    pub(crate) rung: Rung,
+    pub(crate) step: EscalationStep,
 }
 
 /// A command that begins.
-pub(crate) struct Beginning {
+pub(crate) struct NewTask {
     pub(crate) id: TaskId,
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
@@ -125,12 +125,12 @@ pub(crate) struct Beginning {
     /// When its time is up.
     pub(crate) until: Instant,
     /// Its waiter is not to be told then.
-    pub(crate) insists: bool,
+    pub(crate) waits_for_end: bool,
     pub(crate) account: Account,
 }
 
 /// What is left of a command that has ended.
-pub(crate) struct Left {
+pub(crate) struct EndedTask {
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
     pub(crate) account: Account,
@@ -138,7 +138,7 @@ pub(crate) struct Left {
     pub(crate) out_bytes: usize,
 }
 
-enum State {
+enum TaskState {
     /// Somebody waits for it.
     Awaited(Option<Waker>),
     /// Its time is up, and its waiter has yet to see that. It is still under way.
@@ -177,8 +177,8 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// A command was sent; `waker` is woken when it ends.
-    pub(crate) fn insert(&mut self, beginning: Beginning, waker: Waker) -> Ticket {
-        let Beginning { id, connection, lun, transfer, until, insists, account } = beginning;
+    pub(crate) fn insert(&mut self, beginning: NewTask, waker: Waker) -> Ticket {
+        let NewTask { id, connection, lun, transfer, until, waits_for_end, account } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
         if place == self.places.len() {
             self.places.push(None);
@@ -187,9 +187,9 @@ impl Tasks {
             self.by_index.resize(id.index() + 1, usize::MAX);
         }
         self.by_index[id.index()] = place;
-        let (state, rung) = (State::Awaited(Some(waker)), Rung::Wait);
+        let (state, step) = (TaskState::Awaited(Some(waker)), EscalationStep::Wait);
         self.places[place] =
-            Some(Task { id, connection, lun, transfer, state, rung, until, insists, account });
+            Some(Task { id, connection, lun, transfer, state, step, until, waits_for_end, account });
         Ticket { place, id }
     }
 
@@ -214,20 +214,20 @@ impl Tasks {
     }
 
     /// The command has ended: its waiter is woken, or it is forgotten if it has none.
-    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<Left> {
+    pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<EndedTask> {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
-        let left = Left { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
+        let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
         match &mut task.state {
-            State::Awaited(waker) => {
+            TaskState::Awaited(waker) => {
                 let waker = waker.take();
-                task.state = State::Ended(outcome);
+                task.state = TaskState::Ended(outcome);
                 waker.into_iter().for_each(Waker::wake);
             }
-            State::Expired(_) => task.state = State::Ended(Err(CommandError::TimedOut)),
-            State::Orphaned(_) => self.forget(place),
-            State::Ended(_) => return None,
+            TaskState::Expired(_) => task.state = TaskState::Ended(Err(CommandError::TimedOut)),
+            TaskState::Orphaned(_) => self.forget(place),
+            TaskState::Ended(_) => return None,
         }
         self.quiet.drain(..).for_each(Waker::wake);
         Some(left)
@@ -244,18 +244,18 @@ impl Tasks {
             return Some(Ended::unfinished(CommandError::ConnectionLost));
         };
         match &mut task.state {
-            State::Awaited(kept) => {
+            TaskState::Awaited(kept) => {
                 if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
                     *kept = Some(waker.clone());
                 }
                 None
             }
-            State::Expired(orphan) => {
-                task.state = State::Orphaned(*orphan);
+            TaskState::Expired(orphan) => {
+                task.state = TaskState::Orphaned(*orphan);
                 Some(Ended::unfinished(CommandError::TimedOut))
             }
-            State::Orphaned(_) => Some(Ended::unfinished(CommandError::TimedOut)),
-            State::Ended(outcome) => {
+            TaskState::Orphaned(_) => Some(Ended::unfinished(CommandError::TimedOut)),
+            TaskState::Ended(outcome) => {
                 let outcome = std::mem::replace(outcome, Err(CommandError::ConnectionLost));
                 let transfer = std::mem::take(&mut task.transfer);
                 let ended = Ended { outcome, transfer, was_sent: true };
@@ -271,38 +271,38 @@ impl Tasks {
         let next = Orphan(self.orphans);
         let task = self.at(ticket.place, ticket.id)?;
         match task.state {
-            State::Awaited(_) => {
-                task.state = State::Orphaned(next);
-                (task.rung, task.until) = (Rung::AbortTask, until);
+            TaskState::Awaited(_) => {
+                task.state = TaskState::Orphaned(next);
+                (task.step, task.until) = (EscalationStep::AbortTask, until);
                 self.orphans += 1;
                 return Some(ticket.id);
             }
-            State::Expired(orphan) => task.state = State::Orphaned(orphan),
-            State::Orphaned(_) => {}
-            State::Ended(_) => self.forget(ticket.place),
+            TaskState::Expired(orphan) => task.state = TaskState::Orphaned(orphan),
+            TaskState::Orphaned(_) => {}
+            TaskState::Ended(_) => self.forget(ticket.place),
         }
         None
     }
 
     /// Tells which commands' time is up, and what is to be done about each. The first time, that ends the wait for
     /// it, unless its waiter insists; the command is still under way.
-    pub(crate) fn climb(&mut self, now: Instant, patience: &Patience) -> Vec<Overdue> {
+    pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
             match &mut task.state {
-                State::Ended(_) => continue,
-                State::Expired(_) | State::Orphaned(_) => {}
-                State::Awaited(_) if task.insists => {}
-                State::Awaited(waker) => {
+                TaskState::Ended(_) => continue,
+                TaskState::Expired(_) | TaskState::Orphaned(_) => {}
+                TaskState::Awaited(_) if task.waits_for_end => {}
+                TaskState::Awaited(waker) => {
                     let waker = waker.take();
-                    task.state = State::Expired(Orphan(self.orphans));
+                    task.state = TaskState::Expired(Orphan(self.orphans));
                     self.orphans += 1;
                     waker.into_iter().for_each(Waker::wake);
                 }
             }
-            task.rung = task.rung.next();
-            task.until = now + patience.for_rung(task.rung);
-            overdue.push(Overdue { id: task.id, lun: task.lun, rung: task.rung });
+            task.step = task.step.next();
+            task.until = now + timeouts.time_limit(task.step);
+            overdue.push(Overdue { id: task.id, lun: task.lun, step: task.step });
         }
         overdue
     }
@@ -315,8 +315,8 @@ impl Tasks {
     /// Whether no orphan from before `mark` is under way; if one is, `waker` is woken when that may have changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
         let old = |task: &Task| match task.state {
-            State::Orphaned(orphan) | State::Expired(orphan) => orphan < mark,
-            State::Awaited(_) | State::Ended(_) => false,
+            TaskState::Orphaned(orphan) | TaskState::Expired(orphan) => orphan < mark,
+            TaskState::Awaited(_) | TaskState::Ended(_) => false,
         };
         let quiet = !self.places.iter().flatten().any(old);
         if !quiet {

@@ -1,6 +1,6 @@
 //! How long everything may take, and what is done when it takes longer.
 //!
-//! A command that does not end is climbed after, a [`Rung`] at a time: its waiter is told, the target is asked to
+//! A command that does not end is climbed after, a [`EscalationStep`] at a time: its waiter is told, the target is asked to
 //! abort it, then to reset its logical unit, then itself; at last the session is left and begun again, which ends
 //! all there is. Each rung has the time that the settings give it. SAM-5 leaves the order to initiators; it is what
 //! open-iscsi's error handler does.
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 
 /// The times of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     pub(crate) command: Duration,
     /// How often a block device's command is sent that does not end in its time.
     pub(crate) tries: u32,
@@ -23,18 +23,18 @@ pub(crate) struct Patience {
 
 /// What is done about a command that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
+pub(crate) enum EscalationStep {
     /// Nothing: it has its time.
     Wait,
     AbortTask,
-    ResetUnit,
-    ResetTarget,
+    LogicalUnitReset,
+    TargetReset,
     LeaveSession,
 }
 
-impl Patience {
-    pub(crate) fn new(settings: &Settings) -> Patience {
-        Patience {
+impl Timeouts {
+    pub(crate) fn new(settings: &Settings) -> Timeouts {
+        Timeouts {
             command: settings.command_time,
             tries: settings.command_tries.unwrap_or(1),
             abort: settings.abort_time,
@@ -44,23 +44,25 @@ impl Patience {
     }
 
     /// How long a rung has time to work.
-    pub(crate) fn for_rung(&self, rung: Rung) -> Duration {
-        match rung {
-            Rung::Wait => self.command,
-            Rung::AbortTask => self.abort,
-            Rung::ResetUnit | Rung::ResetTarget | Rung::LeaveSession => self.reset,
+    pub(crate) fn time_limit(&self, step: EscalationStep) -> Duration {
+        match step {
+            EscalationStep::Wait => self.command,
+            EscalationStep::AbortTask => self.abort,
+            EscalationStep::LogicalUnitReset | EscalationStep::TargetReset | EscalationStep::LeaveSession => {
+                self.reset
+            }
         }
     }
 }
 
-impl Rung {
+impl EscalationStep {
     /// The one above it. There is none above the last: a session that does not end when it is left is left again.
-    pub(crate) fn next(self) -> Rung {
+    pub(crate) fn next(self) -> EscalationStep {
         match self {
-            Rung::Wait => Rung::AbortTask,
-            Rung::AbortTask => Rung::ResetUnit,
-            Rung::ResetUnit => Rung::ResetTarget,
-            Rung::ResetTarget | Rung::LeaveSession => Rung::LeaveSession,
+            EscalationStep::Wait => EscalationStep::AbortTask,
+            EscalationStep::AbortTask => EscalationStep::LogicalUnitReset,
+            EscalationStep::LogicalUnitReset => EscalationStep::TargetReset,
+            EscalationStep::TargetReset | EscalationStep::LeaveSession => EscalationStep::LeaveSession,
         }
     }
 }

@@ -9,9 +9,9 @@ pub(crate) enum Verdict {
     /// Nothing: it is done.
     Done,
     /// Send it again: the target reported something else instead of doing it.
-    Again,
+    Retry,
     /// Send it again, after a while.
-    AgainLater,
+    RetryLater,
     /// Give up.
     Failed(DeviceError),
 }
@@ -22,10 +22,10 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
     match status {
         status::GOOD | status::CONDITION_MET => Verdict::Done,
         status::CHECK_CONDITION => {
-            sense.map_or(unexplained(extent, writing), |sense| of_sense(sense, extent, writing))
+            sense.map_or(unexplained(extent, writing), |sense| from_sense(sense, extent, writing))
         }
-        status::BUSY | status::TASK_SET_FULL => Verdict::AgainLater,
-        status::TASK_ABORTED => Verdict::Again,
+        status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
+        status::TASK_ABORTED => Verdict::Retry,
         status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
         // ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it so, the device is not
         // ours to use.
@@ -43,25 +43,25 @@ fn of_the_medium(lba: Lba, writing: bool) -> DeviceError {
     if writing { DeviceError::Unwritable(lba) } else { DeviceError::Unreadable(lba) }
 }
 
-fn of_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
+fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
     if sense.was_carried_out() {
         return Verdict::Done;
     }
     if sense.deferred {
-        return Verdict::Again; // it is about an earlier command, and was reported instead of carrying this one out
+        return Verdict::Retry; // it is about an earlier command, and was reported instead of carrying this one out
     }
     let lba = sense.information.map_or(extent.lba, Lba);
     let medium = of_the_medium(lba, writing);
     match (sense.key, sense.code, sense.qualifier) {
-        (0x2, 0x04, 0x01) => Verdict::AgainLater, // becoming ready
+        (0x2, 0x04, 0x01) => Verdict::RetryLater, // becoming ready
         (0x2, _, _) => Verdict::Failed(DeviceError::NotReady),
         (0x5, 0x21, _) => Verdict::Failed(DeviceError::OutOfRange),
         (0x5, 0x25, _) => Verdict::Failed(DeviceError::NotReady), // the LUN is gone
         (0x5, _, _) => Verdict::Failed(DeviceError::Unsupported),
-        (0x6, _, _) => Verdict::Again, // UNIT ATTENTION: reported instead of carrying the command out
+        (0x6, _, _) => Verdict::Retry, // UNIT ATTENTION: reported instead of carrying the command out
         (0x7, 0x27, 0x07) => Verdict::Failed(DeviceError::NoSpace),
         (0x7, _, _) => Verdict::Failed(DeviceError::ReadOnly),
-        (0xb, _, _) => Verdict::Again, // ABORTED COMMAND: "may be recovered by trying the command again"
+        (0xb, _, _) => Verdict::Retry, // ABORTED COMMAND: "may be recovered by trying the command again"
         _ => Verdict::Failed(medium),  // MEDIUM ERROR, HARDWARE ERROR, MISCOMPARE, vendors' own
     }
 }
@@ -102,14 +102,14 @@ mod tests {
 
     #[test]
     fn a_unit_attention_is_no_answer_to_the_command() {
-        assert_eq!(check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false), Verdict::Again);
+        assert_eq!(check(&[0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0], false), Verdict::Retry);
     }
 
     #[test]
     fn a_deferred_error_is_no_answer_to_the_command_and_tells_of_lost_writes() {
         let fixed = |form, key, code| [form, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, 0];
         for (key, is_loss) in [(0x1, false), (0x3, true), (0x4, true)] {
-            assert_eq!(check(&fixed(0x71, key, 0x0c), true), Verdict::Again);
+            assert_eq!(check(&fixed(0x71, key, 0x0c), true), Verdict::Retry);
             assert_eq!(Sense::parse(&fixed(0x71, key, 0x0c)).unwrap().tells_of_lost_write(), is_loss);
         }
         assert_eq!(check(&fixed(0x70, 0x1, 0), true), Verdict::Done);

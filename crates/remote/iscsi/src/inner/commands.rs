@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use iscsi::initiator::{Command, SubmitError, TaskId};
 use iscsi::pdu::{Lun, TaskAttribute, TaskManagementFunction as Function};
 
-use super::Parts;
+use super::SessionInner;
 use crate::effect::Effect;
 use crate::error::{CommandError, Ending};
-use crate::session::Order;
+use crate::session::CommandSpec;
 use crate::statistics::{Account, Class};
-use crate::tasks::{Beginning, Overdue, Ticket};
-use crate::timeouts::Rung;
+use crate::tasks::{NewTask, Overdue, Ticket};
+use crate::timeouts::EscalationStep;
 
 /// What became of an order.
 pub(crate) enum Submitted {
     /// It has been sent, and its data with it.
-    As(Ticket),
+    Sent(Ticket),
     NoRoom,
-    Never(CommandError),
+    Failed(CommandError),
 }
 
-impl Parts {
+impl SessionInner {
     /// A command waited before it could be submitted.
     pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
         let waited = self.now.saturating_duration_since(since);
@@ -33,37 +33,39 @@ impl Parts {
     }
 
     /// Hands a command to the machine, or `waker` to those who are woken when there is room for one.
-    pub(crate) fn submit(&mut self, order: &mut Order, waker: &Waker) -> Submitted {
-        let lengths = (u32::try_from(order.transfer.in_bytes()), u32::try_from(order.transfer.out_bytes()));
+    pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
+        let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
-            return Submitted::Never(CommandError::TooLong);
+            return Submitted::Failed(CommandError::TooLong);
         };
-        if self.standing.is_awaited() {
+        if self.state.is_awaited() {
             self.waiting.push_back(waker.clone());
             return Submitted::NoRoom;
         }
-        if order.epoch.is_some_and(|epoch| epoch != self.standing.epoch()) {
-            return Submitted::Never(CommandError::Reinstated);
+        if spec.epoch.is_some_and(|epoch| epoch != self.state.epoch()) {
+            return Submitted::Failed(CommandError::Reinstated);
         }
-        let Some(wire) = self.wires.iter_mut().min_by_key(|wire| wire.under_way) else {
-            return Submitted::Never(CommandError::ConnectionLost);
+        let Some(connection) = self.connections.iter_mut().min_by_key(|connection| connection.under_way)
+        else {
+            return Submitted::Failed(CommandError::ConnectionLost);
         };
-        let (lun, attribute) = (order.lun, TaskAttribute::Simple);
-        let command = Command { lun, cdb: &order.cdb, attribute, read_bytes, write_bytes };
-        match self.machine.submit(self.now, wire.id, &command) {
+        let (lun, attribute) = (spec.lun, TaskAttribute::Simple);
+        let command = Command { lun, cdb: &spec.cdb, attribute, read_bytes, write_bytes };
+        match self.machine.submit(self.now, connection.id, &command) {
             Ok(id) => {
-                wire.under_way += 1;
-                wire.task.iter().for_each(Waker::wake_by_ref);
-                let until = self.now + self.patience.command;
-                let effect = Effect::of(&order.cdb, order.transfer.sent());
-                let class = Class::of(&order.cdb);
+                connection.under_way += 1;
+                connection.task.iter().for_each(Waker::wake_by_ref);
+                let until = self.now + self.timeouts.command;
+                let effect = Effect::from_cdb(&spec.cdb, spec.transfer.sent());
+                let class = Class::from_cdb(&spec.cdb);
                 let account = Account { class, effect, waited_ns: 0 };
-                let (transfer, insists) = (mem::take(&mut order.transfer), order.insists);
-                let beginning = Beginning { id, connection: wire.id, lun, transfer, until, insists, account };
-                Submitted::As(self.tasks.insert(beginning, waker.clone()))
+                let (transfer, waits_for_end) = (mem::take(&mut spec.transfer), spec.waits_for_end);
+                let beginning =
+                    NewTask { id, connection: connection.id, lun, transfer, until, waits_for_end, account };
+                Submitted::Sent(self.tasks.insert(beginning, waker.clone()))
             }
             // The connection is being logged out because the target asked for it: the session will be begun again.
-            Err(SubmitError::NotConnected) if self.will_come_back() => {
+            Err(SubmitError::NotConnected) if self.will_reconnect() => {
                 self.waiting.push_back(waker.clone());
                 Submitted::NoRoom
             }
@@ -72,22 +74,22 @@ impl Parts {
                 Submitted::NoRoom
             }
             Err(SubmitError::NotConnected | SubmitError::CdbLength) => {
-                Submitted::Never(CommandError::ConnectionLost)
+                Submitted::Failed(CommandError::ConnectionLost)
             }
         }
     }
 
     /// How long a request that wants to send since `since` has waited for anything but a lost session.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
-        self.standing.waited(since, self.now)
+        self.state.waited(since, self.now)
     }
 
     /// Nobody waits for a command any more: the target is asked to abort it.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
-        if let Some(task) = self.tasks.orphan(ticket, self.now + self.patience.abort) {
+        if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
             self.abort(task);
             self.deliver_events();
-            self.wake_wires();
+            self.wake_connections();
         }
     }
 
@@ -112,41 +114,41 @@ impl Parts {
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
-        let overdue = self.tasks.climb(now, &self.patience);
-        self.climb(&overdue);
-        if self.standing.is_overdue(now) {
+        let overdue = self.tasks.escalate(now, &self.timeouts);
+        self.escalate(&overdue);
+        if self.state.is_overdue(now) {
             tracing::warn!("the target does not let go of a lost connection: the session is begun again");
-            self.end_all(|| Ending::Undead);
+            self.end_all(|| Ending::Unresponsive);
         }
         if self.logout_due.take_if(|due| *due <= now).is_some() {
             tracing::warn!(
                 "the target does not answer the logout that it asked for: the session is begun again"
             );
-            self.end_all(|| Ending::Undead);
+            self.end_all(|| Ending::Unresponsive);
         }
-        if self.standing.give_up_after(self.patience.reconnect, now) {
+        if self.state.fail_requests_after(self.timeouts.reconnect, now) {
             tracing::warn!("the session has been lost for too long: requests fail from now on");
             self.waiting.drain(..).for_each(Waker::wake);
         }
         self.deliver_events();
-        self.wake_wires();
+        self.wake_connections();
         // Whoever waits for room may have waited long enough, and only they can tell.
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
     /// Does what is to be done about commands that do not end: a reset once, for however many it is.
-    fn climb(&mut self, overdue: &[Overdue]) {
+    fn escalate(&mut self, overdue: &[Overdue]) {
         let mut resets = Vec::new();
-        for &Overdue { id, lun, rung } in overdue {
-            match rung {
-                Rung::Wait => {}
-                Rung::AbortTask => {
+        for &Overdue { id, lun, step } in overdue {
+            match step {
+                EscalationStep::Wait => {}
+                EscalationStep::AbortTask => {
                     self.meter.incidents.timeouts += 1;
                     self.abort(id);
                 }
-                Rung::ResetUnit => resets.push((Function::LogicalUnitReset, lun)),
-                Rung::ResetTarget => resets.push((Function::TargetWarmReset, Lun(0))),
-                Rung::LeaveSession => self.end_all(|| Ending::Undead),
+                EscalationStep::LogicalUnitReset => resets.push((Function::LogicalUnitReset, lun)),
+                EscalationStep::TargetReset => resets.push((Function::TargetWarmReset, Lun(0))),
+                EscalationStep::LeaveSession => self.end_all(|| Ending::Unresponsive),
             }
         }
         for (index, &(function, lun)) in resets.iter().enumerate() {
@@ -154,7 +156,7 @@ impl Parts {
                 continue;
             }
             tracing::warn!(?function, ?lun, "commands neither end nor can be aborted");
-            if let Some(by) = self.wires.first().map(|wire| wire.id) {
+            if let Some(by) = self.connections.first().map(|connection| connection.id) {
                 self.machine.manage(self.now, by, function, lun);
                 self.meter.incidents.resets += 1;
             }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use iscsi::initiator::{ConnectionId, Event, Failure, LogoutScope, TaskId, Times};
 use iscsi::pdu::{AsyncEvent, AsyncMessage, Cid, LogoutResult};
 
-use super::Parts;
-use super::requests::Text;
-use crate::caches::Trace;
+use super::SessionInner;
+use super::requests::TextExchange;
+use crate::caches::CacheEffect;
 use crate::error::{CommandError, Ending};
 use crate::statistics::Outcome;
 use crate::tasks::Status;
 
-impl Parts {
+impl SessionInner {
     /// Passes on what the machine has to say.
     pub(crate) fn deliver_events(&mut self) {
         while let Some(event) = self.machine.poll_event() {
@@ -30,7 +30,9 @@ impl Parts {
             }
             Event::Failed { task, why } => self.finish(task, Err(meaning(why)), &Times::default()),
             Event::Text { text, .. } => {
-                if let Text::Asked(waker) = std::mem::replace(&mut self.text, Text::Answered(text)) {
+                if let TextExchange::Sent(waker) =
+                    std::mem::replace(&mut self.text, TextExchange::Received(text))
+                {
                     waker.into_iter().for_each(Waker::wake);
                 }
             }
@@ -39,15 +41,17 @@ impl Parts {
                 self.end_all(|| Ending::LoggedOut);
             }
             Event::LoggedOut { leaving: LogoutScope::OtherConnection(cid), result, .. } => {
-                self.let_go(cid, result)
+                self.connection_logged_out(cid, result)
             }
             Event::Close { connection, reason: _ } => {
-                if let Some(wire) = self.wire(connection) {
-                    wire.ending = Some(Ending::Silent);
-                    wire.task.iter().for_each(Waker::wake_by_ref);
+                if let Some(connection) = self.connection(connection) {
+                    connection.ending = Some(Ending::Silent);
+                    connection.task.iter().for_each(Waker::wake_by_ref);
                 }
             }
-            Event::Message { connection, message, sense } => self.hear(connection, &message, &sense),
+            Event::Message { connection, message, sense } => {
+                self.handle_message(connection, &message, &sense)
+            }
             Event::Managed { tmf, result } => self.functions.answered(tmf, result),
             Event::Pong { ping, data } => self.pings.answered(ping, data),
         }
@@ -55,31 +59,31 @@ impl Parts {
 
     /// The target has answered whether it has let go of a lost connection. One that cannot is left: reinstating the
     /// session ends everything in it for certain.
-    pub(super) fn let_go(&mut self, cid: Cid, result: Option<LogoutResult>) {
+    pub(super) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
             Some(LogoutResult::Success | LogoutResult::CidNotFound) => {
-                self.standing.settle(cid);
-                if self.standing.is_settled() {
+                self.state.settle(cid);
+                if self.state.is_settled() {
                     self.unsettled = 0;
                 }
             }
             None => {
-                self.standing.not_settled(cid);
+                self.state.settling_failed(cid);
                 self.settle_losses();
             }
-            Some(_) => self.end_all(|| Ending::Undead),
+            Some(_) => self.end_all(|| Ending::Unresponsive),
         }
     }
 
     /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as the one
     /// requesting to be logged out"; Parameter2 of the others is Time2Wait.
-    fn hear(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
+    fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
         tracing::debug!(?message, "the target says something of its own accord");
         match message.event {
             AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
             AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {
                 let [_, time2wait, _] = message.parameters;
-                self.standing.wait_first(Duration::from_secs(time2wait.into()));
+                self.state.set_time2wait(Duration::from_secs(time2wait.into()));
             }
             AsyncEvent::Scsi => self.caches.note_sense(message.lun, sense),
             AsyncEvent::NegotiationRequested | AsyncEvent::TasksTerminated | AsyncEvent::Other(_) => {}
@@ -88,20 +92,20 @@ impl Parts {
 
     fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
         let is_lost = outcome == Err(CommandError::ConnectionLost);
-        let how = Outcome::of(&outcome);
-        let trace = Trace::of(&outcome);
+        let how = Outcome::from_result(&outcome);
+        let trace = CacheEffect::from_outcome(&outcome);
         let Some(left) = self.tasks.end(task, outcome) else { return };
         if is_lost {
             self.lost_commands += 1;
             self.unsettled += usize::from(left.account.effect.changes_something());
         }
         self.caches.note(left.lun, left.account.effect, trace);
-        if trace == Trace::Done {
+        if trace == CacheEffect::Done {
             self.registrations.note(left.lun, left.account.effect);
         }
         self.meter.ended(&left, how, times);
-        if let Some(wire) = self.wire(left.connection) {
-            wire.under_way = wire.under_way.saturating_sub(1);
+        if let Some(connection) = self.connection(left.connection) {
+            connection.under_way = connection.under_way.saturating_sub(1);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a session consists of, and how word gets from the machine to those who wait.
 //!
-//! `connections` come and go, `commands` are submitted and climbed after, `asking` is for what is neither (functions
+//! `connections` come and go, `commands` are submitted and climbed after, `connector` is for what is neither (functions
 //! and text), and `events` is what the machine has to say of all of them.
 
 mod commands;
@@ -17,29 +17,29 @@ use std::time::Instant;
 
 use iscsi::initiator::Session as Machine;
 
-use self::connections::Wire;
-use self::requests::Text;
+use self::connections::LiveConnection;
+use self::requests::TextExchange;
 use crate::caches::Caches;
 use crate::management::Functions;
 use crate::pings::Pings;
 use crate::registrations::Registrations;
-use crate::session_state::Standing;
+use crate::session_state::SessionState;
 use crate::statistics::{Meter, Statistics};
 use crate::tasks::Tasks;
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 
 pub(crate) use self::commands::Submitted;
-pub(crate) use self::connections::{Return, Stall};
+pub(crate) use self::connections::{Outage, Restart};
 
 /// The parts of a session.
-pub(crate) struct Parts {
+pub(crate) struct SessionInner {
     pub(crate) machine: Machine,
     pub(crate) tasks: Tasks,
     /// As of the last round: near enough for deadlines of seconds, and free.
     pub(crate) now: Instant,
-    pub(crate) patience: Patience,
-    standing: Standing,
-    wires: Vec<Wire>,
+    pub(crate) timeouts: Timeouts,
+    state: SessionState,
+    connections: Vec<LiveConnection>,
     /// Requests for which the command window had no room, or there was no session.
     waiting: VecDeque<Waker>,
     /// We are logging out, for good.
@@ -54,7 +54,7 @@ pub(crate) struct Parts {
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
-    text: Text,
+    text: TextExchange,
     functions: Functions,
     pings: Pings,
     pub(crate) meter: Meter,
@@ -64,21 +64,21 @@ pub(crate) struct Parts {
     registrations: Arc<Registrations>,
 }
 
-impl Parts {
+impl SessionInner {
     pub(crate) fn new(
         machine: Machine,
         now: Instant,
-        patience: Patience,
+        timeouts: Timeouts,
         caches: Arc<Caches>,
         registrations: Arc<Registrations>,
-    ) -> Parts {
-        Parts {
+    ) -> SessionInner {
+        SessionInner {
             machine,
             tasks: Tasks::default(),
             now,
-            patience,
-            standing: Standing::new(now),
-            wires: Vec::new(),
+            timeouts,
+            state: SessionState::new(now),
+            connections: Vec::new(),
             waiting: VecDeque::new(),
             is_leaving: false,
             logout_due: None,
@@ -86,7 +86,7 @@ impl Parts {
             lost_commands: 0,
             unsettled: 0,
             ended: Vec::new(),
-            text: Text::None,
+            text: TextExchange::Idle,
             functions: Functions::default(),
             pings: Pings::default(),
             meter: Meter::new(now),
@@ -97,6 +97,10 @@ impl Parts {
 
     /// What there is to tell of the session.
     pub(crate) fn statistics(&self, now: Instant) -> Statistics {
-        self.meter.statistics(now, &self.machine, self.wires.iter().filter_map(Wire::statistics).collect())
+        self.meter.statistics(
+            now,
+            &self.machine,
+            self.connections.iter().filter_map(LiveConnection::statistics).collect(),
+        )
     }
 }

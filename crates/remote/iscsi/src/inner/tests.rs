@@ -10,14 +10,14 @@ use iscsi::pdu::{Cid, LogoutResult, Lun, Opcode, TaskManagementFunction as Funct
 use iscsi::serial::Sn;
 use scsi::cdb;
 
-use super::{Parts, Return, Submitted};
+use super::{Restart, SessionInner, Submitted};
 use crate::error::{CommandError, Ending};
-use crate::session::Order;
+use crate::session::CommandSpec;
 use crate::tasks::{Ticket, Transfer};
-use crate::timeouts::Patience;
+use crate::timeouts::Timeouts;
 
 const SECOND: Duration = Duration::from_secs(1);
-const PATIENCE: Patience = Patience {
+const PATIENCE: Timeouts = Timeouts {
     command: SECOND.saturating_mul(30),
     tries: 1,
     abort: SECOND.saturating_mul(15),
@@ -26,16 +26,16 @@ const PATIENCE: Patience = Patience {
 };
 
 struct Scene {
-    parts: Parts,
+    inner: SessionInner,
     begun: Instant,
     connections: Vec<ConnectionId>,
 }
 
 fn scene(connections: u16) -> Scene {
     let begun = Instant::now();
-    let mut parts = Parts::new(machine(), begun, PATIENCE, Arc::default(), Arc::default());
-    let connections = (0..connections).map(|cid| parts.add_connection(begun, Cid(cid), START)).collect();
-    Scene { parts, begun, connections }
+    let mut inner = SessionInner::new(machine(), begun, PATIENCE, Arc::default(), Arc::default());
+    let connections = (0..connections).map(|cid| inner.add_connection(begun, Cid(cid), START)).collect();
+    Scene { inner, begun, connections }
 }
 
 const START: ConnectionStart = ConnectionStart {
@@ -57,31 +57,37 @@ fn machine() -> Machine {
 }
 
 impl Scene {
-    fn submit(&mut self, insists: bool) -> Ticket {
+    fn submit(&mut self, waits_for_end: bool) -> Ticket {
         let cdb = cdb::test_unit_ready();
-        self.submit_order(Order { lun: Lun(0), cdb, transfer: Transfer::None, epoch: None, insists })
+        self.submit_order(CommandSpec {
+            lun: Lun(0),
+            cdb,
+            transfer: Transfer::None,
+            epoch: None,
+            waits_for_end,
+        })
     }
 
     fn submit_write(&mut self) -> Ticket {
         let transfer = Transfer::Out(block::Buffer::zeroed(512).share());
         let cdb = cdb::write_16(0, 1, true);
-        self.submit_order(Order { lun: Lun(0), cdb, transfer, epoch: None, insists: false })
+        self.submit_order(CommandSpec { lun: Lun(0), cdb, transfer, epoch: None, waits_for_end: false })
     }
 
-    fn submit_order(&mut self, mut order: Order) -> Ticket {
-        match self.parts.submit(&mut order, Waker::noop()) {
-            Submitted::As(ticket) => ticket,
-            Submitted::NoRoom | Submitted::Never(_) => panic!("there is room"),
+    fn submit_order(&mut self, mut spec: CommandSpec) -> Ticket {
+        match self.inner.submit(&mut spec, Waker::noop()) {
+            Submitted::Sent(ticket) => ticket,
+            Submitted::NoRoom | Submitted::Failed(_) => panic!("there is room"),
         }
     }
 
     /// What is sent at `seconds` after the beginning: operations, and functions by name.
     fn said_at(&mut self, seconds: u32) -> Vec<String> {
         let now = self.begun + SECOND * seconds;
-        self.parts.pass_time(now);
+        self.inner.pass_time(now);
         let mut said = Vec::new();
         for id in self.connections.clone() {
-            while let Some(transmit) = self.parts.machine.poll_transmit(now, id) {
+            while let Some(transmit) = self.inner.machine.poll_transmit(now, id) {
                 said.push(match transmit.header.opcode() {
                     Some(Opcode::TaskManagementRequest) => function(&transmit.header),
                     other => format!("{other:?}"),
@@ -92,7 +98,7 @@ impl Scene {
     }
 
     fn outcome(&mut self, ticket: Ticket) -> Option<Result<(), CommandError>> {
-        Some(self.parts.tasks.poll(ticket, Waker::noop())?.outcome.map(drop))
+        Some(self.inner.tasks.poll(ticket, Waker::noop())?.outcome.map(drop))
     }
 }
 
@@ -112,9 +118,9 @@ fn a_command_that_does_not_end_is_climbed_after() {
     assert_eq!(scene.said_at(45), [format!("{:?}", Function::LogicalUnitReset)]);
     assert_eq!(scene.said_at(65), [format!("{:?}", Function::TargetWarmReset)]);
     let id = scene.connections[0];
-    assert!(scene.parts.ending_of(id).is_none());
+    assert!(scene.inner.ending_of(id).is_none());
     scene.said_at(85);
-    assert!(matches!(scene.parts.ending_of(id), Some(Ending::Undead)));
+    assert!(matches!(scene.inner.ending_of(id), Some(Ending::Unresponsive)));
 }
 
 #[test]
@@ -136,7 +142,7 @@ fn who_insists_waits_until_the_command_has_ended() {
         scene.said_at(seconds);
         assert_eq!(scene.outcome(ticket), None, "after {seconds} s");
     }
-    scene.parts.remove_connection(scene.connections[0]);
+    scene.inner.remove_connection(scene.connections[0]);
     assert_eq!(scene.outcome(ticket), Some(Err(CommandError::ConnectionLost)));
 }
 
@@ -145,67 +151,68 @@ fn a_lost_connections_commands_end_at_once_and_are_settled_by_another_connection
     let mut scene = scene(2);
     let tickets = [scene.submit(false), scene.submit(false)];
     scene.said_at(1);
-    scene.parts.remove_connection(scene.connections[0]);
+    scene.inner.remove_connection(scene.connections[0]);
     let lost = tickets.map(|ticket| scene.outcome(ticket)).into_iter().flatten().collect::<Vec<_>>();
     assert_eq!(lost, [Err(CommandError::ConnectionLost)]);
     let said = scene.said_at(1);
     assert!(said.contains(&"Some(LogoutRequest)".to_owned()), "{said:?}");
-    assert!(scene.parts.standing().poll_usable(Some(0), Waker::noop()).is_pending());
-    scene.parts.let_go(Cid(0), Some(LogoutResult::Success));
-    assert!(scene.parts.standing().poll_usable(Some(0), Waker::noop()).is_ready());
+    assert!(scene.inner.state().poll_usable(Some(0), Waker::noop()).is_pending());
+    scene.inner.connection_logged_out(Cid(0), Some(LogoutResult::Success));
+    assert!(scene.inner.state().poll_usable(Some(0), Waker::noop()).is_ready());
 }
 
 #[test]
 fn a_target_that_cannot_let_go_of_a_connection_loses_the_session() {
     let mut scene = scene(2);
-    scene.parts.remove_connection(scene.connections[0]);
-    scene.parts.let_go(Cid(0), Some(LogoutResult::CleanupFailed));
-    assert!(matches!(scene.parts.ending_of(scene.connections[1]), Some(Ending::Undead)));
+    scene.inner.remove_connection(scene.connections[0]);
+    scene.inner.connection_logged_out(Cid(0), Some(LogoutResult::CleanupFailed));
+    assert!(matches!(scene.inner.ending_of(scene.connections[1]), Some(Ending::Unresponsive)));
 }
 
 /// Found by the fuzz target `initiator_whole`: who waited for the answer waited for ever.
 #[test]
 fn a_target_that_never_says_whether_it_has_let_go_loses_the_session() {
     let mut scene = scene(2);
-    scene.parts.remove_connection(scene.connections[0]);
+    scene.inner.remove_connection(scene.connections[0]);
     scene.said_at(19);
-    assert!(scene.parts.ending_of(scene.connections[1]).is_none());
+    assert!(scene.inner.ending_of(scene.connections[1]).is_none());
     scene.said_at(20);
-    assert!(matches!(scene.parts.ending_of(scene.connections[1]), Some(Ending::Undead)));
+    assert!(matches!(scene.inner.ending_of(scene.connections[1]), Some(Ending::Unresponsive)));
 }
 
 #[test]
 fn a_request_for_a_session_that_was_lost_is_not_sent_in_the_next() {
     let mut scene = scene(1);
-    scene.parts.remove_connection(scene.connections[0]);
-    let mut order = Order {
+    scene.inner.remove_connection(scene.connections[0]);
+    let mut spec = CommandSpec {
         lun: Lun(0),
         cdb: cdb::test_unit_ready(),
         transfer: Transfer::None,
         epoch: Some(0),
-        insists: false,
+        waits_for_end: false,
     };
-    assert!(matches!(scene.parts.submit(&mut order, Waker::noop()), Submitted::NoRoom), "it waits");
-    scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Reinstated);
-    match scene.parts.submit(&mut order, Waker::noop()) {
-        Submitted::Never(error) => assert_eq!(error, CommandError::Reinstated),
-        Submitted::As(_) | Submitted::NoRoom => panic!("it was sent"),
+    assert!(matches!(scene.inner.submit(&mut spec, Waker::noop()), Submitted::NoRoom), "it waits");
+    scene.inner.restart(scene.begun + SECOND, machine(), Restart::Reinstated);
+    match scene.inner.submit(&mut spec, Waker::noop()) {
+        Submitted::Failed(error) => assert_eq!(error, CommandError::Reinstated),
+        Submitted::Sent(_) | Submitted::NoRoom => panic!("it was sent"),
     }
 }
 
 #[test]
 fn what_changes_something_is_unsettled_when_the_session_has_moved() {
-    for (writes, how, expected) in [(0, Return::Moved, 0), (2, Return::Moved, 2), (2, Return::Reinstated, 0)]
+    for (writes, how, expected) in
+        [(0, Restart::Moved, 0), (2, Restart::Moved, 2), (2, Restart::Reinstated, 0)]
     {
         let mut scene = scene(1);
         scene.submit(false);
         for _ in 0..writes {
             scene.submit_write();
         }
-        scene.parts.remove_connection(scene.connections[0]);
-        let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), how);
-        assert_eq!((stall.commands, stall.unsettled), (writes + 1, expected), "{how:?}");
-        let usable = scene.parts.standing().poll_usable(Some(0), Waker::noop());
+        scene.inner.remove_connection(scene.connections[0]);
+        let outage = scene.inner.restart(scene.begun + SECOND, machine(), how);
+        assert_eq!((outage.commands, outage.unsettled), (writes + 1, expected), "{how:?}");
+        let usable = scene.inner.state().poll_usable(Some(0), Waker::noop());
         assert_eq!(usable.is_pending(), expected > 0, "{how:?}");
     }
 }
@@ -213,47 +220,47 @@ fn what_changes_something_is_unsettled_when_the_session_has_moved() {
 #[test]
 fn a_request_waits_while_the_session_is_logged_out_at_the_targets_wish() {
     let mut scene = scene(1);
-    scene.parts.log_out_for_now(scene.connections[0]);
-    let order = || Order {
+    scene.inner.log_out_for_now(scene.connections[0]);
+    let spec = || CommandSpec {
         lun: Lun(0),
         cdb: cdb::test_unit_ready(),
         transfer: Transfer::None,
         epoch: None,
-        insists: false,
+        waits_for_end: false,
     };
-    let submitted = scene.parts.submit(&mut order(), Waker::noop());
+    let submitted = scene.inner.submit(&mut spec(), Waker::noop());
     assert!(matches!(submitted, Submitted::NoRoom), "the connection is still there");
-    scene.parts.remove_connection(scene.connections[0]);
-    let submitted = scene.parts.submit(&mut order(), Waker::noop());
+    scene.inner.remove_connection(scene.connections[0]);
+    let submitted = scene.inner.submit(&mut spec(), Waker::noop());
     assert!(matches!(submitted, Submitted::NoRoom), "it is gone, and will be back");
-    scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Reinstated);
-    scene.parts.add_connection(scene.begun + SECOND, Cid(0), START);
-    assert!(matches!(scene.parts.submit(&mut order(), Waker::noop()), Submitted::As(_)));
+    scene.inner.restart(scene.begun + SECOND, machine(), Restart::Reinstated);
+    scene.inner.add_connection(scene.begun + SECOND, Cid(0), START);
+    assert!(matches!(scene.inner.submit(&mut spec(), Waker::noop()), Submitted::Sent(_)));
 }
 
 #[test]
 fn a_target_that_does_not_answer_the_logout_it_asks_for_loses_the_session() {
     let mut scene = scene(1);
-    scene.parts.log_out_for_now(scene.connections[0]);
+    scene.inner.log_out_for_now(scene.connections[0]);
     scene.said_at(19);
-    scene.parts.log_out_for_now(scene.connections[0]);
-    assert!(scene.parts.ending_of(scene.connections[0]).is_none());
+    scene.inner.log_out_for_now(scene.connections[0]);
+    assert!(scene.inner.ending_of(scene.connections[0]).is_none());
     scene.said_at(20);
-    assert!(matches!(scene.parts.ending_of(scene.connections[0]), Some(Ending::Undead)));
+    assert!(matches!(scene.inner.ending_of(scene.connections[0]), Some(Ending::Unresponsive)));
 }
 
 /// One that closes the connection, and is away for a while, has not failed to answer.
 #[test]
 fn a_logout_is_due_no_more_when_the_session_has_ended() {
     let mut scene = scene(1);
-    scene.parts.log_out_for_now(scene.connections[0]);
-    scene.parts.is_logged_out = true;
-    scene.parts.remove_connection(scene.connections[0]);
-    assert!(scene.parts.logout_due.is_none());
-    scene.parts.begin_again(scene.begun + SECOND * 19, machine(), Return::Reinstated);
-    let connection = scene.parts.add_connection(scene.begun + SECOND * 19, Cid(0), START);
+    scene.inner.log_out_for_now(scene.connections[0]);
+    scene.inner.is_logged_out = true;
+    scene.inner.remove_connection(scene.connections[0]);
+    assert!(scene.inner.logout_due.is_none());
+    scene.inner.restart(scene.begun + SECOND * 19, machine(), Restart::Reinstated);
+    let connection = scene.inner.add_connection(scene.begun + SECOND * 19, Cid(0), START);
     scene.said_at(40);
-    assert!(scene.parts.ending_of(connection).is_none());
+    assert!(scene.inner.ending_of(connection).is_none());
 }
 
 /// A target that is drained asks for a logout, and sends who comes back elsewhere.
@@ -261,10 +268,10 @@ fn a_logout_is_due_no_more_when_the_session_has_ended() {
 fn a_logout_settles_everything_wherever_the_session_goes() {
     let mut scene = scene(1);
     scene.submit_write();
-    scene.parts.is_logged_out = true;
-    scene.parts.remove_connection(scene.connections[0]);
-    let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Moved);
-    assert_eq!((stall.commands, stall.unsettled), (1, 0));
+    scene.inner.is_logged_out = true;
+    scene.inner.remove_connection(scene.connections[0]);
+    let outage = scene.inner.restart(scene.begun + SECOND, machine(), Restart::Moved);
+    assert_eq!((outage.commands, outage.unsettled), (1, 0));
 }
 
 #[test]
@@ -272,9 +279,9 @@ fn what_the_target_has_let_go_of_is_settled_wherever_the_session_goes() {
     let mut scene = scene(2);
     scene.submit_write();
     scene.submit_write();
-    scene.parts.remove_connection(scene.connections[0]);
-    scene.parts.let_go(Cid(0), Some(LogoutResult::Success));
-    scene.parts.remove_connection(scene.connections[1]);
-    let stall = scene.parts.begin_again(scene.begun + SECOND, machine(), Return::Moved);
-    assert_eq!((stall.commands, stall.unsettled), (2, 1), "what the last connection carried");
+    scene.inner.remove_connection(scene.connections[0]);
+    scene.inner.connection_logged_out(Cid(0), Some(LogoutResult::Success));
+    scene.inner.remove_connection(scene.connections[1]);
+    let outage = scene.inner.restart(scene.begun + SECOND, machine(), Restart::Moved);
+    assert_eq!((outage.commands, outage.unsettled), (2, 1), "what the last connection carried");
 }

@@ -16,7 +16,7 @@ impl Class {
     pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Other];
 
     /// By the operation code (SBC-4 table 36), and by the service action of those that share 7Fh.
-    pub fn of(cdb: &[u8]) -> Class {
+    pub fn from_cdb(cdb: &[u8]) -> Class {
         match cdb {
             [0x08 | 0x28 | 0xa8 | 0x88, ..] => Class::Read,
             [0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e, ..] => Class::Write,

@@ -9,7 +9,7 @@ use scsi::{Sense, status};
 use super::{Calls, Class, ClassStatistics, ConnectionStatistics, DigestTime, Incidents, Statistics};
 use crate::effect::Effect;
 use crate::error::CommandError;
-use crate::tasks::{Left, Status};
+use crate::tasks::{EndedTask, Status};
 
 /// What a session counts.
 pub(crate) struct Meter {
@@ -50,7 +50,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(outcome: &Result<Status, CommandError>) -> Outcome {
+    pub(crate) fn from_result(outcome: &Result<Status, CommandError>) -> Outcome {
         let Ok(answer) = outcome else { return Outcome::Failed };
         match answer.status {
             status::GOOD | status::CONDITION_MET => {
@@ -106,7 +106,7 @@ impl Meter {
     }
 
     /// A command has ended.
-    pub(crate) fn ended(&mut self, left: &Left, outcome: Outcome, times: &Times) {
+    pub(crate) fn ended(&mut self, left: &EndedTask, outcome: Outcome, times: &Times) {
         let class = self.class(left.account.class);
         class.commands += 1;
         let Outcome::Good { in_bytes, unwanted_bytes } = outcome else {

@@ -81,13 +81,13 @@ fn an_interval_is_the_difference_of_two_states() {
 
 #[test]
 fn commands_are_told_apart_by_their_operation_codes() {
-    assert_eq!(Class::of(&[0x28, 0, 0]), Class::Read);
-    assert_eq!(Class::of(&[0x8a]), Class::Write);
+    assert_eq!(Class::from_cdb(&[0x28, 0, 0]), Class::Read);
+    assert_eq!(Class::from_cdb(&[0x8a]), Class::Write);
     let mut variable = [0; 32];
     (variable[0], variable[8], variable[9]) = (0x7f, 0x00, 0x0b);
-    assert_eq!(Class::of(&variable), Class::Write);
+    assert_eq!(Class::from_cdb(&variable), Class::Write);
     for other in [&[][..], &[0x12], &[0x93], &[0x7f], &[0x42, 1]] {
-        assert_eq!(Class::of(other), Class::Other);
+        assert_eq!(Class::from_cdb(other), Class::Other);
     }
 }
 
@@ -95,12 +95,15 @@ fn commands_are_told_apart_by_their_operation_codes() {
 fn only_what_went_well_has_a_latency() {
     let unit_attention = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0];
     let medium_error = [0x72, 0x03, 0x11, 0];
-    assert_eq!(Outcome::of(&answer(0x00, &[])), Outcome::Good { in_bytes: 4096, unwanted_bytes: 512 });
-    assert_eq!(Outcome::of(&answer(0x08, &[])), Outcome::Busy);
-    assert_eq!(Outcome::of(&answer(0x28, &[])), Outcome::TaskSetFull);
-    assert_eq!(Outcome::of(&answer(0x02, &unit_attention)), Outcome::UnitAttention);
-    assert_eq!(Outcome::of(&answer(0x02, &medium_error)), Outcome::Failed);
-    assert_eq!(Outcome::of(&Err(CommandError::ConnectionLost)), Outcome::Failed);
+    assert_eq!(
+        Outcome::from_result(&answer(0x00, &[])),
+        Outcome::Good { in_bytes: 4096, unwanted_bytes: 512 }
+    );
+    assert_eq!(Outcome::from_result(&answer(0x08, &[])), Outcome::Busy);
+    assert_eq!(Outcome::from_result(&answer(0x28, &[])), Outcome::TaskSetFull);
+    assert_eq!(Outcome::from_result(&answer(0x02, &unit_attention)), Outcome::UnitAttention);
+    assert_eq!(Outcome::from_result(&answer(0x02, &medium_error)), Outcome::Failed);
+    assert_eq!(Outcome::from_result(&Err(CommandError::ConnectionLost)), Outcome::Failed);
 }
 
 #[test]

@@ -32,7 +32,7 @@ use block::{Buffer, Slice};
 use scsi::{Sense, cdb::Cdb, status};
 
 use crate::error::{CommandError, refusal};
-use crate::session::Order;
+use crate::session::CommandSpec;
 use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
@@ -178,8 +178,8 @@ impl Unit {
         let (mut pause, mut tries) = (PAUSE_FIRST, TRIES);
         let epoch = Some(self.target().reinstatements());
         loop {
-            let order = Order { lun: self.lun(), cdb, transfer, epoch, insists: false };
-            let ended = self.target().attempt(order).await;
+            let spec = CommandSpec { lun: self.lun(), cdb, transfer, epoch, waits_for_end: false };
+            let ended = self.target().attempt(spec).await;
             let answer = ended.outcome?;
             transfer = ended.transfer;
             let sense = Sense::parse(&answer.sense);
