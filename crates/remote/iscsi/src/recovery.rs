@@ -1,13 +1,14 @@
-//! Brings lost connections back, and the session itself.
+//! Recovery of lost connections, and of the session.
 //!
-//! A session that has lost some of its connections goes on with the others; those it lost log in again with their
-//! CIDs. One that has lost all of them is *reinstated*: a login with the same ISID, which makes the target end every
-//! task of the old session before it lets us in (RFC 7143 section 6.3.5). Requests know nothing of this but a pause.
+//! A session that has lost some of its connections continues with the others; the lost ones log in again with
+//! their CIDs. A session that has lost all of them is *reinstated*: a login with the same ISID, which makes
+//! the target end every task of the old session first (RFC 7143 section 6.3.5). Requests only see a pause.
+//! The states are drawn in `session_state`; this task performs the transitions to `Up`.
 //!
-//! A login that ends in another portal group (a redirection, another address of the host, a target that has moved) makes
-//! a session with another target port, and ends nothing: the commands of the old one may be carried out at any time.
-//! The session goes on there. Lost commands that change something wait meanwhile, until a login at the old portal has
-//! reinstated that nexus too, or they fail.
+//! A login that ends in another portal group (a redirection, another address of the host, a target that has
+//! moved) creates a session with another target port, and ends nothing: the commands of the old session may
+//! be executed at any time. The session continues there. Lost commands that change something wait until a
+//! login at the old portal has reinstated that nexus too, or they fail.
 
 use std::convert::Infallible;
 use std::future::{self, Future, poll_fn};
@@ -25,7 +26,7 @@ use crate::open::{Connector, LeadingLogin};
 use crate::session::Session;
 use crate::session_state::Fault;
 
-/// Looks after a session until it is over.
+/// Recovers a session until it is over.
 pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
     let mut recovery = Recovery { session, connector, leading, left: Vec::new() };
     while let Some(lost) = recovery.until_lost().await {
@@ -33,7 +34,7 @@ pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: Lea
     }
 }
 
-/// A session that has lost its last connection. To wait so long before it is begun again.
+/// The session has lost its last connection. Wait for `time2wait` before the next login.
 struct Lost {
     time2wait: Duration,
 }
@@ -45,18 +46,18 @@ struct Recovery {
     left: Vec<AbandonedNexus>,
 }
 
-/// A nexus that the session has left for another portal group, with commands under way.
+/// A nexus that the session left for another portal group with outstanding commands.
 struct AbandonedNexus {
     leading: LeadingLogin,
-    /// The session that was lost in it, counted by reinstatements.
+    /// The session that was lost in it, by number of reinstatements.
     epoch: u64,
-    /// How long it is tried to end it: as long as requests wait for a lost session. After that only a session that comes
-    /// back to it does.
+    /// Deadline for ending it: as long as requests wait for a lost session. After that only a session that
+    /// returns to it does.
     until: Option<Instant>,
 }
 
-/// Nexuses that were left and never ended. A target that has more portal groups than this is faulty or hostile, and the session
-/// ends rather than remember them all.
+/// Maximum number of abandoned nexuses. A target with more portal groups than this is faulty or hostile, and
+/// the session ends.
 const LEFT_MAX: usize = 16;
 
 impl Recovery {
@@ -68,14 +69,15 @@ impl Recovery {
         let ended = end_left(session, connector, leading, left);
         let (mut lost, mut ended) = (pin!(lost), pin!(ended));
         poll_fn(|cx| match lost.as_mut().poll(cx) {
-            // A login that ends a nexus must not meet our own session there, which is about to be begun again.
+            // A login that ends a nexus must not reinstate our own session there, which is about to be
+            // restarted.
             Poll::Ready(lost) => Poll::Ready(lost),
             Poll::Pending => ended.as_mut().poll(cx).map(|never| match never {}),
         })
         .await
     }
 
-    /// Logs in until the target lets us, or nobody wants it to any more.
+    /// Logs in until it succeeds, or the session is over.
     async fn restart(&mut self, Lost { time2wait }: Lost) {
         let Recovery { session, connector, .. } = &*self;
         let fault = Fault::SessionLost { time2wait };
@@ -137,7 +139,7 @@ impl Recovery {
         }
     }
 
-    /// The login has reinstated whatever was left in its portal group.
+    /// The login has reinstated any abandoned nexus of its portal group.
     fn returned(&mut self) {
         let Recovery { session, leading, left, .. } = self;
         left.retain(|left| {
@@ -150,7 +152,7 @@ impl Recovery {
     }
 }
 
-/// Ends nexuses that were left, one after the other, or gives them up.
+/// Ends abandoned nexuses, one after the other, or gives up at their deadlines.
 async fn end_left(
     session: &Session,
     connector: &Connector,
@@ -177,7 +179,7 @@ async fn end_left(
     future::pending().await
 }
 
-/// Brings back connections that the session lacks, until it is lost; `None` when it is over.
+/// Restores missing connections until the session is lost; `None` when it is over.
 async fn restore_connections(
     session: &Rc<Session>,
     connector: &Connector,
@@ -193,10 +195,10 @@ async fn restore_connections(
     }
 }
 
-/// Tries to end a nexus that was left for `leading`, for as long as requests wait; false if that cannot be done.
+/// Tries to end the abandoned nexus `left` until its deadline; false if that is impossible.
 async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin, until: Instant) -> bool {
-    // A portal is of one group. That this one is of another now says that the old nexus is out of reach, and a login there
-    // would end the session that we have.
+    // A portal has one group. If it now has another, the old nexus is unreachable, and a login there would
+    // end our present session.
     if leading.address == left.address {
         return false;
     }
@@ -213,7 +215,7 @@ async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin,
     reactor::timeout(until.saturating_duration_since(reactor::now()), ended).await.unwrap_or(false)
 }
 
-/// Logs a connection in again; gives up if the session is lost meanwhile.
+/// Logs a connection in again; returns if the session is lost meanwhile.
 async fn replace(
     session: &Rc<Session>,
     connector: &Connector,
@@ -238,16 +240,16 @@ async fn replace(
     }
 }
 
-/// How often, and how fast one after the other.
+/// Repeated logins, with increasing pauses.
 struct Attempts {
     random: Random,
     pause: Duration,
-    /// What went wrong last: told once, not every time.
+    /// The last error, which is logged once.
     said: String,
 }
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// A target that is back is not to wait for long, and one that is away not to be run down by its initiators.
+/// Short enough for a target that is back, long enough not to overload one that is not.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 
 impl Attempts {
@@ -255,8 +257,8 @@ impl Attempts {
         Attempts { random, pause: at_least.max(PAUSE_FIRST), said: String::new() }
     }
 
-    /// Waits longer every time; by chance too, so that the many initiators of a target that was away do not all
-    /// come at once.
+    /// The pause doubles each time, plus a random part, so that the many initiators of a target do not all
+    /// log in at the same moment.
     async fn pause(&mut self) {
         let mut dice = [0];
         (self.random)(&mut dice);

@@ -1,9 +1,9 @@
-//! A session on its thread: the machine, the commands under way, and who waits for what.
+//! A session on its thread: the machine, the outstanding commands, and their requesters.
 //!
-//! One [`Request`] is one command from beginning to end. It goes to the machine as soon as the target's command
-//! window has room, on the connection with the fewest commands; the connection's task, woken once however many
-//! commands a round brings, sends them all by one write. Answers find their requests by the machine's task index.
-//! Nothing on this path allocates.
+//! One [`Request`] is one command from beginning to end. It is submitted to the machine as soon as the
+//! target's command window has room, on the connection with the fewest outstanding commands; the connection's
+//! task, woken once for any number of commands in an iteration, sends them by one write. Responses find their
+//! requests by the machine's task index. Nothing on this path allocates.
 
 use std::cell::{RefCell, RefMut};
 use std::future::{Future, poll_fn};
@@ -33,42 +33,42 @@ use crate::statistics::Statistics;
 use crate::tasks::{Ended, Ticket, Transfer};
 use crate::timeouts::Timeouts;
 
-/// What a request asks for.
+/// A command to send.
 pub(crate) struct CommandSpec {
     pub(crate) lun: Lun,
     pub(crate) cdb: Cdb,
     pub(crate) transfer: Transfer,
-    /// The session it is meant for, counted by reinstatements; `None` if any will do.
+    /// The session it is meant for, by number of reinstatements; `None` for any.
     pub(crate) epoch: Option<u64>,
-    /// Not to be told when the time is up: whoever asks waits until the command has ended, to send it again.
+    /// Timeouts are not reported: the requester waits for the end, to send it again.
     pub(crate) waits_for_end: bool,
 }
 
-/// A session, shared by its connections' tasks and by the requests on its thread. It outlives its connections: when
-/// they are lost, `recovery` brings them back, with a new machine if all of them were.
+/// A session, shared by its connections' tasks and by the requests on its thread. It outlives its
+/// connections: when they are lost, `recovery` restores them, with a new machine if all of them were lost.
 pub(crate) struct Session {
     inner: RefCell<SessionInner>,
     shared: Arc<Shared>,
 }
 
-/// What other threads see of a session.
+/// State of a session that other threads read.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// How often it was begun again.
+    /// Number of reinstatements.
     epoch: AtomicU64,
-    /// What the last leading login agreed on.
+    /// The parameters of the last leading login.
     parameters: Lock<Parameters>,
-    /// Between whom that login was.
+    /// The nexus of that login.
     nexus: Lock<Nexus>,
-    /// Commands that block devices have sent again because what had become of them was not known.
+    /// Commands that block devices sent again because their outcome was unknown.
     replays: AtomicU64,
-    /// What they have written and not flushed.
+    /// Unflushed writes of devices.
     caches: Arc<Caches>,
     unsettled: Arc<UnsettledSessions>,
     registrations: Arc<Registrations>,
 }
 
-/// How long a target may take to agree to a logout.
+/// Timeout of a logout.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
@@ -89,7 +89,7 @@ impl Session {
         &self.shared
     }
 
-    /// The session was begun again, with this machine.
+    /// The session was restarted, with this machine.
     pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
         *self.shared.parameters() = machine.parameters().clone();
         *self.shared.nexus() = nexus;
@@ -98,27 +98,27 @@ impl Session {
         outage
     }
 
-    /// What was sent in a session of a portal group that was left has ended.
+    /// An abandoned nexus was ended, with its commands.
     pub(crate) fn nexus_ended(&self, epoch: u64) {
         self.inner().state().nexus_ended(epoch);
     }
 
-    /// Nobody will end it.
+    /// An abandoned nexus will not be ended.
     pub(crate) fn nexus_not_ended(&self, epoch: u64) {
         self.inner().state().nexus_not_ended(epoch);
     }
 
-    /// What a connection's task works on. Held for one round, never across a wait.
+    /// The state for a connection's task. Borrowed for one iteration, never across an await.
     pub(crate) fn inner(&self) -> RefMut<'_, SessionInner> {
         self.inner.borrow_mut()
     }
 
-    /// Sends a command and gives its end.
+    /// Sends a command and returns its result.
     pub(crate) fn request(self: &Rc<Session>, spec: CommandSpec) -> Request {
         Request { session: Rc::clone(self), spec, step: Step::Asked }
     }
 
-    /// Asks which targets there are, and gives the answer's text.
+    /// Sends SendTargets and returns the text.
     pub(crate) async fn send_targets(&self, which: &str) -> Result<Vec<u8>, CommandError> {
         self.inner().ask_for_targets(which)?;
         let answer = poll_fn(|cx| self.inner().poll_text(cx.waker()));
@@ -126,22 +126,22 @@ impl Session {
         reactor::timeout(time, answer).await.unwrap_or(Err(CommandError::TimedOut))
     }
 
-    /// Asks for a task management function, and gives the target's answer.
+    /// Sends a task management function and returns the response.
     pub(crate) async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         let mut answer = self.inner().manage(management)?;
         let time = self.inner().timeouts.reset;
         let answered = reactor::timeout(time, answer.recv()).await;
-        // Without an answer, the connection that was to bring it is lost.
+        // Without a response, its connection was lost.
         answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
     }
 
-    /// Sends a NOP-Out and waits for its answer, by one connection or by any.
+    /// Sends a NOP-Out, by one connection or by any, and waits for the response.
     pub(crate) async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let asked = reactor::now();
         let mut answer = self.inner().ping(cid, data)?;
         let time = self.inner().timeouts.command;
         let answered = reactor::timeout(time, answer.recv()).await.map_err(|_| CommandError::TimedOut)?;
-        // Without an answer it was refused, unless the connection is lost that was to bring it.
+        // Without a response it was rejected, unless its connection was lost.
         let data = answered.ok_or_else(|| match self.inner().has_connection(cid) {
             true => CommandError::Rejected,
             false => CommandError::ConnectionLost,
@@ -149,8 +149,8 @@ impl Session {
         Ok(Pong { time: reactor::now().saturating_duration_since(asked), data })
     }
 
-    /// Ends when no request that was given up before this call can reach the target any more; an error if nobody
-    /// will ever know.
+    /// Ends when no request dropped before this call can reach the target any more; an error if that will
+    /// never be known.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         let mark = self.inner().tasks.orphan_mark();
         poll_fn(|cx| match self.inner().tasks.poll_quiet(mark, cx.waker()) {
@@ -161,18 +161,18 @@ impl Session {
         poll_fn(|cx| self.inner().state().poll_settled(cx.waker())).await
     }
 
-    /// Ends when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
-    /// carried out late; an error if it must not be, or there is no session any more to send it by.
+    /// Ends when a command lost in the session `sent_in` may be sent again, or one that is harmless when
+    /// executed late; an error if it must not be sent, or there is no session to send it in.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         poll_fn(|cx| self.inner().state().poll_usable(sent_in, cx.waker())).await
     }
 
-    /// Ends when something is wrong with the session, and says what.
+    /// Ends when the session has a fault, and returns it.
     pub(crate) async fn fault(&self) -> Fault {
         poll_fn(|cx| self.inner().state().poll_fault(cx.waker())).await
     }
 
-    /// Does `work` about some trouble, and gives it up when there is a worse one.
+    /// Runs `work` on a fault, and drops it when there is a worse one.
     pub(crate) async fn unless_worse_fault<T>(
         &self,
         fault: Fault,
@@ -186,14 +186,14 @@ impl Session {
         .await
     }
 
-    /// What the session has done.
+    /// The statistics.
     pub(crate) fn statistics(&self) -> Statistics {
         let mut statistics = self.inner().statistics(reactor::now());
         statistics.incidents.replays = self.shared.replays.load(Relaxed);
         statistics
     }
 
-    /// Asks the target to end the session, and ends when it has: when it agreed, or when it had the time to.
+    /// Logs out, and ends when the session has: when the target confirmed, or at the timeout.
     pub(crate) async fn close(&self) {
         self.inner().log_out();
         if reactor::timeout(LOGOUT_TIME, self.ended()).await.is_err() {
@@ -202,51 +202,51 @@ impl Session {
         }
     }
 
-    /// Ends when the session has, for good.
+    /// Ends when the session is over.
     async fn ended(&self) {
         poll_fn(|cx| self.inner().poll_over(cx.waker())).await;
     }
 }
 
 impl Shared {
-    /// How often the session was begun again. Requests for an earlier one are not sent.
+    /// Number of reinstatements. Requests for an earlier session are not sent.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
     }
 
-    /// A command is sent again whose fate is not known.
+    /// Counts a command that is sent again with an unknown outcome.
     pub(crate) fn replayed(&self) {
         self.replays.fetch_add(1, Relaxed);
     }
 
-    /// What the devices have written and not flushed.
+    /// Unflushed writes of devices.
     pub(crate) fn caches(&self) -> &Arc<Caches> {
         &self.caches
     }
 
-    /// The sessions whose lost commands the target may still carry out.
+    /// Sessions whose lost commands the target may still execute.
     pub(crate) fn unsettled(&self) -> &UnsettledSessions {
         &self.unsettled
     }
 
-    /// With which units the session has registered a key.
+    /// Units with a registered key.
     pub(crate) fn registrations(&self) -> &Registrations {
         &self.registrations
     }
 
-    /// What the last leading login agreed on.
+    /// The parameters of the last leading login.
     pub(crate) fn parameters(&self) -> LockGuard<'_, Parameters> {
         self.parameters.lock()
     }
 
-    /// Between whom that login was.
+    /// The nexus of that login.
     pub(crate) fn nexus(&self) -> LockGuard<'_, Nexus> {
         self.nexus.lock()
     }
 }
 
-/// One command, from when it is asked for to its end. Dropped early, it is given up: the target is asked to abort
-/// it, and what it may still do goes on without us.
+/// One command, from submission to its end. If dropped early, it is aborted; what the target still executes
+/// of it is tracked as an orphan.
 pub(crate) struct Request {
     session: Rc<Session>,
     /// Without its data once it is sent.
@@ -257,7 +257,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy)]
 enum Step {
     Asked,
-    /// Not sent, and since when it waits for room in the target's window.
+    /// Not sent; since when it waits for room in the window.
     Waiting(Instant),
     Sent(Ticket),
     Over,
@@ -275,12 +275,12 @@ impl Future for Request {
                 this.step = Step::Over;
                 return Poll::Ready(ended);
             }
-            // Polled again after its end, which nobody does.
+            // Polled again after its end, which must not happen.
             Step::Over => return Poll::Pending,
             Step::Waiting(since) => Some(since),
             Step::Asked => None,
         };
-        // The last round may be long ago.
+        // The last iteration may be long ago.
         inner.now = reactor::now();
         let submitted = match since {
             Some(since) if inner.waited(since) >= inner.timeouts.command => {
@@ -307,7 +307,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         match self.step {
             Step::Sent(ticket) => self.session.inner().abandon(ticket),
-            // Its turn may have come, and nobody else been woken for it.
+            // It may have been woken for room that another request can use.
             Step::Waiting(_) => self.session.inner().wake_waiting(),
             Step::Asked | Step::Over => {}
         }

@@ -1,9 +1,21 @@
-//! How a session stands: up, down for a while, or over; which of its connections are lost, and who waits for that.
+//! The state of a session and of its lost connections, and the tasks that wait for their recovery.
 //!
-//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again before
-//! the target has let go of it: when it has logged the connection out at our request by another one, or when the
-//! session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until then the loss
-//! is not *settled*.
+//! ```text
+//!                      connection_lost (others remain)             joined
+//!                  ┌───► LogoutNeeded ──► LogoutSent ──► Settled ───────┐        Settling, per lost connection
+//!                  │      ▲ no answer ────────┘ logout answered         │
+//!                  │      └─ (inner::events)                            │
+//!   Up ────────────┴────────────────────────────────────────────────────┴──► Up
+//!   │ ▲                                                                      Phase, of the session
+//!   │ └── reinstated, or moved to another portal group (recovery) ──┐
+//!   │                                                               │
+//!   └── session_lost: no connection left (inner::connections) ──► Down ── end: logged out, or given up ──► SessionOver
+//!                                                                   └ fail_requests_after(reconnect) (inner::commands)
+//! ```
+//!
+//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again before the
+//! target has ended it: when it has logged the connection out at our request by another one, or when the session has been
+//! reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until then the loss is not *settled*.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -14,28 +26,28 @@ use iscsi::pdu::Cid;
 
 use crate::error::CommandError;
 
-/// How a session stands.
+/// The state of a session.
 pub(crate) struct SessionState {
     state: Phase,
-    /// How often it was begun again.
+    /// Number of reinstatements.
     epoch: u64,
-    /// Connections that the session had and is to have again.
+    /// Connections to be restored.
     lost: Vec<Lost>,
-    /// Woken when losses are settled, or never will be.
+    /// Woken when losses are settled, or cannot be.
     settled: Vec<Waker>,
-    /// Nexuses that the session has left for another portal group while something was under way.
+    /// Nexuses that the session left for another portal group with outstanding commands.
     left: Vec<AbandonedNexus>,
-    /// What follows from all this for devices.
+    /// The consequences for devices.
     unsettled: Arc<UnsettledSessions>,
-    /// Whoever brings lost connections back.
+    /// The task that restores connections.
     recovery: Option<Waker>,
-    /// What the target wants us to wait before we come back.
+    /// Time2Wait as requested by the target.
     time2wait: Duration,
 }
 
-/// The sessions, counted by reinstatements, whose lost commands the target may still carry out: those of nexuses that were
-/// left and have not been ended, and the present one while it is lost, or the target has not let go of a lost connection.
-/// Devices on any thread look here.
+/// The sessions, by number of reinstatements, whose lost commands the target may still execute: those of
+/// abandoned nexuses that have not been ended, and the present one while it is lost, or while a lost
+/// connection is not settled. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
 
@@ -50,12 +62,12 @@ enum Phase {
     Up {
         since: Instant,
     },
-    /// All connections are lost. Requests wait, until they are told not to any more.
+    /// All connections are lost. Requests wait, unless `failing_requests`.
     Down {
         since: Instant,
         failing_requests: bool,
     },
-    /// Nothing will bring it back. `settled`: nothing that was sent is under way.
+    /// The session will not be restored. `settled`: no command can be executed any more.
     Over {
         settled: bool,
     },
@@ -64,20 +76,20 @@ enum Phase {
 struct Lost {
     cid: Cid,
     settling: Settling,
-    /// How long the target has time to let go of it.
+    /// Deadline for the target to log it out.
     until: Instant,
 }
 
-/// A nexus whose tasks go on as long as nobody ends them: a login in another portal group does not (RFC 7143 section
-/// 6.3.5 speaks of the same target port).
+/// A nexus whose tasks continue until they are ended: a login in another portal group does not end them (RFC
+/// 7143 section 6.3.5 speaks of the same target port).
 struct AbandonedNexus {
-    /// The session that was lost in it, counted by reinstatements.
+    /// The session that was lost in it, by number of reinstatements.
     epoch: u64,
-    /// Somebody tries to end it.
+    /// Recovery is trying to end it.
     is_awaited: bool,
 }
 
-/// How far the target is in letting go of a lost connection.
+/// Progress of settling a lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
     LogoutNeeded,
@@ -85,19 +97,19 @@ enum Settling {
     Settled,
 }
 
-/// What there is to be done about a session.
+/// A fault that recovery must repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing any more.
+    /// None any more: the session is over.
     SessionOver,
-    /// It has lost its last connection. To wait so long before it is begun again.
+    /// The last connection is lost. Recovery waits for `time2wait` before the next login.
     SessionLost { time2wait: Duration },
-    /// It has lost this one, and the target has let go of it.
+    /// This connection is lost and settled.
     ConnectionLost(Cid),
 }
 
 impl SessionState {
-    /// Begins as a session that is up.
+    /// A session with connections.
     pub(crate) fn new(now: Instant) -> SessionState {
         SessionState {
             state: Phase::Up { since: now },
@@ -119,7 +131,7 @@ impl SessionState {
         &self.unsettled
     }
 
-    /// Tells devices what has become of the sessions, before anything is told to those who wait.
+    /// Publishes the unsettled sessions to devices, before any waiter is woken.
     fn publish(&self) {
         let present = (!self.is_settled()).then_some(self.epoch);
         *self.unsettled.0.lock() = self.left.iter().map(|left| left.epoch).chain(present).collect();
@@ -134,12 +146,12 @@ impl SessionState {
         matches!(self.state, Phase::Over { .. })
     }
 
-    /// Whether it will be up again before anybody loses patience, as far as is known.
+    /// Whether requests wait for it to be restored.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self.state, Phase::Down { failing_requests: false, .. })
     }
 
-    /// How long a request that wants something since `since` has waited for anything but the session.
+    /// How long a request that has waited since `since` has waited while the session was up.
     pub(crate) fn waited(&self, since: Instant, now: Instant) -> Duration {
         match self.state {
             Phase::Up { since: up } => now.saturating_duration_since(since.max(up)),
@@ -147,20 +159,21 @@ impl SessionState {
         }
     }
 
-    // --- what happens
+    // --- transitions
 
-    /// The target says how long it will take to be back.
+    /// The target requested a wait before the next login.
     pub(crate) fn set_time2wait(&mut self, time2wait: Duration) {
         self.time2wait = time2wait;
     }
 
-    /// A connection is lost, and others are not. The target has until `until` to let go of it.
-    pub(crate) fn lose(&mut self, cid: Cid, until: Instant) {
+    /// A connection is lost, and others remain. The target has until `until` to log it out.
+    pub(crate) fn connection_lost(&mut self, cid: Cid, until: Instant) {
         self.lost.push(Lost { cid, settling: Settling::LogoutNeeded, until });
         self.publish();
     }
 
-    /// Whether the target has had its time and has not let go of a lost connection: it refuses to, or says nothing.
+    /// Whether a lost connection was not logged out before its deadline: the target refuses, or does not
+    /// respond.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let overdue = |lost: &Lost| lost.settling != Settling::Settled && lost.until <= now;
         matches!(self.state, Phase::Up { .. }) && self.lost.iter().any(overdue)
@@ -173,7 +186,7 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// The session will not come back.
+    /// The session will not be restored.
     pub(crate) fn end(&mut self, settled: bool) {
         self.state = Phase::Over { settled: settled && self.is_settled() };
         self.publish();
@@ -181,7 +194,7 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// The session was begun again, and what was sent before has ended for certain. Gives how long it was away.
+    /// The session was reinstated, which ended all earlier commands. Returns the length of the outage.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
         let away = match self.state {
             Phase::Down { since, .. } => now.saturating_duration_since(since),
@@ -196,8 +209,8 @@ impl SessionState {
         away
     }
 
-    /// The session was begun again in another portal group. What was sent before is under way there still, if anything
-    /// was. Gives how long it was away.
+    /// The session was restored in another portal group. Earlier commands may still be outstanding in the old
+    /// one. Returns the length of the outage.
     pub(crate) fn moved(&mut self, now: Instant, is_unsettled: bool) -> Duration {
         if is_unsettled {
             self.left.push(AbandonedNexus { epoch: self.epoch, is_awaited: true });
@@ -205,33 +218,33 @@ impl SessionState {
         self.reinstated(now)
     }
 
-    /// A nexus that was left has been ended, with all that was sent in that session.
+    /// An abandoned nexus has been ended, with all commands of that session.
     pub(crate) fn nexus_ended(&mut self, epoch: u64) {
         self.left.retain(|left| left.epoch != epoch);
         self.publish();
         self.settled.drain(..).for_each(Waker::wake);
     }
 
-    /// Nobody tries any more to end a nexus that was left.
+    /// Recovery no longer tries to end an abandoned nexus.
     pub(crate) fn nexus_not_ended(&mut self, epoch: u64) {
         let failing_requests = self.left.iter_mut().filter(|left| left.epoch == epoch);
         failing_requests.for_each(|left| left.is_awaited = false);
         self.settled.drain(..).for_each(Waker::wake);
     }
 
-    /// A lost connection that the target has yet to be asked about. It counts as asked from now on.
+    /// A lost connection to log out. It counts as sent from now on.
     pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
         let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::LogoutNeeded)?;
         lost.settling = Settling::LogoutSent;
         Some(lost.cid)
     }
 
-    /// Nobody could be asked, or nobody answered.
+    /// The logout could not be sent, or was not answered.
     pub(crate) fn settling_failed(&mut self, cid: Cid) {
         self.mark(cid, Settling::LogoutNeeded);
     }
 
-    /// The target has let go of a lost connection.
+    /// The target has logged out a lost connection.
     pub(crate) fn settle(&mut self, cid: Cid) {
         self.mark(cid, Settling::Settled);
         self.publish();
@@ -245,18 +258,18 @@ impl SessionState {
         self.lost.iter_mut().filter(|lost| lost.cid == cid).for_each(|lost| lost.settling = settling);
     }
 
-    /// A lost connection is back, or one that there never was is there.
+    /// A connection was restored or added.
     pub(crate) fn joined(&mut self, cid: Cid) {
         self.lost.retain(|lost| lost.cid != cid);
     }
 
-    /// A connection that the session is to have, and of which the target knows nothing.
+    /// A connection is missing that the target does not know of.
     pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
         self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
         self.wake_recovery();
     }
 
-    /// Requests have waited long enough, for now. Whether that is news.
+    /// Makes requests fail after an outage of that length. True if that changed.
     pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
             Phase::Down { since, failing_requests }
@@ -270,9 +283,9 @@ impl SessionState {
         }
     }
 
-    // --- who waits
+    // --- waiting
 
-    /// Whether nothing that was lost in the present nexus can reach the medium any more.
+    /// Whether no command lost in the present nexus can reach the medium any more.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
             Phase::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
@@ -281,8 +294,8 @@ impl SessionState {
         }
     }
 
-    /// Ready when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
-    /// carried out late (`None`); an error if there is no session any more to send it by, or it must not be.
+    /// Ready when a command lost in the session `sent_in` may be sent again, or one that is harmless when
+    /// executed late (`None`); an error if there is no session to send it in, or it must not be sent.
     pub(crate) fn poll_usable(
         &mut self,
         sent_in: Option<u64>,
@@ -301,7 +314,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when nothing that was lost can reach the medium any more; an error if nobody will ever know.
+    /// Ready when no lost command can reach the medium any more; an error if that will never be known.
     pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.poll_left(|_| true, waker) {
             Poll::Ready(Ok(())) => self.poll_present(waker),
@@ -309,7 +322,7 @@ impl SessionState {
         }
     }
 
-    /// The same of the nexuses that were left.
+    /// The same for abandoned nexuses.
     fn poll_left(&mut self, is_meant: impl Fn(u64) -> bool, waker: &Waker) -> Poll<Result<(), CommandError>> {
         let is_over = self.is_over();
         let mut left = self.left.iter().filter(|left| is_meant(left.epoch)).peekable();
@@ -323,7 +336,7 @@ impl SessionState {
         Poll::Pending
     }
 
-    /// The same of the present nexus.
+    /// The same for the present nexus.
     fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
@@ -337,7 +350,7 @@ impl SessionState {
         }
     }
 
-    /// What there is to be done.
+    /// The present fault.
     pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
             Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
@@ -353,7 +366,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when there is something else to be done than `fault`, at which somebody is.
+    /// Ready when there is a worse fault than `fault`, which is being repaired.
     pub(crate) fn poll_worse_fault(&mut self, fault: Fault, waker: &Waker) -> Poll<()> {
         let is_worse = match self.state {
             Phase::Over { .. } => true,
@@ -409,7 +422,7 @@ mod tests {
     #[test]
     fn what_was_on_a_lost_connection_waits_until_the_target_has_let_go_of_it() {
         let mut scene = scene();
-        scene.state.lose(Cid(2), scene.at(20));
+        scene.state.connection_lost(Cid(2), scene.at(20));
         assert_eq!((scene.usable(), scene.fault()), (None, None));
         assert_eq!(scene.state.next_to_settle(), Some(Cid(2)));
         assert_eq!(scene.state.next_to_settle(), None, "it was asked");
@@ -423,7 +436,7 @@ mod tests {
     #[test]
     fn a_target_has_so_much_time_to_let_go() {
         let mut scene = scene();
-        scene.state.lose(Cid(1), scene.at(20));
+        scene.state.connection_lost(Cid(1), scene.at(20));
         assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
         assert!(!scene.state.is_overdue(scene.at(19)));
         assert!(scene.state.is_overdue(scene.at(20)));
@@ -434,7 +447,7 @@ mod tests {
     #[test]
     fn a_target_that_could_not_be_asked_is_asked_again() {
         let mut scene = scene();
-        scene.state.lose(Cid(1), scene.at(20));
+        scene.state.connection_lost(Cid(1), scene.at(20));
         assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
         scene.state.settling_failed(Cid(1));
         assert_eq!(scene.state.next_to_settle(), Some(Cid(1)));
@@ -443,7 +456,7 @@ mod tests {
     #[test]
     fn a_session_that_is_begun_again_settles_every_loss() {
         let mut scene = scene();
-        scene.state.lose(Cid(1), scene.at(20));
+        scene.state.connection_lost(Cid(1), scene.at(20));
         scene.state.session_lost(scene.at(1));
         assert_eq!(scene.usable(), None);
         assert_eq!(scene.state.reinstated(scene.at(4)), Duration::from_secs(3));
@@ -472,7 +485,7 @@ mod tests {
         let mut scene = scene();
         let unsettled = Arc::clone(scene.state.unsettled_sessions());
         assert!(!unsettled.contains(0));
-        scene.state.lose(Cid(1), scene.at(20));
+        scene.state.connection_lost(Cid(1), scene.at(20));
         assert!(unsettled.contains(0), "the target has not let go of the connection");
         scene.state.settle(Cid(1));
         assert!(!unsettled.contains(0));

@@ -1,7 +1,7 @@
-//! The commands under way: each with its data, and with whoever waits for it.
+//! Outstanding commands, with their data and their requesters.
 //!
-//! Data belong to the command, not to its waiter: a waiter that goes away leaves them behind, and what a late
-//! Data-In writes into is never somebody else's memory.
+//! Data belong to the command, not to its requester: they stay when the requester is dropped, so that late
+//! Data-In is never stored into reused memory.
 
 use std::ops::Range;
 use std::task::Waker;
@@ -39,7 +39,7 @@ impl Transfer {
         Transfer::In { buffer, range }
     }
 
-    /// What is expected to come, in bytes.
+    /// Bytes expected from the target.
     pub(crate) fn in_bytes(&self) -> usize {
         match self {
             Transfer::In { range, .. } => range.len(),
@@ -47,7 +47,7 @@ impl Transfer {
         }
     }
 
-    /// What there is to send.
+    /// The data to send.
     pub(crate) fn sent(&self) -> &[u8] {
         match self {
             Transfer::Out(data) => data,
@@ -55,41 +55,41 @@ impl Transfer {
         }
     }
 
-    /// What there is to send, in bytes.
+    /// Bytes to send.
     pub(crate) fn out_bytes(&self) -> usize {
         self.sent().len()
     }
 }
 
-/// How a command ended, before anybody asks what that means.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) outcome: Result<Status, CommandError>,
-    /// The data, given back.
+    /// The data, returned.
     pub(crate) transfer: Transfer,
-    /// The target may have seen it.
+    /// The target may have received it.
     pub(crate) was_sent: bool,
 }
 
 impl Ended {
-    /// A command that was never sent.
+    /// A command that was not sent.
     pub(crate) fn unsent(transfer: Transfer, error: CommandError) -> Ended {
         Ended { outcome: Err(error), transfer, was_sent: false }
     }
 
-    /// A command that has not ended, as far as is known, and has its data still.
+    /// A command that has not ended, as far as is known; its data stay with it.
     pub(crate) fn unfinished(error: CommandError) -> Ended {
         Ended { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
 }
 
-/// A target's answer.
+/// The status of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) status: u8,
-    /// As they came; empty without CHECK CONDITION.
+    /// As received; empty without CHECK CONDITION.
     pub(crate) sense: Box<[u8]>,
-    /// What came of the data, in bytes.
+    /// Bytes received.
     pub(crate) in_bytes: usize,
     pub(crate) residual: iscsi::pdu::Residual,
 }
@@ -100,75 +100,75 @@ struct Task {
     lun: Lun,
     transfer: Transfer,
     state: TaskState,
-    /// What was done last to end it, and until when that has time to work.
+    /// The last escalation step, and the end of its timeout.
     step: EscalationStep,
     until: Instant,
     waits_for_end: bool,
     account: Account,
 }
 
-/// A command whose time is up, once more.
+/// A command with an expired timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overdue {
     pub(crate) id: TaskId,
     pub(crate) lun: Lun,
-    /// What is to be done now.
+    /// The step to take now.
     pub(crate) step: EscalationStep,
 }
 
-/// A command that begins.
+/// A new command.
 pub(crate) struct NewTask {
     pub(crate) id: TaskId,
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
     pub(crate) transfer: Transfer,
-    /// When its time is up.
+    /// End of its timeout.
     pub(crate) until: Instant,
-    /// Its waiter is not to be told then.
+    /// The requester is not notified of the timeout.
     pub(crate) waits_for_end: bool,
     pub(crate) account: Account,
 }
 
-/// What is left of a command that has ended.
+/// What remains of an ended command, for the statistics.
 pub(crate) struct EndedTask {
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
     pub(crate) account: Account,
-    /// What it had to send, in bytes.
+    /// Bytes it had to send.
     pub(crate) out_bytes: usize,
 }
 
 enum TaskState {
-    /// Somebody waits for it.
+    /// The requester waits for it.
     Awaited(Option<Waker>),
-    /// Its time is up, and its waiter has yet to see that. It is still under way.
+    /// Its timeout has expired, and the requester has not polled since. It is still outstanding.
     Expired(Orphan),
-    /// Nobody waits for it any more: its end frees the slot.
+    /// The requester was dropped: its end frees the slot.
     Orphaned(Orphan),
-    /// It has ended, and its waiter has yet to see that.
+    /// It has ended, and the requester has not polled since.
     Ended(Result<Status, CommandError>),
 }
 
-/// The number of a command that was given up while under way, in the order of giving up.
+/// The number of an outstanding command without a requester, in the order in which they lost theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
 
-/// A waiter's claim to the end of its command.
+/// The requester's handle of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     place: usize,
     id: TaskId,
 }
 
-/// All commands of a session that were sent and not yet forgotten.
+/// All commands of a session that were sent and not yet freed.
 ///
-/// The machine uses a task's index again as soon as the task has ended; whoever waits for it looks later. So
-/// commands have places of their own here, and the machine's indices lead to them.
+/// The machine reuses a task's index as soon as the task has ended; requesters poll later. So commands have
+/// slots of their own here, and the machine's indices map to them.
 #[derive(Default)]
 pub(crate) struct Tasks {
     places: Vec<Option<Task>>,
     free: Vec<usize>,
-    /// By the machine's index, the place of the command that had it last.
+    /// Slot of the last command with each index of the machine.
     by_index: Vec<usize>,
     orphans: u64,
     /// Woken whenever an orphan ends.
@@ -176,7 +176,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// A command was sent; `waker` is woken when it ends.
+    /// Adds a command that was sent; `waker` is woken when it ends.
     pub(crate) fn insert(&mut self, beginning: NewTask, waker: Waker) -> Ticket {
         let NewTask { id, connection, lun, transfer, until, waits_for_end, account } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
@@ -193,7 +193,7 @@ impl Tasks {
         Ticket { place, id }
     }
 
-    /// Where `length` bytes from `offset` of a command's incoming data belong.
+    /// The destination of `length` bytes from `offset` of a command's incoming data.
     pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
         let place = self.place(id)?;
         match &mut self.at(place, id)?.transfer {
@@ -213,7 +213,7 @@ impl Tasks {
         }
     }
 
-    /// The command has ended: its waiter is woken, or it is forgotten if it has none.
+    /// Ends a command: its requester is woken, or the slot is freed.
     pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<EndedTask> {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
@@ -233,12 +233,12 @@ impl Tasks {
         Some(left)
     }
 
-    /// What is kept of a command for the statistics.
+    /// The statistics entry of a command.
     pub(crate) fn account(&mut self, ticket: Ticket) -> Option<&mut Account> {
         Some(&mut self.at(ticket.place, ticket.id)?.account)
     }
 
-    /// What the waiter sees: the end, or nothing yet, in which case `waker` is woken by it.
+    /// Polls a command for its requester; `waker` is woken by its end.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Ended> {
         let Some(task) = self.at(ticket.place, ticket.id) else {
             return Some(Ended::unfinished(CommandError::ConnectionLost));
@@ -265,8 +265,8 @@ impl Tasks {
         }
     }
 
-    /// The waiter went away. The command, if it is still under way and the target does not know yet; it has until
-    /// `until` to be aborted.
+    /// The requester was dropped. Returns the command if it is outstanding and not being aborted; it has
+    /// until `until` to be aborted.
     pub(crate) fn orphan(&mut self, ticket: Ticket, until: Instant) -> Option<TaskId> {
         let next = Orphan(self.orphans);
         let task = self.at(ticket.place, ticket.id)?;
@@ -284,8 +284,8 @@ impl Tasks {
         None
     }
 
-    /// Tells which commands' time is up, and what is to be done about each. The first time, that ends the wait for
-    /// it, unless its waiter insists; the command is still under way.
+    /// Escalates commands with expired timeouts, and returns them. The first time the requester gets an
+    /// error, unless it waits for the end; the command is still outstanding.
     pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
@@ -307,12 +307,13 @@ impl Tasks {
         overdue
     }
 
-    /// The mark for [`Tasks::poll_quiet`]: orphans up to now come before it.
+    /// A mark for [`Tasks::poll_quiet`]: present orphans are before it.
     pub(crate) fn orphan_mark(&self) -> Orphan {
         Orphan(self.orphans)
     }
 
-    /// Whether no orphan from before `mark` is under way; if one is, `waker` is woken when that may have changed.
+    /// Whether no orphan from before `mark` is outstanding; otherwise `waker` is woken when that may have
+    /// changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
         let old = |task: &Task| match task.state {
             TaskState::Orphaned(orphan) | TaskState::Expired(orphan) => orphan < mark,
@@ -329,13 +330,13 @@ impl Tasks {
         self.by_index.get(id.index()).copied()
     }
 
-    /// The command at a place, if it is this one.
+    /// The command in a slot, if it is this one.
     fn at(&mut self, place: usize, id: TaskId) -> Option<&mut Task> {
         self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
     }
 
     fn forget(&mut self, place: usize) {
-        // It is long, and is not to be moved to be dropped.
+        // It is large, and is dropped in place.
         if let Some(task) = self.places.get_mut(place).filter(|task| task.is_some()) {
             *task = None;
             self.free.push(place);

@@ -1,19 +1,19 @@
-//! How long everything may take, and what is done when it takes longer.
+//! Timeouts, and the escalation when they expire.
 //!
-//! A command that does not end is climbed after, a [`EscalationStep`] at a time: its waiter is told, the target is asked to
-//! abort it, then to reset its logical unit, then itself; at last the session is left and begun again, which ends
-//! all there is. Each rung has the time that the settings give it. SAM-5 leaves the order to initiators; it is what
-//! open-iscsi's error handler does.
+//! A command that does not end is escalated by one [`EscalationStep`] at a time: its requester gets an error,
+//! the target is asked to abort the task, then to reset its logical unit, then itself; at last the session is
+//! dropped and reinstated, which ends all tasks. Each step has the timeout of the settings. SAM-5 leaves the
+//! order to initiators; this is that of open-iscsi's error handler.
 
 use std::time::Duration;
 
 use crate::settings::Settings;
 
-/// The times of a session.
+/// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) command: Duration,
-    /// How often a block device's command is sent that does not end in its time.
+    /// How often a block device sends a command that does not end in time.
     pub(crate) tries: u32,
     pub(crate) abort: Duration,
     pub(crate) reset: Duration,
@@ -21,10 +21,10 @@ pub(crate) struct Timeouts {
     pub(crate) reconnect: Duration,
 }
 
-/// What is done about a command that does not end.
+/// Steps of the escalation for a command that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EscalationStep {
-    /// Nothing: it has its time.
+    /// None: its timeout has not expired.
     Wait,
     AbortTask,
     LogicalUnitReset,
@@ -43,7 +43,7 @@ impl Timeouts {
         }
     }
 
-    /// How long a rung has time to work.
+    /// The timeout of a step.
     pub(crate) fn time_limit(&self, step: EscalationStep) -> Duration {
         match step {
             EscalationStep::Wait => self.command,
@@ -56,7 +56,7 @@ impl Timeouts {
 }
 
 impl EscalationStep {
-    /// The one above it. There is none above the last: a session that does not end when it is left is left again.
+    /// The next step. The last is repeated: a session that does not end when dropped is dropped again.
     pub(crate) fn next(self) -> EscalationStep {
         match self {
             EscalationStep::Wait => EscalationStep::AbortTask,

@@ -1,4 +1,4 @@
-//! Commands: handed to the machine, given up, and climbed after when their time is up.
+//! Commands: submission, abort, timeouts and escalation.
 
 use std::mem;
 use std::task::Waker;
@@ -15,16 +15,16 @@ use crate::statistics::{Account, Class};
 use crate::tasks::{NewTask, Overdue, Ticket};
 use crate::timeouts::EscalationStep;
 
-/// What became of an order.
+/// The result of a submission.
 pub(crate) enum Submitted {
-    /// It has been sent, and its data with it.
+    /// Sent, with its data.
     Sent(Ticket),
     NoRoom,
     Failed(CommandError),
 }
 
 impl SessionInner {
-    /// A command waited before it could be submitted.
+    /// Records how long a command waited before its submission.
     pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
         let waited = self.now.saturating_duration_since(since);
         if let Some(account) = self.tasks.account(ticket) {
@@ -32,7 +32,7 @@ impl SessionInner {
         }
     }
 
-    /// Hands a command to the machine, or `waker` to those who are woken when there is room for one.
+    /// Submits a command to the machine, or registers `waker` for room in the window.
     pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
         let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
@@ -64,7 +64,7 @@ impl SessionInner {
                     NewTask { id, connection: connection.id, lun, transfer, until, waits_for_end, account };
                 Submitted::Sent(self.tasks.insert(beginning, waker.clone()))
             }
-            // The connection is being logged out because the target asked for it: the session will be begun again.
+            // The target requested the logout of this connection: the session will be restarted.
             Err(SubmitError::NotConnected) if self.will_reconnect() => {
                 self.waiting.push_back(waker.clone());
                 Submitted::NoRoom
@@ -79,12 +79,12 @@ impl SessionInner {
         }
     }
 
-    /// How long a request that wants to send since `since` has waited for anything but a lost session.
+    /// How long a request that has waited since `since` has waited while the session was up.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
         self.state.waited(since, self.now)
     }
 
-    /// Nobody waits for a command any more: the target is asked to abort it.
+    /// The requester was dropped: the command is aborted.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
             self.abort(task);
@@ -98,7 +98,7 @@ impl SessionInner {
         self.meter.incidents.aborts += u64::from(asked.is_some());
     }
 
-    /// Wakes one who waits for every command that the window has room for.
+    /// Wakes one waiting request for every command that fits into the window.
     pub(crate) fn wake_waiting(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -109,8 +109,8 @@ impl SessionInner {
         }
     }
 
-    /// Lets deadlines pass: the machine's, those of commands, and those of requests that wait for room or for a lost
-    /// session.
+    /// Processes expired timeouts: those of the machine, of commands, and of requests that wait for room or
+    /// for the session.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
@@ -132,11 +132,11 @@ impl SessionInner {
         }
         self.deliver_events();
         self.wake_connections();
-        // Whoever waits for room may have waited long enough, and only they can tell.
+        // Waiting requests check their own timeouts.
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Does what is to be done about commands that do not end: a reset once, for however many it is.
+    /// Escalates commands that do not end: one reset, for any number of commands.
     fn escalate(&mut self, overdue: &[Overdue]) {
         let mut resets = Vec::new();
         for &Overdue { id, lun, step } in overdue {

@@ -1,4 +1,4 @@
-//! A session's connections: they join, are lost, and leave; what that means for the session.
+//! The connections of a session: added, lost and removed, and the effect on the session.
 
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -14,12 +14,12 @@ use crate::error::Ending;
 use crate::session_state::SessionState;
 use crate::statistics::ConnectionStatistics;
 
-/// A connection that is alive, as far as others than its own task need to know.
+/// A live connection, as far as other tasks than its own need it.
 pub(super) struct LiveConnection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
     pub(super) under_way: usize,
-    /// Why its task is to end it.
+    /// Why its task is to close it.
     pub(super) ending: Option<Ending>,
     pub(super) task: Option<Waker>,
     /// For its addresses and its path.
@@ -38,29 +38,29 @@ impl LiveConnection {
     }
 }
 
-/// How a session was begun again.
+/// How a session was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// In the same portal group: the target has ended all that was sent before.
+    /// In the same portal group: the target has ended all earlier commands.
     Reinstated,
-    /// In another one: what was sent before goes on.
+    /// In another one: earlier commands may still be executed.
     Moved,
 }
 
-/// A time without a session.
+/// An outage of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(crate) away: Duration,
-    /// How many commands were under way when it began.
+    /// Commands outstanding when it began.
     pub(crate) commands: usize,
-    /// How many of them may still be carried out.
+    /// Those of them that may still be executed.
     pub(crate) unsettled: usize,
-    /// Where keys are registered that do not count any more.
+    /// LUNs with registrations that are no longer valid.
     pub(crate) orphaned: Vec<Lun>,
 }
 
 impl SessionInner {
-    /// A connection has joined the session.
+    /// Adds a connection.
     pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
         let id = self.machine.add_connection(now, cid, start);
         self.connections.push(LiveConnection {
@@ -75,14 +75,14 @@ impl SessionInner {
         id
     }
 
-    /// What a connection's stream tells of itself belongs to the statistics.
+    /// Keeps a connection's stream for the statistics.
     pub(crate) fn watch(&mut self, id: ConnectionId, stream: &Rc<dyn Stream>) {
         if let Some(connection) = self.connection(id) {
             connection.stream = Some(Rc::clone(stream));
         }
     }
 
-    /// A round of a connection's task begins; `task` is woken when there is something to send.
+    /// Begins an iteration of a connection's task; `task` is woken when there is something to send.
     pub(crate) fn begin_round(&mut self, id: ConnectionId, now: Instant, task: &Waker) {
         self.now = now;
         let changed = |connection: &&mut LiveConnection| {
@@ -93,46 +93,46 @@ impl SessionInner {
         }
     }
 
-    /// Whether a connection is alive, or any.
+    /// Whether this connection, or any, is alive.
     pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
         self.connections.iter().any(|connection| cid.is_none_or(|cid| connection.cid == cid))
     }
 
-    /// How many commands a connection carries.
+    /// Number of outstanding commands of a connection.
     pub(crate) fn under_way(&mut self, id: ConnectionId) -> usize {
         self.connection(id).map_or(0, |connection| connection.under_way)
     }
 
-    /// Why a connection is to be ended now, if it is.
+    /// Why a connection is to be closed now, if it is.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.connection(id)?.ending.take()
     }
 
-    /// Why a connection has ended that the target has closed: one that agrees to a logout closes all connections
-    /// of the session, on most of which it says nothing.
+    /// Why a connection closed by the target has ended: a target that confirms a logout closes all
+    /// connections of the session, most of them without a PDU.
     pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
         let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
         self.ending_of(id).unwrap_or(otherwise)
     }
 
-    /// A connection has ended, and its commands with it.
+    /// Removes a connection, with its commands.
     pub(crate) fn remove_connection(&mut self, id: ConnectionId) {
         self.machine.remove_connection(self.now, id);
         if let Some(place) = self.connections.iter().position(|connection| connection.id == id) {
             let connection = self.connections.swap_remove(place);
             self.deliver_events();
-            self.lose(connection.cid);
+            self.connection_lost(connection.cid);
         }
         self.wake_connections();
     }
 
-    fn lose(&mut self, cid: Cid) {
+    fn connection_lost(&mut self, cid: Cid) {
         self.meter.incidents.connections_lost += u64::from(!self.is_leaving && !self.is_logged_out);
         if !self.connections.is_empty() {
-            self.state.lose(cid, self.now + self.timeouts.reset);
+            self.state.connection_lost(cid, self.now + self.timeouts.reset);
             return self.settle_losses();
         }
-        // Nobody is left who could answer, or be asked to.
+        // No connection is left for an answer.
         self.logout_due = None;
         match self.will_reconnect() {
             true => self.state.session_lost(self.now),
@@ -143,34 +143,34 @@ impl SessionInner {
         }
     }
 
-    /// Whether the session is begun again when it has lost its last connection.
+    /// Whether the session is restarted when its last connection is lost.
     pub(super) fn will_reconnect(&self) -> bool {
         !self.is_leaving && !self.timeouts.reconnect.is_zero()
     }
 
-    /// The session is over; whoever waits for anything is told.
+    /// The session is over; all waiting tasks are woken.
     fn end(&mut self, settled: bool) {
         self.state.end(settled);
         self.waiting.drain(..).for_each(Waker::wake);
         self.ended.drain(..).for_each(Waker::wake);
     }
 
-    /// Asks the target, by a connection that is alive, to let go of what the lost ones carried.
+    /// Logs out lost connections by a live one, so that their commands are settled.
     pub(super) fn settle_losses(&mut self) {
         let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
-                // It is leaving too, and what ends the session settles this.
+                // It is logging out too, and the end of the session settles this.
                 return self.state.settling_failed(cid);
             }
         }
     }
 
-    /// The session was begun again, with this machine.
+    /// The session was restarted, with this machine.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
-        // A target that has agreed to a logout has let go of everything.
+        // A target that confirmed a logout has ended all commands.
         let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
         self.unsettled = 0;
         let (unsettled, orphaned) = match how {
@@ -186,17 +186,17 @@ impl SessionInner {
         Outage { away, commands: std::mem::take(&mut self.lost_commands), unsettled, orphaned }
     }
 
-    /// The session is to have this connection, and could not get it yet.
+    /// Marks a connection as missing, to be logged in later.
     pub(crate) fn connection_missing(&mut self, cid: Cid) {
         self.state.connection_missing(cid, self.now);
     }
 
-    /// What is wrong with the session.
+    /// The state of the session.
     pub(crate) fn state(&mut self) -> &mut SessionState {
         &mut self.state
     }
 
-    /// Whether nothing will bring the session back.
+    /// Whether the session will not be restored.
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_over()
     }
@@ -209,7 +209,7 @@ impl SessionInner {
         Poll::Pending
     }
 
-    /// Asks the target to end the session, for good.
+    /// Ends the session by a final logout.
     pub(crate) fn log_out(&mut self) {
         self.is_leaving = true;
         match self.connections.first().map(|connection| connection.id) {
@@ -219,15 +219,15 @@ impl SessionInner {
         self.wake_connections();
     }
 
-    /// The target wants the session ended, and does not mind if we come back.
+    /// The target requested the logout; the session is restarted after it.
     pub(super) fn log_out_for_now(&mut self, by: ConnectionId) {
         self.machine.log_out(self.now, by, LogoutReason::CloseSession);
-        // One that asks again does not get more time.
+        // A repeated request does not extend the deadline.
         self.logout_due.get_or_insert(self.now + self.timeouts.reset);
         self.wake_connections();
     }
 
-    /// Ends all connections without waiting for anybody.
+    /// Closes all connections without a logout.
     pub(crate) fn give_up(&mut self) {
         self.end_all(|| Ending::Closed);
     }

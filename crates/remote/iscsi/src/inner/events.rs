@@ -1,4 +1,4 @@
-//! What the machine has to say, passed on to whom it concerns.
+//! Delivery of the machine's events.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::statistics::Outcome;
 use crate::tasks::Status;
 
 impl SessionInner {
-    /// Passes on what the machine has to say.
+    /// Delivers all events of the machine.
     pub(crate) fn deliver_events(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             self.deliver(event);
@@ -57,8 +57,8 @@ impl SessionInner {
         }
     }
 
-    /// The target has answered whether it has let go of a lost connection. One that cannot is left: reinstating the
-    /// session ends everything in it for certain.
+    /// The target has answered the logout of a lost connection. If it cannot log it out, the session is
+    /// dropped: reinstating it ends all of its tasks.
     pub(super) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
             Some(LogoutResult::Success | LogoutResult::CidNotFound) => {

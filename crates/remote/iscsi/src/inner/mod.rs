@@ -1,7 +1,7 @@
-//! What a session consists of, and how word gets from the machine to those who wait.
+//! The state of a session on its thread, and the delivery of the machine's events.
 //!
-//! `connections` come and go, `commands` are submitted and climbed after, `connector` is for what is neither (functions
-//! and text), and `events` is what the machine has to say of all of them.
+//! `connections` are added and removed, `commands` are submitted and escalated, `requests` are everything
+//! else (functions, pings, text), and `events` delivers the machine's events for all of them.
 
 mod commands;
 mod connections;
@@ -31,26 +31,26 @@ use crate::timeouts::Timeouts;
 pub(crate) use self::commands::Submitted;
 pub(crate) use self::connections::{Outage, Restart};
 
-/// The parts of a session.
+/// The state of a session, behind [`crate::session::Session`].
 pub(crate) struct SessionInner {
     pub(crate) machine: Machine,
     pub(crate) tasks: Tasks,
-    /// As of the last round: near enough for deadlines of seconds, and free.
+    /// Time of the last iteration: precise enough for deadlines of seconds, without a system call.
     pub(crate) now: Instant,
     pub(crate) timeouts: Timeouts,
     state: SessionState,
     connections: Vec<LiveConnection>,
-    /// Requests for which the command window had no room, or there was no session.
+    /// Requests that wait for room in the command window, or for the session.
     waiting: VecDeque<Waker>,
-    /// We are logging out, for good.
+    /// A final logout was requested.
     is_leaving: bool,
-    /// When the target is to have answered the logout that it asked for.
+    /// Deadline for the answer to a logout that the target requested.
     logout_due: Option<Instant>,
-    /// The target has agreed: nothing that was sent is under way.
+    /// The target confirmed the logout: no command is outstanding.
     is_logged_out: bool,
-    /// Commands that were on lost connections since the session began, or began again.
+    /// Commands lost with connections since the session began or was reinstated.
     lost_commands: usize,
-    /// Those of them that may change something, and that the target has not let go of.
+    /// Those that may change something and are not settled.
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
@@ -58,9 +58,9 @@ pub(crate) struct SessionInner {
     functions: Functions,
     pings: Pings,
     pub(crate) meter: Meter,
-    /// What was written and not flushed, shared with the devices that wrote it.
+    /// Unflushed writes, shared with the devices that sent them.
     caches: Arc<Caches>,
-    /// Shared with whoever is refused for want of one.
+    /// Shared with units whose commands fail for want of a registration.
     registrations: Arc<Registrations>,
 }
 
@@ -95,7 +95,7 @@ impl SessionInner {
         }
     }
 
-    /// What there is to tell of the session.
+    /// The statistics of the session.
     pub(crate) fn statistics(&self, now: Instant) -> Statistics {
         self.meter.statistics(
             now,

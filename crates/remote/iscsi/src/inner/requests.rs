@@ -1,4 +1,4 @@
-//! What a target is asked beside commands: task management functions, pings, and which targets there are.
+//! Requests other than commands: task management functions, pings, and SendTargets.
 
 use std::task::{Poll, Waker};
 
@@ -9,7 +9,7 @@ use super::SessionInner;
 use crate::error::CommandError;
 use crate::management::Management;
 
-/// The one text exchange there may be.
+/// The text exchange; there is at most one.
 pub(super) enum TextExchange {
     Idle,
     Sent(Option<Waker>),
@@ -17,7 +17,7 @@ pub(super) enum TextExchange {
 }
 
 impl SessionInner {
-    /// Asks the target for a task management function; whoever receives hears what it says.
+    /// Sends a task management function; the receiver gets the response.
     pub(crate) fn manage(
         &mut self,
         what: Management,
@@ -30,7 +30,7 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Asks the target for the same data back, by one connection or by any; whoever receives gets them.
+    /// Pings the target by one connection or by any; the receiver gets the returned data.
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
@@ -39,7 +39,7 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Asks which targets there are.
+    /// Sends SendTargets.
     pub(crate) fn ask_for_targets(&mut self, which: &str) -> Result<(), CommandError> {
         let first =
             self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
