@@ -12,8 +12,8 @@ use crate::conditions::Conditions;
 use crate::counts::Counts;
 use crate::error::LabError;
 use crate::host::Host;
+use crate::link_direction::{TOGETHER_NS, Way};
 use crate::plan::{LinkPlan, Plan, default_address};
-use crate::way::{TOGETHER_NS, Way};
 use crate::wire::Wire;
 
 /// Hosts and links. Dropped, or when the process ends, everything is gone.

@@ -18,11 +18,11 @@ mod frame;
 mod host;
 mod lab;
 mod line;
+mod link_direction;
 mod pipe;
 mod plan;
 mod random;
 mod units;
-mod way;
 mod wire;
 
 pub use conditions::{Conditions, Spread};

@@ -16,7 +16,7 @@ use host::tap::Tap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::clock::Clock;
-use crate::way::Way;
+use crate::link_direction::Way;
 
 /// A link's thread and what it shares with others. Dropped, the link is cut.
 #[derive(Debug)]

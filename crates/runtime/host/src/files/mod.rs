@@ -2,13 +2,13 @@
 //!
 //! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
 //! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
-//! profiles forbid io_uring). What is in the page cache needs neither (`at_once`). Operations own their buffers until the
+//! profiles forbid io_uring). What is in the page cache needs neither (`nowait`). Operations own their buffers until the
 //! kernel is done with them. One whose future is dropped is taken back if it has not begun; else it goes on as an
 //! *orphan*, and [`AsyncFile::quiesced`] waits for it.
 
-mod at_once;
 mod engine;
 mod lane;
+mod nowait;
 mod operation;
 mod orphans;
 pub(crate) mod ring;
@@ -23,9 +23,9 @@ use std::sync::Arc;
 use block::{Buffer, Durability, Slice};
 use rustix::fs::{FallocateFlags, OFlags, fcntl_getfl};
 
-use at_once::AtOnce;
 pub use engine::{IoEngine, UnknownEngine};
 pub(crate) use lane::Lane;
+use nowait::AtOnce;
 use operation::Operation;
 use orphans::Orphans;
 use syncs::{Stable, Syncs, Turn};

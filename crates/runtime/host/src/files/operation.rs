@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
-use super::at_once::Reshaping;
+use super::nowait::Reshaping;
 use super::syncs::{Stable, Sync, Woken};
 
 /// An operation. It owns its buffer, and remembers how much of it is done.
