@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use block::{DeviceError, Pending};
-use host::Keep;
+use host::StateDirectory;
 use volume::PersistentState;
 
 use crate::config::{Uuid, Volume, VolumeName};
@@ -23,7 +23,7 @@ pub(crate) struct State {
 
 /// A volume's folder, held against other servers until it is dropped.
 pub(crate) struct Folder {
-    keep: Keep,
+    keep: StateDirectory,
     path: PathBuf,
 }
 
@@ -113,7 +113,7 @@ impl State {
 
     fn take(&self, name: &VolumeName) -> Result<Folder, StateError> {
         let path = self.path_of(name);
-        match Keep::open(&path) {
+        match StateDirectory::open(&path) {
             Ok(keep) => Ok(Folder { keep, path }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(StateError::InUse(name.clone(), self.directory.clone()))

@@ -1,6 +1,6 @@
 //! `linerate verify-log`: whether storage has kept what it promised to a `linerate bench --verify-log` that was cut short.
 //!
-//! The log is a mapped file ([`host::NotedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
+//! The log is a mapped file ([`host::MappedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

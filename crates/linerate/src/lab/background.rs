@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Lab, Ready};
+use lab::{Host, Lab, ReadyCheck};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::failure::Failure;
@@ -73,9 +73,9 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
     let until = Instant::now() + within;
     loop {
         let why_not = match ready {
-            Ready::Port(port) if listens(host, *port)? => return Ok(()),
-            Ready::Port(port) => format!("{program} in {name} does not listen on port {port}"),
-            Ready::Command(words) => match succeeds(host, words, until)? {
+            ReadyCheck::Port(port) if listens(host, *port)? => return Ok(()),
+            ReadyCheck::Port(port) => format!("{program} in {name} does not listen on port {port}"),
+            ReadyCheck::Command(words) => match succeeds(host, words, until)? {
                 None => return Ok(()),
                 Some(why_not) => format!("{program} in {name} is not ready: {why_not}"),
             },
@@ -88,8 +88,8 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
             return Err(Failure::failed(format_args!("{why_not} after {} s", within.as_secs_f64())));
         }
         thread::sleep(match ready {
-            Ready::Port(_) => LOOK_EVERY,
-            Ready::Command(_) => RUN_EVERY,
+            ReadyCheck::Port(_) => LOOK_EVERY,
+            ReadyCheck::Command(_) => RUN_EVERY,
         });
     }
 }

@@ -55,7 +55,7 @@ impl Server {
     pub fn clocks(&self) -> io::Result<ServerClocks> {
         match self.thread {
             None => {
-                let threads = Threads::of(self.pid)?;
+                let threads = Threads::of_process(self.pid)?;
                 Ok(ServerClocks { process: cputime::of_process(self.pid)?, threads })
             }
             Some(thread) => {

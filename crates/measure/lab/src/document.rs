@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::conditions::{Conditions, Spread};
 use crate::error::PlanError;
-use crate::plan::{EndPlan, HostPlan, LINKS_MAX, LinkPlan, MTU, Plan, Ready, is_interface, is_sysctl};
+use crate::plan::{EndPlan, HostPlan, LINKS_MAX, LinkPlan, MTU, Plan, ReadyCheck, is_interface, is_sysctl};
 use crate::units;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
@@ -84,15 +84,15 @@ fn host(name: &str, section: &Section<'_>) -> Read<HostPlan> {
     Ok(host)
 }
 
-fn ready(section: &Section<'_>) -> Read<Option<Ready>> {
+fn ready(section: &Section<'_>) -> Read<Option<ReadyCheck>> {
     match section.table.get("ready").map(Spanned::get_ref) {
         None => Ok(None),
         Some(DeValue::Array(_)) => match section.words("ready")?.unwrap_or_default() {
             words if words.is_empty() => Err(section.wrong_at("ready", "write a program with its arguments")),
-            words => Ok(Some(Ready::Command(words))),
+            words => Ok(Some(ReadyCheck::Command(words))),
         },
         Some(DeValue::Integer(_)) => {
-            Ok(section.number("ready", 1..=65_535)?.map(|port| Ready::Port(port as u16)))
+            Ok(section.number("ready", 1..=65_535)?.map(|port| ReadyCheck::Port(port as u16)))
         }
         Some(_) => {
             let what = "write a port, or a command that must succeed: [\"curl\", \"…\"]";
@@ -422,9 +422,9 @@ mod tests {
         };
         let usual = HostPlan::new("a").ready_within;
         assert_eq!(host(""), (None, usual));
-        assert_eq!(host("ready = 3260"), (Some(Ready::Port(3260)), usual));
+        assert_eq!(host("ready = 3260"), (Some(ReadyCheck::Port(3260)), usual));
         let words = ["test", "-e", "/run/x"].map(str::to_owned).to_vec();
-        let expected = (Some(Ready::Command(words)), Duration::from_secs(90));
+        let expected = (Some(ReadyCheck::Command(words)), Duration::from_secs(90));
         assert_eq!(host("ready = [\"test\", \"-e\", \"/run/x\"]\nready-within = \"90s\""), expected);
         for (keys, what) in [
             ("run = [\"x\"]\nready = \"3260\"", "3:9: `ready`: write a port, or a command"),

@@ -38,7 +38,7 @@ pub(crate) enum Version {
 
 impl Shape {
     /// `None` for what is not even an Ethernet frame, or a segment that contradicts itself.
-    pub(crate) fn of(packet: &[u8]) -> Option<Shape> {
+    pub(crate) fn parse(packet: &[u8]) -> Option<Shape> {
         let frame = packet.get(VIRTIO_BYTES..)?;
         if frame.len() < ETHERNET_BYTES {
             return None;
@@ -296,9 +296,9 @@ pub(crate) mod tests {
         let broken = |change: fn(&mut Vec<u8>)| {
             let mut packet = sound.clone();
             change(&mut packet);
-            Shape::of(&packet)
+            Shape::parse(&packet)
         };
-        assert!(Shape::of(&sound).is_some());
+        assert!(Shape::parse(&sound).is_some());
         assert_eq!(broken(|packet| packet.truncate(VIRTIO_BYTES + 13)), None);
         assert_eq!(broken(|packet| packet.truncate(VIRTIO_BYTES + 40)), None);
         assert_eq!(broken(|packet| packet[GSO_SIZE].fill(0)), None);
@@ -309,7 +309,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_segment_counts_as_the_frames_that_it_would_be() {
-        let shape = Shape::of(&made(Version::V4, &payload(2500), 0x10)).expect("sound");
+        let shape = Shape::parse(&made(Version::V4, &payload(2500), 0x10)).expect("sound");
         assert_eq!(shape.frames(), 3);
         assert_eq!([0, 1, 2].map(|frame| shape.ip_bytes(frame)), [1052, 1052, 552]);
         assert_eq!((frame_bytes(1500), wire_bytes(1500)), (1518, 1538));
@@ -321,24 +321,24 @@ pub(crate) mod tests {
         for version in [Version::V4, Version::V6] {
             let whole = payload(3500);
             let packet = made(version, &whole, CWR | PSH | FIN | 0x10);
-            let shape = Shape::of(&packet).expect("sound");
+            let shape = Shape::parse(&packet).expect("sound");
             assert!(receiver_accepts(&packet, version));
             let headers = shape.segment.expect("a segment").headers_bytes + VIRTIO_BYTES;
             let tcp = shape.segment.expect("a segment").tcp + VIRTIO_BYTES;
-            let mut together = Vec::new();
+            let mut batch = Vec::new();
             for frames in [0..1, 1..3, 3..4] {
                 let part = cut(&packet, &shape, frames.clone());
                 assert!(receiver_accepts(&part, version), "{version:?} {frames:?}");
-                let of_part = Shape::of(&part).expect("sound");
+                let of_part = Shape::parse(&part).expect("sound");
                 assert_eq!(of_part.frames(), frames.len());
                 assert_eq!(of_part.flow, shape.flow);
                 let sequence = u32::from_be_bytes(part[tcp + 4..tcp + 8].try_into().expect("four"));
-                assert_eq!(sequence, 0xffff_fc18u32.wrapping_add(together.len() as u32));
+                assert_eq!(sequence, 0xffff_fc18u32.wrapping_add(batch.len() as u32));
                 assert_eq!(part[tcp + 13] & (FIN | PSH) != 0, frames.end == 4);
                 assert_eq!(part[tcp + 13] & CWR != 0, frames.start == 0);
-                together.extend_from_slice(&part[headers..]);
+                batch.extend_from_slice(&part[headers..]);
             }
-            assert_eq!(together, whole);
+            assert_eq!(batch, whole);
             assert_eq!(cut(&packet, &shape, 0..4), packet);
         }
     }
@@ -346,7 +346,7 @@ pub(crate) mod tests {
     #[test]
     fn identifications_count_the_frames_before() {
         let packet = made(Version::V4, &payload(3000), 0x10);
-        let shape = Shape::of(&packet).expect("sound");
+        let shape = Shape::parse(&packet).expect("sound");
         let identification = |part: &[u8]| be16(part, VIRTIO_BYTES + IP + 4);
         assert_eq!(identification(&cut(&packet, &shape, 1..2)), 0); // 0xffff and one more
         assert_eq!(identification(&cut(&packet, &shape, 2..3)), 1);
@@ -355,14 +355,14 @@ pub(crate) mod tests {
     #[test]
     fn both_directions_are_one_flow_and_ports_tell_flows_apart() {
         let packet = made(Version::V4, &payload(100), 0x10);
-        let flow = Shape::of(&packet).expect("sound").flow;
+        let flow = Shape::parse(&packet).expect("sound").flow;
         let ip = VIRTIO_BYTES + IP;
         let mut back = packet.clone();
         back[ip + 12..ip + 20].rotate_left(4);
         back[ip + 20..ip + 24].rotate_left(2);
-        assert_eq!(Shape::of(&back).expect("sound").flow, flow);
+        assert_eq!(Shape::parse(&back).expect("sound").flow, flow);
         let mut other = packet.clone();
         other[ip + 21] ^= 1;
-        assert_ne!(Shape::of(&other).expect("sound").flow, flow);
+        assert_ne!(Shape::parse(&other).expect("sound").flow, flow);
     }
 }

@@ -12,7 +12,7 @@ use crate::conditions::Conditions;
 use crate::counts::Counts;
 use crate::error::LabError;
 use crate::host::Host;
-use crate::link_direction::{TOGETHER_NS, Way};
+use crate::link_direction::{BATCH_NS, LinkDirection};
 use crate::plan::{LinkPlan, Plan, default_address};
 use crate::wire::Wire;
 
@@ -47,7 +47,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn ways(self) -> std::ops::Range<usize> {
+    fn indices(self) -> std::ops::Range<usize> {
         match self {
             Direction::Forward => 0..1,
             Direction::Back => 1..2,
@@ -127,10 +127,12 @@ impl Lab {
             self.hosts[place].addresses.push((link.name.clone(), addresses[end].0));
         }
         let hosts = [0, 1].map(|end| link.ends[end].host.clone());
-        let way = |direction: usize| Way::new(&link.conditions[direction], link.interface_mtu(1 - direction));
+        let new_direction = |direction: usize| {
+            LinkDirection::new(&link.conditions[direction], link.interface_mtu(1 - direction))
+        };
         let [(first_tap, first_counters), (second_tap, second_counters)] =
             <[_; 2]>::try_from(ends).unwrap_or_else(|_| unreachable!("one was pushed for each end"));
-        let wire = Wire::start(&link.name, [first_tap, second_tap], [way(0), way(1)])
+        let wire = Wire::start(&link.name, [first_tap, second_tap], [new_direction(0), new_direction(1)])
             .map_err(LabError::system(format!("start link {}", link.name)))?;
         Ok(LinkHandle {
             name: link.name.clone(),
@@ -163,7 +165,7 @@ impl LinkHandle {
         if let Some(mistake) = conditions.mistake() {
             return Err(LabError::Plan(mistake));
         }
-        direction.ways().for_each(|way| self.wire.way(way).set(conditions));
+        direction.indices().for_each(|index| self.wire.link(index).set(conditions));
         Ok(())
     }
 
@@ -175,9 +177,9 @@ impl LinkHandle {
     /// What it has done so far in one direction.
     pub fn counts_of(&self, direction: Direction) -> Counts {
         let mut sum = Counts::default();
-        for way in direction.ways() {
-            sum += &self.wire.way(way).counts;
-            sum.failed += self.devices[way].dropped(&self.name).unwrap_or(0);
+        for index in direction.indices() {
+            sum += &self.wire.link(index).counts;
+            sum.failed += self.devices[index].dropped(&self.name).unwrap_or(0);
         }
         sum
     }
@@ -259,7 +261,7 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
     let frames =
-        slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| rate * (TOGETHER_NS as f64 / 1e9) / frame_bits);
+        slowest.map_or(f64::from(SEGMENT_FRAMES_MAX), |rate| rate * (BATCH_NS as f64 / 1e9) / frame_bits);
     (frames as u32).clamp(1, SEGMENT_FRAMES_MAX)
 }
 

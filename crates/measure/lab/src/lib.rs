@@ -6,7 +6,7 @@
 //! cut into frames, no further.
 //!
 //! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), then the wire: `pipe` (one
-//! path, as pure values: when does this frame arrive, if it does), `way` (one direction), `wire` (the thread).
+//! path, as pure values: when does this frame arrive, if it does), `link` (one direction), `wire` (the thread).
 
 mod clock;
 mod conditions;
@@ -30,4 +30,4 @@ pub use counts::Counts;
 pub use error::{LabError, PlanError};
 pub use host::Host;
 pub use lab::{Direction, Lab, LinkHandle};
-pub use plan::{EndPlan, HostPlan, LinkPlan, Plan, Ready};
+pub use plan::{EndPlan, HostPlan, LinkPlan, Plan, ReadyCheck};

@@ -6,14 +6,14 @@ use std::collections::BinaryHeap;
 /// Packets under way, with their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    heap: BinaryHeap<UnderWay>,
+    heap: BinaryHeap<InFlight>,
     bytes: usize,
     /// How many were ever sent: breaks ties, so that what was sent first arrives first.
     sent: u64,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     due_ns: u64,
     order: u64,
     packet: Packet,
@@ -32,7 +32,7 @@ impl Line {
     pub(crate) fn send(&mut self, due_ns: u64, packet: Packet) {
         self.bytes += packet.bytes.len();
         self.sent += 1;
-        self.heap.push(UnderWay { due_ns, order: self.sent, packet });
+        self.heap.push(InFlight { due_ns, order: self.sent, packet });
     }
 
     /// When the next arrives.
@@ -54,26 +54,26 @@ impl Line {
     }
 }
 
-impl Ord for UnderWay {
+impl Ord for InFlight {
     /// The earliest is the greatest, since a heap gives that first.
-    fn cmp(&self, other: &UnderWay) -> Ordering {
+    fn cmp(&self, other: &InFlight) -> Ordering {
         (other.due_ns, other.order).cmp(&(self.due_ns, self.order))
     }
 }
 
-impl PartialOrd for UnderWay {
-    fn partial_cmp(&self, other: &UnderWay) -> Option<Ordering> {
+impl PartialOrd for InFlight {
+    fn partial_cmp(&self, other: &InFlight) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for UnderWay {
-    fn eq(&self, other: &UnderWay) -> bool {
+impl PartialEq for InFlight {
+    fn eq(&self, other: &InFlight) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for UnderWay {}
+impl Eq for InFlight {}
 
 #[cfg(test)]
 mod tests {

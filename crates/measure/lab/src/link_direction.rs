@@ -6,12 +6,12 @@ use crate::conditions::{Conditions, Spread};
 use crate::counts::Counts;
 use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
 use crate::line::{Line, Packet};
-use crate::pipe::{Fate, Pipe};
+use crate::pipe::{FrameOutcome, Pipe};
 use crate::random::{Purpose, number};
 
 /// One direction of a link.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct LinkDirection {
     /// One path, or the lanes of a bundle.
     pipes: Vec<Pipe>,
     seed: u64,
@@ -25,10 +25,10 @@ pub(crate) struct Way {
     pub(crate) counts: Counts,
 }
 
-impl Way {
-    pub(crate) fn new(conditions: &Conditions, receiver_mtu: u32) -> Way {
+impl LinkDirection {
+    pub(crate) fn new(conditions: &Conditions, receiver_mtu: u32) -> LinkDirection {
         let pipes = conditions.paths().iter().cloned().map(Pipe::new).collect();
-        Way {
+        LinkDirection {
             pipes,
             seed: conditions.seed,
             spread: conditions.spread,
@@ -53,32 +53,32 @@ impl Way {
         }
     }
 
-    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`TOGETHER_NS`], stay
+    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`BATCH_NS`], stay
     /// one packet, which arrives when the last of them does, as when a network card tells of several frames at once.
-    pub(crate) fn enter(&mut self, now_ns: u64, packet: &[u8]) {
-        let Some(shape) = Shape::of(packet) else {
+    pub(crate) fn receive(&mut self, now_ns: u64, packet: &[u8]) {
+        let Some(shape) = Shape::parse(packet) else {
             self.counts.failed += 1;
             return;
         };
         let lane = self.lane(&shape);
-        let mut together: Option<Together> = None;
+        let mut batch: Option<FrameBatch> = None;
         for frame in 0..shape.frames() {
             match self.carry(lane, now_ns, shape.ip_bytes(frame), packet.len()) {
-                Fate::Arrives { at_ns } => {
-                    if !together.as_mut().is_some_and(|together| together.takes(frame, at_ns)) {
-                        self.send(together.replace(Together::new(frame, at_ns)), packet, &shape);
+                FrameOutcome::Arrives { at_ns } => {
+                    if !batch.as_mut().is_some_and(|batch| batch.takes(frame, at_ns)) {
+                        self.send(batch.replace(FrameBatch::new(frame, at_ns)), packet, &shape);
                     }
                 }
-                Fate::Overtaken { at_ns } => {
+                FrameOutcome::Overtaken { at_ns } => {
                     self.counts.overtaken += 1;
-                    self.send(Some(Together::new(frame, at_ns)), packet, &shape);
+                    self.send(Some(FrameBatch::new(frame, at_ns)), packet, &shape);
                 }
-                Fate::Lost => self.counts.lost += 1,
-                Fate::Overflowed => self.counts.overflowed += 1,
-                Fate::TooLong => self.counts.too_long += 1,
+                FrameOutcome::Lost => self.counts.lost += 1,
+                FrameOutcome::Overflowed => self.counts.overflowed += 1,
+                FrameOutcome::TooLong => self.counts.too_long += 1,
             }
         }
-        self.send(together, packet, &shape);
+        self.send(batch, packet, &shape);
     }
 
     /// When the next packet leaves.
@@ -86,7 +86,7 @@ impl Way {
         self.line.next_due_ns()
     }
 
-    /// The next packet that leaves by now. It counts as arrived; [`Way::refused`] takes that back.
+    /// The next packet that leaves by now. It counts as arrived; [`LinkDirection::refused`] takes that back.
     pub(crate) fn leave(&mut self, now_ns: u64) -> Option<Packet> {
         let (due_ns, packet) = self.line.arrived(now_ns)?;
         self.counts.frames += u64::from(packet.frames);
@@ -102,12 +102,12 @@ impl Way {
         self.counts.failed += u64::from(packet.frames);
     }
 
-    fn carry(&mut self, lane: usize, now_ns: u64, ip_bytes: u32, memory_bytes: usize) -> Fate {
+    fn carry(&mut self, lane: usize, now_ns: u64, ip_bytes: u32, memory_bytes: usize) -> FrameOutcome {
         if ip_bytes > self.receiver_mtu {
-            return Fate::TooLong;
+            return FrameOutcome::TooLong;
         }
         if self.line.bytes() + memory_bytes > MEMORY_BYTES_MAX {
-            return Fate::Overflowed;
+            return FrameOutcome::Overflowed;
         }
         self.pipes[lane].carry(now_ns, ip_bytes, wire_bytes(ip_bytes))
     }
@@ -118,12 +118,12 @@ impl Way {
             (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
             // What is not IP (ARP) takes nobody's turn.
             (_, Spread::InTurn) if shape.flow == 0 => 0,
-            (lanes, Spread::InTurn) => self.turn(shape.flow) % lanes,
+            (lanes, Spread::InTurn) => self.round_robin_lane(shape.flow) % lanes,
         }
     }
 
     /// How many flows appeared before this one.
-    fn turn(&mut self, flow: u64) -> usize {
+    fn round_robin_lane(&mut self, flow: u64) -> usize {
         let known = self.flows.iter().position(|known| *known == flow);
         known.unwrap_or_else(|| {
             // Beyond what a lab's programs have at once it begins anew, as if they were new ones.
@@ -133,8 +133,8 @@ impl Way {
         })
     }
 
-    fn send(&mut self, together: Option<Together>, packet: &[u8], shape: &Shape) {
-        let Some(Together { frames, due_ns, .. }) = together else { return };
+    fn send(&mut self, batch: Option<FrameBatch>, packet: &[u8], shape: &Shape) {
+        let Some(FrameBatch { frames, due_ns, .. }) = batch else { return };
         let bytes = frames.clone().map(|frame| frame_bytes(shape.ip_bytes(frame))).sum();
         let count = frames.len() as u32;
         self.line
@@ -146,20 +146,20 @@ impl Way {
 const FLOWS_MAX: usize = 4096;
 
 /// Frames of a segment that arrive together.
-struct Together {
+struct FrameBatch {
     frames: Range<usize>,
     first_ns: u64,
     due_ns: u64,
 }
 
-impl Together {
-    fn new(frame: usize, at_ns: u64) -> Together {
-        Together { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
+impl FrameBatch {
+    fn new(frame: usize, at_ns: u64) -> FrameBatch {
+        FrameBatch { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
     }
 
     /// Whether this frame arrives with the others.
     fn takes(&mut self, frame: usize, at_ns: u64) -> bool {
-        let takes = frame == self.frames.end && at_ns - self.first_ns <= TOGETHER_NS;
+        let takes = frame == self.frames.end && at_ns - self.first_ns <= BATCH_NS;
         if takes {
             (self.frames.end, self.due_ns) = (frame + 1, at_ns);
         }
@@ -168,7 +168,7 @@ impl Together {
 }
 
 /// How long frames wait for those behind them at most: as long as a network card waits before it tells of them.
-pub(crate) const TOGETHER_NS: u64 = 250_000;
+pub(crate) const BATCH_NS: u64 = 250_000;
 
 /// What may be under way in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
@@ -187,10 +187,10 @@ mod tests {
         (ip_bytes + 38) * 8
     }
 
-    fn way(change: impl FnOnce(&mut Conditions)) -> Way {
+    fn link(change: impl FnOnce(&mut Conditions)) -> LinkDirection {
         let mut conditions = Conditions { bits_per_s: Some(1e9), ..Conditions::default() };
         change(&mut conditions);
-        Way::new(&conditions, 1500)
+        LinkDirection::new(&conditions, 1500)
     }
 
     fn segment(frames: usize) -> Vec<u8> {
@@ -198,10 +198,10 @@ mod tests {
     }
 
     /// All that leaves: when, and as how many frames.
-    fn leaving(way: &mut Way) -> Vec<(u64, u32)> {
+    fn leaving(link: &mut LinkDirection) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
-        while let Some(due_ns) = way.next_due_ns() {
-            let packet = way.leave(due_ns).expect("due");
+        while let Some(due_ns) = link.next_due_ns() {
+            let packet = link.leave(due_ns).expect("due");
             left.push((due_ns, packet.frames));
         }
         left
@@ -209,27 +209,27 @@ mod tests {
 
     #[test]
     fn nonsense_counts_as_a_fault_of_the_lab() {
-        let mut way = way(|_| {});
-        way.enter(0, &[0; 12]);
-        assert_eq!((way.counts.failed, way.next_due_ns()), (1, None));
+        let mut link = link(|_| {});
+        link.receive(0, &[0; 12]);
+        assert_eq!((link.counts.failed, link.next_due_ns()), (1, None));
     }
 
     #[test]
     fn a_segment_arrives_whole_when_its_last_frame_does() {
-        let mut way = way(|conditions| conditions.delay = Duration::from_millis(1));
-        way.enter(5, &segment(10));
-        assert_eq!(leaving(&mut way), [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]);
-        assert_eq!((way.counts.frames, way.counts.bytes), (10, 10 * (MSS as u64 + 52 + 18)));
+        let mut link = link(|conditions| conditions.delay = Duration::from_millis(1));
+        link.receive(5, &segment(10));
+        assert_eq!(leaving(&mut link), [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]);
+        assert_eq!((link.counts.frames, link.counts.bytes), (10, 10 * (MSS as u64 + 52 + 18)));
     }
 
     #[test]
     fn a_segment_that_takes_long_arrives_bit_by_bit() {
-        let mut way = way(|conditions| conditions.bits_per_s = Some(100e6));
-        way.enter(0, &segment(10));
+        let mut link = link(|conditions| conditions.bits_per_s = Some(100e6));
+        link.receive(0, &segment(10));
         let frame_ns = 10 * MSS_FRAME_NS;
         // Three frames of 87 µs are 174 µs from the first to the last.
         assert_eq!(
-            leaving(&mut way),
+            leaving(&mut link),
             [(3, 3), (6, 3), (9, 3), (10, 1)].map(|(at, frames)| (at * frame_ns, frames))
         );
     }
@@ -241,39 +241,39 @@ mod tests {
             let lost = |count| crate::random::fraction(seed, Purpose::Loss, count) < 0.05;
             (0..10).all(|count| lost(count) == (count == 3))
         });
-        let mut way =
-            way(|conditions| (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000")));
-        way.enter(0, &segment(10));
-        assert_eq!(leaving(&mut way), [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]);
-        assert_eq!((way.counts.lost, way.counts.frames), (1, 9));
+        let mut link =
+            link(|conditions| (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000")));
+        link.receive(0, &segment(10));
+        assert_eq!(leaving(&mut link), [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]);
+        assert_eq!((link.counts.lost, link.counts.frames), (1, 9));
     }
 
     #[test]
     fn a_receiver_with_a_smaller_mtu_takes_nothing_longer() {
         let conditions = Conditions { mtu: 9000, ..Conditions::default() };
-        let mut way = Way::new(&conditions, MSS as u32);
-        way.enter(0, &segment(2));
-        assert_eq!((way.counts.too_long, way.next_due_ns()), (2, None));
+        let mut link = LinkDirection::new(&conditions, MSS as u32);
+        link.receive(0, &segment(2));
+        assert_eq!((link.counts.too_long, link.next_due_ns()), (2, None));
     }
 
     #[test]
     fn what_the_kernel_refuses_has_not_arrived() {
-        let mut way = way(|_| {});
-        way.enter(0, &segment(3));
-        let packet = way.leave(u64::MAX / 2).expect("due");
-        way.refused(&packet);
-        assert_eq!((way.counts.frames, way.counts.bytes, way.counts.failed), (0, 0, 3));
+        let mut link = link(|_| {});
+        link.receive(0, &segment(3));
+        let packet = link.leave(u64::MAX / 2).expect("due");
+        link.refused(&packet);
+        assert_eq!((link.counts.frames, link.counts.bytes, link.counts.failed), (0, 0, 3));
     }
 
     #[test]
     fn a_bundle_may_get_more_lanes_and_fewer() {
-        let mut way = way(|_| {});
+        let mut link = link(|_| {});
         let lane = Conditions { bits_per_s: Some(1e8), ..Conditions::default() };
-        way.set(&Conditions { lanes: vec![lane.clone(), lane], ..Conditions::default() });
-        way.enter(0, &segment(1));
-        assert_eq!(leaving(&mut way), [(10 * MSS_FRAME_NS, 1)]);
-        way.set(&Conditions::default());
-        way.enter(100_000, &segment(1));
-        assert_eq!(leaving(&mut way), [(100_000, 1)]);
+        link.set(&Conditions { lanes: vec![lane.clone(), lane], ..Conditions::default() });
+        link.receive(0, &segment(1));
+        assert_eq!(leaving(&mut link), [(10 * MSS_FRAME_NS, 1)]);
+        link.set(&Conditions::default());
+        link.receive(100_000, &segment(1));
+        assert_eq!(leaving(&mut link), [(100_000, 1)]);
     }
 }

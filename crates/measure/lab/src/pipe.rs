@@ -29,7 +29,7 @@ pub(crate) struct Pipe {
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum FrameOutcome {
     Arrives {
         at_ns: u64,
     },
@@ -56,26 +56,28 @@ impl Pipe {
     }
 
     /// A frame comes: an IP packet so long, which takes so many bytes on the wire with all that surrounds it.
-    pub(crate) fn carry(&mut self, now_ns: u64, ip_bytes: u32, wire_bytes: u32) -> Fate {
+    pub(crate) fn carry(&mut self, now_ns: u64, ip_bytes: u32, wire_bytes: u32) -> FrameOutcome {
         let number = self.frames;
         self.frames += 1;
         if ip_bytes > self.conditions.mtu {
-            return Fate::TooLong;
+            return FrameOutcome::TooLong;
         }
         let now_ps = now_ns * PS_PER_NS;
         if self.waiting_bytes(now_ps) + f64::from(wire_bytes) > self.conditions.buffer_bytes as f64 {
-            return Fate::Overflowed;
+            return FrameOutcome::Overflowed;
         }
         self.busy_until_ps = self.busy_until_ps.max(now_ps) + self.sending_ps(wire_bytes);
         if self.draws(Purpose::Loss, number, self.conditions.loss) {
-            return Fate::Lost;
+            return FrameOutcome::Lost;
         }
         let at_ns = self.arrival_ns(number);
         if self.draws(Purpose::Reorder, number, self.conditions.reorder) {
-            return Fate::Overtaken { at_ns: at_ns + self.sending_ps(OVERTAKEN_BY_BYTES) / PS_PER_NS };
+            return FrameOutcome::Overtaken {
+                at_ns: at_ns + self.sending_ps(OVERTAKEN_BY_BYTES) / PS_PER_NS,
+            };
         }
         self.last_ns = at_ns;
-        Fate::Arrives { at_ns }
+        FrameOutcome::Arrives { at_ns }
     }
 
     /// What is in the queue or being sent.
@@ -121,15 +123,15 @@ mod tests {
         Pipe::new(conditions)
     }
 
-    fn full_frame(pipe: &mut Pipe, now_ns: u64) -> Fate {
+    fn full_frame(pipe: &mut Pipe, now_ns: u64) -> FrameOutcome {
         pipe.carry(now_ns, 1500, 1538)
     }
 
     #[test]
     fn a_frame_longer_than_the_mtu_vanishes_and_takes_no_time() {
         let mut pipe = pipe(|conditions| conditions.mtu = 1400);
-        assert_eq!(full_frame(&mut pipe, 0), Fate::TooLong);
-        assert_eq!(pipe.carry(0, 1400, 1438), Fate::Arrives { at_ns: 11_504 });
+        assert_eq!(full_frame(&mut pipe, 0), FrameOutcome::TooLong);
+        assert_eq!(pipe.carry(0, 1400, 1438), FrameOutcome::Arrives { at_ns: 11_504 });
     }
 
     #[test]
@@ -138,10 +140,14 @@ mod tests {
         let fates = [(); 3].map(|()| full_frame(&mut pipe, 0));
         assert_eq!(
             fates,
-            [Fate::Arrives { at_ns: 12_304 }, Fate::Arrives { at_ns: 24_608 }, Fate::Overflowed]
+            [
+                FrameOutcome::Arrives { at_ns: 12_304 },
+                FrameOutcome::Arrives { at_ns: 24_608 },
+                FrameOutcome::Overflowed
+            ]
         );
         // The first has been sent: there is room for one again.
-        assert_eq!(full_frame(&mut pipe, 12_304), Fate::Arrives { at_ns: 36_912 });
+        assert_eq!(full_frame(&mut pipe, 12_304), FrameOutcome::Arrives { at_ns: 36_912 });
     }
 
     #[test]
@@ -149,7 +155,7 @@ mod tests {
         let lost = |seed| {
             let mut pipe = pipe(|conditions| (conditions.loss, conditions.seed) = (0.01, seed));
             let fates = (0..100_000).map(|number| full_frame(&mut pipe, number * 12_304));
-            let lost = fates.enumerate().filter(|(_, fate)| *fate == Fate::Lost);
+            let lost = fates.enumerate().filter(|(_, outcome)| *outcome == FrameOutcome::Lost);
             lost.map(|(number, _)| number).collect::<Vec<_>>()
         };
         let once = lost(7);
@@ -162,16 +168,16 @@ mod tests {
     fn conditions_that_change_count_frames_anew_and_send_first_what_waits() {
         let conditions = Conditions { loss: 0.5, seed: 7, ..Conditions::default() };
         let mut pipe = Pipe::new(conditions.clone());
-        let mut fates = || [(); 64].map(|()| full_frame(&mut pipe, 5) == Fate::Lost);
+        let mut fates = || [(); 64].map(|()| full_frame(&mut pipe, 5) == FrameOutcome::Lost);
         let once = fates();
         assert_ne!(once, fates());
         pipe.set(conditions);
-        assert_eq!(once, [(); 64].map(|()| full_frame(&mut pipe, 5) == Fate::Lost));
+        assert_eq!(once, [(); 64].map(|()| full_frame(&mut pipe, 5) == FrameOutcome::Lost));
 
         let mut slow = Pipe::new(Conditions { bits_per_s: Some(1e6), ..Conditions::default() });
         full_frame(&mut slow, 0);
         slow.set(Conditions { bits_per_s: Some(GIGABIT), ..Conditions::default() });
-        assert_eq!(full_frame(&mut slow, 0), Fate::Arrives { at_ns: 12_304_000 + 12_304 });
+        assert_eq!(full_frame(&mut slow, 0), FrameOutcome::Arrives { at_ns: 12_304_000 + 12_304 });
     }
 
     #[test]
@@ -180,7 +186,7 @@ mod tests {
             let mut pipe = pipe(|conditions| conditions.bits_per_s = Some(rate));
             let arrives = (0..1000).map(|_| full_frame(&mut pipe, 0)).last();
             let wanted_ns = 1000.0 * 1538.0 * 8e9 / rate;
-            let Some(Fate::Arrives { at_ns }) = arrives else { panic!("{arrives:?}") };
+            let Some(FrameOutcome::Arrives { at_ns }) = arrives else { panic!("{arrives:?}") };
             assert!((at_ns as f64 - wanted_ns).abs() < 2.0, "{rate}: {at_ns} instead of {wanted_ns}");
         }
     }
@@ -196,28 +202,29 @@ mod tests {
         let mut last = 0;
         for number in 0..1000 {
             let now_ns = number * 1_000_000;
-            let Fate::Arrives { at_ns } = full_frame(&mut pipe, now_ns) else { panic!("lost") };
+            let FrameOutcome::Arrives { at_ns } = full_frame(&mut pipe, now_ns) else { panic!("lost") };
             let late = at_ns - now_ns - 1_000_000;
             assert!(late < 100_000 && at_ns > last, "{late}");
             (sum, last) = (sum + late, at_ns);
         }
         assert!((45_000..55_000).contains(&(sum / 1000)), "{}", sum / 1000);
-        let mut together = (0..100).map(|_| match full_frame(&mut pipe, last) {
-            Fate::Arrives { at_ns } => at_ns,
+        let mut batch = (0..100).map(|_| match full_frame(&mut pipe, last) {
+            FrameOutcome::Arrives { at_ns } => at_ns,
             other => panic!("{other:?}"),
         });
-        assert!(together.by_ref().is_sorted());
+        assert!(batch.by_ref().is_sorted());
     }
 
     #[test]
     fn an_overtaken_frame_comes_after_the_eight_that_follow() {
         let mut pipe = pipe(|conditions| (conditions.reorder, conditions.seed) = (0.05, 3));
         let fates: Vec<_> = (0..1000).map(|_| full_frame(&mut pipe, 0)).collect();
-        let overtaken = fates.iter().position(|fate| matches!(fate, Fate::Overtaken { .. })).expect("5 %");
-        let Fate::Overtaken { at_ns } = fates[overtaken] else { unreachable!("found so") };
+        let overtaken =
+            fates.iter().position(|outcome| matches!(outcome, FrameOutcome::Overtaken { .. })).expect("5 %");
+        let FrameOutcome::Overtaken { at_ns } = fates[overtaken] else { unreachable!("found so") };
         let earlier = fates[overtaken + 1..]
             .iter()
-            .filter(|fate| matches!(fate, Fate::Arrives { at_ns: other } if *other <= at_ns));
+            .filter(|outcome| matches!(outcome, FrameOutcome::Arrives { at_ns: other } if *other <= at_ns));
         assert!((7..=8).contains(&earlier.count()));
     }
 }

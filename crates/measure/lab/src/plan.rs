@@ -28,14 +28,14 @@ pub struct HostPlan {
     /// A program with its arguments that `linerate lab run` starts here before the command and ends after it.
     pub run: Vec<String>,
     /// What tells that the program is ready.
-    pub ready: Option<Ready>,
+    pub ready: Option<ReadyCheck>,
     /// How long that may take.
     pub ready_within: Duration,
 }
 
 /// What tells that a program is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ready {
+pub enum ReadyCheck {
     /// It listens on this TCP port.
     Port(u16),
     /// This program succeeds, with these arguments, in the same host.

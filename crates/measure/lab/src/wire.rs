@@ -16,7 +16,7 @@ use host::tap::Tap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::clock::Clock;
-use crate::link_direction::Way;
+use crate::link_direction::LinkDirection;
 
 /// A link's thread and what it shares with others. Dropped, the link is cut.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 struct Shared {
     /// From the first end to the second, and back.
-    ways: [Mutex<Way>; 2],
+    directions: [Mutex<LinkDirection>; 2],
     /// Whether the thread is to end.
     stop: AtomicBool,
     /// Readable once it is, to wake it.
@@ -37,9 +37,10 @@ struct Shared {
 
 impl Wire {
     /// Joins two interfaces.
-    pub(crate) fn start(name: &str, taps: [Tap; 2], ways: [Way; 2]) -> io::Result<Wire> {
+    pub(crate) fn start(name: &str, taps: [Tap; 2], directions: [LinkDirection; 2]) -> io::Result<Wire> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let shared = Arc::new(Shared { ways: ways.map(Mutex::new), stop: AtomicBool::new(false), wake });
+        let shared =
+            Arc::new(Shared { directions: directions.map(Mutex::new), stop: AtomicBool::new(false), wake });
         let for_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name(format!("wire {name}")).spawn(move || {
             Carrier { taps, clock: Clock::start(), scratch: vec![0; PACKET_BYTES_MAX] }.run(&for_thread)
@@ -48,8 +49,8 @@ impl Wire {
     }
 
     /// One direction: 0 from the first end to the second, 1 back.
-    pub(crate) fn way(&self, direction: usize) -> MutexGuard<'_, Way> {
-        self.shared.way(direction)
+    pub(crate) fn link(&self, direction: usize) -> MutexGuard<'_, LinkDirection> {
+        self.shared.link(direction)
     }
 }
 
@@ -65,8 +66,8 @@ impl Drop for Wire {
 }
 
 impl Shared {
-    fn way(&self, direction: usize) -> MutexGuard<'_, Way> {
-        self.ways[direction].lock().unwrap_or_else(PoisonError::into_inner)
+    fn link(&self, direction: usize) -> MutexGuard<'_, LinkDirection> {
+        self.directions[direction].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,10 +87,10 @@ impl Carrier {
             let mut busy = false;
             let mut next_ns: Option<u64> = None;
             for direction in 0..2 {
-                let mut way = shared.way(direction);
-                busy |= self.deliver(&mut way, direction);
-                busy |= self.take_in(&mut way, direction);
-                next_ns = [next_ns, way.next_due_ns()].into_iter().flatten().min();
+                let mut link = shared.link(direction);
+                busy |= self.deliver(&mut link, direction);
+                busy |= self.take_in(&mut link, direction);
+                next_ns = [next_ns, link.next_due_ns()].into_iter().flatten().min();
             }
             if !busy {
                 self.sleep(shared, next_ns);
@@ -98,22 +99,22 @@ impl Carrier {
     }
 
     /// Hands over what is due. Whether anything was.
-    fn deliver(&self, way: &mut Way, direction: usize) -> bool {
+    fn deliver(&self, link: &mut LinkDirection, direction: usize) -> bool {
         let mut any = false;
-        while let Some(packet) = way.leave(self.clock.now_ns()) {
+        while let Some(packet) = link.leave(self.clock.now_ns()) {
             any = true;
             if self.taps[1 - direction].write(&packet.bytes).is_err() {
-                way.refused(&packet);
+                link.refused(&packet);
             }
         }
         any
     }
 
     /// Takes what has been sent, though not for longer than a batch: what is due goes first. Whether there was any.
-    fn take_in(&mut self, way: &mut Way, direction: usize) -> bool {
+    fn take_in(&mut self, link: &mut LinkDirection, direction: usize) -> bool {
         for taken in 0..BATCH {
             let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };
-            way.enter(self.clock.now_ns(), &self.scratch[..bytes]);
+            link.receive(self.clock.now_ns(), &self.scratch[..bytes]);
         }
         true
     }

@@ -245,7 +245,7 @@ fn of_open(error: &OpenError) -> Kind {
 /// Who broke the network is hard to tell from who is not there; a peer that breaks rules is there.
 fn of_ending(ending: &Ending) -> Kind {
     match ending {
-        Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Undead | Ending::Io(_) => {
+        Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {
             Kind::Unreachable
         }
         Ending::NotALogin | Ending::HeaderDigest | Ending::Fatal(_) | Ending::NoPlace => Kind::Failed,

@@ -139,7 +139,7 @@ impl Drop for Journal {
     }
 }
 
-async fn note(keep: Rc<Keep>, destination: Rc<Destination>, begun: Begun) -> Result<(), Stop> {
+async fn note(keep: Rc<StateDirectory>, destination: Rc<Destination>, begun: Begun) -> Result<(), Stop> {
     flushed(&destination).await?;
     let bytes = serde_json::to_vec(&begun).map_err(Failure::failed)?;
     Ok(keep.save(NAME, bytes).await.map_err(|error| Failure::unwritten("the journal", &error))?)

@@ -62,7 +62,7 @@ pub struct Threads(BTreeMap<u32, Duration>);
 
 impl Threads {
     /// Those of process `pid` that live now.
-    pub fn of(pid: u32) -> io::Result<Threads> {
+    pub fn of_process(pid: u32) -> io::Result<Threads> {
         let mut times = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let entry = entry?;
@@ -154,17 +154,17 @@ mod tests {
     fn a_process_that_is_not_there_has_no_time() {
         // Above the largest number that Linux gives (2^22).
         assert!(of_process(1 << 23).is_err() && of_process(u32::MAX).is_err());
-        assert!(Threads::of(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
+        assert!(Threads::of_process(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
     }
 
     #[test]
     fn the_busiest_thread_is_the_one_that_worked() {
-        let before = Threads::of(std::process::id()).expect("we are there");
+        let before = Threads::of_process(std::process::id()).expect("we are there");
         let start = thread();
         while thread() - start < Duration::from_millis(40) {
             std::hint::black_box(0);
         }
-        let after = Threads::of(std::process::id()).expect("we are there");
+        let after = Threads::of_process(std::process::id()).expect("we are there");
         assert!(after.busiest_since(&before) >= Duration::from_millis(20), "{before:?} {after:?}");
     }
 

@@ -223,7 +223,7 @@ impl Epoll {
             Err(errno) => unreachable!("epoll_wait on an epoll of our own: {errno}"),
         }
         for event in events.iter() {
-            self.poller.tell(event.data.u64(), event.flags);
+            self.poller.set_ready(event.data.u64(), event.flags);
         }
         !events.is_empty()
     }
@@ -343,12 +343,12 @@ pub(crate) struct Poller {
 
 #[derive(Default)]
 struct Sources {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     vacant: Vec<usize>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     /// Events that the kernel handed over before their socket was closed must not reach the next one here.
     generation: u32,
     source: Weak<Readiness>,
@@ -368,35 +368,35 @@ impl Poller {
         Ok(source)
     }
 
-    fn tell(&self, key: u64, flags: epoll::EventFlags) {
-        let readiness = self.sources.borrow().of(key);
+    fn set_ready(&self, key: u64, flags: epoll::EventFlags) {
+        let readiness = self.sources.borrow().get(key);
         if let Some(readiness) = readiness {
-            readiness.tell(flags);
+            readiness.set_ready(flags);
         }
     }
 }
 
 impl Sources {
     fn insert(&mut self, readiness: &Rc<Readiness>) -> u64 {
-        let place = self.vacant.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            self.places.len() - 1
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
         });
-        self.places[place].source = Rc::downgrade(readiness);
-        u64::from(self.places[place].generation) << 32 | place as u64
+        self.slots[slot].source = Rc::downgrade(readiness);
+        u64::from(self.slots[slot].generation) << 32 | slot as u64
     }
 
-    fn of(&self, key: u64) -> Option<Rc<Readiness>> {
-        let place = self.places.get(key as u32 as usize)?;
-        (u64::from(place.generation) == key >> 32).then(|| place.source.upgrade()).flatten()
+    fn get(&self, key: u64) -> Option<Rc<Readiness>> {
+        let slot = self.slots.get(key as u32 as usize)?;
+        (u64::from(slot.generation) == key >> 32).then(|| slot.source.upgrade()).flatten()
     }
 
     fn remove(&mut self, key: u64) {
         let index = key as u32 as usize;
-        if let Some(place) = self.places.get_mut(index) {
+        if let Some(slot) = self.slots.get_mut(index) {
             // The highest generation is left out, so that no key is UNPARK.
-            place.generation = (place.generation + 1) % u32::MAX;
-            place.source = Weak::new();
+            slot.generation = (slot.generation + 1) % u32::MAX;
+            slot.source = Weak::new();
             self.vacant.push(index);
         }
     }
@@ -454,7 +454,7 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    fn tell(&self, flags: epoll::EventFlags) {
+    fn set_ready(&self, flags: epoll::EventFlags) {
         use epoll::EventFlags as Flags;
         if flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR) {
             // From now on every attempt has an answer, so nothing may be taken for "not yet".

@@ -17,28 +17,28 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A file as words in native byte order, which one process at a time has open.
-pub struct NotedWords {
+pub struct MappedWords {
     start: NonNull<c_void>,
     words: usize,
     /// Holds the lock.
     _file: File,
 }
 
-impl NotedWords {
+impl MappedWords {
     /// A file of so many words, all zero; what was there is gone. Its space is taken at once: a disk that is full says
     /// so here, and not by a signal in the middle. A file that another process has open is
     /// [`io::ErrorKind::WouldBlock`].
-    pub fn create(path: &Path, words: usize) -> io::Result<NotedWords> {
+    pub fn create(path: &Path, words: usize) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let bytes = words.checked_mul(size_of::<AtomicU32>()).ok_or(io::ErrorKind::OutOfMemory)?;
         file.set_len(0)?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
-        NotedWords::map(file, words)
+        MappedWords::map(file, words)
     }
 
     /// A file that is there, as long as it is.
-    pub fn open(path: &Path) -> io::Result<NotedWords> {
+    pub fn open(path: &Path) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let metadata = file.metadata()?;
@@ -46,10 +46,10 @@ impl NotedWords {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let bytes = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        NotedWords::map(file, bytes / size_of::<AtomicU32>())
+        MappedWords::map(file, bytes / size_of::<AtomicU32>())
     }
 
-    fn map(file: File, words: usize) -> io::Result<NotedWords> {
+    fn map(file: File, words: usize) -> io::Result<MappedWords> {
         if words == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
         }
@@ -57,11 +57,11 @@ impl NotedWords {
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file, 0) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(NotedWords { start, words, _file: file })
+        Ok(MappedWords { start, words, _file: file })
     }
 }
 
-impl AsRef<[AtomicU32]> for NotedWords {
+impl AsRef<[AtomicU32]> for MappedWords {
     fn as_ref(&self) -> &[AtomicU32] {
         // SAFETY: page-aligned and mapped for so many words as long as `self` lives; every pattern of bits is a word,
         // and atomics may be changed by others, such as another mapping of the file. The lock keeps well-behaved
@@ -71,7 +71,7 @@ impl AsRef<[AtomicU32]> for NotedWords {
     }
 }
 
-impl Drop for NotedWords {
+impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: this is the mapping's only owner, and slices of it do not outlive it.
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.words * size_of::<AtomicU32>()) };
@@ -88,21 +88,21 @@ mod tests {
     fn what_was_noted_is_there_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("words");
-        let words = NotedWords::create(&path, 1000).expect("room for them");
+        let words = MappedWords::create(&path, 1000).expect("room for them");
         words.as_ref()[999].store(7, Relaxed);
-        assert_eq!(NotedWords::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        assert_eq!(MappedWords::open(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
         drop(words);
-        let again = NotedWords::open(&path).expect("they are there");
+        let again = MappedWords::open(&path).expect("they are there");
         assert_eq!((again.as_ref().len(), again.as_ref()[999].load(Relaxed)), (1000, 7));
         drop(again);
-        let anew = NotedWords::create(&path, 2).expect("room for them");
+        let anew = MappedWords::create(&path, 2).expect("room for them");
         assert!(anew.as_ref().iter().all(|word| word.load(Relaxed) == 0));
     }
 
     #[test]
     fn more_than_there_is_room_for_is_refused_and_not_a_signal() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert!(NotedWords::create(&directory.path().join("words"), usize::MAX / 8).is_err());
+        assert!(MappedWords::create(&directory.path().join("words"), usize::MAX / 8).is_err());
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("empty");
         File::create(&path).expect("a file");
-        assert!(NotedWords::open(&path).is_err());
-        assert!(NotedWords::open(directory.path()).is_err());
+        assert!(MappedWords::open(&path).is_err());
+        assert!(MappedWords::open(directory.path()).is_err());
     }
 }

@@ -65,40 +65,43 @@ pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
 
 /// What a kernel says that filled so many bytes of the structure.
 fn describe(info: &TcpInfo, length: usize) -> PathInfo {
-    let told = Told { length };
+    let returned = ReturnedLength { length };
     let us = Duration::from_micros;
     PathInfo {
         congestion: String::new(),
         round_trip: us(info.rtt_us.into()),
         round_trip_deviation: us(info.rttvar_us.into()),
-        round_trip_min: told
+        round_trip_min: returned
             .short(offset_of!(TcpInfo, min_rtt_us), info.min_rtt_us)
             .map(|min| us(min.into())),
         receive_round_trip: Some(us(info.rcv_rtt_us.into())).filter(|time| !time.is_zero()),
         segment_bytes: info.rto_to_snd_mss[2],
         path_mtu_bytes: info.pmtu,
         congestion_window_segments: info.snd_cwnd,
-        peer_window_bytes: told.short(offset_of!(TcpInfo, snd_wnd), info.snd_wnd),
+        peer_window_bytes: returned.short(offset_of!(TcpInfo, snd_wnd), info.snd_wnd),
         receive_space_bytes: info.rcv_space,
-        own_window_bytes: told.short(offset_of!(TcpInfo, rcv_wnd), info.rcv_wnd),
-        data_segments_in: told.short(offset_of!(TcpInfo, data_segs), info.data_segs[0]),
-        data_segments_out: told.short(offset_of!(TcpInfo, data_segs) + size_of::<u32>(), info.data_segs[1]),
-        out_of_order_segments: told.short(offset_of!(TcpInfo, rcv_ooopack), info.rcv_ooopack),
-        unsent_bytes: told.short(offset_of!(TcpInfo, notsent_bytes), info.notsent_bytes),
+        own_window_bytes: returned.short(offset_of!(TcpInfo, rcv_wnd), info.rcv_wnd),
+        data_segments_in: returned.short(offset_of!(TcpInfo, data_segs), info.data_segs[0]),
+        data_segments_out: returned
+            .short(offset_of!(TcpInfo, data_segs) + size_of::<u32>(), info.data_segs[1]),
+        out_of_order_segments: returned.short(offset_of!(TcpInfo, rcv_ooopack), info.rcv_ooopack),
+        unsent_bytes: returned.short(offset_of!(TcpInfo, notsent_bytes), info.notsent_bytes),
         retransmissions: info.total_retrans,
-        sent_bytes: told.long(offset_of!(TcpInfo, bytes_sent), info.bytes_sent),
-        retransmitted_bytes: told.long(offset_of!(TcpInfo, bytes_retrans), info.bytes_retrans),
-        received_bytes: told.long(offset_of!(TcpInfo, bytes_received), info.bytes_received),
-        reorderings: told.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
-        duplicates: told.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
-        delivery_bytes_per_second: told.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
+        sent_bytes: returned.long(offset_of!(TcpInfo, bytes_sent), info.bytes_sent),
+        retransmitted_bytes: returned.long(offset_of!(TcpInfo, bytes_retrans), info.bytes_retrans),
+        received_bytes: returned.long(offset_of!(TcpInfo, bytes_received), info.bytes_received),
+        reorderings: returned.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
+        duplicates: returned.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
+        delivery_bytes_per_second: returned.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
         // As old as the rate that it is about.
-        delivery_limited_by_sender: told
+        delivery_limited_by_sender: returned
             .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate)
             .map(|_| info.flags & APP_LIMITED != 0),
-        busy: told.long(offset_of!(TcpInfo, busy_time_us), info.busy_time_us).map(us),
-        limited_by_receiver: told.long(offset_of!(TcpInfo, rwnd_limited_us), info.rwnd_limited_us).map(us),
-        limited_by_send_buffer: told
+        busy: returned.long(offset_of!(TcpInfo, busy_time_us), info.busy_time_us).map(us),
+        limited_by_receiver: returned
+            .long(offset_of!(TcpInfo, rwnd_limited_us), info.rwnd_limited_us)
+            .map(us),
+        limited_by_send_buffer: returned
             .long(offset_of!(TcpInfo, sndbuf_limited_us), info.sndbuf_limited_us)
             .map(us),
     }
@@ -106,11 +109,11 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
 
 /// How much of the structure a kernel told.
 #[derive(Clone, Copy)]
-struct Told {
+struct ReturnedLength {
     length: usize,
 }
 
-impl Told {
+impl ReturnedLength {
     fn short(self, offset: usize, value: u32) -> Option<u32> {
         (self.length >= offset + size_of::<u32>()).then_some(value)
     }
@@ -126,7 +129,7 @@ fn read(socket: &OwnedFd) -> Option<(TcpInfo, usize)> {
     let mut info: TcpInfo = unsafe { std::mem::zeroed() };
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long, and the length to `length`.
-    let told = unsafe {
+    let returned = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
@@ -135,7 +138,7 @@ fn read(socket: &OwnedFd) -> Option<(TcpInfo, usize)> {
             &raw mut length,
         )
     };
-    (told == 0).then_some((info, length as usize))
+    (returned == 0).then_some((info, length as usize))
 }
 
 #[cfg(test)]

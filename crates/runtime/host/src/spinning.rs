@@ -147,7 +147,7 @@ struct SpinningStream {
 
 impl Stream for SpinningStream {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
-        let wanted = tcp::InVector::of(into);
+        let wanted = tcp::InVector::from_slices(into);
         if wanted.bytes == 0 {
             return Ok(0);
         }
@@ -160,7 +160,7 @@ impl Stream for SpinningStream {
 
     /// While it connects, there is no room; if that fails, this tells.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
-        let offered = tcp::OutVector::of(from);
+        let offered = tcp::OutVector::from_slices(from);
         if offered.bytes == 0 {
             return Ok(0);
         }

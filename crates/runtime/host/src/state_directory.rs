@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::files::Lane;
 
 /// A directory of small durable files. Used by one process at a time.
-pub struct Keep {
+pub struct StateDirectory {
     /// Shared with the work under way, so that the lock lasts as long as that.
     directory: Arc<Directory>,
     /// One thread: what is saved first is stored first.
@@ -28,17 +28,17 @@ struct Directory {
     file: File,
 }
 
-impl Keep {
+impl StateDirectory {
     /// Opens the directory, which is made if need be, and locks it. Blocks its thread: for the time before
     /// serving. A second process gets [`io::ErrorKind::WouldBlock`].
-    pub fn open(path: impl Into<PathBuf>) -> io::Result<Keep> {
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<StateDirectory> {
         let path = path.into();
         fs::create_dir_all(&path)?;
         let file = File::open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let directory = Directory { path: RwLock::new(path), file };
         directory.sweep()?;
-        Ok(Keep { directory: Arc::new(directory), lane: Lane::new(1) })
+        Ok(StateDirectory { directory: Arc::new(directory), lane: Lane::new(1) })
     }
 
     /// The bytes saved last under `name`; `None` if there are none. Blocks its thread: for the time before serving.
@@ -46,7 +46,7 @@ impl Keep {
         self.directory.load(&checked(name)?)
     }
 
-    /// As [`Keep::save`]. Blocks its thread, and does not wait for what is being saved: for the time before serving.
+    /// As [`StateDirectory::save`]. Blocks its thread, and does not wait for what is being saved: for the time before serving.
     pub fn save_at_start(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.directory.save(&checked(name)?, bytes)
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn what_was_saved_last_is_loaded_after_a_restart() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let keep = Keep::open(directory.path().join("state")).expect("made");
+        let keep = StateDirectory::open(directory.path().join("state")).expect("made");
         run(async {
             assert_eq!(keep.load("vm1").await.expect("readable"), None);
             keep.save("vm1", b"old".to_vec()).await.expect("saved");
@@ -187,7 +187,7 @@ mod tests {
             keep.save("vm2", Vec::new()).await.expect("saved");
         });
         drop(keep);
-        let again = Keep::open(directory.path().join("state")).expect("opened");
+        let again = StateDirectory::open(directory.path().join("state")).expect("opened");
         run(async {
             assert_eq!(again.names().await.expect("listed"), ["vm1", "vm2"]);
             assert_eq!(again.load("vm1").await.expect("readable"), Some(b"new".to_vec()));
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_saved_at_the_start_is_there_for_everybody() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let keep = Keep::open(directory.path()).expect("opened");
+        let keep = StateDirectory::open(directory.path()).expect("opened");
         assert_eq!(keep.load_at_start("uuid").expect("readable"), None);
         keep.save_at_start("uuid", b"1").expect("saved");
         assert_eq!(keep.load_at_start("uuid").expect("readable"), Some(b"1".to_vec()));
@@ -213,7 +213,7 @@ mod tests {
     fn what_a_crash_left_unfinished_is_not_seen_and_swept() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         fs::write(directory.path().join(".unfinished-vm1"), b"half").expect("written");
-        let keep = Keep::open(directory.path()).expect("opened");
+        let keep = StateDirectory::open(directory.path()).expect("opened");
         assert_eq!(run(keep.names()).expect("listed"), [""; 0]);
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 0);
     }
@@ -221,15 +221,15 @@ mod tests {
     #[test]
     fn a_second_user_is_refused() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let _first = Keep::open(directory.path()).expect("opened");
-        let refused = Keep::open(directory.path()).err().expect("locked");
+        let _first = StateDirectory::open(directory.path()).expect("opened");
+        let refused = StateDirectory::open(directory.path()).err().expect("locked");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn names_cannot_leave_the_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let keep = Keep::open(directory.path()).expect("opened");
+        let keep = StateDirectory::open(directory.path()).expect("opened");
         for name in ["", ".", "..", "../x", "a/b", ".hidden", "a\0b", "naïve", &"x".repeat(201)] {
             let refused = run(keep.save(name, Vec::new())).expect_err("refused");
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{name:?}");

@@ -131,7 +131,7 @@ impl Stream for TcpStream {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let reading = &self.source.readiness.reading;
         reading.check()?;
-        let wanted = InVector::of(into);
+        let wanted = InVector::from_slices(into);
         if wanted.bytes == 0 {
             return Ok(0);
         }
@@ -153,7 +153,7 @@ impl Stream for TcpStream {
         let writing = &self.source.readiness.writing;
         writing.check()?;
         self.connected()?;
-        let offered = OutVector::of(from);
+        let offered = OutVector::from_slices(from);
         if offered.bytes == 0 {
             return Ok(0);
         }
@@ -253,7 +253,7 @@ pub(crate) struct InVector<'a> {
 }
 
 impl<'a> InVector<'a> {
-    pub(crate) fn of(slices: &'a mut [InSlice<'_>]) -> InVector<'a> {
+    pub(crate) fn from_slices(slices: &'a mut [InSlice<'_>]) -> InVector<'a> {
         let mut vector = Vector::empty();
         for slice in slices.iter_mut().take(SLICES) {
             match slice {
@@ -267,7 +267,7 @@ impl<'a> InVector<'a> {
 
     pub(crate) fn receive(&self, socket: i32) -> io::Result<usize> {
         let mut message = self.vector.message();
-        // SAFETY: the vector names memory that `of` borrowed mutably, or atomics that anyone may write, for as
+        // SAFETY: the vector names memory that `from_slices` borrowed mutably, or atomics that anyone may write, for as
         // long as `self` lives, which is longer than the call.
         let received = unsafe { libc::recvmsg(socket, &raw mut message, 0) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
@@ -282,7 +282,7 @@ pub(crate) struct OutVector<'a> {
 }
 
 impl<'a> OutVector<'a> {
-    pub(crate) fn of(slices: &'a [OutSlice<'_>]) -> OutVector<'a> {
+    pub(crate) fn from_slices(slices: &'a [OutSlice<'_>]) -> OutVector<'a> {
         let mut vector = Vector::empty();
         for slice in slices.iter().take(SLICES) {
             match slice {
@@ -295,7 +295,7 @@ impl<'a> OutVector<'a> {
 
     pub(crate) fn send(&self, socket: i32) -> io::Result<usize> {
         let message = self.vector.message();
-        // SAFETY: the vector names memory that `of` borrowed for as long as `self` lives, which is longer than
+        // SAFETY: the vector names memory that `from_slices` borrowed for as long as `self` lives, which is longer than
         // the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end of us.
         let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())

@@ -142,14 +142,14 @@ pub(crate) fn current() -> Rc<Core> {
 }
 
 /// Whether this is the thread of the executor that others know as `home`.
-pub(crate) fn is_here(home: &Arc<Home>) -> bool {
+pub(crate) fn is_current_executor(home: &Arc<Home>) -> bool {
     let here = |core: &Rc<Core>| Arc::ptr_eq(&core.home, home);
     // The variable may be gone while the thread ends.
     CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
 }
 
 /// Puts a woken task on this thread's ready queue, or gives it back if it belongs to another.
-pub(crate) fn queue_here(task: Arc<Handle>) -> Option<Arc<Handle>> {
+pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
     // A waker may be used while its thread ends and this variable is gone: then the task has no home either.
     let _ = CURRENT.try_with(|current| {
@@ -224,15 +224,15 @@ impl Core {
     }
 
     fn turn(&self) {
-        self.home.open_mail(|task| self.ready.borrow_mut().push_back(task));
+        self.home.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
         let now = self.fire_timers();
         let park = self.park(now);
-        if park == Park::No || !self.home.falls_asleep() {
+        if park == Park::No || !self.home.begin_park() {
             return self.world.turn(Park::No);
         }
         self.world.turn(park);
-        self.home.wakes_up();
-        self.home.open_mail(|task| self.ready.borrow_mut().push_back(task));
+        self.home.end_park();
+        self.home.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
         self.fire_timers();
     }
 
@@ -318,25 +318,25 @@ impl Tasks {
         handle
     }
 
-    fn of(&mut self, handle: &Arc<Handle>) -> Option<&mut Task> {
+    fn get_mut(&mut self, handle: &Arc<Handle>) -> Option<&mut Task> {
         let task = self.places.get_mut(handle.place)?.as_mut()?;
         Arc::ptr_eq(&task.handle, handle).then_some(task)
     }
 
     fn begin(&mut self, handle: &Arc<Handle>) -> Option<Body> {
-        self.of(handle)?.body.take()
+        self.get_mut(handle)?.body.take()
     }
 
     /// Puts back a task that was polled; gives it to be dropped if it was aborted meanwhile.
     fn end(&mut self, handle: &Arc<Handle>, body: Body) -> Option<Body> {
-        match self.of(handle) {
+        match self.get_mut(handle) {
             Some(task) => task.body.replace(body),
             None => Some(body),
         }
     }
 
     fn remove(&mut self, handle: &Arc<Handle>) -> Option<Body> {
-        self.of(handle)?;
+        self.get_mut(handle)?;
         let task = self.places.get_mut(handle.place)?.take()?;
         self.vacant.push(handle.place);
         task.body

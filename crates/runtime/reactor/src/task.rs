@@ -39,9 +39,9 @@ impl Handle {
     }
 
     fn queue(self: Arc<Self>) {
-        if let Some(foreign) = executor::queue_here(self) {
+        if let Some(foreign) = executor::queue_local(self) {
             let home = Arc::clone(&foreign.home);
-            home.mail(foreign);
+            home.queue_remote(foreign);
         }
     }
 }
@@ -56,7 +56,7 @@ impl Wake for Handle {
     fn wake_by_ref(self: &Arc<Self>) {
         // Many tell a connection's task what there is to send, and only the first has to queue it. That a task of this
         // very thread stands in the queue stays true until the thread comes to it: no swap is needed to see that.
-        let is_queued = self.queued.load(Ordering::Relaxed) && executor::is_here(&self.home);
+        let is_queued = self.queued.load(Ordering::Relaxed) && executor::is_current_executor(&self.home);
         if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
         }
@@ -65,7 +65,7 @@ impl Wake for Handle {
 
 /// A thread's executor as other threads know it.
 pub(crate) struct Home {
-    mail: Lock<Mail>,
+    queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
     /// The thread sleeps or is about to: mail must be followed by an unpark.
     asleep: AtomicBool,
@@ -73,7 +73,7 @@ pub(crate) struct Home {
 }
 
 #[derive(Default)]
-struct Mail {
+struct RemoteQueue {
     woken: Vec<Arc<Handle>>,
     /// The executor has ended; nothing is taken any more, else wakers and mail would keep each other alive.
     closed: bool,
@@ -82,21 +82,21 @@ struct Mail {
 impl Home {
     pub(crate) fn new(unpark: Arc<dyn Unpark>) -> Arc<Home> {
         Arc::new(Home {
-            mail: Lock::default(),
+            queue_remote: Lock::default(),
             has_mail: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             unpark,
         })
     }
 
-    fn mail(&self, task: Arc<Handle>) {
-        let mut mail = self.mail.lock();
-        if mail.closed {
+    fn queue_remote(&self, task: Arc<Handle>) {
+        let mut queue_remote = self.queue_remote.lock();
+        if queue_remote.closed {
             return;
         }
-        mail.woken.push(task);
-        drop(mail);
-        // Pairs with `falls_asleep`: in the one order of all SeqCst operations, either the sleeper sees the
+        queue_remote.woken.push(task);
+        drop(queue_remote);
+        // Pairs with `begin_park`: in the one order of all SeqCst operations, either the sleeper sees the
         // mail, or this sees the sleeper.
         self.has_mail.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
@@ -105,32 +105,32 @@ impl Home {
     }
 
     /// Gives the tasks other threads have woken to `each`.
-    pub(crate) fn open_mail(&self, each: impl FnMut(Arc<Handle>)) {
+    pub(crate) fn drain_remote_queue(&self, each: impl FnMut(Arc<Handle>)) {
         if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::SeqCst) {
-            let woken = mem::take(&mut self.mail.lock().woken);
+            let woken = mem::take(&mut self.queue_remote.lock().woken);
             woken.into_iter().for_each(each);
         }
     }
 
     /// Announces that the thread will sleep; false if it must not, because there is mail.
-    pub(crate) fn falls_asleep(&self) -> bool {
+    pub(crate) fn begin_park(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let may = !self.has_mail.load(Ordering::SeqCst);
         if !may {
-            self.wakes_up();
+            self.end_park();
         }
         may
     }
 
-    pub(crate) fn wakes_up(&self) {
+    pub(crate) fn end_park(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn close(&self) {
-        let mut mail = self.mail.lock();
-        mail.closed = true;
-        let unread = mem::take(&mut mail.woken);
-        drop(mail);
+        let mut queue_remote = self.queue_remote.lock();
+        queue_remote.closed = true;
+        let unread = mem::take(&mut queue_remote.woken);
+        drop(queue_remote);
         drop(unread);
     }
 }

@@ -53,7 +53,7 @@ impl Timers {
         };
         self.slots[slot].waker = Some(waker);
         self.heap.push(Entry { at, slot });
-        self.rise(place);
+        self.sift_up(place);
         Key { slot, generation: self.slots[slot].generation }
     }
 
@@ -86,8 +86,8 @@ impl Timers {
     fn remove(&mut self, place: usize) -> Option<Waker> {
         let removed = self.heap.swap_remove(place);
         if place < self.heap.len() {
-            self.sink(place);
-            self.rise(place);
+            self.sift_down(place);
+            self.sift_up(place);
         }
         let slot = &mut self.slots[removed.slot];
         slot.generation += 1;
@@ -95,7 +95,7 @@ impl Timers {
         slot.waker.take()
     }
 
-    fn rise(&mut self, mut place: usize) {
+    fn sift_up(&mut self, mut place: usize) {
         while place > 0 && self.heap[place].at < self.heap[(place - 1) / 2].at {
             self.heap.swap(place, (place - 1) / 2);
             self.note(place);
@@ -104,7 +104,7 @@ impl Timers {
         self.note(place);
     }
 
-    fn sink(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut place: usize) {
         loop {
             let children = 2 * place + 1..(2 * place + 3).min(self.heap.len());
             let earliest = children.min_by_key(|&child| self.heap[child].at);

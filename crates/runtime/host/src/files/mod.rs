@@ -25,7 +25,7 @@ use rustix::fs::{FallocateFlags, OFlags, fcntl_getfl};
 
 pub use engine::{IoEngine, UnknownEngine};
 pub(crate) use lane::Lane;
-use nowait::AtOnce;
+use nowait::Nowait;
 use operation::Operation;
 use orphans::Orphans;
 use syncs::{Stable, Syncs, Turn};
@@ -40,7 +40,7 @@ pub struct AsyncFile {
     is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
-    at_once: AtOnce,
+    nowait: Nowait,
 }
 
 /// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that hangs
@@ -58,9 +58,9 @@ impl AsyncFile {
     /// The file, for asynchronous use from any number of threads. Fails if a file that can be written cannot be opened a
     /// second time: failed write-backs of it could go unnoticed.
     pub fn new(file: File) -> io::Result<AsyncFile> {
-        let (at_once, flags, file) = (AtOnce::of(&file), fcntl_getfl(&file)?, Arc::new(file));
+        let (nowait, flags, file) = (Nowait::new(&file), fcntl_getfl(&file)?, Arc::new(file));
         Ok(AsyncFile {
-            at_once,
+            nowait,
             synced: match flags & OFlags::ACCMODE {
                 OFlags::RDONLY => Arc::clone(&file),
                 _ => reopened(&file)?,
@@ -80,12 +80,12 @@ impl AsyncFile {
 
     /// Fills the buffer from byte `at` on if that takes no waiting, on this thread. False says nothing of the file.
     pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
-        self.at_once.read(&self.file, buffer, at)
+        self.nowait.read(&self.file, buffer, at)
     }
 
     /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be written.
     pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
-        self.at_once.write(&self.file, data, at)
+        self.nowait.write(&self.file, data, at)
     }
 
     /// Reads from byte `at` on until the buffer is full or the file ends.
@@ -175,8 +175,8 @@ impl AsyncFile {
 
     /// Changes where the file has space: fallocate(2).
     pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
-        let reshaping = self.at_once.reshape();
-        self.perform(Operation::Allocate { mode, at, length, _reshaping: reshaping }).await.1.map(drop)
+        let fallocates = self.nowait.begin_fallocate();
+        self.perform(Operation::Allocate { mode, at, length, _reshaping: fallocates }).await.1.map(drop)
     }
 
     /// Runs anything else on one of the file's threads.

@@ -15,47 +15,47 @@ use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
 /// What the calling thread may do by itself with a file.
-pub(super) struct AtOnce {
-    lies: Lies,
-    reads: Chance,
-    writes: Chance,
-    reshaping: Arc<AtomicUsize>,
+pub(super) struct Nowait {
+    location: DataLocation,
+    reads: MissCounter,
+    writes: MissCounter,
+    fallocates: Arc<AtomicUsize>,
 }
 
 /// Where the data of a file are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lies {
+enum DataLocation {
     /// In memory, all of them.
     Memory,
     /// In the page cache, if they are wanted often.
-    Cache,
+    PageCache,
     /// Where they have to be waited for: direct I/O, pipes.
-    Elsewhere,
+    Disk,
 }
 
 /// Counts a fallocate that is under way: it holds the file's lock, for long if it gives back much.
 #[derive(Debug)]
-pub(crate) struct Reshaping(Arc<AtomicUsize>);
+pub(crate) struct FallocateGuard(Arc<AtomicUsize>);
 
-impl AtOnce {
+impl Nowait {
     /// Looks at the file once.
-    pub(super) fn of(file: &File) -> AtOnce {
-        AtOnce {
-            lies: Lies::of(file),
-            reads: Chance::default(),
-            writes: Chance::default(),
-            reshaping: Arc::default(),
+    pub(super) fn new(file: &File) -> Nowait {
+        Nowait {
+            location: DataLocation::from_file(file),
+            reads: MissCounter::default(),
+            writes: MissCounter::default(),
+            fallocates: Arc::default(),
         }
     }
 
     /// Fills the buffer from byte `at` on. False if not all of it was there.
     pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
         let length = buffer.len();
-        match self.lies {
-            Lies::Elsewhere => false,
+        match self.location {
+            DataLocation::Disk => false,
             // The call without flags and vector takes 0.1 µs less.
-            Lies::Memory => pread(file, buffer, at) == Ok(length),
-            Lies::Cache => self
+            DataLocation::Memory => pread(file, buffer, at) == Ok(length),
+            DataLocation::PageCache => self
                 .reads
                 .take(length, || preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT)),
         }
@@ -63,44 +63,44 @@ impl AtOnce {
 
     /// Writes all of `data` to the page cache. After false a part of it may be there.
     pub(super) fn write(&self, file: &File, data: &[u8], at: u64) -> bool {
-        if self.reshaping.load(Ordering::Acquire) > 0 {
+        if self.fallocates.load(Ordering::Acquire) > 0 {
             return false;
         }
-        match self.lies {
-            Lies::Elsewhere => false,
-            Lies::Memory => pwrite(file, data, at) == Ok(data.len()),
-            Lies::Cache => self
+        match self.location {
+            DataLocation::Disk => false,
+            DataLocation::Memory => pwrite(file, data, at) == Ok(data.len()),
+            DataLocation::PageCache => self
                 .writes
                 .take(data.len(), || pwritev2(file, &[IoSlice::new(data)], at, ReadWriteFlags::NOWAIT)),
         }
     }
 
     /// Announces a fallocate; writes wait for its lock on engines, and not here, as long as the value lives.
-    pub(super) fn reshape(&self) -> Reshaping {
-        self.reshaping.fetch_add(1, Ordering::AcqRel);
-        Reshaping(Arc::clone(&self.reshaping))
+    pub(super) fn begin_fallocate(&self) -> FallocateGuard {
+        self.fallocates.fetch_add(1, Ordering::AcqRel);
+        FallocateGuard(Arc::clone(&self.fallocates))
     }
 }
 
-impl Lies {
-    fn of(file: &File) -> Lies {
-        let Ok(metadata) = file.metadata() else { return Lies::Elsewhere };
+impl DataLocation {
+    fn from_file(file: &File) -> DataLocation {
+        let Ok(metadata) = file.metadata() else { return DataLocation::Disk };
         let kind = metadata.file_type();
         // <linux/magic.h>
         const TMPFS: i64 = 0x0102_1994;
         match kind.is_file() {
-            true if fstatfs(file).is_ok_and(|found| found.f_type == TMPFS) => return Lies::Memory,
-            false if !kind.is_block_device() => return Lies::Elsewhere,
+            true if fstatfs(file).is_ok_and(|found| found.f_type == TMPFS) => return DataLocation::Memory,
+            false if !kind.is_block_device() => return DataLocation::Disk,
             _ => {}
         }
         match fcntl_getfl(file) {
-            Ok(flags) if !flags.contains(OFlags::DIRECT) => Lies::Cache,
-            _ => Lies::Elsewhere,
+            Ok(flags) if !flags.contains(OFlags::DIRECT) => DataLocation::PageCache,
+            _ => DataLocation::Disk,
         }
     }
 }
 
-impl Drop for Reshaping {
+impl Drop for FallocateGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -108,45 +108,45 @@ impl Drop for Reshaping {
 
 /// How likely the page cache is to have what is asked for: attempts in vain in a row.
 #[derive(Debug, Default)]
-struct Chance(AtomicU32);
+struct MissCounter(AtomicU32);
 
 /// The kernel cannot tell beforehand whether it would wait, as ext4 cannot for writes.
 const NEVER: u32 = u32::MAX;
 
 /// After so many attempts in vain in a row most are left out, for each costs a system call: a volume far larger than the
-/// memory is read from its disk. One in [`RARELY`] finds out when that changes.
-const VAIN_MAX: u32 = 16;
-const RARELY: u32 = 16;
+/// memory is read from its disk. One in [`RETRY_EVERY`] finds out when that changes.
+const MISSES_MAX: u32 = 16;
+const RETRY_EVERY: u32 = 16;
 
-impl Chance {
+impl MissCounter {
     /// Makes an attempt to move so many bytes, if it is worth it.
     fn take(&self, length: usize, attempt: impl FnOnce() -> rustix::io::Result<usize>) -> bool {
-        self.is_worth_it() && self.judge(attempt(), length)
+        self.is_worth_it() && self.record(attempt(), length)
     }
 
     fn is_worth_it(&self) -> bool {
         match self.0.load(Ordering::Relaxed) {
             NEVER => false,
-            vain if vain < VAIN_MAX => true,
-            vain => {
+            misses if misses < MISSES_MAX => true,
+            misses => {
                 // Another thread's count may be lost, and nothing but one attempt with it.
-                let next = if vain + 1 >= VAIN_MAX + RARELY { VAIN_MAX } else { vain + 1 };
+                let next = if misses + 1 >= MISSES_MAX + RETRY_EVERY { MISSES_MAX } else { misses + 1 };
                 self.0.store(next, Ordering::Relaxed);
-                next == VAIN_MAX
+                next == MISSES_MAX
             }
         }
     }
 
     /// Whether all was moved; counts it.
-    fn judge(&self, moved: rustix::io::Result<usize>, length: usize) -> bool {
-        let vain = self.0.load(Ordering::Relaxed);
+    fn record(&self, moved: rustix::io::Result<usize>, length: usize) -> bool {
+        let misses = self.0.load(Ordering::Relaxed);
         let next = match moved {
             Ok(moved) if moved == length => 0,
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => NEVER,
-            _ if vain < VAIN_MAX => vain + 1,
-            _ => vain,
+            _ if misses < MISSES_MAX => misses + 1,
+            _ => misses,
         };
-        if next != vain {
+        if next != misses {
             self.0.store(next, Ordering::Relaxed);
         }
         next == 0
@@ -161,52 +161,52 @@ mod tests {
 
     #[test]
     fn what_is_never_there_is_rarely_looked_for() {
-        let chance = Chance::default();
-        for _ in 0..VAIN_MAX {
+        let chance = MissCounter::default();
+        for _ in 0..MISSES_MAX {
             assert!(chance.is_worth_it());
-            assert!(!chance.judge(AGAIN, 4096));
+            assert!(!chance.record(AGAIN, 4096));
         }
         let attempts =
-            (0..10 * RARELY).filter(|_| chance.is_worth_it() && !chance.judge(AGAIN, 4096)).count();
+            (0..10 * RETRY_EVERY).filter(|_| chance.is_worth_it() && !chance.record(AGAIN, 4096)).count();
         assert_eq!(attempts, 10);
     }
 
     #[test]
     fn one_success_brings_the_attempts_back() {
-        let chance = Chance(AtomicU32::new(VAIN_MAX));
-        assert!((0..RARELY).any(|_| chance.is_worth_it()));
-        assert!(chance.judge(Ok(4096), 4096));
+        let chance = MissCounter(AtomicU32::new(MISSES_MAX));
+        assert!((0..RETRY_EVERY).any(|_| chance.is_worth_it()));
+        assert!(chance.record(Ok(4096), 4096));
         assert!(chance.is_worth_it() && chance.is_worth_it());
     }
 
     #[test]
     fn a_file_system_that_cannot_tell_is_asked_once() {
-        let chance = Chance::default();
-        assert!(!chance.judge(Err(Errno::OPNOTSUPP), 4096));
+        let chance = MissCounter::default();
+        assert!(!chance.record(Err(Errno::OPNOTSUPP), 4096));
         assert!((0..100).all(|_| !chance.is_worth_it()));
     }
 
     #[test]
     fn a_part_is_not_enough() {
-        assert!(!Chance::default().judge(Ok(100), 4096));
+        assert!(!MissCounter::default().record(Ok(100), 4096));
     }
 
     #[test]
     fn nobody_writes_at_once_while_space_is_given_back() {
         let file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
-        let at_once = AtOnce::of(&file);
-        let reshaping = at_once.reshape();
-        assert!(!at_once.write(&file, &[7; 512], 0));
-        drop(reshaping);
-        assert!(at_once.write(&file, &[7; 512], 0));
+        let nowait = Nowait::new(&file);
+        let fallocates = nowait.begin_fallocate();
+        assert!(!nowait.write(&file, &[7; 512], 0));
+        drop(fallocates);
+        assert!(nowait.write(&file, &[7; 512], 0));
         let mut found = [0; 512];
-        assert!(at_once.read(&file, &mut found, 0) && found == [7; 512]);
-        assert!(!at_once.read(&file, &mut found, 1), "the file ends before");
+        assert!(nowait.read(&file, &mut found, 0) && found == [7; 512]);
+        assert!(!nowait.read(&file, &mut found, 1), "the file ends before");
     }
 
     #[test]
     fn a_pipe_is_left_to_the_engines() {
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        assert_eq!(Lies::of(&File::from(reader)), Lies::Elsewhere);
+        assert_eq!(DataLocation::from_file(&File::from(reader)), DataLocation::Disk);
     }
 }

@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 
-use super::nowait::Reshaping;
+use super::nowait::FallocateGuard;
 use super::syncs::{Stable, Sync, Woken};
 
 /// An operation. It owns its buffer, and remembers how much of it is done.
@@ -32,7 +32,7 @@ pub(crate) enum Operation {
         mode: FallocateFlags,
         at: u64,
         length: u64,
-        _reshaping: Reshaping,
+        _reshaping: FallocateGuard,
     },
 }
 
