@@ -9,7 +9,7 @@ pub struct Conditions {
     /// Bits a second of the link, where an Ethernet frame is charged with all that surrounds it (38 bytes beside the
     /// IP packet, 84 at least); without: no limit.
     pub bits_per_s: Option<f64>,
-    /// How long a frame is under way, one way, after its last bit was sent.
+    /// One-way delay of a frame after its last bit was sent.
     pub delay: Duration,
     /// Up to so much more, evenly spread. Frames do not overtake each other for it.
     pub jitter: Duration,
@@ -91,7 +91,7 @@ impl Conditions {
 
 const MIN_BITS_PER_S: f64 = 1e3;
 const MAX_BITS_PER_S: f64 = 1e12;
-/// Frames that are under way take memory.
+/// Frames in flight take memory.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

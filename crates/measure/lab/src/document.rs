@@ -1,4 +1,4 @@
-//! A plan as a TOML file, read key by key, so that what is wrong is told with its place.
+//! A plan as a TOML file, read key by key, so that errors have a position.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -187,7 +187,7 @@ fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
 
 const CONDITIONS: &[&str] = &["rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer"];
 
-/// The conditions of a section; those that it does not say are `unsaid`'s.
+/// The conditions of a section; keys without a value take those of `unsaid`.
 fn conditions(section: &Section<'_>, mut unsaid: Conditions) -> Read<Conditions> {
     unsaid.bits_per_s = section.read("rate", units::rate)?.or(unsaid.bits_per_s);
     unsaid.delay = section.read("delay", units::time)?.unwrap_or(unsaid.delay);

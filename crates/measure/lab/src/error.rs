@@ -27,7 +27,7 @@ impl std::error::Error for PlanError {}
 pub enum LabError {
     /// The plan contradicts itself.
     Plan(String),
-    /// The machine lacks something, or this process the right to it: the sentence says what.
+    /// The machine or the process lacks something: the sentence says what.
     Missing(String),
     /// The lab has no host or link of this name.
     NoSuch(String),
@@ -35,7 +35,7 @@ pub enum LabError {
     System {
         /// What was to be done.
         doing: String,
-        /// What it said.
+        /// Its output.
         error: io::Error,
     },
 }

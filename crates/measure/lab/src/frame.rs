@@ -11,7 +11,7 @@ use host::tap::HEADER_BYTES as VIRTIO_BYTES;
 /// What a packet stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Whose packet it is: a number made of addresses and ports, the same in both directions.
+    /// The flow: a number made of addresses and ports, the same in both directions.
     pub(crate) flow: u64,
     /// Bytes of the packet behind the virtio header.
     bytes: usize,

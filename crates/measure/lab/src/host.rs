@@ -15,7 +15,8 @@ use crate::congestion;
 use crate::error::LabError;
 use crate::plan::HostPlan;
 
-/// A host of the lab: a network of its own. Its files and users are the machine's, and its processes the lab's.
+/// A host of the lab: a network namespace of its own, with the machine's files and users, and processes of
+/// the lab.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) plan: HostPlan,
@@ -24,7 +25,7 @@ pub struct Host {
     /// Of each link that ends here: its name and this side's address.
     pub(crate) addresses: Vec<(String, IpAddr)>,
     settings: Vec<(String, String)>,
-    /// Those of the whole lab, once there are any.
+    /// Processes of the whole lab, once there are any.
     processes: Arc<OnceLock<Processes>>,
 }
 
@@ -52,7 +53,7 @@ impl Host {
         &self.plan.name
     }
 
-    /// What the plan says of it.
+    /// The plan of the host.
     pub fn plan(&self) -> &HostPlan {
         &self.plan
     }

@@ -57,7 +57,7 @@ impl Direction {
 }
 
 impl Lab {
-    /// Builds what the plan says.
+    /// Builds the plan.
     ///
     /// # Errors
     /// [`LabError::Plan`] if it contradicts itself, [`LabError::Missing`] if the machine or the user lacks what a lab
@@ -193,7 +193,7 @@ struct Interface<'a> {
     segment_frames_max: u32,
     megabits: Option<u32>,
     address: (IpAddr, u8),
-    /// Who is on the other side.
+    /// Address and Ethernet address of the peer.
     neighbour: (IpAddr, [u8; 6]),
 }
 
@@ -235,7 +235,7 @@ impl Interface<'_> {
 struct DeviceCounters(File);
 
 impl DeviceCounters {
-    /// How many packets the kernel has dropped instead of sending them on this interface, since nobody took them.
+    /// Packets that the kernel dropped instead of sending them on this interface, since they were not read.
     fn dropped(&self, interface: &str) -> Option<u64> {
         let mut text = [0; 4096];
         let bytes = rustix::io::pread(&self.0, &mut text, 0).ok()?;
@@ -250,7 +250,7 @@ impl DeviceCounters {
 /// How many packets wait for the wire's thread, should it be kept from running: 250 ms of full frames at 1 Gbit/s.
 const QUEUE_PACKETS: u32 = 20_000;
 
-/// Ethernet addresses of our own making (the second bit of the first byte says so).
+/// Locally administered Ethernet addresses (second bit of the first byte).
 fn ethernet(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x6c, 0x61, 0x62, link as u8, end as u8 + 1]
 }
@@ -268,7 +268,7 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
 /// What 64 KiB hold of full frames.
 const SEGMENT_FRAMES_MAX: u32 = 44;
 
-/// What a link's interface says that it has: the rate of all its lanes.
+/// The reported speed of a link's interface: the rate of all its lanes.
 fn megabits(conditions: &Conditions) -> Option<u32> {
     let rates: Option<Vec<f64>> = conditions.paths().iter().map(|path| path.bits_per_s).collect();
     rates.map(|rates| (rates.iter().sum::<f64>() / 1e6).max(1.0) as u32)

@@ -1,9 +1,9 @@
-//! What is under way on a link: packets, in the order in which they arrive.
+//! Packets in flight on a link, in the order of their arrival.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Packets under way, with their bytes.
+/// Packets in flight, with their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     heap: BinaryHeap<InFlight>,

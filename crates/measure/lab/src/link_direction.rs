@@ -116,7 +116,7 @@ impl LinkDirection {
         match (self.pipes.len(), self.spread) {
             (1, _) => 0,
             (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
-            // What is not IP (ARP) takes nobody's turn.
+            // Packets other than IP (ARP) do not count in the round-robin order.
             (_, Spread::InTurn) if shape.flow == 0 => 0,
             (lanes, Spread::InTurn) => self.round_robin_lane(shape.flow) % lanes,
         }
@@ -126,7 +126,7 @@ impl LinkDirection {
     fn round_robin_lane(&mut self, flow: u64) -> usize {
         let known = self.flows.iter().position(|known| *known == flow);
         known.unwrap_or_else(|| {
-            // Beyond what a lab's programs have at once it begins anew, as if they were new ones.
+            // Beyond that many flows the list begins anew.
             self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
             self.flows.push(flow);
             self.flows.len() - 1
@@ -167,10 +167,10 @@ impl FrameBatch {
     }
 }
 
-/// How long frames wait for those behind them at most: as long as a network card waits before it tells of them.
+/// Maximum wait of a frame for those behind it: the interrupt coalescing of a network card.
 pub(crate) const BATCH_NS: u64 = 250_000;
 
-/// What may be under way in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
+/// Maximum bytes in flight in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
 
     const MSS_FRAME_NS: u64 = wire_ns(MSS as u64 + 52);
 
-    /// How long an IP packet takes at 1 Gbit/s.
+    /// Transmission time of an IP packet at 1 Gbit/s.
     const fn wire_ns(ip_bytes: u64) -> u64 {
         (ip_bytes + 38) * 8
     }

@@ -92,7 +92,7 @@ impl Pipe {
         (f64::from(bytes) * self.ps_per_byte).round() as u64
     }
 
-    /// When the frame arrives whose last bit has just been sent.
+    /// Arrival of the frame whose last bit has just been sent.
     fn arrival_ns(&self, number: u64) -> u64 {
         let late = fraction(self.conditions.seed, Purpose::Jitter, number);
         let jitter_ns = (nanoseconds(self.conditions.jitter) as f64 * late) as u64;
@@ -146,7 +146,7 @@ mod tests {
                 FrameOutcome::Overflowed
             ]
         );
-        // The first has been sent: there is room for one again.
+        // The first has been sent: there is room for one more.
         assert_eq!(full_frame(&mut pipe, 12_304), FrameOutcome::Arrives { at_ns: 36_912 });
     }
 

@@ -1,4 +1,4 @@
-//! What a lab is to consist of: hosts, and links between them.
+//! The plan of a lab: hosts, and links between them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub struct HostPlan {
     pub sysctls: Vec<(String, String)>,
     /// A program with its arguments that `linerate lab run` starts here before the command and ends after it.
     pub run: Vec<String>,
-    /// What tells that the program is ready.
+    /// How the program shows that it is ready.
     pub ready: Option<ReadyCheck>,
     /// How long that may take.
     pub ready_within: Duration,
 }
 
-/// What tells that a program is ready.
+/// How a program shows that it is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyCheck {
     /// It listens on this TCP port.
@@ -168,7 +168,7 @@ impl EndPlan {
     }
 }
 
-/// The address of an end that has none of its own: in a network of the link's, which is the `link`-th.
+/// The default address of an end: in the network of the `link`-th link.
 pub(crate) fn default_address(link: usize, end: usize) -> (IpAddr, u8) {
     (Ipv4Addr::new(10, 77, link as u8, end as u8 + 1).into(), 24)
 }
@@ -187,7 +187,7 @@ pub(crate) fn is_sysctl(name: &str) -> bool {
     name.starts_with("net.") && name.split('.').all(part)
 }
 
-/// Each has a network of its own in 10.77.0.0/16.
+/// Each link has a network in 10.77.0.0/16.
 pub(crate) const LINKS_MAX: usize = 200;
 /// From what IPv4 demands (RFC 791) to what a tap takes.
 pub(crate) const MTU: std::ops::RangeInclusive<u32> = 68..=IP_BYTES_MAX;

@@ -29,7 +29,7 @@ pub(crate) struct Wire {
 struct Shared {
     /// From the first end to the second, and back.
     directions: [Mutex<LinkDirection>; 2],
-    /// Whether the thread is to end.
+    /// Set to end the thread.
     stop: AtomicBool,
     /// Readable once it is, to wake it.
     wake: OwnedFd,
@@ -119,7 +119,7 @@ impl Carrier {
         true
     }
 
-    /// Until something has been sent or is due, or the thread is to end.
+    /// Sleeps until a packet is due or can be read, or the thread is to end.
     fn sleep(&self, shared: &Shared, next_ns: Option<u64>) {
         let wait = next_ns.map(|due_ns| due_ns.saturating_sub(self.clock.now_ns()));
         let timeout = wait

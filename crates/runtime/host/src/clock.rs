@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use block::Sleeper;
 
-/// Sleeps by the reactor of the thread that asks.
+/// Sleeps on the reactor of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorClock;
 

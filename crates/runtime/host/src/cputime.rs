@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_cpu_only_grows() {
-        // A kernel without it says so.
+        // A kernel without it returns an error.
         let Ok(before) = thread_waited() else { return };
         std::thread::yield_now();
         assert!(thread_waited().expect("as before") >= before);

@@ -34,7 +34,7 @@ use crate::tcp;
 /// How an [`Epoll`] is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct EpollOptions {
-    /// The longest time to look for events before sleeping; zero sleeps at once.
+    /// Busy-poll time before sleeping; zero sleeps immediately.
     pub spin: Duration,
     /// After work, sleep so long before looking for more, so that what comes meanwhile is done together: less CPU time
     /// for each request at the price of its latency, as network cards do it (`ethtool -C rx-usecs`). Zero never does.
@@ -54,7 +54,7 @@ pub struct Epoll {
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
-    /// The same while a file operation is under way.
+    /// The same while a file operation is outstanding.
     file_spin: Cell<Spin>,
     looked_in_vain: Cell<Duration>,
     gathering: Option<Gathering>,
@@ -62,7 +62,7 @@ pub struct Epoll {
     ring: Option<Rc<Ring>>,
 }
 
-/// Events taken from the kernel at once: with more sockets ready than that, the rest comes with the next turn.
+/// Events per epoll_wait; with more ready sockets, the rest comes with the next turn.
 const EVENTS: usize = 256;
 
 /// When the kernel has no memory for file operations, it is asked again after this time.
@@ -116,7 +116,7 @@ impl Epoll {
         })
     }
 
-    /// The same as the executor wants it.
+    /// The same as the executor takes it.
     pub fn shared(options: EpollOptions) -> io::Result<SharedWorld> {
         Ok(Rc::new(Epoll::new(options)?))
     }
@@ -178,7 +178,7 @@ impl Epoll {
             return true;
         }
         let rest = timespec(limit.saturating_sub(start.elapsed()));
-        // If it is interrupted, whoever waits will find that it is early, and wait again.
+        // If it is interrupted, waiting tasks find that it is early, and wait again.
         let _ = poll(&mut [PollFd::new(&self.poller.epoll, PollFlags::IN)], Some(&rest));
         self.take_events(Some(Duration::ZERO))
     }
@@ -252,7 +252,7 @@ impl Gathering {
         // Interrupted, it is shorter, which is as good.
         let told = poll(&mut [PollFd::new(&self.unparks, PollFlags::IN)], Some(&timespec(span)));
         if told == Ok(1) {
-            // The edge is used up; the other epoll has one of its own.
+            // The edge is consumed; the other epoll has one of its own.
             let mut edge = Vec::with_capacity(1);
             let _ = epoll::wait(
                 &self.unparks,
@@ -298,7 +298,7 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        // What the kernel had in its cache is finished already: then there is no waiting.
+        // What was in the kernel's cache has completed already, so there is no wait.
         let finished = self.turn_files();
         match self.limit(if finished { Park::No } else { park }) {
             Some(Duration::ZERO) => {
@@ -331,7 +331,7 @@ impl Unpark for EventFd {
     }
 }
 
-/// What a stream wants to know.
+/// Event flags for a stream.
 pub(crate) const BOTH: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP);
 

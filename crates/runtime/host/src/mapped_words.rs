@@ -1,4 +1,4 @@
-//! Words that outlive the process: a file whose pages are this program's memory.
+//! Words that survive the process: a file mapped into memory.
 //!
 //! A store into it costs no system call, and after a SIGKILL the kernel has every store that was made before it. The
 //! machine's own crash it does not survive: nothing is synced.

@@ -2,7 +2,7 @@
 //! that enter it.
 //!
 //! It has no name and no file: it lives as long as a handle to it, a thread or a process in it, or an interface's
-//! file descriptor, and goes with the last of them, `kill -9` included. There is nothing to clean up.
+//! file descriptor, and ends with the last of them, `kill -9` included. No cleanup is needed.
 
 // SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between fork
 // and exec that allocate nothing.

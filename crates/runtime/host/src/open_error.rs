@@ -14,7 +14,7 @@ pub enum OpenError {
     NotWholeBlocks { bytes: u64, block_size: BlockSize },
     /// The address space or the kernel's tables have no room for a RAM volume.
     NoMemory { bytes: u64, source: io::Error },
-    /// There is no such file, and no size to create it with.
+    /// The file does not exist, and there is no size to create it with.
     NotFound { path: PathBuf },
     /// It is neither a regular file nor a block device.
     NotAFile { path: PathBuf },
@@ -34,7 +34,7 @@ pub enum OpenError {
     NoDirect { path: PathBuf },
     /// Direct I/O works in larger units than the blocks.
     DirectNeedsLargerBlocks { path: PathBuf, bytes: u64 },
-    /// Anything else the system said.
+    /// Any other error of the system.
     Io { path: PathBuf, source: io::Error },
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     Some(PathInfo { congestion, ..describe(&info, length) })
 }
 
-/// What a kernel says that filled so many bytes of the structure.
+/// The values of a kernel that filled this many bytes of the structure.
 fn describe(info: &TcpInfo, length: usize) -> PathInfo {
     let returned = ReturnedLength { length };
     let us = Duration::from_micros;
@@ -107,7 +107,7 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
     }
 }
 
-/// How much of the structure a kernel told.
+/// The length that a kernel filled.
 #[derive(Clone, Copy)]
 struct ReturnedLength {
     length: usize,

@@ -1,4 +1,4 @@
-//! A thread that the scheduler lets run at once.
+//! Real-time scheduling of a thread.
 
 // SAFETY of this file: sched_setscheduler(2) for the calling thread.
 #![allow(unsafe_code)]

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A way to tell the kernel about one namespace, from any thread.
+/// A rtnetlink socket of one namespace, for any thread.
 #[derive(Debug)]
 pub struct Rtnetlink {
     socket: OwnedFd,
@@ -22,7 +22,7 @@ pub struct InterfaceSettings {
     pub ethernet: Option<[u8; 6]>,
     /// The longest IP packet, in bytes.
     pub mtu: Option<u32>,
-    /// How many packets wait for whoever takes them.
+    /// Transmit queue length in packets.
     pub queue: Option<u32>,
     /// Of how many frames a segment may consist at most that TCP hands over in one piece.
     pub segment_frames_max: Option<u32>,
@@ -82,7 +82,7 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Tells an interface once and for all which Ethernet address an IP address has, so that nobody asks.
+    /// Adds a permanent neighbour entry (IP address to Ethernet address), so that no resolution takes place.
     pub fn add_neighbour(&self, index: u32, address: IpAddr, ethernet: [u8; 6]) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWNEIGH, CREATE);
         let (family, octets) = family_and_octets(address);

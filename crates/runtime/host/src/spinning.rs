@@ -1,4 +1,5 @@
-//! A world that never sleeps and asks no epoll: every task that waits for a socket tries it again in each turn.
+//! A world that never sleeps and uses no epoll: every task that waits for a socket tries it again in each
+//! turn.
 //!
 //! A look costs one `recvmsg` that finds nothing for each waiting socket, so this is for few sockets and a core that has
 //! nothing else to do: for measuring what a socket can carry at most. It has no files.
@@ -20,14 +21,14 @@ use socket2::SockRef;
 
 use crate::{path, tcp};
 
-/// A [`World`] whose turns take no time.
+/// A [`World`] that polls all the time.
 #[derive(Default)]
 pub struct Spinning {
     waiting: Rc<Waiting>,
 }
 
 impl Spinning {
-    /// As the executor wants it.
+    /// As the executor takes it.
     pub fn shared() -> SharedWorld {
         Rc::new(Spinning::default())
     }
@@ -46,7 +47,7 @@ impl Spinning {
     }
 }
 
-/// Who waits for what.
+/// Waiting tasks.
 #[derive(Default)]
 struct Waiting {
     streams: RefCell<Vec<Waker>>,
@@ -73,7 +74,7 @@ impl Waiting {
     }
 }
 
-/// When an attempt last found nothing: there is no point in another one before the time has gone on.
+/// Time of the last attempt without data: no other attempt is made at the same time.
 #[derive(Default)]
 struct Blocked(Cell<Option<u32>>);
 
@@ -85,7 +86,7 @@ impl Blocked {
         outcome
     }
 
-    /// Ready if nobody has tried at this time, as far as anybody knows; else the waker is put on the list.
+    /// Ready if no attempt was made at this time; else the waker is registered.
     fn poll(&self, time: u32, list: &RefCell<Vec<Waker>>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.0.get() != Some(time) {
             return Poll::Ready(Ok(()));
@@ -129,7 +130,7 @@ impl World for Spinning {
     }
 }
 
-/// Nobody sleeps here.
+/// This world never sleeps.
 struct Awake;
 
 impl Unpark for Awake {
@@ -158,7 +159,7 @@ impl Stream for SpinningStream {
         tcp::readable_bytes(&self.socket)
     }
 
-    /// While it connects, there is no room; if that fails, this tells.
+    /// False while it connects; if that fails, an attempt returns the error.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let offered = tcp::OutVector::from_slices(from);
         if offered.bytes == 0 {

@@ -15,7 +15,7 @@ use crate::files::Lane;
 
 /// A directory of small durable files. Used by one process at a time.
 pub struct StateDirectory {
-    /// Shared with the work under way, so that the lock lasts as long as that.
+    /// Shared with outstanding work, so that the lock outlives it.
     directory: Arc<Directory>,
     /// One thread: what is saved first is stored first.
     lane: Lane,
@@ -41,7 +41,8 @@ impl StateDirectory {
         Ok(StateDirectory { directory: Arc::new(directory), lane: Lane::new(1) })
     }
 
-    /// The bytes saved last under `name`; `None` if there are none. Blocks its thread: for the time before serving.
+    /// The bytes last saved under `name`; `None` if there are none. Blocks its thread: for use before
+    /// serving.
     pub fn load_at_start(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.directory.load(&checked(name)?)
     }
@@ -51,7 +52,7 @@ impl StateDirectory {
         self.directory.save(&checked(name)?, bytes)
     }
 
-    /// The bytes saved last under `name`; `None` if there are none.
+    /// The bytes last saved under `name`; `None` if there are none.
     pub async fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.load(&name)).await
@@ -69,7 +70,7 @@ impl StateDirectory {
         self.directory.at("")
     }
 
-    /// Gives the directory another name, for good, which nobody may have yet. What is being saved goes first.
+    /// Renames the directory, to a name that must not exist. Outstanding saves complete first.
     pub async fn rename(&self, to: PathBuf) -> io::Result<()> {
         let directory = Arc::clone(&self.directory);
         self.lane.run(move || directory.rename(to)).await

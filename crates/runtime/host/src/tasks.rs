@@ -1,17 +1,17 @@
-//! The reactor's executor for layers that have work which nobody waits for.
+//! The reactor's executor, for layers with detached work.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use block::Spawner;
 
-/// Runs tasks in the reactor of the thread that hands them over.
+/// Spawns tasks on the reactor of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorTasks;
 
 impl Spawner for ReactorTasks {
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
-        // Nobody waits for it: it runs on without its handle.
+        // Detached: it runs without its handle.
         drop(reactor::spawn(task));
     }
 }

@@ -20,7 +20,7 @@ use crate::path;
 /// away. The system's own limit (net.core.somaxconn, 4096) applies too.
 const BACKLOG: i32 = 1024;
 
-/// Slices handed to the kernel at once; what is beyond stays for the next call. 64 of them are 1 KiB of stack.
+/// Slices passed to the kernel in one call; the rest stays for the next. 64 of them are 1 KiB of stack.
 const SLICES: usize = 64;
 
 /// A listening socket, and where it listens.
@@ -44,7 +44,7 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
     let socket = new_socket(to)?;
     apply(&socket, options)?;
     if let Some(bytes) = options.segment_bytes {
-        // Before the handshake, in which the other end is told.
+        // Before the handshake, in which the value is announced to the peer.
         socket.set_tcp_mss(bytes.into())?;
     }
     if let Some(source) = options.source {

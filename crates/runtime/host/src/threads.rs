@@ -1,4 +1,4 @@
-//! One reactor per core: each an OS thread with a world and an executor of its own. Threads are not pinned:
+//! One reactor per core: each an OS thread with a world and an executor. Threads are not pinned:
 //! left to itself the scheduler puts both ends of a connection on one CPU, 12 times as fast on a VM
 //! with 2 cores.
 

@@ -87,7 +87,7 @@ impl World for Alone {
     }
 }
 
-/// The thread whose world it is.
+/// The thread of this world.
 struct Sleeper(Thread);
 
 impl Unpark for Sleeper {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A wake from the task's own thread is one atomic swap and a push on a queue; it never makes a system call.
-//! A panic of a task ends the thread's `block_on`: with its invariants in doubt, no other task goes on.
+//! A panic of a task ends the thread's `block_on`: its invariants are in doubt, so no other task continues.
 //!
 //! Measured with `examples/wake_cost.rs` in release on the 2-vCPU VM the project is built on, while it was quiet: a wake and
 //! a poll cost 31 ns, with 1 task or 1,024; a task spawned, run and joined 130 ns; a wait under a [`timeout`]
@@ -84,7 +84,7 @@ pub fn now() -> Instant {
     CURRENT.with_borrow(|core| core.as_ref().map(|core| core.world.now())).expect(OUTSIDE)
 }
 
-/// Lets the other ready tasks run first.
+/// Yields to the other ready tasks.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -104,7 +104,8 @@ thread_local! {
 
 const OUTSIDE: &str = "called by a task of a thread that runs `reactor::block_on`";
 
-/// Takes this thread's executor away, so that another can be there: for a simulation, whose cores are all on one thread.
+/// Suspends this thread's executor, so that another can be entered: for a simulation, whose cores share one
+/// thread.
 /// Nothing of the executor may run before [`Suspended::resume`].
 pub fn suspend() -> Suspended {
     Suspended(CURRENT.take())
@@ -118,7 +119,7 @@ impl Suspended {
     /// Puts it back on this thread.
     ///
     /// # Panics
-    /// If there is another.
+    /// Only while no other executor is entered.
     pub fn resume(&self) {
         CURRENT.with_borrow_mut(|current| {
             assert!(current.is_none(), "one thread runs one executor at a time");
@@ -127,7 +128,7 @@ impl Suspended {
     }
 }
 
-/// Names the executor that runs on this thread, if there is one. Never used twice at the same time.
+/// Identifies the executor of this thread, if any. Identifiers of live executors are unique.
 pub fn executor() -> Option<ExecutorId> {
     CURRENT.with_borrow(|core| core.as_ref().map(|core| ExecutorId(Rc::as_ptr(core).addr())))
 }
@@ -164,7 +165,7 @@ pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     task
 }
 
-/// Takes a task from its executor, so that it never runs again, and drops it.
+/// Removes a task from its executor, so that it never runs again, and drops it.
 pub(crate) fn abort(task: &Arc<Handle>) {
     let core = CURRENT.with_borrow(|core| core.clone());
     if let Some(core) = core.filter(|core| Arc::ptr_eq(&core.home, &task.home)) {
@@ -236,7 +237,7 @@ impl Core {
         self.fire_timers();
     }
 
-    /// Wakes whose time has come, and gives the time; without timers the clock need not be read.
+    /// Wakes expired timers and returns the time; without timers the clock is not read.
     fn fire_timers(&self) -> Option<Instant> {
         self.timers.borrow().next()?;
         let now = self.now();

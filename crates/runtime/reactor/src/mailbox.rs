@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use block::{Lock, LockGuard};
 
-/// A mailbox that takes any number of values.
+/// An unbounded mailbox.
 pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded_mailbox(usize::MAX)
 }
@@ -63,7 +63,7 @@ impl<T: Send> Sender<T> {
         Ok(())
     }
 
-    /// Puts a value in if there is room.
+    /// Sends a value if there is room.
     pub fn try_send(&self, value: T) -> Result<(), Refused<T>> {
         let mut state = self.shared.state.lock();
         if !state.open {
@@ -115,7 +115,7 @@ impl<T: Send> Receiver<T> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }
 
-    /// The same for who polls by hand.
+    /// The same for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.shared.state.lock();
         match state.values.pop_front() {

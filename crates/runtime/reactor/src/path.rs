@@ -1,4 +1,4 @@
-//! What the transport knows of the path to a peer: who limits it, and what was lost on the way.
+//! Path statistics of the transport: what limits it, and what was lost.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct PathInfo {
     pub received_bytes: Option<u64>,
     /// Times that segments arrived out of order at the peer.
     pub reorderings: Option<u32>,
-    /// Segments that the peer has received twice: sent again in vain.
+    /// Segments received twice by the peer: spurious retransmissions.
     pub duplicates: Option<u32>,
 
     /// How fast the peer last acknowledged, in bytes per second.

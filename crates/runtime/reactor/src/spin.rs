@@ -13,14 +13,14 @@
 
 use std::time::Duration;
 
-/// The learnt length of the spin. A pure value: the world that uses it measures and tells.
+/// The learnt spin limit. A pure value: the world that uses it measures and reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     limit: Duration,
     allowance: Duration,
     /// Waits without looking that are left.
     crowded: u32,
-    /// How many there will be the next time looking was in vain.
+    /// Spins to skip after the next idle spin.
     crowded_next: u32,
 }
 
@@ -35,7 +35,7 @@ const CROWDED_WAITS_FIRST: u32 = 4;
 const CROWDED_WAITS_MAX: u32 = 256;
 
 impl Spin {
-    /// As a limit: looks until there is something, and never sleeps. For who has a CPU to give away.
+    /// A fixed limit: polls until there is an event, and never sleeps. For a CPU without other work.
     pub const ALWAYS: Duration = Duration::MAX;
 
     /// Never looks longer than `limit`; zero never looks.
@@ -57,7 +57,7 @@ impl Spin {
         self.lengthen();
     }
 
-    /// Looked for `looked` in vain, then slept for `slept` until an event came.
+    /// Polled for `looked` without an event, then slept for `slept` until one came.
     pub fn slept(&mut self, looked: Duration, slept: Duration) {
         let soon = looked + slept <= self.limit;
         match (looked.is_zero(), soon) {
@@ -73,7 +73,7 @@ impl Spin {
         }
     }
 
-    /// Slept without an event: there is no work.
+    /// Slept without an event: no work is outstanding.
     pub fn idle(&mut self) {
         self.crowded = self.crowded.saturating_sub(1);
         self.allowance /= 2;
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Looks in vain for all of the limit, and counts the waits until looking is tried again.
+    /// An idle spin up to the limit; counts the waits until the next attempt.
     fn waits_without_looking(spin: &mut Spin) -> u32 {
         while spin.allowance() < LIMIT / 2 {
             spin.slept(spin.allowance(), 5 * US);

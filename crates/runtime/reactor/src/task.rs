@@ -104,7 +104,7 @@ impl Home {
         }
     }
 
-    /// Gives the tasks other threads have woken to `each`.
+    /// Passes the tasks woken by other threads to `each`.
     pub(crate) fn drain_remote_queue(&self, each: impl FnMut(Arc<Handle>)) {
         if self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::SeqCst) {
             let woken = mem::take(&mut self.queue_remote.lock().woken);
@@ -112,7 +112,7 @@ impl Home {
         }
     }
 
-    /// Announces that the thread will sleep; false if it must not, because there is mail.
+    /// Announces that the thread is about to sleep; false if woken tasks are queued, so that it must not.
     pub(crate) fn begin_park(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let may = !self.has_mail.load(Ordering::SeqCst);

@@ -12,12 +12,12 @@ use crate::timers::Key;
 
 /// Ends after `duration`, at the first turn of the world that notices.
 pub fn sleep(duration: Duration) -> Sleep {
-    // Beyond what the clock can count is for ever: a year, of which nobody sees the end.
+    // Beyond the range of the clock: a year.
     let now = executor::now();
     sleep_until(now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)))
 }
 
-/// Ends at `deadline`, or at once if that has passed.
+/// Ends at `deadline`, or immediately if that has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, timer: None }
 }

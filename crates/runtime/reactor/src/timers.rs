@@ -68,7 +68,7 @@ impl Timers {
         }
     }
 
-    /// Takes a deadline out, if it has not passed.
+    /// Cancels a timer, if it has not expired.
     pub(crate) fn cancel(&mut self, key: Key) -> Option<Waker> {
         let slot = self.slots.get(key.slot)?;
         if slot.generation != key.generation {

@@ -46,9 +46,9 @@ pub trait Stream {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ready when `try_write` may find room. Keeps the waker of the last caller.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Lets `poll_readable` wait until so many bytes are there, or the stream ends: for readers who know that more is
-    /// on its way, and that it is not worth while to be woken for less. One is the beginning, and tells at once of
-    /// what is there. A stream that cannot do that goes on as it was.
+    /// Makes `poll_readable` wait for this many bytes, or the end of the stream (SO_RCVLOWAT): for readers
+    /// that know that more is coming and need not be woken for less. One is the default. Streams without such
+    /// an option are unchanged.
     fn gather(&self, _bytes: usize) {}
     /// The other end.
     fn peer(&self) -> SocketAddr;
@@ -56,7 +56,7 @@ pub trait Stream {
     fn local(&self) -> SocketAddr;
     /// Ends both directions; later reads and writes fail.
     fn shutdown(&self);
-    /// What the transport knows of the path to the peer; `None` where nobody tells.
+    /// State of the path to the peer, as the transport knows it; `None` if unknown.
     fn path(&self) -> Option<PathInfo> {
         None
     }
@@ -78,7 +78,7 @@ pub trait Listener {
 }
 
 impl dyn Listener + '_ {
-    /// The next connection, as soon as there is one.
+    /// Waits for the next connection.
     pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         loop {
             match self.try_accept() {
@@ -120,11 +120,12 @@ pub trait World {
     fn now(&self) -> Instant;
     /// Listens on `at`.
     fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>>;
-    /// Begins to connect; the stream is writable once connected, and `try_write` tells if that failed.
+    /// Begins to connect; the stream is writable once connected, and `try_write` returns the error if that
+    /// failed.
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>>;
     /// Makes a stream that another thread detached one of this thread.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
-    /// Looks for events and wakes the tasks they are for. Sleeps, at most for `park`, if there are none.
+    /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.
     fn turn(&self, park: Park);
     /// How many tasks may run between two turns: enough that what a turn costs is little for each, few enough that a socket
     /// never waits for more than some ten microseconds of others' work.
@@ -143,7 +144,7 @@ pub trait World {
 /// How long [`World::turn`] may wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Park {
-    /// Not at all: tasks are ready to run.
+    /// Do not sleep: tasks are ready to run.
     No,
     /// At most so long: the next timer.
     For(Duration),
@@ -157,5 +158,5 @@ pub trait Unpark: Send + Sync {
     fn unpark(&self);
 }
 
-/// The world as tasks hold it.
+/// The world as tasks share it.
 pub type SharedWorld = Rc<dyn World>;

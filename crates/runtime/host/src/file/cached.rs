@@ -1,4 +1,5 @@
-//! A volume that is open past the page cache, through it: for who measures what programs see that use files.
+//! A volume opened with direct I/O, accessed through the page cache: to measure what programs see that use
+//! files.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,7 +14,7 @@ use crate::OpenError;
 use crate::files::AsyncFile;
 
 impl FileDevice {
-    /// The same volume through the page cache. It has no lock of its own: it is to be used as long as this one is open.
+    /// The same volume through the page cache. It has no lock of its own: the direct one must stay open.
     pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
         let options = FileOptions { direct: false, ..self.options.clone() };
         // Whether a file is read past the cache is a matter of the open file description (open(2)): this makes another.

@@ -74,7 +74,8 @@ struct Kind {
     /// Space can be given back.
     thin: bool,
     granularity: Blocks,
-    /// What the kernel zeroes and gives back is made of whole ones: the sector of a block device, and 1 for a file.
+    /// The granularity of zeroing and deallocation in the kernel: the sector of a block device, and 1 for a
+    /// file.
     sector: Blocks,
     solid_state: bool,
     /// What the addresses of buffers must be multiples of; 1 without `direct`.
@@ -307,7 +308,7 @@ impl BlockDevice for FileDevice {
         Box::pin(self.runs(extent, runs_max))
     }
 
-    /// Of a file: a block device does not tell.
+    /// For a file: a block device does not report its allocation.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
             if self.kind.block_device {

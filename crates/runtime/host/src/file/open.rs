@@ -149,8 +149,9 @@ fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io:
     }
 }
 
-/// The kernel keeps the files of a killed server, locks and all, until the last write or sync it had under way has
-/// ended: seen in each of three kills under load. Whoever restarts it must not be told that it is still running.
+/// The kernel keeps the files of a killed server, locks included, until its last outstanding write or sync
+/// has ended: seen in each of three kills under load. A restart must not fail with "still running" because of
+/// that.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -239,7 +240,7 @@ fn punches_holes(file: &File, end: u64) -> bool {
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
 }
 
-/// A number that the kernel tells about a block device, or about the one that a partition is on.
+/// An attribute of a block device in sysfs, or of the device that a partition is on.
 fn queue(device: u64, name: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
@@ -249,7 +250,8 @@ fn queue(device: u64, name: &str) -> Option<u64> {
     })
 }
 
-/// What direct I/O demands of buffers and of offsets, in bytes. Before Linux 6.1 nobody tells: then the usual.
+/// Alignment required by direct I/O for buffers and offsets, in bytes. Before Linux 6.1 it is unknown: then
+/// the usual.
 fn alignment(file: &File) -> io::Result<(usize, u64)> {
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     match (told.stx_dio_mem_align, told.stx_dio_offset_align) {

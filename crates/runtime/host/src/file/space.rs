@@ -8,7 +8,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 /// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file system
-/// without holes says so itself (lseek(2)). Moves the file's position, which nobody else uses.
+/// without holes reports so itself (lseek(2)). Moves the file's position, which is not used otherwise.
 pub(super) fn runs(
     file: &File,
     geometry: Geometry,

@@ -1,5 +1,5 @@
-//! Blocking work on a few threads of its own: started when there is work, ended when there is none for a while.
-//! Every file has its own lane, so that a file that hangs blocks nobody else.
+//! Blocking work on a few threads, which are started for work and end when idle for a while. Every file has
+//! its own lane, so that a hung file blocks no other.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -81,7 +81,8 @@ impl Shared {
         }
     }
 
-    /// The system gives no further thread: those that run do all the work, and if there are none, this one does.
+    /// No further thread can be created: the running ones do all the work, or, if there are none, this one
+    /// does.
     fn serve_without_a_thread(&self) {
         let mut queue = self.queue();
         queue.threads -= 1;
@@ -141,7 +142,7 @@ enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
     Done(Result<T, Box<dyn Any + Send>>),
-    /// Its output has been handed over, or nobody wants it.
+    /// Its output has been delivered, or is not wanted.
     Over,
 }
 
@@ -177,7 +178,7 @@ impl<T> Task<T> {
 impl<T: Send> Job for Task<T> {
     fn run(&self) {
         if let Some(work) = self.begin() {
-            // A panic belongs to who asked for the work, not to this thread.
+            // A panic belongs to the requester of the work, not to this thread.
             self.end(catch_unwind(AssertUnwindSafe(work)));
         }
     }

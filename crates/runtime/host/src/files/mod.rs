@@ -1,4 +1,4 @@
-//! Files for tasks: reads and writes that never block their thread.
+//! Asynchronous files: reads and writes that never block their thread.
 //!
 //! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
 //! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default seccomp
@@ -30,7 +30,7 @@ use operation::Operation;
 use orphans::Orphans;
 use syncs::{Stable, Syncs, Turn};
 
-/// A file whose operations do not block.
+/// A file with asynchronous operations.
 pub struct AsyncFile {
     file: Arc<File>,
     /// The same file in another open file description, for syncs: the kernel reports a failed write-back to each once.
@@ -78,7 +78,8 @@ impl AsyncFile {
         &self.file
     }
 
-    /// Fills the buffer from byte `at` on if that takes no waiting, on this thread. False says nothing of the file.
+    /// Fills the buffer from byte `at` on, on this thread, if no wait is needed. False says nothing about the
+    /// file.
     pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
         self.nowait.read(&self.file, buffer, at)
     }
@@ -109,7 +110,7 @@ impl AsyncFile {
         }
     }
 
-    /// Finds out what the end of a stable write says of the writes before it.
+    /// Reports losses of earlier writes that the end of a stable write reveals.
     async fn end_stable(&self, mut stable: Stable, data: Slice, at: u64, progress: &Progress) {
         if let (true, Err(error)) = (stable.is_unclear(), &progress.result) {
             let length = data.len();
@@ -199,7 +200,7 @@ impl AsyncFile {
         output
     }
 
-    /// Waits until no operation that was dropped before this call is under way, on whatever thread.
+    /// Waits until no operation dropped before this call is outstanding, on any thread.
     pub async fn quiesced(&self) {
         self.orphans.ended().await;
     }

@@ -1,8 +1,8 @@
-//! Reads and writes that need no engine: what is in the page cache is copied by the thread that wants it.
+//! Reads and writes without an engine: data in the page cache are copied by the calling thread.
 //!
-//! A copy of 4 KiB takes less than handing it over does. The kernel says whether it would have to wait (RWF_NOWAIT); then,
-//! and whenever anything else is in the way, the caller goes by its engine, which also finds out what errors mean. A
-//! file in memory (tmpfs) has nothing to wait for and is not asked: its pages can at worst be in swap, as those of this
+//! A copy of 4 KiB takes less time than passing it to an engine. The kernel reports whether it would have to
+//! wait (RWF_NOWAIT); then, and on any other error, the caller uses its engine, which also handles errors. A
+//! file in memory (tmpfs) never waits and is not checked: its pages can at worst be in swap, as those of this
 //! process can. Nothing is done here past the page cache: a direct read waits for the disk.
 
 use std::fs::File;
@@ -33,7 +33,7 @@ enum DataLocation {
     Disk,
 }
 
-/// Counts a fallocate that is under way: it holds the file's lock, for long if it gives back much.
+/// Counts an outstanding fallocate: it holds the file's lock, for long if it deallocates much.
 #[derive(Debug)]
 pub(crate) struct FallocateGuard(Arc<AtomicUsize>);
 
@@ -106,11 +106,11 @@ impl Drop for FallocateGuard {
     }
 }
 
-/// How likely the page cache is to have what is asked for: attempts in vain in a row.
+/// Consecutive attempts that found the data not cached.
 #[derive(Debug, Default)]
 struct MissCounter(AtomicU32);
 
-/// The kernel cannot tell beforehand whether it would wait, as ext4 cannot for writes.
+/// The kernel cannot tell beforehand whether it would wait, as with writes on ext4.
 const NEVER: u32 = u32::MAX;
 
 /// After so many attempts in vain in a row most are left out, for each costs a system call: a volume far larger than the

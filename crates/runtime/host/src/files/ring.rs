@@ -100,7 +100,7 @@ struct Slot {
 enum Stage {
     Queued,
     Submitted,
-    /// Submitted, and nobody waits for it.
+    /// Submitted, and its future was dropped.
     Orphan,
     Done(i32),
 }

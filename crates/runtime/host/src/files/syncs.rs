@@ -41,9 +41,9 @@ struct State {
     /// Of those, the last that has ended, and how.
     ended: u64,
     outcome: Result<(), Errno>,
-    /// The number of the sync that is under way.
+    /// The number of the outstanding sync.
     under_way: Option<u64>,
-    /// How many stable writes have begun, and which of them are under way.
+    /// Stable writes begun so far, and the outstanding ones.
     stable_begun: u64,
     stable: BTreeSet<u64>,
     waiters: Vec<Waker>,
@@ -64,7 +64,7 @@ impl Default for State {
     }
 }
 
-/// What is to be done for somebody who asks for a sync.
+/// The next step for a request to sync.
 pub(super) enum Turn {
     /// To carry one out.
     Sync(Sync),
@@ -94,7 +94,7 @@ impl Syncs {
         self.state().losses
     }
 
-    /// The number of the first sync that is for somebody who asks now.
+    /// The number of the first sync that covers a request made now.
     pub(super) fn next(&self) -> u64 {
         self.state().begun + 1
     }
@@ -124,7 +124,7 @@ impl Syncs {
         Stable { syncs: Arc::clone(self), number, is_unclear: false }
     }
 
-    /// Waits for the stable writes that are under way now.
+    /// Waits for the stable writes outstanding now.
     pub(super) async fn stable_ended(&self) {
         let last = self.state().stable_begun;
         self.until(|state| state.stable.first().is_none_or(|&first| first > last).then_some(())).await;
@@ -143,7 +143,7 @@ impl Syncs {
         .await
     }
 
-    /// Changes something; who is to be woken for it.
+    /// Changes the state; returns the tasks to wake.
     fn change(&self, change: impl FnOnce(&mut State)) -> Woken {
         let mut state = self.state();
         change(&mut state);
@@ -213,7 +213,7 @@ impl Stable {
         })
     }
 
-    /// Whether the same write without a sync must tell where it failed.
+    /// Whether the same write without a sync must be tried, to learn where it failed.
     pub(super) fn is_unclear(&self) -> bool {
         self.is_unclear
     }

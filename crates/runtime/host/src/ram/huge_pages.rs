@@ -10,7 +10,7 @@
 //!   thread    |x x · x x x x · |  becomes a huge page
 //! ```
 //!
-//! Who touches the zone while it is copied waits for that; nobody else does.
+//! An access to the zone waits while it is copied; others do not.
 
 use std::io;
 use std::ops::Range;
@@ -29,10 +29,10 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The thread rests for so many times as long as each page took: it is a fifth of a processor at most.
 const REST: u32 = 4;
 
-/// The zones of a volume that are to become huge pages.
+/// The zones of a volume to be converted to huge pages.
 pub(super) struct HugePages {
     wanted: Bits,
-    /// The thread knows that there are any.
+    /// The thread has been notified of zones.
     announced: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl HugePages {
     }
 }
 
-/// Tells the thread, which there is from the first time on. Without it pages stay small.
+/// Notifies the thread, which is started the first time. Without it pages stay small.
 fn announce(memory: Weak<Memory>) {
     static THREAD: OnceLock<Option<Sender<Weak<Memory>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {

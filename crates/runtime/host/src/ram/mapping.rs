@@ -64,7 +64,7 @@ impl Mapping {
         self.advise(0..self.length, Advice::LinuxHugepage);
     }
 
-    /// Puts what lies at `at` into a huge page. Who touches it meanwhile waits; nothing changes for anybody.
+    /// Moves the content at `at` into a huge page. Accesses wait meanwhile; the content does not change.
     pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
         let page = at..at + HUGE_PAGE;
         assert!(page.end <= self.length, "a page inside the mapping");

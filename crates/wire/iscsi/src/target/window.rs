@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!      … | ExpCmdSN | …held, or not yet arrived… | MaxCmdSN | …
-//! ignored    next             ahead                          ignored
+//!   ignored   next            ahead (held)                    ignored
 //! ```
 
 use std::collections::VecDeque;
