@@ -111,8 +111,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "other-portal-group",
         what: "our initiator takes a login in another portal group for one that has ended what was under way",
         file: "crates/remote/iscsi/src/recovery.rs",
-        from: "let how = if leading.is_same_port(&self.leading) { Return::Reinstated } else { Return::Moved };",
-        to: "let how = Return::Reinstated;",
+        from: "let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };",
+        to: "let how = Restart::Reinstated;",
     },
     Mutation {
         name: "unmap-beside-write",
@@ -138,9 +138,9 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "logout-that-fails-requests",
         what: "requests fail while our session is logged out at the target's wish",
-        file: "crates/remote/iscsi/src/parts/commands.rs",
-        from: "Err(SubmitError::NotConnected) if self.will_come_back() => {",
-        to: "Err(SubmitError::NotConnected) if self.will_come_back() && self.wires.is_empty() => {",
+        file: "crates/remote/iscsi/src/inner/commands.rs",
+        from: "Err(SubmitError::NotConnected) if self.will_reconnect() => {",
+        to: "Err(SubmitError::NotConnected) if self.will_reconnect() && self.connections.is_empty() => {",
     },
     Mutation {
         name: "copy-that-ends-without-a-word",

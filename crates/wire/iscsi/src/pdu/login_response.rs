@@ -172,11 +172,6 @@ impl LoginStatus {
         }
     }
 
-    /// Whether the same login may succeed later without anything being mended (class 3, section 11.13.5).
-    pub fn is_retriable(self) -> bool {
-        self.class_and_detail().0 == 3
-    }
-
     fn entry(self) -> Option<&'static (LoginStatus, u8, u8, &'static str)> {
         STATUSES.iter().find(|entry| entry.0 == self)
     }
@@ -260,7 +255,6 @@ mod tests {
             assert_eq!(status.class_and_detail(), (class, detail));
         }
         assert_eq!(LoginStatus::new(2, 0x63).class_and_detail(), (2, 0x63));
-        assert!(LoginStatus::ServiceUnavailable.is_retriable() && !LoginStatus::NotFound.is_retriable());
         assert_eq!(LoginStatus::NotFound.to_string(), "there is no such target (0203)");
     }
 }

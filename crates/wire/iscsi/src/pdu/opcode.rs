@@ -50,11 +50,6 @@ impl Opcode {
         ALL.into_iter().find(|&opcode| opcode as u8 == number)
     }
 
-    /// Whether only targets send this.
-    pub fn from_target(self) -> bool {
-        self as u8 & 0x20 != 0
-    }
-
     /// The standard's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -117,11 +112,5 @@ mod tests {
         let known: Vec<Opcode> = (0..64).filter_map(Opcode::new).collect();
         assert_eq!(known.len(), 18);
         assert!(known.iter().all(|&opcode| Opcode::new(opcode as u8) == Some(opcode)));
-    }
-
-    #[test]
-    fn bit_five_tells_the_sender() {
-        assert!(Opcode::Reject.from_target() && Opcode::NopIn.from_target());
-        assert!(!Opcode::SnackRequest.from_target() && !Opcode::DataOut.from_target());
     }
 }

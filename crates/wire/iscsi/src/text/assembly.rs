@@ -36,11 +36,6 @@ impl Assembly {
         Ok(Some(std::mem::take(&mut self.text)))
     }
 
-    /// Whether a text has begun and not ended: the only legal answer then is an empty one that lets it go on.
-    pub fn is_partial(&self) -> bool {
-        self.pieces > 0
-    }
-
     /// Forgets what has come.
     pub fn clear(&mut self) {
         self.text = Vec::new();
@@ -91,9 +86,9 @@ mod tests {
     fn text_that_never_ends_is_dropped() {
         let mut assembly = Assembly::new(100);
         assert_eq!(assembly.add(&[b'x'; 100], true), Ok(None));
-        assert!(assembly.is_partial());
+        assert!(assembly.pieces > 0);
         assert_eq!(assembly.add(b"y", true), Err(MalformedText::TooLong));
-        assert!(!assembly.is_partial());
+        assert_eq!(assembly.pieces, 0);
     }
 
     #[test]
@@ -117,7 +112,7 @@ mod tests {
                 prop_assert!(piece.len() <= bytes_max);
                 if let Some(whole) = assembly.add(&piece, continues).expect("within the limit") {
                     prop_assert_eq!(&whole, &text);
-                    prop_assert!(pieces.is_empty() && !assembly.is_partial());
+                    prop_assert!(pieces.is_empty() && assembly.pieces == 0);
                     break;
                 }
             }
