@@ -6,14 +6,14 @@ use super::{Algorithm, Challenge, ChapError, Credentials, Proof, append_proof, f
 use crate::keys::Key;
 use crate::text::{self, Pair};
 
-/// What a target asks of an initiator.
+/// What a target requires of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapPolicy {
     /// Algorithms that are good enough. Of those that the initiator has, too, the strongest is taken.
     pub algorithms: Vec<Algorithm>,
     /// Who may log in.
     pub initiators: Arc<[Credentials]>,
-    /// What the target proves itself with, if an initiator asks for it.
+    /// The target's credentials, for mutual authentication.
     pub target: Option<Credentials>,
     /// What the initiator must answer to: fresh for every login.
     pub challenge: Challenge,
@@ -34,7 +34,7 @@ enum Step {
 }
 
 impl Authenticator {
-    /// Nothing said yet.
+    /// Begins.
     pub fn new(policy: ChapPolicy) -> Authenticator {
         Authenticator { policy, step: Step::Algorithms }
     }
@@ -53,7 +53,7 @@ impl Authenticator {
         }
     }
 
-    /// Takes in the keys of one request, and appends what is to be said to them.
+    /// Processes the keys of one request, and appends the reply.
     pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
         self.step = match &self.step {
             Step::Algorithms => self.choose(pairs, out)?,
@@ -91,7 +91,7 @@ impl Authenticator {
         Ok(Step::Done(account.name.clone()))
     }
 
-    /// The way back: the initiator asks for a proof of the target.
+    /// Mutual authentication: the initiator's challenge to the target.
     fn prove(
         &self,
         account: &Credentials,

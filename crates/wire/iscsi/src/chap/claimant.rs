@@ -4,7 +4,7 @@ use super::{Algorithm, Challenge, ChapError, Credentials, Proof, append_proof, r
 use crate::keys::Key;
 use crate::text::{self, Pair};
 
-/// What an initiator proves itself with, and what it asks of the target.
+/// An initiator's credentials, and what it requires of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapClaim {
     /// Acceptable algorithms, the preferred first. For tgt (1.0.85) this must be MD5 alone, or first: it knows SHA1
@@ -32,7 +32,7 @@ enum Step {
 }
 
 impl Claimant {
-    /// Nothing said yet.
+    /// Begins.
     pub fn new(claim: ChapClaim) -> Claimant {
         Claimant { claim, step: Step::Algorithms }
     }

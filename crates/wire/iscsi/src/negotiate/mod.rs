@@ -66,7 +66,7 @@ enum Progress {
 }
 
 impl Negotiator {
-    /// Nothing said yet, for the first connection of a session.
+    /// Begins, for the leading connection of a session.
     pub fn leading(role: Role, offers: Offers, session_type: SessionType) -> Negotiator {
         let parameters = Parameters::defaults(session_type);
         Negotiator {
@@ -79,7 +79,7 @@ impl Negotiator {
         }
     }
 
-    /// Nothing said yet, for a further connection of a session that has agreed on `session`.
+    /// Begins, for a further connection of a session with the parameters `session`.
     pub fn following(role: Role, offers: Offers, session: &Parameters) -> Negotiator {
         let parameters = session.for_another_connection();
         Negotiator {
@@ -92,7 +92,7 @@ impl Negotiator {
         }
     }
 
-    /// Appends what this side says of its own accord: declarations, and an initiator's offers. Once a login.
+    /// Appends our declarations, and an initiator's offers. Once per login.
     pub fn open(&mut self, out: &mut Vec<u8>) {
         self.declare(out);
         if self.role == Role::Initiator {
@@ -107,7 +107,7 @@ impl Negotiator {
         self.heard.take(pairs)
     }
 
-    /// Takes in pairs whose keys have been noted, and appends the answers that are due.
+    /// Processes pairs whose keys have been recorded, and appends the replies.
     ///
     /// FirstBurstLength is taken last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value may stand
     /// behind it in the text.
@@ -246,7 +246,7 @@ impl Negotiator {
         self.is_leading || entry.scope == Scope::Connection
     }
 
-    /// Whether this side can live with how a choice has come out.
+    /// Whether the result of a choice is acceptable.
     fn accepts_outcome(&self, entry: &Entry) -> bool {
         if !matches!(entry.rule, Rule::Choice(_)) || !self.may_offer(entry) {
             return true;
@@ -257,7 +257,7 @@ impl Negotiator {
 }
 
 impl Parameters {
-    /// Takes in a declaration.
+    /// Processes a declaration.
     fn hear(&mut self, role: Role, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) {
         let from_peer = match role {
             Role::Initiator => key.entry().sender != Sender::Initiator,

@@ -52,7 +52,7 @@ pub struct Parameters {
     pub max_connections: u16,
     /// Whether no unsolicited Data-Out may be sent.
     pub initial_r2t: bool,
-    /// Whether data may come with the command itself.
+    /// ImmediateData.
     pub immediate_data: bool,
     /// Bytes of data that we take in one PDU of this connection.
     pub local_max_recv_data_segment_length: u32,
@@ -68,9 +68,9 @@ pub struct Parameters {
     pub default_time2retain_s: u16,
     /// R2Ts that a task may have open at once.
     pub max_outstanding_r2t: u16,
-    /// Whether the PDUs of a sequence come in the order of their offsets.
+    /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
-    /// Whether the sequences come in the order of their offsets.
+    /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
     /// 0: a failure ends the session; 1: digest failures are mended; 2: lost connections are mended too.
     pub error_recovery_level: u8,

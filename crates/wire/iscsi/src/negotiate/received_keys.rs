@@ -1,4 +1,4 @@
-//! Which keys a peer has said in one negotiation, so that none is said twice.
+//! The keys that a peer has sent in one negotiation, to detect repetitions.
 
 use super::NegotiationError;
 use crate::keys::{Key, answer};
@@ -14,7 +14,7 @@ use crate::text::Pair;
 pub(crate) struct ReceivedKeys(u64);
 
 impl ReceivedKeys {
-    /// Takes in what is said in one text.
+    /// Records the keys of one text.
     pub(crate) fn take(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
         let mut here = ReceivedKeys::default();
         for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {

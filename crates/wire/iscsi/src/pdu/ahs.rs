@@ -15,8 +15,8 @@ use super::{Malformed, pad_bytes};
 /// The longest CDB that iSCSI carries (section 11.2.2.3).
 pub const CDB_BYTES_MAX: usize = 260;
 
-/// What the additional header segments of a SCSI Command say. Types that the standard does not define are
-/// passed over: they are told apart by their length, and a target that does not know them has no use for them.
+/// The additional header segments of a SCSI Command. Types that the standard does not define are
+/// skipped: their length is known, and a target that does not know them cannot use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ahs<'a> {
     /// The CDB from its byte 16 on, if it is longer than the basic header can hold. Never empty.
@@ -26,7 +26,7 @@ pub struct Ahs<'a> {
 }
 
 impl<'a> Ahs<'a> {
-    /// Takes the segments apart: `bytes` is all of them, TotalAHSLength words.
+    /// Parses the segments: `bytes` is all of them, TotalAHSLength words.
     pub fn parse(mut bytes: &'a [u8]) -> Result<Ahs<'a>, Malformed> {
         let mut ahs = Ahs::default();
         while !bytes.is_empty() {

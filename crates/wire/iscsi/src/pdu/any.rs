@@ -1,10 +1,10 @@
-//! Any PDU at all: the one place where an opcode decides how a header is read.
+//! Any PDU: the dispatch from opcode to parser.
 
 use std::fmt;
 
 use super::*;
 
-/// A header of any kind.
+/// A header of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is the PDU of its name")]
 pub enum Pdu {
@@ -29,7 +29,7 @@ pub enum Pdu {
 }
 
 impl Pdu {
-    /// Takes a header of any kind apart.
+    /// Parses a header of any type.
     pub fn parse(bhs: &Bhs) -> Result<Pdu, Malformed> {
         Ok(match bhs.opcode().ok_or(Malformed::UnknownOpcode)? {
             Opcode::NopOut => Pdu::NopOut(NopOut::parse(bhs)?),
@@ -55,7 +55,7 @@ impl Pdu {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         match self {
             Pdu::NopOut(pdu) => pdu.emit(),

@@ -5,18 +5,18 @@ use std::fmt;
 use super::{Bhs, Lun, Malformed, Opcode};
 use crate::serial::Sn;
 
-/// Something has happened that no command asked about.
+/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncMessage {
     /// The logical unit, for the events that concern one.
     pub lun: Lun,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// What has happened.
+    /// The event.
     pub event: AsyncEvent,
     /// The vendor's own code, for vendors' events.
     pub vendor_code: u8,
@@ -27,7 +27,7 @@ pub struct AsyncMessage {
     pub data_segment_length: u32,
 }
 
-/// Kinds of events (section 11.9.1).
+/// Event codes (section 11.9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
     /// 0: a SCSI event, with sense data.
@@ -38,16 +38,16 @@ pub enum AsyncEvent {
     ConnectionDropped,
     /// 3: all connections of the session will be dropped.
     SessionDropped,
-    /// 4: negotiate parameters again, within Parameter3 seconds.
+    /// 4: renegotiate parameters within Parameter3 seconds.
     NegotiationRequested,
-    /// 5: the session's tasks on this logical unit are being ended.
+    /// 5: the session's tasks on this logical unit are being terminated.
     TasksTerminated,
-    /// 255, or any number that the standard leaves open.
+    /// 255, or any undefined number.
     Other(u8),
 }
 
 impl AsyncMessage {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<AsyncMessage, Malformed> {
         bhs.expect(Opcode::AsyncMessage)?;
         if bhs.itt_raw() != NO_TASK {
@@ -65,7 +65,7 @@ impl AsyncMessage {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let [first, second, third] = self.parameters;
         let mut bhs = Bhs::new(Opcode::AsyncMessage);

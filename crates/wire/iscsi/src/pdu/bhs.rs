@@ -14,7 +14,7 @@ use super::{Itt, Lun, Malformed, Opcode};
 /// Bytes in a basic header segment.
 pub const BHS_BYTES: usize = 48;
 
-/// A basic header segment as it travels.
+/// A basic header segment in wire format.
 ///
 /// The readers and writers take offsets that our own code knows, never the peer's; an offset past the end is a
 /// mistake in this crate, and panics.
@@ -30,12 +30,12 @@ impl Bhs {
         bhs
     }
 
-    /// What kind of PDU this heads, if section 11.2.1.2 knows it.
+    /// The PDU's type, if section 11.2.1.2 defines it.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::new(self.0[0] & OPCODE_MASK)
     }
 
-    /// The I bit: deliver at once, outside the order of CmdSN. Initiator PDUs only.
+    /// The I bit: immediate delivery, outside the CmdSN order. Initiator PDUs only.
     pub fn immediate(&self) -> bool {
         self.0[0] & IMMEDIATE != 0
     }
@@ -157,7 +157,7 @@ impl Bhs {
         if self.total_ahs_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedAhs) }
     }
 
-    /// Refuses a header of another kind.
+    /// Fails for another type of header.
     pub(super) fn expect_opcode(&self, opcode: Opcode) -> Result<(), Malformed> {
         if self.opcode() == Some(opcode) { Ok(()) } else { Err(Malformed::WrongOpcode) }
     }
@@ -175,7 +175,7 @@ pub fn pad_bytes(length: usize) -> usize {
 
 /// Byte 1: the last, or only, PDU of its sequence.
 pub(super) const FINAL: u8 = 0x80;
-/// Byte 1 of text and login PDUs: the text goes on in the next PDU.
+/// Byte 1 of text and login PDUs: the text continues in the next PDU.
 pub(super) const CONTINUE: u8 = 0x40;
 
 const IMMEDIATE: u8 = 0x40;

@@ -11,21 +11,21 @@ use crate::serial::Sn;
 pub struct DataIn {
     /// F: the last of its sequence (a sequence is at most MaxBurstLength long).
     pub is_final: bool,
-    /// A: please acknowledge (ErrorRecoveryLevel above 0); LUN and TTT are then set.
+    /// A: acknowledgement requested (ErrorRecoveryLevel above 0); LUN and TTT are then set.
     pub acknowledge: bool,
     /// S: the command's status, if this PDU ends the command.
     pub status: Option<DataInStatus>,
-    /// The logical unit, if an acknowledgement is asked for.
+    /// The logical unit, if an acknowledgement is requested.
     pub lun: Lun,
-    /// The task the data belongs to.
+    /// Initiator Task Tag of the task.
     pub itt: Itt,
-    /// What to quote in the acknowledgement, if one is asked for.
+    /// Target Transfer Tag for the acknowledgement, if requested.
     pub ttt: Option<Ttt>,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// Counts the command's Data-In PDUs, from zero.
+    /// DataSN, from zero.
     pub data_sn: Sn,
     /// Bytes from the start of this command's data, not from the start of the LUN.
     pub buffer_offset: u32,
@@ -36,16 +36,16 @@ pub struct DataIn {
 /// Status that travels with the last data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataInStatus {
-    /// SAM-5 status. Only the ones without sense data come this way.
+    /// SAM-5 status, without sense data.
     pub status: u8,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// How far the data was from what was expected.
+    /// The residual.
     pub residual: Residual,
 }
 
 impl DataIn {
-    /// Takes the header apart.
+    /// Parses the header.
     #[inline]
     pub fn parse(bhs: &Bhs) -> Result<DataIn, Malformed> {
         bhs.expect(Opcode::DataIn)?;
@@ -68,7 +68,7 @@ impl DataIn {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::DataIn);
         bhs.set_u8(1, if self.is_final { FINAL } else { 0 } | if self.acknowledge { ACKNOWLEDGE } else { 0 });

@@ -6,20 +6,20 @@ use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
-/// A piece of a write's data, sent unasked or because an R2T asked for it.
+/// A part of a write's data, unsolicited or requested by an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOut {
     /// F: the last of its sequence: of the unsolicited data, or of the answer to one R2T.
     pub is_final: bool,
     /// The R2T's LUN, for solicited data.
     pub lun: Lun,
-    /// The task the data belongs to.
+    /// Initiator Task Tag of the task.
     pub itt: Itt,
-    /// The R2T's tag; none for unsolicited data.
+    /// Target Transfer Tag of the R2T; none for unsolicited data.
     pub ttt: Option<Ttt>,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
-    /// Counts the PDUs of one sequence, from zero.
+    /// DataSN, from zero in each sequence.
     pub data_sn: Sn,
     /// Bytes from the start of this command's data, not from the start of the LUN.
     pub buffer_offset: u32,
@@ -28,7 +28,7 @@ pub struct DataOut {
 }
 
 impl DataOut {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<DataOut, Malformed> {
         bhs.expect(Opcode::DataOut)?;
         Ok(DataOut {
@@ -43,7 +43,7 @@ impl DataOut {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::DataOut);
         bhs.set_u8(1, if self.is_final { FINAL } else { 0 });

@@ -6,30 +6,30 @@ use super::bhs::CONTINUE;
 use super::{Bhs, Cid, Isid, Itt, Malformed, Opcode, Tsih};
 use crate::serial::Sn;
 
-/// The initiator begins a login, or goes on with it.
+/// Begins or continues a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginRequest {
-    /// C: the text goes on in the next request.
+    /// C: the text continues in the next request.
     pub continues: bool,
     /// CSG: the stage that this request belongs to.
     pub stage: Stage,
     /// T and NSG: the stage that the initiator is ready to move to, if it is.
     pub transit_to: Option<Stage>,
-    /// The highest version of the protocol that the initiator speaks.
+    /// Version-max.
     pub version_max: u8,
-    /// The lowest.
+    /// Version-min.
     pub version_min: u8,
-    /// The initiator's part of the session's name.
+    /// ISID.
     pub isid: Isid,
-    /// The target's part: zero for a new session.
+    /// TSIH: zero for a new session.
     pub tsih: Tsih,
-    /// The login's name, the same in all its requests.
+    /// Initiator Task Tag, the same in all requests of a login.
     pub itt: Itt,
-    /// The connection's name.
+    /// CID.
     pub cid: Cid,
-    /// The CmdSN that the first command will have; all requests of a login have the same.
+    /// CmdSN of the first command; the same in all requests of a login.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next; in the first request, of a lost connection being reinstated.
+    /// ExpStatSN; in the first request, that of a lost connection being reinstated.
     pub exp_stat_sn: Sn,
     /// Text, in bytes without padding.
     pub data_segment_length: u32,
@@ -39,11 +39,11 @@ pub struct LoginRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stage {
-    /// The two sides prove who they are.
+    /// Authentication.
     SecurityNegotiation = 0,
-    /// They agree on parameters.
+    /// Negotiation of parameters.
     OperationalNegotiation = 1,
-    /// They work.
+    /// Full feature phase.
     FullFeature = 3,
 }
 
@@ -68,7 +68,7 @@ impl LoginRequest {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::LoginRequest);
         bhs.set_immediate(true);

@@ -7,32 +7,32 @@ use super::login_request::{parse_stages, stage_flags};
 use super::{Bhs, Isid, Itt, Malformed, Opcode, Stage, Tsih};
 use crate::serial::Sn;
 
-/// The target goes on with a login, ends it or refuses it.
+/// Continues, completes or refuses a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginResponse {
-    /// C: the text goes on in the next response.
+    /// C: the text continues in the next response.
     pub continues: bool,
     /// CSG: the stage of the request that this answers.
     pub stage: Stage,
     /// T and NSG: the stage that the login now is in, if it moves.
     pub transit_to: Option<Stage>,
-    /// The highest version of the protocol that the target speaks.
+    /// Version-max.
     pub version_max: u8,
-    /// The version that is spoken.
+    /// Version-active.
     pub version_active: u8,
     /// As in the request.
     pub isid: Isid,
-    /// The session's handle, in the last response; before, as in the request.
+    /// TSIH, in the last response; before, as in the request.
     pub tsih: Tsih,
-    /// The login's name.
+    /// Initiator Task Tag.
     pub itt: Itt,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// How the login stands.
+    /// Status of the login.
     pub status: LoginStatus,
     /// Text, in bytes without padding.
     pub data_segment_length: u32,
@@ -41,43 +41,43 @@ pub struct LoginResponse {
 /// Status-Class and Status-Detail (section 11.13.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoginStatus {
-    /// 0000: all is well, the login goes on or is done.
+    /// 0000: success; the login continues or is complete.
     Success,
-    /// 0101: the target is for now at the TargetAddress given.
+    /// 0101: target moved temporarily to TargetAddress.
     TargetMovedTemporarily,
-    /// 0102: the target is for good at the TargetAddress given.
+    /// 0102: target moved permanently to TargetAddress.
     TargetMovedPermanently,
-    /// 0200: the initiator made some other mistake.
+    /// 0200: initiator error.
     InitiatorError,
-    /// 0201: the initiator could not prove who it is.
+    /// 0201: authentication failure.
     AuthenticationFailure,
-    /// 0202: the initiator may not use this target.
+    /// 0202: authorization failure.
     AuthorizationFailure,
-    /// 0203: there is no such target here.
+    /// 0203: target not found.
     NotFound,
-    /// 0204: there was such a target, and it will not come back.
+    /// 0204: target removed.
     TargetRemoved,
-    /// 0205: no version of the protocol in common.
+    /// 0205: unsupported version.
     UnsupportedVersion,
-    /// 0206: too many connections in this session.
+    /// 0206: too many connections.
     TooManyConnections,
-    /// 0207: a name or another needed key is missing.
+    /// 0207: missing parameter.
     MissingParameter,
-    /// 0208: no session can span these portals.
+    /// 0208: the session cannot include this portal.
     CannotIncludeInSession,
-    /// 0209: no sessions of this type here.
+    /// 0209: session type not supported.
     SessionTypeNotSupported,
-    /// 020a: the connection is for a session that does not exist.
+    /// 020a: session does not exist.
     SessionDoesNotExist,
-    /// 020b: the request has no place in a login.
+    /// 020b: invalid during login.
     InvalidDuringLogin,
-    /// 0300: the target made a mistake.
+    /// 0300: target error.
     TargetError,
-    /// 0301: not now; try again.
+    /// 0301: service unavailable.
     ServiceUnavailable,
-    /// 0302: out of memory, sessions or the like.
+    /// 0302: out of resources.
     OutOfResources,
-    /// A status that the standard does not list. The class alone says whose fault it is.
+    /// A status that the standard does not list; its class still applies.
     Other {
         /// Status-Class.
         class: u8,
@@ -111,7 +111,7 @@ impl LoginResponse {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let (class, detail) = self.status.class_and_detail();
         let mut bhs = Bhs::new(Opcode::LoginResponse);

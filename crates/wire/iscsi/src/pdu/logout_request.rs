@@ -6,20 +6,20 @@ use super::bhs::FINAL;
 use super::{Bhs, Cid, Itt, Malformed, Opcode};
 use crate::serial::Sn;
 
-/// Close this connection, another, or the session.
+/// Logout of this connection, another, or the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogoutRequest {
-    /// Deliver at once, outside the order of CmdSN.
+    /// I: immediate delivery, outside the CmdSN order.
     pub immediate: bool,
-    /// What to close, and why.
+    /// Reason code.
     pub reason: LogoutReason,
-    /// The request's name.
+    /// Initiator Task Tag.
     pub itt: Itt,
     /// The connection to close; without meaning if the session is to be closed.
     pub cid: Cid,
-    /// The request's place in the session's order.
+    /// CmdSN.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
 }
 
@@ -31,12 +31,12 @@ pub enum LogoutReason {
     CloseSession = 0,
     /// The connection named, and its commands.
     CloseConnection = 1,
-    /// The connection named, keeping its commands for another to take over (ErrorRecoveryLevel 2).
+    /// The connection named, keeping its commands for reassignment (ErrorRecoveryLevel 2).
     RemoveForRecovery = 2,
 }
 
 impl LogoutRequest {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<LogoutRequest, Malformed> {
         bhs.expect(Opcode::LogoutRequest)?;
         bhs.expect_no_data()?;
@@ -50,7 +50,7 @@ impl LogoutRequest {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::LogoutRequest);
         bhs.set_immediate(self.immediate);

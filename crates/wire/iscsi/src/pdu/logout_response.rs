@@ -5,42 +5,42 @@ use std::fmt;
 use super::{Bhs, Itt, Malformed, Opcode};
 use crate::serial::Sn;
 
-/// What became of a logout.
+/// Result of a logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogoutResponse {
-    /// The outcome.
+    /// The response code.
     pub result: LogoutResult,
-    /// The request's name.
+    /// Initiator Task Tag.
     pub itt: Itt,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// Seconds to wait before tasks are reassigned or the connection is made again.
+    /// Time2Wait: seconds before reassigning tasks or reconnecting.
     pub time2wait_s: u16,
-    /// Seconds after that for which tasks are kept.
+    /// Time2Retain: seconds after that for which tasks are kept.
     pub time2retain_s: u16,
 }
 
-/// Outcome of a logout (section 11.15.1).
+/// Response codes of a logout (section 11.15.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoutResult {
     /// 0: closed.
     Success,
     /// 1: no such connection.
     CidNotFound,
-    /// 2: tasks cannot be taken over (ErrorRecoveryLevel below 2).
+    /// 2: connection recovery not supported (ErrorRecoveryLevel below 2).
     RecoveryNotSupported,
-    /// 3: closed, but not cleanly.
+    /// 3: cleanup failed.
     CleanupFailed,
     /// Any other number.
     Other(u8),
 }
 
 impl LogoutResponse {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<LogoutResponse, Malformed> {
         bhs.expect(Opcode::LogoutResponse)?;
         bhs.expect_no_data()?;
@@ -55,7 +55,7 @@ impl LogoutResponse {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::LogoutResponse);
         bhs.set_u8(2, self.result.number());

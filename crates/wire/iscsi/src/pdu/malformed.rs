@@ -4,12 +4,12 @@ use std::fmt;
 
 use super::RejectReason;
 
-/// Why a header could not be taken apart.
+/// Why a header could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// RFC 7143 section 11.2.1.2 lists no such opcode.
     UnknownOpcode,
-    /// The header is of another kind than was asked for.
+    /// The header has another opcode than expected.
     WrongOpcode,
     /// 0xffffffff where a task must be named.
     ReservedItt,
@@ -35,13 +35,13 @@ pub enum Malformed {
     ReservedResponse,
     /// Status on a Data-In that is not the last (section 11.7.3).
     StatusWithoutFinal,
-    /// An R2T that asks for nothing (section 11.8.4).
+    /// An R2T for no data (section 11.8.4).
     EmptyR2t,
-    /// C together with F or T: the text goes on and is over (sections 11.10.2, 11.12.2).
+    /// C together with F or T (sections 11.10.2, 11.12.2).
     ContinueAndFinal,
     /// Login stage 2 (section 11.12.3).
     ReservedStage,
-    /// A login that goes back, or nowhere (section 11.12.3).
+    /// An invalid stage transition (section 11.12.3).
     BackwardStage,
     /// A logout reason above 2 (section 11.14.1).
     ReservedLogoutReason,
@@ -50,7 +50,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// What a target says of such a PDU in full feature phase (section 11.17.1).
+    /// The reason code of a target's Reject in full feature phase (section 11.17.1).
     pub fn reject_reason(self) -> RejectReason {
         match self {
             Malformed::UnknownOpcode | Malformed::WrongOpcode => RejectReason::CommandNotSupported,

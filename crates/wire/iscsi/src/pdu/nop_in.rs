@@ -5,27 +5,27 @@ use std::fmt;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
-/// A ping, the answer to the initiator's, or news of the command window.
+/// A ping, the response to the initiator's ping, or an update of the command window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopIn {
-    /// A logical unit, for the initiator to repeat, if an answer is wanted.
+    /// A logical unit, to be repeated in the response, if one is requested.
     pub lun: Lun,
-    /// The name of the ping that this answers; none for one of the target's own.
+    /// Initiator Task Tag of the ping that this answers; none for a ping of the target.
     pub itt: Option<Itt>,
-    /// The ping's name; none if no answer is wanted.
+    /// The tag of the ping; none if no response is requested.
     pub ttt: Option<Ttt>,
-    /// This status's number if it answers a ping; else the next status's, which it does not use up.
+    /// StatSN if it answers a ping; else the next StatSN, which is not consumed.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// Ping data, in bytes without padding.
     pub data_segment_length: u32,
 }
 
 impl NopIn {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<NopIn, Malformed> {
         bhs.expect(Opcode::NopIn)?;
         Ok(NopIn {
@@ -39,7 +39,7 @@ impl NopIn {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::NopIn);
         bhs.set_data_segment_length(self.data_segment_length);

@@ -5,27 +5,27 @@ use std::fmt;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
-/// A ping, or the answer to the target's.
+/// A ping, or the response to the target's ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopOut {
-    /// Deliver at once, outside the order of CmdSN.
+    /// I: immediate delivery, outside the CmdSN order.
     pub immediate: bool,
     /// The LUN of the NOP-In that this answers, if it answers one.
     pub lun: Lun,
-    /// The ping's name; none if no answer is wanted.
+    /// The tag of the ping; none if no response is requested.
     pub itt: Option<Itt>,
-    /// The tag of the NOP-In that this answers; none for a ping of the initiator's own.
+    /// Target Transfer Tag of the NOP-In that this answers; none for a ping of the initiator.
     pub ttt: Option<Ttt>,
-    /// The PDU's place in the session's order.
+    /// CmdSN.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// Ping data, in bytes without padding.
     pub data_segment_length: u32,
 }
 
 impl NopOut {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<NopOut, Malformed> {
         bhs.expect(Opcode::NopOut)?;
         Ok(NopOut {
@@ -39,7 +39,7 @@ impl NopOut {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::NopOut);
         bhs.set_immediate(self.immediate);

@@ -1,18 +1,18 @@
-//! What kinds of PDU there are (RFC 7143 section 11.2.1.2).
+//! PDU types (RFC 7143 section 11.2.1.2).
 
 use std::fmt;
 
-/// The kind of a PDU. Bit 5 says who sends it: clear for the initiator, set for the target.
+/// The type of a PDU. Bit 5 is the sender: clear for the initiator, set for the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Initiator: are you there; or an answer to the target's question.
+    /// Initiator: ping, or the response to the target's ping.
     NopOut = 0x00,
     /// Initiator: a SCSI command.
     ScsiCommand = 0x01,
     /// Initiator: abort, reset, query.
     TaskManagementRequest = 0x02,
-    /// Initiator: begin or go on with a login.
+    /// Initiator: begin or continue a login.
     LoginRequest = 0x03,
     /// Initiator: keys and values, in full feature phase.
     TextRequest = 0x04,
@@ -20,15 +20,15 @@ pub enum Opcode {
     DataOut = 0x05,
     /// Initiator: close this connection, another, or the session.
     LogoutRequest = 0x06,
-    /// Initiator: send that again.
+    /// Initiator: request for retransmission.
     SnackRequest = 0x10,
-    /// Target: are you there; or an answer to the initiator's question.
+    /// Target: ping, or the response to the initiator's ping.
     NopIn = 0x20,
     /// Target: status of a SCSI command.
     ScsiResponse = 0x21,
     /// Target: outcome of a task management function.
     TaskManagementResponse = 0x22,
-    /// Target: goes on with a login, ends it or refuses it.
+    /// Target: continues, completes or refuses a login.
     LoginResponse = 0x23,
     /// Target: keys and values, in full feature phase.
     TextResponse = 0x24,
@@ -36,16 +36,16 @@ pub enum Opcode {
     DataIn = 0x25,
     /// Target: outcome of a logout.
     LogoutResponse = 0x26,
-    /// Target: ready for this piece of a write's data.
+    /// Target: request for a part of a write's data.
     R2t = 0x31,
-    /// Target: something has happened.
+    /// Target: asynchronous event.
     AsyncMessage = 0x32,
-    /// Target: that PDU was not acceptable.
+    /// Target: rejection of a PDU.
     Reject = 0x3f,
 }
 
 impl Opcode {
-    /// The kind with this number, if there is one.
+    /// The type with this number, if defined.
     pub fn new(number: u8) -> Option<Opcode> {
         ALL.into_iter().find(|&opcode| opcode as u8 == number)
     }

@@ -6,31 +6,31 @@ use std::num::NonZeroU32;
 use super::{Bhs, Itt, Lun, Malformed, Opcode, Ttt};
 use crate::serial::Sn;
 
-/// Ready To Transfer: the target asks for a piece of a write's data.
+/// Ready To Transfer: requests a part of a write's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2t {
-    /// The logical unit, for the initiator to repeat.
+    /// The logical unit, to be repeated in the data PDUs.
     pub lun: Lun,
-    /// The task that writes.
+    /// Initiator Task Tag.
     pub itt: Itt,
-    /// The request's name, for the initiator to repeat.
+    /// Target Transfer Tag, to be repeated in the data PDUs.
     pub ttt: Ttt,
-    /// The number that the connection's next status will have; an R2T does not use it up.
+    /// The next StatSN, which an R2T does not consume.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// Counts the command's R2Ts, from zero.
+    /// R2TSN, from zero.
     pub r2t_sn: Sn,
     /// Bytes from the start of this command's data, not from the start of the LUN.
     pub buffer_offset: u32,
-    /// Bytes asked for, at most MaxBurstLength.
+    /// Desired Data Transfer Length, at most MaxBurstLength.
     pub desired_data_transfer_length: NonZeroU32,
 }
 
 impl R2t {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<R2t, Malformed> {
         bhs.expect(Opcode::R2t)?;
         bhs.expect_no_data()?;
@@ -47,7 +47,7 @@ impl R2t {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::R2t);
         bhs.set_lun(self.lun);

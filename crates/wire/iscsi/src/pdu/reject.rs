@@ -5,16 +5,16 @@ use std::fmt;
 use super::{Bhs, Malformed, Opcode};
 use crate::serial::Sn;
 
-/// A PDU was not acceptable.
+/// Rejection of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// Why.
+    /// The reason.
     pub reason: RejectReason,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// Of a refused acknowledgement or SNACK: the next DataSN or R2TSN.
     pub data_sn: Sn,
@@ -22,35 +22,35 @@ pub struct Reject {
     pub data_segment_length: u32,
 }
 
-/// Why a PDU was not acceptable (section 11.17.1).
+/// Reason codes (section 11.17.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectReason {
-    /// 2: the data does not match its digest; it may be sent again.
+    /// 2: data digest error; the PDU may be retransmitted.
     DataDigestError,
-    /// 3: this cannot be sent again.
+    /// 3: SNACK reject.
     SnackReject,
-    /// 4: the PDU has no place here.
+    /// 4: protocol error.
     ProtocolError,
-    /// 5: no such opcode, or not for this kind of session.
+    /// 5: command not supported, or not in this type of session.
     CommandNotSupported,
-    /// 6: too many immediate commands.
+    /// 6: immediate command reject.
     ImmediateCommandReject,
-    /// 7: the task is already under way.
+    /// 7: task in progress.
     TaskInProgress,
-    /// 8: an acknowledgement of data that was not sent.
+    /// 8: invalid data acknowledgement.
     InvalidDataAck,
-    /// 9: a field has a value that it must not have.
+    /// 9: invalid PDU field.
     InvalidPduField,
-    /// 10: out of Target Transfer Tags.
+    /// 10: out of Target Transfer Tags (long operation reject).
     LongOperationReject,
-    /// 12: nothing but a logout is expected.
+    /// 12: waiting for logout.
     WaitingForLogout,
     /// Any other number; 11 is deprecated.
     Other(u8),
 }
 
 impl Reject {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<Reject, Malformed> {
         bhs.expect(Opcode::Reject)?;
         if bhs.itt_raw() != NO_TASK {
@@ -66,7 +66,7 @@ impl Reject {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::Reject);
         bhs.set_u8(2, self.reason.number());

@@ -1,4 +1,4 @@
-//! How far the data that moved was from the data that was expected (RFC 7143 section 11.4.5).
+//! Residual counts (RFC 7143 section 11.4.5).
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use super::Malformed;
 /// The difference between Expected Data Transfer Length and what the device had to transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// Just what was expected.
+    /// The expected length was transferred.
     #[default]
     None,
-    /// So many bytes were not transferred because the initiator expected fewer.
+    /// Overflow: bytes not transferred because the initiator expected fewer.
     Overflow(u32),
-    /// So many bytes were expected and not transferred.
+    /// Underflow: bytes expected and not transferred.
     Underflow(u32),
 }
 

@@ -1,4 +1,4 @@
-//! What every PDU must hold, asked of each by its own tests.
+//! Properties of every PDU, checked by its tests.
 
 use std::fmt::{Debug, Display};
 

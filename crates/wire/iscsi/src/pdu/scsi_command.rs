@@ -6,10 +6,10 @@ use super::bhs::FINAL;
 use super::{Bhs, Itt, Lun, Malformed, Opcode};
 use crate::serial::Sn;
 
-/// A SCSI command, and how much data is to follow or to come back.
+/// A SCSI command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiCommand {
-    /// Deliver at once, outside the order of CmdSN.
+    /// I: immediate delivery, outside the CmdSN order.
     pub immediate: bool,
     /// F: no unsolicited Data-Out follows.
     pub is_final: bool,
@@ -17,7 +17,7 @@ pub struct ScsiCommand {
     pub read: bool,
     /// W: the command writes.
     pub write: bool,
-    /// Where the task stands among the others of its logical unit.
+    /// Task attribute.
     pub attribute: TaskAttribute,
     /// Additional header segments, all together, in bytes (a multiple of 4, at most 1020); see [`super::Ahs`].
     pub total_ahs_length: usize,
@@ -25,13 +25,13 @@ pub struct ScsiCommand {
     pub data_segment_length: u32,
     /// The logical unit's address.
     pub lun: Lun,
-    /// The task's name.
+    /// Initiator Task Tag.
     pub itt: Itt,
     /// EDTL: bytes that the initiator expects to move; of a bidirectional command, to write.
     pub expected_data_transfer_length: u32,
-    /// The command's place in the session's order.
+    /// CmdSN.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// The first sixteen bytes of the CDB, shorter ones filled with zeros.
     pub cdb: [u8; 16],
@@ -80,7 +80,7 @@ impl ScsiCommand {
         Ok(command)
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         debug_assert!(self.total_ahs_length.is_multiple_of(4) && self.total_ahs_length <= 1020);
         let mut bhs = Bhs::new(Opcode::ScsiCommand);

@@ -6,24 +6,24 @@ use std::fmt;
 use super::{Bhs, Itt, Malformed, Opcode, Residual};
 use crate::serial::Sn;
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiResponse {
-    /// Whether the target carried the command out at all.
+    /// iSCSI service response.
     pub response: Response,
-    /// SAM-5 status, meaningful if the command was carried out.
+    /// SAM-5 status, valid if the command was completed.
     pub status: u8,
-    /// The task that ended.
+    /// Initiator Task Tag.
     pub itt: Itt,
     /// Of a read whose data was resent under new tags (ErrorRecoveryLevel above 0); else zero.
     pub snack_tag: u32,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
-    /// How many Data-In (bidirectional: and R2T) PDUs the target sent for the command.
+    /// ExpDataSN: number of Data-In (bidirectional: and R2T) PDUs sent for the command.
     pub exp_data_sn: Sn,
     /// Of the data, or of a bidirectional command's written data.
     pub residual: Residual,
@@ -36,7 +36,7 @@ pub struct ScsiResponse {
 /// iSCSI service response (section 11.4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Response {
-    /// The command was completed; the status tells how.
+    /// Command completed at target; see the status.
     #[default]
     Completed,
     /// The target could not carry it out.
@@ -46,7 +46,7 @@ pub enum Response {
 }
 
 impl ScsiResponse {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<ScsiResponse, Malformed> {
         bhs.expect(Opcode::ScsiResponse)?;
         Ok(ScsiResponse {
@@ -64,7 +64,7 @@ impl ScsiResponse {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let (flags, count) = self.residual.emit(OVERFLOW, UNDERFLOW);
         let (read_flags, read_count) = self.read_residual.emit(READ_OVERFLOW, READ_UNDERFLOW);

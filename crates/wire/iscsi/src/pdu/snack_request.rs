@@ -17,7 +17,7 @@ pub struct SnackRequest {
     pub itt: Option<Itt>,
     /// The Data-In's Target Transfer Tag, or the SNACK Tag, by kind; 0xffffffff for none.
     pub tag: u32,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// BegRun: the first missing number; acknowledgements: the next expected one.
     pub first: Sn,
@@ -40,7 +40,7 @@ pub enum SnackKind {
 }
 
 impl SnackRequest {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<SnackRequest, Malformed> {
         bhs.expect(Opcode::SnackRequest)?;
         bhs.expect_no_data()?;
@@ -55,7 +55,7 @@ impl SnackRequest {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::SnackRequest);
         bhs.set_u8(1, FINAL | self.kind as u8);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The value that says "no tag" in a tag field.
+/// The reserved tag.
 const RESERVED_TAG: u32 = 0xffff_ffff;
 
 /// Initiator Task Tag (RFC 7143 section 11.2.1.8): the initiator's name for a task, unique in its session.
@@ -10,7 +10,7 @@ const RESERVED_TAG: u32 = 0xffff_ffff;
 pub struct Itt(u32);
 
 impl Itt {
-    /// A tag like any other, for whoever needs just one.
+    /// A valid tag, for users that need only one.
     pub const ZERO: Itt = Itt(0);
 
     /// A tag; `None` for 0xffffffff, which is reserved.

@@ -9,7 +9,7 @@ use crate::serial::Sn;
 /// Abort, reset or query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskManagementRequest {
-    /// Deliver at once, outside the order of CmdSN.
+    /// I: immediate delivery, outside the CmdSN order.
     pub immediate: bool,
     /// What to do.
     pub function: TaskManagementFunction,
@@ -19,9 +19,9 @@ pub struct TaskManagementRequest {
     pub itt: Itt,
     /// The task concerned, for the functions that concern one.
     pub referenced_task: Option<Itt>,
-    /// The request's place in the session's order.
+    /// CmdSN.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// ABORT TASK: the CmdSN of the task to abort.
     pub ref_cmd_sn: Sn,
@@ -61,7 +61,7 @@ pub enum TaskManagementFunction {
 }
 
 impl TaskManagementRequest {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<TaskManagementRequest, Malformed> {
         bhs.expect(Opcode::TaskManagementRequest)?;
         bhs.expect_no_data()?;
@@ -78,7 +78,7 @@ impl TaskManagementRequest {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TaskManagementRequest);
         bhs.set_immediate(self.immediate);

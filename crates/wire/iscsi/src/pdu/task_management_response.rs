@@ -8,15 +8,15 @@ use crate::serial::Sn;
 /// What became of a task management request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskManagementResponse {
-    /// The outcome.
+    /// The response code.
     pub result: TaskManagementResult,
-    /// The request's name.
+    /// Initiator Task Tag.
     pub itt: Itt,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 
@@ -46,7 +46,7 @@ pub enum TaskManagementResult {
 }
 
 impl TaskManagementResponse {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<TaskManagementResponse, Malformed> {
         bhs.expect(Opcode::TaskManagementResponse)?;
         bhs.expect_no_data()?;
@@ -59,7 +59,7 @@ impl TaskManagementResponse {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TaskManagementResponse);
         bhs.set_u8(2, self.result.number());

@@ -9,11 +9,11 @@ use crate::serial::Sn;
 /// Keys and values from the initiator, in full feature phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextRequest {
-    /// Deliver at once, outside the order of CmdSN.
+    /// I: immediate delivery, outside the CmdSN order.
     pub immediate: bool,
     /// F: the initiator has nothing more to say.
     pub is_final: bool,
-    /// C: the text goes on in the next request.
+    /// C: the text continues in the next request.
     pub continues: bool,
     /// The LUN of the response that this goes on from, if it goes on from one.
     pub lun: Lun,
@@ -21,16 +21,16 @@ pub struct TextRequest {
     pub itt: Itt,
     /// The tag of the response that this goes on from; none begins a new exchange.
     pub ttt: Option<Ttt>,
-    /// The request's place in the session's order.
+    /// CmdSN.
     pub cmd_sn: Sn,
-    /// The status the initiator waits for next on this connection.
+    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// Text, in bytes without padding.
     pub data_segment_length: u32,
 }
 
 impl TextRequest {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<TextRequest, Malformed> {
         bhs.expect(Opcode::TextRequest)?;
         if bhs.flag(FINAL) && bhs.flag(CONTINUE) {
@@ -49,7 +49,7 @@ impl TextRequest {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TextRequest);
         bhs.set_immediate(self.immediate);

@@ -11,7 +11,7 @@ use crate::serial::Sn;
 pub struct TextResponse {
     /// F: the target has nothing more to say, and the exchange is over.
     pub is_final: bool,
-    /// C: the text goes on in the next response.
+    /// C: the text continues in the next response.
     pub continues: bool,
     /// A logical unit, for the initiator to repeat if the exchange goes on.
     pub lun: Lun,
@@ -19,18 +19,18 @@ pub struct TextResponse {
     pub itt: Itt,
     /// The tag to go on with; none if the exchange is over.
     pub ttt: Option<Ttt>,
-    /// This status's number on its connection.
+    /// StatSN.
     pub stat_sn: Sn,
-    /// The next CmdSN that the target expects.
+    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// The last CmdSN that the target has room for.
+    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// Text, in bytes without padding.
     pub data_segment_length: u32,
 }
 
 impl TextResponse {
-    /// Takes the header apart.
+    /// Parses the header.
     pub fn parse(bhs: &Bhs) -> Result<TextResponse, Malformed> {
         bhs.expect(Opcode::TextResponse)?;
         if bhs.flag(FINAL) && bhs.flag(CONTINUE) {
@@ -49,7 +49,7 @@ impl TextResponse {
         })
     }
 
-    /// Puts the header together.
+    /// Builds the header.
     pub fn emit(&self) -> Bhs {
         let mut bhs = Bhs::new(Opcode::TextResponse);
         bhs.set_u8(1, if self.is_final { FINAL } else { 0 } | if self.continues { CONTINUE } else { 0 });

@@ -15,7 +15,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Nothing yet, and room for a text of so many bytes.
+    /// No text yet; `limit_bytes` is the maximum length.
     pub fn new(limit_bytes: usize) -> Assembly {
         Assembly { text: Vec::new(), pieces: 0, limit_bytes }
     }
@@ -36,7 +36,7 @@ impl Assembly {
         Ok(Some(std::mem::take(&mut self.text)))
     }
 
-    /// Forgets what has come.
+    /// Drops the parts received so far.
     pub fn clear(&mut self) {
         self.text = Vec::new();
         self.pieces = 0;

@@ -23,7 +23,7 @@ pub const KEY_BYTES_MAX: usize = 63;
 /// known to send values of up to 8 KiB.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
-/// More pairs than this in one text are nobody's negotiation.
+/// Limit of the pairs in one text; no negotiation needs more.
 pub const PAIRS_MAX: usize = 1024;
 
 /// One key and its value.
@@ -52,7 +52,7 @@ pub enum MalformedText {
     TooLong,
 }
 
-/// Takes a whole text apart, its pairs in their order.
+/// Parses a complete text into its pairs, in order.
 ///
 /// Lenient in two things that initiators do: NULs between pairs may be several (some fill the segment with them),
 /// and the one at the very end may be missing.
