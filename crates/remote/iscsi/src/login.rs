@@ -13,7 +13,6 @@ use iscsi::login::{
     Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX, Transmit,
 };
 use iscsi::name::Name;
-use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{BHS_BYTES, Bhs, pad_bytes};
 use reactor::{InSlice, OutSlice, Stream};
 use zeroize::Zeroizing;
@@ -65,24 +64,6 @@ pub(crate) async fn log_in(
     outcome
 }
 
-/// What the settings offer a target.
-pub(crate) fn offers(settings: &Settings) -> Offers {
-    Offers {
-        header_digest: vec![digest(settings.header_digest)],
-        data_digest: vec![digest(settings.data_digest)],
-        max_connections: settings.connections,
-        initial_r2t: settings.initial_r2t,
-        immediate_data: settings.immediate_data,
-        max_recv_data_segment_length: settings.max_segment_bytes,
-        max_burst_length: settings.max_burst_bytes,
-        first_burst_length: settings.first_burst_bytes.min(settings.max_burst_bytes),
-        max_outstanding_r2t: settings.max_outstanding_r2t,
-        // A lost session comes back as soon as the target lets it: it has the last word on how long to wait.
-        default_time2wait_s: 0,
-        ..Offers::of_initiator()
-    }
-}
-
 /// What the settings prove to a target, and want proved. The challenge is fresh: one for each login; so are secrets
 /// from files.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
@@ -113,10 +94,6 @@ fn challenge(random: Random) -> Challenge {
 
 /// As long as the longest hash: an answer cannot be guessed more easily than the hash be broken.
 const CHALLENGE_BYTES: usize = 32;
-
-fn digest(wanted: bool) -> DigestKind {
-    if wanted { DigestKind::Crc32c } else { DigestKind::None }
-}
 
 fn ends(stream: &dyn Stream, peer: SocketAddr, config: &InitiatorConfig) -> Ends {
     let target = config.target_name.as_ref().map(Name::to_string);

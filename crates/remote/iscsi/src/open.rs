@@ -17,7 +17,7 @@ use reactor::Stream;
 
 use crate::connection::Connection;
 use crate::error::{Ending, OpenError};
-use crate::login::{LoggedIn, Outcome, Random, chap, log_in, offers};
+use crate::login::{LoggedIn, Outcome, Random, chap, log_in};
 use crate::lun::RemoteLun;
 use crate::nexus::Nexus;
 use crate::recovery;
@@ -248,7 +248,7 @@ impl Connector {
             itt: Itt::new(0).expect("0 is not the reserved tag"),
             cmd_sn: Sn(1),
             chap: chap(&self.settings, self.random)?,
-            offers: offers(&self.settings),
+            offers: self.settings.offers(),
             session: None,
         })
     }

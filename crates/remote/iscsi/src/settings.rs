@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials, Secret};
-use iscsi::negotiate::Offers;
+use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::Isid;
 use reactor::StreamOptions;
 
-use crate::login;
 use crate::recorder::FlightRecorder;
 
 /// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
@@ -304,9 +303,22 @@ impl Settings {
         KEYS.iter().map(|key| (key.name, key.takes))
     }
 
-    /// What a login offers the target.
+    /// The values that a login offers to the target.
     pub fn offers(&self) -> Offers {
-        login::offers(self)
+        Offers {
+            header_digest: vec![digest_kind(self.header_digest)],
+            data_digest: vec![digest_kind(self.data_digest)],
+            max_connections: self.connections,
+            initial_r2t: self.initial_r2t,
+            immediate_data: self.immediate_data,
+            max_recv_data_segment_length: self.max_segment_bytes,
+            max_burst_length: self.max_burst_bytes,
+            first_burst_length: self.first_burst_bytes.min(self.max_burst_bytes),
+            max_outstanding_r2t: self.max_outstanding_r2t,
+            // The target decides how long to wait: a lost session is reinstated as soon as it allows.
+            default_time2wait_s: 0,
+            ..Offers::of_initiator()
+        }
     }
 
     /// Sets one setting by its name in URLs.
@@ -371,6 +383,10 @@ fn bytes(value: &str) -> Option<u32> {
 
 fn seconds(value: &str) -> Option<Duration> {
     number(value, 1, 3600).map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+fn digest_kind(wanted: bool) -> DigestKind {
+    if wanted { DigestKind::Crc32c } else { DigestKind::None }
 }
 
 #[cfg(test)]

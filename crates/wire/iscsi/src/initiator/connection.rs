@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::config::ConnectionStart;
 use super::event::ConnectionId;
+use super::incoming::Incoming;
 use super::keepalive::Probe;
-use super::receive::Incoming;
 use super::transfer::Run;
 use crate::connections::Identified;
 use crate::keepalive::Keepalive;

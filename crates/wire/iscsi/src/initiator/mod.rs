@@ -42,6 +42,7 @@ mod counters;
 mod event;
 mod exchange;
 mod fatal;
+mod incoming;
 mod keepalive;
 mod phase_times;
 mod receive;

@@ -6,6 +6,7 @@ use super::connection::QueuedPdu;
 use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
 use super::exchange::{Exchange, Task};
 use super::fatal::Fatal;
+use super::incoming::{CommandStatus, Incoming};
 use super::{INDEX_MASK, Session, tag};
 use crate::data;
 use crate::pdu::{
@@ -20,38 +21,6 @@ pub type Segment = data::Segment<TaskId>;
 
 /// Where a received data segment belongs.
 pub type Destination = data::Destination<TaskId>;
-
-/// Action when a data segment has been received.
-#[derive(Debug, Default)]
-pub(super) enum Incoming {
-    /// None.
-    #[default]
-    Nothing,
-    /// Drop it.
-    Dropped,
-    /// It belongs to a Data-In; with the status, if it brought one.
-    Data { key: Key, length: u32, done: Option<CommandStatus> },
-    /// It is sense data, or empty.
-    Response(CommandStatus),
-    /// It is text.
-    Text(TextResponse, Key),
-    /// It is the data of a ping response.
-    PingResponse(Key),
-    /// It belongs to an asynchronous message.
-    Message(Box<AsyncMessage>),
-    /// It is the rejected header.
-    Reject(Reject),
-}
-
-/// The status of a command.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CommandStatus {
-    key: Key,
-    response: Response,
-    status: u8,
-    residual: Residual,
-    read_residual: Residual,
-}
 
 impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns

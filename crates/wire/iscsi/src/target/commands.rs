@@ -1,12 +1,12 @@
 //! SCSI commands as they arrive: delivered in CmdSN order, held, or refused.
 
 use super::Session;
-use super::data_out::staged_cost;
 use super::event::{Command, ConnectionId, Event, TaskId};
 use super::inbound::Inbound;
-use super::receive::Incoming;
+use super::incoming::Incoming;
+use super::outbound::ExpectedLengths;
 use super::respond::Response;
-use super::task::{ExpectedLengths, HeldCommand, StagedData, Task};
+use super::task::{HeldCommand, StagedData, Task, staged_cost};
 use super::window::{CmdSnOrder, Held};
 use crate::pdu::{Ahs, Bhs, Malformed, RejectReason, ScsiCommand};
 use crate::serial::Sn;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::config::ConnectionStart;
 use super::event::{ConnectionId, Receipt};
-use super::receive::Incoming;
+use super::incoming::Incoming;
 use super::text::TextExchange;
 use crate::connections::Identified;
 use crate::keepalive::Keepalive;

@@ -5,8 +5,9 @@ use super::connection::QueuedPdu;
 use super::event::{ConnectionId, DataFault, Event, TaskId};
 use super::fatal::Fatal;
 use super::inbound::NextStep;
-use super::receive::{Destination, Incoming};
-use super::task::StagedData;
+use super::incoming::Incoming;
+use super::receive::Destination;
+use super::task::{StagedData, staged_cost};
 use crate::pdu::{DataOut, RejectReason};
 use crate::slab::Key;
 
@@ -200,9 +201,3 @@ impl Session {
 
 /// The MaxRecvDataSegmentLength of a discovery session.
 const UNCOUNTED_BYTES_MAX: usize = 8 << 10;
-
-/// Memory taken by a held piece of data: small ones are mostly overhead.
-pub(super) fn staged_cost(length: usize) -> usize {
-    const OVERHEAD_BYTES: usize = 64;
-    length + OVERHEAD_BYTES
-}

@@ -53,6 +53,7 @@ mod event;
 mod fatal;
 mod fence;
 mod inbound;
+mod incoming;
 mod logout;
 mod nop;
 mod notice;

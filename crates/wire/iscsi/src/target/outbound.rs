@@ -2,8 +2,15 @@
 //! sections 11.4 and 11.7).
 
 use super::event::Receipt;
-use super::task::ExpectedLengths;
 use crate::pdu::Residual;
+
+/// Expected data transfer lengths, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ExpectedLengths {
+    pub(super) write: u32,
+    pub(super) read: u32,
+    pub(super) bidirectional: bool,
+}
 
 /// The driver's response, and how much of it has been sent.
 #[derive(Debug)]

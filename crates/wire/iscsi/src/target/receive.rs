@@ -6,6 +6,7 @@ use super::Session;
 use super::event::{ConnectionId, Event, TaskId};
 use super::fatal::Fatal;
 use super::fence::exp_stat_sn;
+use super::incoming::{Incoming, Request, RequestKind};
 use super::window::{CmdSnOrder, Held};
 use crate::data;
 use crate::negotiate::SessionType;
@@ -14,50 +15,12 @@ use crate::pdu::{
     TextRequest,
 };
 use crate::serial::Sn;
-use crate::slab::Key;
 
 /// The data segment that follows a header.
 pub type Segment = data::Segment<TaskId>;
 
 /// Where a received data segment belongs.
 pub type Destination = data::Destination<TaskId>;
-
-/// Action when a data segment has been received.
-#[derive(Debug, Default)]
-pub(super) enum Incoming {
-    /// None.
-    #[default]
-    Nothing,
-    /// Drop it.
-    Dropped,
-    /// It is immediate data.
-    Immediate { key: Key, length: u32 },
-    /// It belongs to a Data-Out.
-    DataOut { key: Key, offset: u32, length: u32, is_final: bool },
-    /// It completes a request.
-    Request(Box<Request>),
-}
-
-/// A request with a CmdSN that is not a SCSI command.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) connection: ConnectionId,
-    pub(super) since: Instant,
-    pub(super) kind: RequestKind,
-    /// Text or ping data.
-    pub(super) data: Vec<u8>,
-    pub(super) cmd_sn: Sn,
-    pub(super) immediate: bool,
-}
-
-/// The type of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum RequestKind {
-    Nop(NopOut),
-    Text(TextRequest),
-    Tmf(TaskManagementRequest),
-    Logout(LogoutRequest),
-}
 
 impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use super::Session;
-use super::data_out::staged_cost;
 use super::event::{Command, ConnectionId};
 use super::inbound::Inbound;
-use super::outbound::Outbound;
+use super::outbound::{ExpectedLengths, Outbound};
 use crate::observed::report;
 use crate::pdu::{Itt, Lun};
 use crate::slab::Key;
@@ -28,14 +27,6 @@ pub(super) struct Task {
     pub(super) outbound: Option<Outbound>,
     /// The response is queued.
     pub(super) queued: bool,
-}
-
-/// Expected data transfer lengths, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ExpectedLengths {
-    pub(super) write: u32,
-    pub(super) read: u32,
-    pub(super) bidirectional: bool,
 }
 
 /// A command ahead of its CmdSN, with its data.
@@ -102,4 +93,10 @@ impl Task {
     pub(super) fn refuses_data(&self) -> bool {
         self.outbound.is_some() || !(self.inbound.is_wanted() || self.is_held())
     }
+}
+
+/// Memory taken by a held piece of data: small ones are mostly overhead.
+pub(super) fn staged_cost(length: usize) -> usize {
+    const OVERHEAD_BYTES: usize = 64;
+    length + OVERHEAD_BYTES
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::receive::Request;
+use super::incoming::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
 
