@@ -1,16 +1,16 @@
-//! What block devices of a session have written and not yet flushed, where their logical units have volatile caches.
+//! Unflushed writes of a session's block devices, where their logical units have volatile caches.
 //!
-//! The session's thread notes every command that ends, whoever sent it: a WRITE that was answered is known to be
-//! unflushed before its waiter sees the answer, and a unit attention that tells of a reset counts also where a command
-//! by name has taken it. Each device has a [`FlushLedger`] of its own, so that each is told.
+//! The session's thread records every command that ends, whoever sent it: an acknowledged WRITE counts as
+//! unflushed before its requester sees the status, and a unit attention for a reset counts even if another
+//! command received it. Each device has its own [`FlushLedger`], so that the loss is reported to each.
 //!
-//! An error of storage that answers a flush, or a write with FUA, may be the only report of writes that were lost: a target
-//! tells each I_T nexus once, by whichever comes first, and not by which of the nexus's users had written. It counts as a loss
-//! for all devices at the unit.
+//! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes:
+//! a target reports it once per I_T nexus, to whichever command comes first, not to the user of the nexus
+//! that wrote. It counts as a loss for all devices of the unit.
 //!
-//! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report any. A report
-//! counts as a loss, and so does a session that was begun again, unless the target tells the generation of its cache
-//! (ours does, in VPD page C0h) and that has not changed.
+//! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report
+//! any. A report counts as a loss, and so does a reinstated session, unless the target reports the generation
+//! of its cache (ours does, in VPD page C0h) and that has not changed.
 
 use std::sync::Arc;
 
@@ -41,14 +41,14 @@ struct Entry {
     key: u64,
     lun: Lun,
     ledger: FlushLedger,
-    /// The target says that what it acknowledges is on stable storage. Writes are noted all the same: that may end.
+    /// The target reports a write-through cache. Writes are recorded all the same, since that may change.
     write_through: bool,
-    /// How often the target has reported other mode parameters, and at which of these reports `write_through` was asked for.
+    /// Number of reported changes of mode parameters, and that number when `write_through` was last read.
     mode_changes: u64,
     asked_at: u64,
-    /// What the target told last.
+    /// The generation last reported by the target.
     generation: Option<CacheGeneration>,
-    /// A reset was reported, or a flush was not answered, and the generation not asked for since.
+    /// A reset was reported, or a flush was not answered, and the generation has not been read since.
     is_in_doubt: bool,
 }
 
@@ -59,21 +59,21 @@ pub(crate) struct CachedWrites {
     key: u64,
 }
 
-/// What the end of a command means for what was written.
+/// The meaning of a command's end for unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEffect {
     None,
-    /// The command was carried out.
+    /// The command was executed.
     Done,
     /// Acknowledged writes are lost.
     Loss,
-    /// They may be, if the command was to make them durable.
+    /// They may be lost, if the command was to make them durable.
     StorageError,
-    /// They may be, unless the generation of the cache is what it was.
+    /// They may be lost, unless the generation of the cache is unchanged.
     Reset,
-    /// The mode parameters are others: there may be a cache now.
+    /// Mode parameters have changed: there may be a volatile cache now.
     Modes,
-    /// Whatever the target has said of it did not arrive.
+    /// No response was received.
     Unanswered,
 }
 
@@ -99,7 +99,7 @@ impl CacheEffect {
 }
 
 impl Caches {
-    /// Keeps a ledger for a device from now on, of whose cache nothing is known yet.
+    /// Adds a ledger for a device, with unknown state of its cache.
     pub(crate) fn watch(self: &Arc<Self>, lun: Lun) -> CachedWrites {
         let mut ledgers = self.ledgers.lock();
         let key = ledgers.next_key;
@@ -117,7 +117,7 @@ impl Caches {
         CachedWrites { caches: Arc::clone(self), key }
     }
 
-    /// A command has ended.
+    /// Records the end of a command.
     pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: CacheEffect) {
         let makes_durable = matches!(effect, Effect::Flush | Effect::Stable);
         let of_all = match (trace, effect) {
@@ -136,7 +136,7 @@ impl Caches {
         }
     }
 
-    /// A target has said something of a logical unit of its own accord.
+    /// Records the sense data of an asynchronous event.
     pub(crate) fn note_sense(&self, lun: Lun, sense: &[u8]) {
         if let Some(sense) = Sense::parse(sense) {
             self.note(lun, Effect::None, CacheEffect::from_sense(sense));
@@ -153,13 +153,13 @@ impl Entry {
                 self.mode_changes += 1;
                 self.write_through = false; // until it has been asked
             }
-            // One that tells no generation has nothing that could be compared.
+            // Without a generation there is nothing to compare.
             CacheEffect::Unanswered => self.is_in_doubt |= self.generation.is_some(),
             CacheEffect::Reset if self.generation.is_some() => self.is_in_doubt = true,
             CacheEffect::Reset => self.lose_cache(),
             CacheEffect::StorageError => {
                 self.lose_cache();
-                // A generation that has changed for this loss is not to be taken for another one later.
+                // A generation that changed for this loss must not count as another loss later.
                 self.is_in_doubt |= self.generation.is_some();
             }
             CacheEffect::Loss => self.lose(),
@@ -178,7 +178,7 @@ impl Entry {
         }
     }
 
-    /// What the target tells now. One that has told nothing may have been restarted and never say so.
+    /// The present generation. A target without one may have been restarted without a report.
     fn compare(&mut self, now: Option<CacheGeneration>) {
         self.is_in_doubt = false;
         if self.generation.is_none() || self.generation != now {
@@ -189,32 +189,32 @@ impl Entry {
 }
 
 impl CachedWrites {
-    /// Whether it is to be found out whether the cache is what it was.
+    /// Whether the generation must be read.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.with(|entry| entry.is_in_doubt)
     }
 
-    /// The logical unit was not there for a while.
+    /// The logical unit was unavailable for a while.
     pub(crate) fn note_reset(&self) {
         self.with(|entry| entry.note(CacheEffect::Reset));
     }
 
-    /// The target was asked for the generation of its cache, since a reset was reported or a flush was not answered.
+    /// The generation was read after a report of a reset, or after a flush without a response.
     pub(crate) fn compare(&self, now: Option<CacheGeneration>) {
         self.with(|entry| entry.compare(now));
     }
 
-    /// How often the target has reported other mode parameters. Whoever asks for them takes the number first.
+    /// Number of reported changes of mode parameters. Read it before reading the mode parameters.
     pub(crate) fn mode_changes(&self) -> u64 {
         self.with(|entry| entry.mode_changes)
     }
 
-    /// Whether there was a report of other mode parameters since the target was asked for them.
+    /// Whether a change was reported since the mode parameters were read.
     pub(crate) fn are_modes_in_doubt(&self) -> bool {
         self.with(|entry| entry.mode_changes != entry.asked_at)
     }
 
-    /// The target was asked for its mode parameters after so many reports.
+    /// The mode parameters were read after this many reports.
     pub(crate) fn note_modes(&self, asked_at: u64, write_through: bool) {
         self.with(|entry| {
             entry.asked_at = asked_at;
@@ -222,13 +222,13 @@ impl CachedWrites {
         });
     }
 
-    /// The device is new, and the target was asked for the generation of its cache.
+    /// The device is new, and the generation was read.
     pub(crate) fn note_generation(&self, generation: Option<CacheGeneration>) {
         self.with(|entry| entry.generation = generation);
     }
 
-    /// The session was begun again, and the target was asked for everything. What was written before is on stable storage
-    /// if it says so now and said so then.
+    /// The session was reinstated, and everything was read again. Earlier writes are on stable storage if the
+    /// target reports write-through now and reported it then.
     pub(crate) fn look_again(&self, asked_at: u64, write_through: bool, generation: Option<CacheGeneration>) {
         self.with(|entry| {
             entry.write_through &= write_through;
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Not every target reports POWER ON to a new nexus, not even behind a crash of its machine.
+    /// Not every target reports POWER ON to a new nexus, not even after a crash of its machine.
     #[test]
     fn a_session_that_is_begun_again_with_a_target_that_tells_nothing_may_have_lost_the_cache() {
         let scene = scene(None);
@@ -386,7 +386,8 @@ mod tests {
     const WRITE_ERROR: [u8; 14] = [0x70, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0];
     const MODE_PARAMETERS_CHANGED: [u8; 14] = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
 
-    /// A target tells each nexus once. Another user of the session had written, and its next flush succeeded.
+    /// A target reports once per nexus. Another user of the session had written, and its next flush
+    /// succeeded.
     #[test]
     fn a_stable_write_that_is_told_of_lost_writes_fails_the_next_flush() {
         for effect in [Effect::Stable, Effect::Flush] {
@@ -440,7 +441,7 @@ mod tests {
         scene.reset(LOCAL_SESSIONS);
         scene.device.look_again(0, true, None);
         assert_eq!(scene.flush(), Ok(()));
-        // Whichever command receives the report, and whatever is under way beside it.
+        // Whichever command receives the report, with others outstanding.
         scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);

@@ -1,7 +1,7 @@
-//! A connection's task: between its socket and the machine, until one of them ends.
+//! The task of a connection, between its socket and the machine.
 //!
-//! A round takes everything that has come, tells those who wait for it, and sends everything there is to say.
-//! Whoever was told runs before the next round, so that the commands they bring go out together.
+//! An iteration receives everything available, wakes the requesters, and sends everything queued. Woken
+//! requesters run before the next iteration, so that their new commands are sent together.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -29,12 +29,12 @@ pub(crate) struct Connection {
     sender: Sender,
     recording: Rc<Recording>,
     gather: Gather,
-    /// Until when answers are being gathered.
+    /// Until when responses are gathered.
     gathered_by: Option<Sleep>,
 }
 
 impl Connection {
-    /// Goes on where the login ended: `already` are the bytes that came behind its last response.
+    /// Continues after the login: `already` are the bytes received after its last response.
     pub(crate) fn new(
         session: Rc<Session>,
         id: ConnectionId,
@@ -48,12 +48,12 @@ impl Connection {
         Connection { session, id, stream, receiver, sender, recording, gather, gathered_by: None }
     }
 
-    /// Whether to be woken for many answers at once.
+    /// Whether to gather responses.
     pub(crate) fn gather(&mut self, wanted: bool) {
         self.gather = Gather::new(wanted);
     }
 
-    /// Runs until the connection ends. The session knows by then.
+    /// Runs until the connection ends, and is removed from the session.
     pub(crate) async fn run(mut self) -> Ending {
         let ending = poll_fn(|cx| self.poll(cx)).await;
         self.stream.shutdown();
@@ -87,7 +87,8 @@ impl Connection {
         let answers = under_way.saturating_sub(inner.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
-        // What found no room is not waited for: a target that takes nothing any more would keep the session for ever.
+        // Data that do not fit into the socket buffer are not waited for: a target that receives no more
+        // would keep the session for ever.
         if let Some(ending) = inner.ending_of(self.id) {
             return Ok(Poll::Ready(ending));
         }
@@ -97,7 +98,7 @@ impl Connection {
         Ok(Poll::Pending)
     }
 
-    /// Says how much is to have come before the next round, and sees to it that there is one in any case.
+    /// Sets how much must be received before the next iteration, and a timeout for it.
     fn gather_answers(&mut self, round: Round, cx: &mut Context<'_>) {
         let news = self.gather.after(round);
         self.tell(news);
@@ -120,14 +121,14 @@ impl Connection {
         bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
     }
 
-    /// Takes everything that has come. Whether there is more, for which others must not wait.
+    /// Receives everything available. True if there may be more, for which other tasks must not wait.
     fn receive(
         &mut self,
         inner: &mut SessionInner,
         tape: &mut Tape,
         cx: &mut Context<'_>,
     ) -> Result<bool, Ending> {
-        // A round that only sends has nothing to try.
+        // An iteration that only sends need not try to receive.
         let mut has_unread = self.receiver.has_unread();
         while has_unread || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_ready() {
             if self.receiver.receive(&*self.stream, self.id, inner, tape)? {
@@ -138,7 +139,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Sends everything there is to say, as far as there is room.
+    /// Sends everything queued, as far as there is room in the socket buffer.
     fn send(
         &mut self,
         inner: &mut SessionInner,

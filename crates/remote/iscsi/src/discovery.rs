@@ -1,4 +1,4 @@
-//! Asking a portal which targets it has (SendTargets, RFC 7143 appendix C).
+//! SendTargets discovery (RFC 7143 appendix C).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use crate::open::Connector;
 use crate::settings::Settings;
 use crate::url::Portal;
 
-/// A target that a portal has.
+/// A discovered target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
     /// Its iSCSI name.
     pub name: String,
-    /// Where it can be reached: `host:port,tag`, an IPv6 address in brackets. Empty if the target does not say:
-    /// then it is where it was asked.
+    /// Its portals: `host:port,tag`, an IPv6 address in brackets. Empty if the target reports none: then it
+    /// is at the portal that was asked.
     pub addresses: Vec<String>,
 }
 
-/// Asks a portal for the targets that we may see.
+/// Lists the targets of a portal.
 pub async fn discover(
     portal: &Portal,
     settings: &Settings,
     random: Random,
 ) -> Result<Vec<Discovered>, OpenError> {
-    // A discovery session has one connection (RFC 7143 section 4.3), and is not worth bringing back.
+    // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
     let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
     let session = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = session.send_targets("All").await;
@@ -35,7 +35,7 @@ pub async fn discover(
     targets(&text).ok_or(OpenError::Nonsense("SendTargets"))
 }
 
-/// A TargetName begins a target, and every TargetAddress until the next is one of its.
+/// A TargetName begins a target; the TargetAddresses until the next belong to it.
 fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
     let mut targets: Vec<Discovered> = Vec::new();
     for pair in iscsi::text::pairs(text) {

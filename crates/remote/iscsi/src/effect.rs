@@ -1,15 +1,16 @@
-//! What a command leaves behind, by its operation code: whether it may be sent twice, and what a flush must follow.
+//! The effect of a command, by its operation code: whether it may be sent twice, and whether a flush must
+//! follow.
 
-/// What a command does to the medium.
+/// The effect of a command on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing. Sent twice, or late, it does no harm.
+    /// None. Harmless when executed twice, or late.
     None,
-    /// The same, and it makes durable what was written: SYNCHRONIZE CACHE.
+    /// None, and it makes earlier writes durable: SYNCHRONIZE CACHE.
     Flush,
-    /// It changes blocks of its logical unit, perhaps in a volatile cache only.
+    /// It changes blocks of its logical unit, possibly in a volatile cache only.
     Cached,
-    /// The same, and the blocks are on stable storage when it ends: FUA.
+    /// It changes blocks, which are on stable storage at its end: FUA.
     Stable,
     /// It changes blocks of any logical unit of the target: EXTENDED COPY.
     Anywhere,
@@ -17,7 +18,7 @@ pub(crate) enum Effect {
     Registers,
     /// It ends the registration.
     Unregisters,
-    /// It changes something else, or is not known here.
+    /// It changes something else, or is unknown here.
     Other,
 }
 
@@ -52,7 +53,7 @@ impl Effect {
         }
     }
 
-    /// Whether the command changes something, so that it must not be carried out late or twice without a thought.
+    /// Whether the command changes something, so that it must not be executed late or twice unconditionally.
     pub(crate) fn changes_something(self) -> bool {
         !matches!(self, Effect::None | Effect::Flush)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it was.
+//! Errors, and their origin.
 
 use std::fmt;
 use std::io;
@@ -16,21 +16,21 @@ use crate::verbs::device_type;
 /// Why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// The connection it was on is gone, or the session is.
+    /// Its connection or session is lost.
     ConnectionLost,
-    /// The target did not answer in time.
+    /// The target did not respond in time.
     TimedOut,
-    /// The target refused the PDU, or ended the command without carrying it out.
+    /// The target rejected the PDU, or ended the command without executing it.
     Rejected,
     /// A reset of the logical unit or of the target ended the command.
     Aborted,
-    /// The command was not sent: it was meant for a session that was lost since, and the one in its place has not
-    /// been looked at.
+    /// The command was not sent: it was meant for a session that has been lost, and the device has not been
+    /// verified in the new one.
     Reinstated,
-    /// The connection it was on is gone, and the session has moved to another portal group since, where nobody can end what
-    /// was sent before: it may be carried out at any time.
+    /// Its connection is lost, and the session has moved to another portal group since, in which earlier
+    /// commands cannot be ended: it may be executed at any time.
     Unsettled,
-    /// The data are longer than a command can move.
+    /// The data exceed the limit of a command.
     TooLong,
 }
 
@@ -69,7 +69,7 @@ impl From<CommandError> for DeviceError {
     }
 }
 
-/// Why a LUN could not be attached, or a portal not be asked.
+/// Why a LUN could not be attached, or a discovery failed.
 #[derive(Debug)]
 pub enum OpenError {
     /// The URL is wrong.
@@ -78,10 +78,10 @@ pub enum OpenError {
     Resolve {
         /// The host.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         error: io::Error,
     },
-    /// The resolver knows the host, and no address of it.
+    /// The host name exists, but has no address.
     NoAddress(String),
     /// Not a name that an iSCSI node may have.
     Name(String),
@@ -89,40 +89,40 @@ pub enum OpenError {
     Secret {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A file has a secret, and nobody is named whose it is.
+    /// A file with a secret is given, and no account name.
     SecretWithoutUser(PathBuf),
-    /// No connection came about.
+    /// No connection could be established.
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The connection broke while logging in, or while the LUN was being looked at.
+    /// The connection was lost during the login, or during the inquiry of the LUN.
     Broken {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         ending: Ending,
     },
-    /// The target, or what we hold against it, did not let us in.
+    /// The login was refused, by the target or by us.
     Login {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         why: LoginFailure,
     },
     /// The login took longer than it may.
     LoginTimedOut(SocketAddr),
-    /// The target sends us elsewhere, again and again.
+    /// Too many redirections.
     Redirected(SocketAddr),
-    /// A connection that was to join a session has reached another portal group, which its session cannot have
-    /// connections with (RFC 7143 section 4.4.1).
+    /// A connection that was to join a session reached another portal group, which cannot be part of the
+    /// session (RFC 7143 section 4.4.1).
     AnotherGroup {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// The portal group tag of the session.
         session: u16,
@@ -131,25 +131,25 @@ pub enum OpenError {
     },
     /// The target has no such LUN.
     NoSuchLun(u16),
-    /// The LUN is something else than a disk: its peripheral device type (SPC-4 6.6.2).
+    /// The LUN is not a disk: its peripheral device type (SPC-4 6.6.2).
     NotADisk(u8),
-    /// A command that every disk must know failed.
+    /// A mandatory command failed.
     Command {
-        /// Which.
+        /// The command.
         name: &'static str,
         /// Why it has no status.
         error: CommandError,
     },
-    /// A command that every disk must know was refused.
+    /// A mandatory command was refused.
     Refused {
-        /// Which.
+        /// The command.
         name: &'static str,
         /// Its status.
         status: u8,
-        /// What it said.
+        /// Its sense data.
         sense: Option<Sense>,
     },
-    /// The answer to a command makes no sense.
+    /// The response to a command is invalid.
     Nonsense(&'static str),
 }
 
@@ -190,7 +190,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// What a target says with a command that it does not carry out.
+/// The text of a status with sense data.
 pub(crate) fn refusal(status: u8, sense: Option<Sense>) -> String {
     match sense {
         Some(sense) => sense.to_string(),
@@ -209,23 +209,23 @@ impl From<UrlError> for OpenError {
 /// Why a connection ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// We said good-bye, and the target agreed.
+    /// Logout, confirmed by the target.
     LoggedOut,
     /// The target closed the connection.
     Closed,
-    /// The target said nothing any more, even when asked.
+    /// No traffic and no response to a ping.
     Silent,
-    /// The target neither carries a command out nor aborts it.
+    /// The target neither ends a command nor aborts it.
     Unresponsive,
-    /// The network failed.
+    /// A socket error.
     Io(io::Error),
-    /// In the middle of a login came a PDU that no login has.
+    /// An invalid PDU during the login.
     NotALogin,
-    /// A header's digest was wrong, so nobody knows where the next PDU begins (RFC 7143 section 7.7).
+    /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
     HeaderDigest,
-    /// The target broke a rule.
+    /// A protocol error of the target.
     Fatal(Fatal),
-    /// The machine named a place for data that their command does not have: a mistake of ours.
+    /// The machine named data outside the command's buffer: a bug of ours.
     NoPlace,
 }
 

@@ -1,49 +1,49 @@
-//! How much is to have come before a connection's task is woken.
+//! Interrupt coalescing for a connection's task: how much to receive before it is woken.
 //!
-//! A target that answers one command after the other, each a little later than we could take it, has us woken for
-//! each: a wake-up, a receiving and a sending system call for 4 KiB, and as many on its side. With many commands
-//! under way nothing is gained by that, for it has work enough meanwhile. So the kernel is asked to wake us when a
-//! quarter of the answers are there. As many commands are under way as come in the time that each takes (Little's
-//! law), so that this is a quarter of that time at most; fewer system calls at both ends give more back. Measured
-//! against tgt, 32 reads of 4 KiB at once: 6.6 instead of 12.5 µs of our CPU for each, and their median latency falls
-//! from 740 to 630 µs.
+//! A target that responds to one command after the other, each a little later than we could process it,
+//! causes a wake-up for each: a receiving and a sending system call for 4 KiB, and as many on its side. At
+//! high queue depth nothing is gained by that, since the target has work enough meanwhile. So the kernel is
+//! asked to wake us when a quarter of the responses have arrived. The outstanding commands are those that
+//! arrive in one service time (Little's law), so this is a quarter of that time at most; fewer system calls
+//! at both ends gain more. Measured against tgt, 32 outstanding reads of 4 KiB: 6.6 instead of 12.5 µs of our
+//! CPU for each, and their median latency falls from 740 to 630 µs.
 //!
-//! It takes no longer than [`LONGEST`] in any case. If that passes, whatever has come is taken, and nothing is
-//! gathered for a while: the target is so slow that a wake-up for each answer costs little.
+//! It takes no longer than [`LONGEST`] in any case. If that passes, whatever has arrived is processed, and
+//! gathering stops for a while: the target is so slow that a wake-up per response costs little.
 
 use std::time::Duration;
 
-/// Learns from each round of a connection. A pure value: the connection measures, and does what is said.
+/// Learns from each iteration of a connection. A pure value: the connection measures, and applies the result.
 #[derive(Debug)]
 pub(crate) struct Gather {
     wanted: bool,
-    /// What the kernel was told last, in bytes.
+    /// The present threshold in bytes.
     asked: usize,
-    /// Rounds in which nothing is gathered yet.
+    /// Iterations until gathering begins again.
     resting: u32,
 }
 
-/// What a round found.
+/// One iteration of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     /// Commands that ended in it.
     pub(crate) answers: usize,
-    /// What was received.
+    /// Bytes received.
     pub(crate) bytes: usize,
-    /// Commands that were under way when it began.
+    /// Commands outstanding at its start.
     pub(crate) under_way: usize,
 }
 
-/// How long answers may wait for others: twice what tgt takes for a quarter of 32 reads of 4 KiB. So much of delay
-/// once in [`REST`] rounds is not to be measured.
+/// Maximum delay of a response: twice what tgt takes for a quarter of 32 reads of 4 KiB. Such a delay once in
+/// [`REST`] iterations is not measurable.
 pub(crate) const LONGEST: Duration = Duration::from_micros(400);
-/// Rounds without gathering after it took longer than that.
+/// Iterations without gathering after a longer delay.
 const REST: u32 = 256;
-/// The share of the commands under way whose answers are gathered.
+/// The share of outstanding commands whose responses are gathered.
 const SHARE: usize = 4;
-/// With fewer than this under way each answer counts: its waiter may be the only one that has more to do.
+/// With fewer outstanding commands each response counts: its requester may be the only one with more to send.
 const DEEP: usize = 16;
-/// More than this is taken with one system call, and waiting for more would let the window shrink.
+/// More than this is received by one system call, and waiting for more would reduce the TCP window.
 const BYTES_MAX: usize = 128 << 10;
 
 impl Gather {
@@ -51,30 +51,30 @@ impl Gather {
         Gather { wanted, asked: 1, resting: 0 }
     }
 
-    /// How many bytes are to be there before we are woken, if that is to change.
+    /// The number of bytes to wait for, if that changes.
     pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
         let Round { answers, bytes, under_way } = round;
         self.resting = self.resting.saturating_sub(u32::from(answers > 0));
         if !self.wanted || under_way < DEEP || self.resting > 0 {
             return self.ask(1);
         }
-        // A round without an answer had a part of one, or only sent: it says nothing of the others.
+        // An iteration without a complete response has no information.
         let bytes_each = bytes.checked_div(answers)?;
         self.ask(bytes_each.saturating_mul(under_way / SHARE).clamp(1, BYTES_MAX))
     }
 
-    /// It took too long.
+    /// The delay was exceeded.
     pub(crate) fn in_vain(&mut self) -> Option<usize> {
         self.resting = REST;
         self.ask(1)
     }
 
-    /// Whether answers are being gathered.
+    /// Whether responses are gathered.
     pub(crate) fn is_on(&self) -> bool {
         self.asked > 1
     }
 
-    /// A few bytes more or less are not worth a system call.
+    /// A small difference is not worth a system call.
     fn ask(&mut self, wanted: usize) -> Option<usize> {
         let is_near = wanted > 1 && self.asked.abs_diff(wanted) <= wanted / 4;
         if wanted == self.asked || is_near {
@@ -89,7 +89,7 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// A round of reads of 4 KiB.
+    /// An iteration of reads of 4 KiB.
     fn round(answers: usize, under_way: usize) -> Round {
         Round { answers, bytes: answers * 4144, under_way }
     }

@@ -7,7 +7,7 @@
 //!
 //! A session outlives its connections. When some are lost it goes on with the others, and when all are it is begun
 //! again; requests wait meanwhile, as long as [`Settings::reconnect_time`] says, and are sent again when it is certain
-//! that the target has let go of them (`state`, `recovery`).
+//! that the target has let go of them (`session_state`, `recovery`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN reaches
 //! its session), `session` and `inner` (commands under way), `connection`, `receive` and `send` (the wire);

@@ -24,23 +24,23 @@ use crate::settings::Settings;
 /// A source of random numbers fit for secrets.
 pub type Random = fn(&mut [u8]);
 
-/// A connection that has logged in.
+/// A logged-in connection.
 pub(crate) struct LoggedIn {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) attached: Attached,
-    /// What came behind the last login response.
+    /// Bytes received after the last login response.
     pub(crate) already: Vec<u8>,
     pub(crate) recording: Rc<Recording>,
 }
 
-/// How a login ended, if it was not refused.
+/// The result of a login that was not refused.
 pub(crate) enum Outcome {
     LoggedIn(LoggedIn),
-    /// The target is elsewhere: `host[:port][,tag]`.
+    /// Redirection: `host[:port][,tag]`.
     Redirected(String),
 }
 
-/// Connects to `address` and logs in there, in the time that the settings give it.
+/// Connects to `address` and logs in, within the timeout of the settings.
 pub(crate) async fn log_in(
     address: SocketAddr,
     settings: &Settings,
@@ -75,7 +75,7 @@ pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapCla
     Ok(Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target }))
 }
 
-/// An account with its secret, wherever that is. A secret's line ends where the file does.
+/// An account with its secret, which may be in a file: its first line.
 fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
     let Some(path) = file else { return Ok(account.cloned()) };
     let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;
@@ -92,7 +92,7 @@ fn challenge(random: Random) -> Challenge {
     Challenge { identifier, bytes: bytes.to_vec() }
 }
 
-/// As long as the longest hash: an answer cannot be guessed more easily than the hash be broken.
+/// As long as the longest hash, so that guessing a response is no easier than breaking the hash.
 const CHALLENGE_BYTES: usize = 32;
 
 fn ends(stream: &dyn Stream, peer: SocketAddr, config: &InitiatorConfig) -> Ends {
@@ -104,7 +104,7 @@ async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Str
     let failed = |error| OpenError::Connect { address, error };
     let stream = reactor::world().connect(address, &settings.stream).map_err(failed)?;
     poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
-    // An attempt that failed makes the stream writable too; the first write, of nothing yet, tells.
+    // A failed connect makes the stream writable too; the first, empty write returns the error.
     match stream.try_write(&[]) {
         Ok(_) => Ok(stream),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(stream),
@@ -112,7 +112,7 @@ async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Str
     }
 }
 
-/// A connection while it logs in: few and short PDUs, one at a time.
+/// A connection during the login: few and short PDUs, one at a time.
 struct LiveConnection {
     stream: Box<dyn Stream>,
     address: SocketAddr,
@@ -179,7 +179,7 @@ impl LiveConnection {
         Ok((bhs, data))
     }
 
-    /// Receives until so many bytes are there. What came behind them stays for later.
+    /// Receives until this many bytes are there. Bytes after them are kept.
     async fn fill(&mut self, bytes: usize) -> Result<(), Ending> {
         while self.received.len() < bytes {
             let before = self.received.len();

@@ -32,40 +32,40 @@ use crate::unsettled_extents::UnsettledExtents;
 use crate::verbs::{Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
 use crate::verdict::{Verdict, verdict};
 
-/// A logical unit at the other end of a network.
+/// A remote logical unit.
 ///
-/// It may be used from any thread that runs a reactor. The session lives on the thread that opened it: requests
-/// from there go straight to it, without a lock or a message; those from other threads travel to it and back. Its
-/// reactor must go on running for as long as the LUN is in use. When the last LUN of a session is dropped, the
+/// Usable from any thread that runs a reactor. The session lives on the thread that opened it: requests from
+/// there go directly to it, without a lock or a message; those from other threads are sent to it and back.
+/// Its reactor must run for as long as the LUN is in use. When the last LUN of a session is dropped, the
 /// session logs out.
 ///
-/// It outlives its session: when that is lost, requests wait until it is begun again, for as long as the setting
-/// `reconnect-time` says. They are sent again then, unless another device answers at the LUN.
+/// It outlives its session: when that is lost, requests wait until it is reinstated, up to the setting
+/// `reconnect-time`, and are then sent again, unless another device is at the LUN.
 pub struct RemoteLun {
     target: Arc<RemoteTarget>,
     lun: Lun,
     number: u16,
     geometry: Geometry,
-    /// How many blocks there are: a LUN may grow while it is in use.
+    /// Capacity in blocks: a LUN may grow while it is in use.
     blocks: AtomicU64,
-    /// What must answer at the LUN, whichever session asks.
+    /// Identity of the device.
     identity: Identity,
-    /// The session, counted by reinstatements, in which that was last made sure of.
+    /// The session, by number of reinstatements, in which the identity was last verified.
     epoch: AtomicU64,
-    /// Something else does.
+    /// Another device is at the LUN.
     is_another: AtomicBool,
-    /// Blocks of writes that may still be carried out.
+    /// Blocks of writes that may still be executed.
     unsettled: UnsettledExtents,
     profile: Profile,
     limits: Limits,
-    /// What was written and not flushed.
+    /// Unflushed writes.
     cached: CachedWrites,
     /// The target has refused WRITE SAME(16) before.
     no_write_same: AtomicBool,
 }
 
 impl RemoteLun {
-    /// Looks at a LUN of `target`: what it is, how large, and what it can do.
+    /// Reads identity, capacity and features of a LUN of `target`.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
         let (unit, epoch) = (target.unit(number), target.reinstatements());
         let cached = target.watch_cache(unit.lun());
@@ -91,30 +91,30 @@ impl RemoteLun {
         })
     }
 
-    /// Sends a command as it is and gives the target's answer, whatever it is. Nothing is tried again.
+    /// Sends a command and returns the target's response, without retries.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<Answer, CommandError> {
         self.unit().command(cdb, transfer).await
     }
 
-    /// The logical unit itself, for commands that block devices in general do not have.
+    /// The logical unit, for commands that block devices do not have.
     pub fn unit(&self) -> Unit {
         Unit::new(Arc::clone(&self.target), self.lun)
     }
 
-    /// The session that the LUN is reached by.
+    /// The session of the LUN.
     pub fn target(&self) -> &Arc<RemoteTarget> {
         &self.target
     }
 
-    /// Logs out and waits until the target has agreed, or has had the time for it.
+    /// Logs out and waits for the target's confirmation, or the timeout.
     pub async fn close(self) {
         self.target.close().await;
     }
 
-    /// Sends a command until it is carried out, or until it is certain that it will not be.
+    /// Sends a command until it is executed, or certain to fail.
     ///
-    /// Every command that comes here can be carried out twice with the effect of once, as long as nobody else's
-    /// comes between, which is for whoever shares the LUN to see to.
+    /// Every command passed here has the same effect when executed twice, as long as no command of another
+    /// initiator comes in between, which is the responsibility of those who share the LUN.
     fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Relaxed);
@@ -122,13 +122,13 @@ impl RemoteLun {
         CarryOut { lun: self, info, cdb, bytes, epoch, attempt, further: None }
     }
 
-    /// Sends a command once, in the session `epoch`. Whoever has more tries `in_time` waits until it has ended.
+    /// Sends a command once, in the session `epoch`. With more tries `in_time`, waits for its end.
     fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
         let (epoch, waits_for_end) = (Some(epoch), in_time > 1);
         self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
     }
 
-    /// What follows a try that did not do.
+    /// Handles a first try that failed.
     async fn carry_on(
         &self,
         info: RequestInfo,
@@ -182,11 +182,11 @@ impl RemoteLun {
                     return Err(error.into());
                 }
             }
-            // Since it was asked for, an earlier write of the same blocks may have become unsettled.
+            // Since its submission an earlier write of the same blocks may have become unsettled.
             if changes(&cdb) && self.is_barred(info.extent) {
                 return Err(DeviceError::Unsettled);
             }
-            // Data that were not given back cannot be sent again, and a WRITE without them must not be.
+            // A WRITE whose data were not returned cannot be sent again.
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
                 return Err(DeviceError::NotReady);
             }
@@ -195,14 +195,14 @@ impl RemoteLun {
         }
     }
 
-    /// A command was lost in the session `epoch`. What only asks does no harm if it is carried out late; what changes
-    /// anything is to have ended before.
+    /// A command was lost in the session `epoch`. A command that changes nothing may be executed late; others
+    /// must have ended before they are sent again.
     async fn until_it_may_be_sent_again(&self, cdb: &Cdb, epoch: u64) -> Result<(), DeviceError> {
         Ok(self.target.usable(changes(cdb).then_some(epoch)).await?)
     }
 
-    /// A command that was sent in the session `epoch` fails, and has not ended for certain. If it changes anything, its
-    /// blocks are not used while that may still be carried out: a newer write could be written over.
+    /// A command sent in the session `epoch` fails, and may not have ended. If it changes anything, its
+    /// blocks are blocked while it may still be executed: a newer write could be overwritten.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
         if changes(cdb) && self.unsettled.add(epoch, extent) && self.target.is_unsettled(epoch) {
             tracing::error!(
@@ -219,8 +219,8 @@ impl RemoteLun {
         self.unsettled.has(extent, |epoch| self.target.outcome(epoch))
     }
 
-    /// The session was lost and begun again. What answers at the LUN now must be what was there before: a target may
-    /// come back with another configuration, and also before it has all of its LUNs.
+    /// The session was reinstated. The device at the LUN must be the same as before: a target may return with
+    /// another configuration, and before it has all of its LUNs.
     async fn look_again(&self) -> Result<(), DeviceError> {
         let until = reactor::now() + self.target.timeouts().reconnect;
         while !self.is_another.load(Relaxed) {
@@ -238,7 +238,7 @@ impl RemoteLun {
                     self.is_another.store(true, Relaxed);
                 }
                 Err(error) if reactor::now() < until => {
-                    // A target that has begun anew and gets its LUNs one by one may never report a reset of this one.
+                    // A restarted target that adds its LUNs one by one may never report a reset of this one.
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
                         self.cached.note_reset();
                     }
@@ -258,17 +258,18 @@ impl RemoteLun {
         probed.identity == self.identity && probed.geometry.block_size == self.geometry.block_size
     }
 
-    /// If the target has said that mode parameters have changed, its write cache may have been switched on, or off.
+    /// After a change of mode parameters the write cache may have been enabled or disabled.
     async fn look_at_cache_again(&self) {
         if self.cached.are_modes_in_doubt() {
             let asked_at = self.cached.mode_changes();
-            // What cannot be asked is taken for a cache.
+            // If it cannot be read, a volatile cache is assumed.
             let write_through = probe::is_write_through(&self.unit()).await.unwrap_or(false);
             self.cached.note_modes(asked_at, write_through);
         }
     }
 
-    /// The target says that the LUN has changed. If its size cannot be had, the old one holds until it can.
+    /// The target reports a change of the LUN. If its capacity cannot be read, the old one holds until it
+    /// can.
     async fn measure_again(&self) {
         match probe::measure(&self.unit()).await {
             Ok(geometry) if geometry.block_size == self.geometry.block_size => {
@@ -313,21 +314,21 @@ impl RemoteLun {
         Ok(buffer)
     }
 
-    /// What cannot be forced with the write is made sure of behind it.
+    /// Without FUA, a flush follows the write.
     async fn write_and_flush(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
         let write = self.cached.begin_stable_write();
         self.write_pieces(extent, data, false).await?;
         self.synchronize(Some(write)).await
     }
 
-    /// SYNCHRONIZE CACHE: for a flush, or behind a stable write.
+    /// SYNCHRONIZE CACHE: for a flush, or after a stable write.
     async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
         let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
         let info = RequestInfo { extent: all, writing: true };
         let flush = self.cached.begin_flush();
         let answer = match self.carry_out(info, cdb::synchronize_cache(), Transfer::None).await {
             Ok(_) => Ok(()),
-            // A target without a cache need not know the command.
+            // A target without a cache need not support the command.
             Err(DeviceError::Unsupported) if !self.profile.volatile_cache => Ok(()),
             Err(error) => Err(error),
         };
@@ -338,7 +339,7 @@ impl RemoteLun {
         }
     }
 
-    /// Finds out whether the cache is what it was, if that is in doubt. If the target does not answer, it stays so.
+    /// Reads the generation of the cache, if it is in doubt. Without a response it stays so.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
         if self.cached.is_in_doubt() {
@@ -405,7 +406,7 @@ impl RemoteLun {
         if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
-    /// Where a piece's bytes lie within those of its extent.
+    /// The range of a chunk's bytes within those of its extent.
     fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
         let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
         start..start + self.geometry.length(piece) as usize
@@ -455,8 +456,9 @@ impl BlockDevice for RemoteLun {
         Box::pin(self.synchronize(None))
     }
 
-    /// By WRITE SAME with UNMAP, since the UNMAP command promises nothing about what is left, and this trait does for
-    /// thin devices. By UNMAP where that is all there is: such a device does not call itself thin.
+    /// By WRITE SAME with UNMAP, since the UNMAP command guarantees nothing about the content, which this
+    /// trait does for thin devices. By UNMAP if that is the only one: such a device does not report itself as
+    /// thin.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
@@ -503,7 +505,7 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// Targets tell only who asks: any command will do, and the answer may be that the capacity has changed.
+    /// Targets report only to a command: any will do, and the response may report a changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
@@ -517,25 +519,25 @@ impl BlockDevice for RemoteLun {
     }
 }
 
-/// What a command is about, for errors to name it.
+/// The blocks of a command, for errors.
 #[derive(Clone, Copy)]
 struct RequestInfo {
     extent: Extent,
     writing: bool,
 }
 
-/// A command that was carried out.
+/// A command that was executed.
 struct Completion {
     status: Status,
     transfer: Transfer,
 }
 
 impl Completion {
-    /// What a READ was to fill.
+    /// The buffer of a READ.
     fn has_read(self, info: RequestInfo) -> Result<Buffer, DeviceError> {
         match self.transfer {
             Transfer::In { buffer, range } if self.status.in_bytes == range.len() => Ok(buffer),
-            // GOOD with less data than the blocks have: whatever it is, it is not what was written there.
+            // GOOD with less data than the blocks have: the content is unknown.
             _ => Err(DeviceError::Unreadable(info.extent.lba)),
         }
     }
@@ -543,21 +545,21 @@ impl Completion {
     fn has_written(self, info: RequestInfo) -> Result<(), DeviceError> {
         match self.status.residual {
             Residual::None => Ok(()),
-            // GOOD, and yet not all of the data were taken.
+            // GOOD, but not all data were accepted.
             Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(info.extent.lba)),
         }
     }
 }
 
-/// A command on its way to being carried out. The first try is all that nearly every one needs: what may follow has
-/// a future of its own, so that this one is small.
+/// The first try of a command, which usually suffices: retries have a future of their own, so that this one
+/// is small.
 struct CarryOut<'a> {
     lun: &'a RemoteLun,
     info: RequestInfo,
     cdb: Cdb,
-    /// How much there is to come and to send.
+    /// Bytes to receive and to send.
     bytes: (usize, usize),
-    /// The session in which it was sent, counted by reinstatements.
+    /// The session in which it was sent, by number of reinstatements.
     epoch: u64,
     attempt: Attempt<'a>,
     further: Option<Pending<'a, Completion>>,
@@ -584,8 +586,8 @@ impl Future for CarryOut<'_> {
     }
 }
 
-/// A READ or WRITE, and what comes of it. Nearly every request is one: its future is this, without a block around it,
-/// which would move it twice more.
+/// The future of a READ or WRITE, the most frequent requests: without an async block around it, which would
+/// move it twice more.
 struct Piece<'a, T> {
     command: CarryOut<'a>,
     outcome: fn(Completion, RequestInfo) -> Result<T, DeviceError>,
@@ -600,21 +602,21 @@ impl<T> Future for Piece<'_, T> {
     }
 }
 
-/// How often a command is sent again.
+/// Retries of a command.
 struct Retries {
     left: u32,
-    /// How often it may be sent for want of an answer.
+    /// Remaining tries after a timeout.
     in_time: u32,
     pause: Duration,
-    /// Known from the first pause on: most commands never ask for the time.
+    /// Set by the first pause: most commands never read the clock.
     until: Option<Instant>,
 }
 
-/// Unit attentions queue up, one for each thing that has happened; no more kinds of them are known.
+/// Unit attentions queue up, one for each event; no more kinds of them are known.
 const TIMES_AT_ONCE: u32 = 10;
-/// What zeros are written by, where the target cannot make them itself.
+/// Size of the writes that zero blocks, if the target has no command for it.
 const ZEROS_BYTES: u32 = 1 << 20;
-/// What one GET LBA STATUS asks for.
+/// Descriptors requested by one GET LBA STATUS.
 const RUNS_MAX: usize = 256;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -624,7 +626,8 @@ impl Retries {
         Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
     }
 
-    /// At once for some times, and then after pauses: resets by other initiators may follow each other closely.
+    /// Immediately for some tries, then after pauses: resets by other initiators may follow each other
+    /// closely.
     async fn once_more(&mut self, time: Duration) -> Result<(), DeviceError> {
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -655,7 +658,7 @@ fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
     u32::try_from(piece.blocks.0).map_err(|_| DeviceError::OutOfRange)
 }
 
-/// What is mapped or anchored takes space.
+/// Mapped or anchored blocks count as allocated.
 fn run(run: LbaRun) -> Run {
     let is_hole = run.status == LbaStatus::Deallocated;
     let allocation = if is_hole { Allocation::Deallocated } else { Allocation::Mapped };

@@ -1,7 +1,7 @@
-//! Task management functions that a caller asks for (SAM-5 clause 7, RFC 7143 section 11.5).
+//! Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //!
-//! Those that the session itself asks for, to abort a command that was given up, are not waited for: their end is the
-//! command's.
+//! Those of the session itself, to abort a dropped command, are not waited for: the end of the command is
+//! their result.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use iscsi::initiator::TmfId;
 use iscsi::pdu::{Lun, TaskManagementFunction as Function, TaskManagementResult};
 use reactor::{Receiver, Sender, mailbox};
 
-/// A task management function, for whoever manages a target.
+/// A task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Management {
     /// Ends all commands of this session on a logical unit.
@@ -18,16 +18,16 @@ pub enum Management {
     ClearTaskSet(Lun),
     /// Ends an auto contingent allegiance.
     ClearAca(Lun),
-    /// Ends all commands on a logical unit and returns it to how it was when it was powered on. Persistent
-    /// reservations stay, those by RESERVE(6) do not.
+    /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations stay,
+    /// those by RESERVE(6) do not.
     LogicalUnitReset(Lun),
     /// Resets all logical units.
     TargetWarmReset,
     /// Resets all logical units and ends all sessions, this one too.
     TargetColdReset,
-    /// Asks whether any command of this session is under way on a logical unit (RFC 7144).
+    /// Queries whether any command of this session is outstanding on a logical unit (RFC 7144).
     QueryTaskSet(Lun),
-    /// Asks whether a unit attention waits on a logical unit (RFC 7144).
+    /// Queries whether a unit attention is pending on a logical unit (RFC 7144).
     QueryAsynchronousEvent(Lun),
     /// Ends all commands of this session on a logical unit, and its reservation by RESERVE(6) (RFC 7144).
     ITNexusReset(Lun),
@@ -80,7 +80,7 @@ impl fmt::Display for Management {
     }
 }
 
-/// The functions under way that somebody waits for.
+/// Outstanding functions with a waiting caller.
 #[derive(Default)]
 pub(crate) struct Functions(Vec<(TmfId, Sender<TaskManagementResult>)>);
 
@@ -91,12 +91,12 @@ impl Functions {
         receiver
     }
 
-    /// The target has answered, or cannot any more: then the receiver finds that nobody will send.
+    /// Completes a function; without a result the receiver is closed.
     pub(crate) fn answered(&mut self, tmf: TmfId, result: Option<TaskManagementResult>) {
         let Some(place) = self.0.iter().position(|(asked, _)| *asked == tmf) else { return };
         let (_, sender) = self.0.swap_remove(place);
         if let Some(result) = result {
-            // Who does not wait any more does not need it.
+            // The caller was dropped.
             let _ = sender.send(result);
         }
     }
