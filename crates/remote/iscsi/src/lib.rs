@@ -1,18 +1,18 @@
-//! A URL in, a block device out: the initiator.
+//! The iSCSI initiator: a URL in, a block device out.
 //!
-//! [`open`] logs in to a target and gives a [`RemoteLun`], which is a [`block::BlockDevice`] like any other and
-//! takes commands of the caller's own beside. [`discover`] asks a portal which targets it has. The protocol is
-//! `iscsi`'s, as a machine without I/O; here are the loops between that machine and a socket, and what SCSI
-//! commands a block device is made of. The world, with its sockets and its clock, is the reactor's.
+//! [`open`] logs in to a target and returns a [`RemoteLun`], which is a [`block::BlockDevice`] and also
+//! accepts SCSI commands of the caller. [`discover`] lists the targets of a portal. The protocol is in
+//! `iscsi`, as a machine without I/O; this crate has the loops between that machine and a socket, and the
+//! SCSI commands of a block device. Sockets and the clock are the reactor's.
 //!
-//! A session outlives its connections. When some are lost it goes on with the others, and when all are it is begun
-//! again; requests wait meanwhile, as long as [`Settings::reconnect_time`] says, and are sent again when it is certain
-//! that the target has let go of them (`session_state`, `recovery`).
+//! A session outlives its connections. When some are lost it continues with the others, and when all are lost
+//! it is reinstated; requests wait meanwhile, up to [`Settings::reconnect_time`], and are sent again when it
+//! is certain that the target has ended them (`session_state`, `recovery`).
 //!
-//! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN reaches
-//! its session), `session` and `inner` (commands under way), `connection`, `receive` and `send` (the wire);
-//! [`Statistics`] and [`FlightRecorder`] (what can be known of all that). [`Unit`] and [`verbs`] are beside that: SCSI
-//! commands by name, for whoever wants more than a block device has.
+//! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
+//! reaches its session), `session` and `inner` (outstanding commands), `connection`, `receive` and `send`
+//! (the wire); [`Statistics`] and [`FlightRecorder`] (observation). [`Unit`] and [`verbs`] are apart: SCSI
+//! commands by name, for users who need more than a block device.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! From a URL to a LUN, and from a portal to the targets behind it.
+//! Opening a LUN by its URL, and listing the targets of a portal.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,9 +29,9 @@ use crate::url::{Portal, Url};
 
 /// Logs in to the target of `url` and attaches its LUN.
 ///
-/// The session lives on the reactor of this thread, which must go on running for as long as the LUN is in use.
-/// `random` gives the session its identifier and CHAP its challenges. Resolving the host's name blocks the
-/// thread; addresses do not.
+/// The session lives on the reactor of this thread, which must run for as long as the LUN is in use. `random`
+/// gives the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread;
+/// addresses do not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     let target = open_target(&url.portal, &url.target, &url.settings, random).await?;
     target.lun(url.lun).await
@@ -48,10 +48,10 @@ pub async fn open_target(
     Ok(RemoteTarget::new(connector.session().await?, Timeouts::new(settings), settings.recorder.clone()))
 }
 
-/// Times a target may send us elsewhere: more are a circle.
+/// Maximum number of redirections: more are a loop.
 const REDIRECTIONS_MAX: usize = 4;
 
-/// What is wanted of a portal. Every login of a session asks for the same.
+/// Portal, target and settings of a session, the same for every login.
 pub(crate) struct Connector {
     portal: Portal,
     settings: Settings,
@@ -62,7 +62,7 @@ pub(crate) struct Connector {
     isid: Isid,
 }
 
-/// What a session's further connections need to know of its first, and the session after it of this one.
+/// The leading login of a session, which further connections and a restarted session need.
 #[derive(Clone)]
 pub(crate) struct LeadingLogin {
     pub(crate) address: SocketAddr,
@@ -81,9 +81,8 @@ impl LeadingLogin {
         }
     }
 
-    /// Whether the two sessions, which are with one target, are with one of its ports: a SCSI target port is the target's
-    /// name and a portal group tag (RFC 7143 section 4.4.2). A portal whose target does not tell its group is of the same
-    /// one as itself.
+    /// Whether two sessions with one target have the same target port: a SCSI target port is the target's
+    /// name and a portal group tag (RFC 7143 section 4.4.2). Without a tag, the portal's address counts.
     pub(crate) fn is_same_port(&self, other: &LeadingLogin) -> bool {
         match (self.target_portal_group_tag, other.target_portal_group_tag) {
             (Some(tag), Some(other)) => tag == other,
@@ -92,7 +91,7 @@ impl LeadingLogin {
         }
     }
 
-    /// The portal group, for people.
+    /// The portal group tag, for messages.
     pub(crate) fn group(&self) -> String {
         self.target_portal_group_tag.map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
     }
@@ -125,7 +124,7 @@ impl Connector {
         })
     }
 
-    /// A session with all its connections, looked after until it is over.
+    /// Opens a session with all its connections, and starts its recovery.
     pub(crate) async fn session(self) -> Result<Rc<Session>, OpenError> {
         let (leading, machine, first) = self.lead().await?;
         let session = Session::new(*machine, self.nexus(&leading), Timeouts::new(&self.settings));
@@ -139,8 +138,8 @@ impl Connector {
         Ok(session)
     }
 
-    /// The connections behind the first. While one logs in the session may lose those it has, and that is its end:
-    /// none is to join it any more.
+    /// Opens further connections. If the session loses all of its connections meanwhile, it ends, and no
+    /// further one joins.
     async fn join_others(&self, session: &Rc<Session>, leading: &LeadingLogin) -> Result<(), OpenError> {
         for cid in 1..self.connections(leading) {
             let cmd_sn = session.inner().machine.cmd_sn();
@@ -153,7 +152,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Begins a connection's life in full feature phase.
+    /// Starts the task of a logged-in connection.
     pub(crate) fn join(&self, session: &Rc<Session>, cid: Cid, logged_in: LoggedIn) {
         let LoggedIn { stream, attached, already, recording } = logged_in;
         let framing = Framing::new(&attached.parameters);
@@ -170,12 +169,12 @@ impl Connector {
         });
     }
 
-    /// How many connections a session has.
+    /// Number of connections of a session.
     pub(crate) fn connections(&self, leading: &LeadingLogin) -> u16 {
         self.settings.connections.min(leading.parameters.max_connections)
     }
 
-    /// Logs in to begin a session, or to begin it again.
+    /// Performs a leading login, for a new or a restarted session.
     pub(crate) async fn lead(&self) -> Result<(LeadingLogin, Box<Machine>, LoggedIn), OpenError> {
         let (address, first) = self.first_connection(&self.leading_config()?).await?;
         let leading = LeadingLogin::new(address, &first);
@@ -183,8 +182,8 @@ impl Connector {
         Ok((leading, machine, first))
     }
 
-    /// Logs in once more where a session was, which ends that with all its tasks (RFC 7143 section 6.3.5), and leaves. False
-    /// if what is there now is another portal group, so that nothing can be known of the session.
+    /// Logs in to an abandoned nexus, which ends it with all its tasks (RFC 7143 section 6.3.5), and logs
+    /// out. False if the login reached another portal group, which says nothing about the nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
@@ -198,7 +197,7 @@ impl Connector {
         Ok(here.is_same_port(left))
     }
 
-    /// Between whom the session is.
+    /// The I_T nexus of a login.
     pub(crate) fn nexus(&self, leading: &LeadingLogin) -> Nexus {
         Nexus {
             initiator: self.initiator_name.to_string(),
@@ -210,7 +209,7 @@ impl Connector {
         }
     }
 
-    /// Logs a further connection in.
+    /// Logs in a further connection.
     pub(crate) async fn follow(
         &self,
         leading: &LeadingLogin,
@@ -253,7 +252,7 @@ impl Connector {
         })
     }
 
-    /// The first of the portal's addresses that lets us in, wherever it sends us.
+    /// Logs in at the first of the portal's addresses that accepts, following redirections.
     async fn first_connection(&self, config: &InitiatorConfig) -> Result<(SocketAddr, LoggedIn), OpenError> {
         let mut addresses = resolve(&self.portal)?;
         let mut last = OpenError::NoAddress(self.portal.host.clone());
@@ -285,10 +284,10 @@ impl Connector {
     }
 }
 
-/// How often deadlines are looked at; they are seconds long.
+/// Interval of timeout checks; timeouts are seconds long.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lets deadlines pass for as long as there is a session.
+/// Processes timeouts while the session exists.
 async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
@@ -310,7 +309,7 @@ fn redirected(to: &str) -> Result<Portal, OpenError> {
     Ok(portal)
 }
 
-/// A name for a session that no other has: 80h says that it is random (RFC 7143 section 11.12.5).
+/// A unique ISID: 80h for a random one (RFC 7143 section 11.12.5).
 fn isid(random: Random) -> Isid {
     let mut bytes = [0x80; 6];
     random(&mut bytes[1..]);

@@ -1,23 +1,22 @@
-//! NOP-Outs that a caller sends to see how long a target takes, and whether data come through.
+//! NOP-Outs of a caller, to measure round-trip times and check data.
 //!
-//! Those by which the session itself looks whether the target is there are the machine's, and nobody waits for them.
+//! The keepalive pings of the session are the machine's, without a waiting caller.
 
 use std::time::Duration;
 
 use iscsi::initiator::PingId;
 use reactor::{Receiver, Sender, mailbox};
 
-/// A target's answer to a ping.
+/// The response to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
-    /// From when it was asked for to when the answer was there.
+    /// From submission to response.
     pub time: Duration,
-    /// The data that came back: those that were sent, as far as the target takes them in one PDU and we do, unless it
-    /// lies.
+    /// The returned data: those sent, up to the data segment limits of both sides, if the target is correct.
     pub data: Vec<u8>,
 }
 
-/// The pings under way that somebody waits for.
+/// Outstanding pings with a waiting caller.
 #[derive(Default)]
 pub(crate) struct Pings(Vec<(PingId, Sender<Vec<u8>>)>);
 
@@ -28,12 +27,12 @@ impl Pings {
         receiver
     }
 
-    /// The target has answered, or will not: then the receiver finds that nobody will send.
+    /// Completes a ping; without data the receiver is closed.
     pub(crate) fn answered(&mut self, ping: PingId, data: Option<Vec<u8>>) {
         let Some(place) = self.0.iter().position(|(asked, _)| *asked == ping) else { return };
         let (_, sender) = self.0.swap_remove(place);
         if let Some(data) = data {
-            // Who does not wait any more does not need it.
+            // The caller was dropped.
             let _ = sender.send(data);
         }
     }

@@ -1,4 +1,4 @@
-//! What a LUN is, asked when it is attached: its kind, its size, its cache, and what it can do.
+//! Inquiry of a LUN when it is attached: type, capacity, cache and features.
 
 use std::time::Duration;
 
@@ -12,44 +12,44 @@ use crate::verbs::{
     VpdContent,
 };
 
-/// What was found out.
+/// The results.
 pub(crate) struct Probed {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
-    /// It says that what it has acknowledged is on stable storage: WCE is zero.
+    /// Write-through cache: WCE is zero.
     pub(crate) write_through: bool,
-    /// If the target tells it.
+    /// If the target reports it.
     pub(crate) cache_generation: Option<CacheGeneration>,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
 }
 
-/// What one command may ask for.
+/// Limits per command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Blocks of a READ or WRITE.
     pub(crate) transfer_blocks: u32,
     /// Blocks of a WRITE SAME.
     pub(crate) write_same_blocks: u32,
-    /// The target knows READ(10) and WRITE(10), and not the sixteen-byte forms.
+    /// The target supports READ(10) and WRITE(10), and not the sixteen-byte forms.
     pub(crate) short_commands: bool,
-    /// The target obeys FUA in writes.
+    /// The target supports FUA in writes.
     pub(crate) force_unit_access: bool,
-    /// LBPRZ: blocks that take no space read as zeros.
+    /// LBPRZ: deallocated blocks read as zeros.
     pub(crate) holes_are_zeros: bool,
     pub(crate) give_back: GiveBack,
-    /// All that the target says, for UNMAP.
+    /// The limits of UNMAP as reported.
     pub(crate) block: BlockLimits,
 }
 
-/// How blocks are given back.
+/// How blocks are deallocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveBack {
     /// Not at all.
     No,
-    /// By WRITE SAME with UNMAP, which leaves zeros, whether the space can be given back or not.
+    /// By WRITE SAME with UNMAP, which leaves zeros, whether the blocks can be deallocated or not.
     ByWriteSame,
-    /// By UNMAP, which is a hint: what is left is anybody's guess.
+    /// By UNMAP, which is a hint: the content is undefined.
     ByUnmap,
 }
 
@@ -62,7 +62,7 @@ const WRITE_SAME_BYTES_MAX: u32 = 1 << 30;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Asks the LUN, whose number is for errors.
+/// Reads everything; the LUN's number is for errors.
 pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> {
     let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
     match inquiry.device_type {
@@ -73,13 +73,13 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     }
     until_ready(unit).await?;
     let (capacity, geometry) = capacity(unit).await?;
-    // A page that is not on the list need not be asked for, and some targets take offence.
+    // A page that is not on the list is not requested: some targets reject that badly.
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
     let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
     let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
     let solid_state = page(unit, &pages, 0xb1).await?.is_some_and(|page| does_not_turn(&page));
     let modes = caching(unit).await?;
-    // After TEST UNIT READY: a unit attention that comes later is about a loss that this does not tell of yet.
+    // After TEST UNIT READY: a later unit attention is about a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
     let give_back = give_back(&capacity, provisioning);
@@ -102,7 +102,7 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
 }
 
-/// Asks only for the generation of the LUN's cache.
+/// Reads only the generation of the LUN's cache.
 pub(crate) async fn cache_generation(unit: &Unit) -> Result<Option<CacheGeneration>, OpenError> {
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
     cache_generation_by(unit, &pages).await
@@ -112,7 +112,7 @@ async fn cache_generation_by(unit: &Unit, pages: &[u8]) -> Result<Option<CacheGe
     Ok(page(unit, pages, 0xc0).await?.and_then(|page| CacheGeneration::parse(&page.bytes)))
 }
 
-/// Asks only whether the LUN says that what it has acknowledged is on stable storage.
+/// Reads only whether the LUN has a write-through cache.
 pub(crate) async fn is_write_through(unit: &Unit) -> Result<bool, OpenError> {
     Ok(caching(unit).await?.as_ref().and_then(write_cache) == Some(false))
 }
@@ -121,7 +121,7 @@ async fn caching(unit: &Unit) -> Result<Option<Modes>, OpenError> {
     perhaps("MODE SENSE", unit.mode_sense(CACHING, 0, ModeValues::Current).await)
 }
 
-/// Asks only how large the LUN is.
+/// Reads only the capacity.
 pub(crate) async fn measure(unit: &Unit) -> Result<Geometry, OpenError> {
     capacity(unit).await.map(|(_, geometry)| geometry)
 }
@@ -133,7 +133,7 @@ async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
     Ok((capacity, geometry))
 }
 
-/// `None` if blocks are of no length that a device here may have.
+/// `None` if the block length is not supported here.
 fn geometry(capacity: &Capacity) -> Option<Geometry> {
     let block_size = BlockSize::new(capacity.block_bytes)?;
     let blocks = Blocks(capacity.blocks);
@@ -154,7 +154,7 @@ async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
     unit.test_unit_ready().await.map_err(|error| failed("TEST UNIT READY", error))
 }
 
-/// A vital product data page; nothing if it is not on the list, or is refused after all.
+/// A vital product data page; empty if it is not on the list, or is refused.
 async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenError> {
     if !pages.contains(&code) {
         return Ok(None);
@@ -162,7 +162,7 @@ async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenEr
     perhaps("INQUIRY", unit.vpd(code).await)
 }
 
-/// The answer to a command that a disk need not know, or may get wrong.
+/// The response to an optional command.
 fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

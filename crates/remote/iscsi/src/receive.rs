@@ -1,9 +1,9 @@
-//! From the socket to where the bytes belong.
+//! Reception: from the socket to the destination of the data.
 //!
-//! What is there is read at once into one large buffer, and every PDU in it is handed to the machine in place;
-//! only a Data-In's bytes are copied once more, to their command's buffer. The rest of a long data segment is read
-//! straight into that buffer, and the large one takes only what follows: as the next one will be long as well, that is
-//! not more than its beginning.
+//! Available bytes are read into one large buffer, and the PDUs in it are processed in place; only a
+//! Data-In's bytes are copied once more, to their command's buffer. The rest of a long data segment is read
+//! directly into that buffer, and the large one gets only what follows: as the next segment is probably long
+//! as well, not more than its beginning.
 
 use std::io;
 use std::ops::Range;
@@ -22,18 +22,18 @@ use crate::tasks::Tasks;
 pub(crate) struct Receiver {
     framing: Framing,
     buffer: Box<[u8]>,
-    /// Where what was not looked at yet lies in `buffer`.
+    /// Range of unprocessed bytes in `buffer`.
     unread: Range<usize>,
     open: Option<Open>,
-    /// The last of a task's segments was long.
+    /// The last data segment of a task was long.
     is_long: bool,
-    /// The beginning of a segment for the machine itself that did not come in one piece.
+    /// The beginning of an inline segment that arrived in several parts.
     spill: Vec<u8>,
-    /// All that has come so far.
+    /// Bytes received so far.
     total_bytes: u64,
 }
 
-/// What is where a header should be.
+/// What is at the position of a header.
 enum Header {
     /// Not all of one.
     Missing,
@@ -43,7 +43,7 @@ enum Header {
     Segment(Open),
 }
 
-/// A data segment that has begun and not ended.
+/// An incomplete data segment.
 struct Open {
     destination: Destination,
     /// Its bytes, without padding and digest.
@@ -63,14 +63,14 @@ impl Open {
 const BUFFER_BYTES: usize = 256 << 10;
 /// From here on a read of its own is cheaper than a copy (measured).
 const DIRECT_BYTES_MIN: usize = 32 << 10;
-/// What is read behind a long segment: the next headers, and not the next segment's data, which had better be read
-/// directly too.
+/// Read after a long segment: the next headers, and not the next segment's data, which should be read
+/// directly as well.
 const FOLLOWING_BYTES: usize = 4 << 10;
-/// What one round takes before others have their turn.
+/// Maximum number of bytes per iteration, so that other tasks run.
 const ROUND_BYTES: usize = 4 << 20;
 
 impl Receiver {
-    /// Begins with the bytes that came behind the last login response.
+    /// Begins with the bytes received after the last login response.
     pub(crate) fn new(framing: Framing, already: &[u8]) -> Receiver {
         let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
         buffer[..already.len()].copy_from_slice(already);
@@ -78,7 +78,7 @@ impl Receiver {
         Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
     }
 
-    /// Receives everything that is there and hands it to the machine. Whether there may be more.
+    /// Receives everything available and processes it. True if there may be more.
     pub(crate) fn receive(
         &mut self,
         stream: &dyn Stream,
@@ -97,7 +97,7 @@ impl Receiver {
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(bytes) => {
-                    // The round has just begun when the first bytes come; long answers take their time.
+                    // The iteration has just begun when the first bytes arrive; long responses take time.
                     if taken > 0 {
                         inner.now = reactor::now();
                     }
@@ -110,12 +110,12 @@ impl Receiver {
         }
     }
 
-    /// Whether there is something that was not looked at, or not understood without what follows.
+    /// Whether unprocessed or incomplete bytes are left.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// How many bytes have come so far.
+    /// Bytes received so far.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -143,7 +143,7 @@ impl Receiver {
         Ok(bytes)
     }
 
-    /// What is missing of the open segment, if it is long and belongs to a task.
+    /// The missing part of the open segment, if it is long and belongs to a task.
     fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
         let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
         match open.destination {
@@ -154,7 +154,7 @@ impl Receiver {
         }
     }
 
-    /// Hands on all that is complete.
+    /// Processes all complete PDUs.
     fn parse(&mut self, id: ConnectionId, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
         loop {
             match self.open.take() {
@@ -173,7 +173,7 @@ impl Receiver {
         }
     }
 
-    /// The next header, once it is there with its digest.
+    /// The next header, if it is complete with its digest.
     fn header(
         &mut self,
         id: ConnectionId,
@@ -204,7 +204,7 @@ impl Receiver {
         }
     }
 
-    /// As much of a data segment as is there. Gives it back if it is not all there.
+    /// The available part of a data segment. Returns the segment if it is incomplete.
     fn segment(
         &mut self,
         mut open: Open,
@@ -216,7 +216,7 @@ impl Receiver {
         let fresh = &self.buffer[fresh];
         match open.destination {
             Destination::Task { task, offset } => {
-                // A command whose waiter is gone has no place for its data any more: they are dropped.
+                // A command that has ended has no buffer any more: its data are dropped.
                 if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }

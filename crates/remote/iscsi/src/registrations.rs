@@ -1,12 +1,13 @@
-//! The logical units that a session has registered a reservation key with. A registration belongs to one I_T nexus (SPC-4
-//! 5.13): when the session has moved to another portal group, its keys are not registered there, and its user must be told.
+//! Registrations of reservation keys made by a session. A registration belongs to one I_T nexus (SPC-4 5.13):
+//! when the session has moved to another portal group, its keys are not registered there, and its user must
+//! be informed.
 
 use block::Lock;
 use iscsi::pdu::Lun;
 
 use crate::effect::Effect;
 
-/// The registrations of a session, as far as it has made them itself.
+/// The registrations of a session, as far as they were made through it.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(Lock<Lists>);
 
@@ -19,7 +20,7 @@ struct Lists {
 }
 
 impl Registrations {
-    /// A command was carried out.
+    /// Records an executed command.
     pub(crate) fn note(&self, lun: Lun, effect: Effect) {
         if !matches!(effect, Effect::Registers | Effect::Unregisters) {
             return;
@@ -30,14 +31,14 @@ impl Registrations {
         present.extend((effect == Effect::Registers).then_some(lun));
     }
 
-    /// The session has another nexus. Gives the units whose registrations do not count any more.
+    /// The session has another nexus. Returns the units whose registrations are no longer valid.
     pub(crate) fn moved(&self) -> Vec<Lun> {
         let Lists { present, orphaned } = &mut *self.0.lock();
         orphaned.extend(&*present);
         std::mem::take(present)
     }
 
-    /// Whether a registration with this unit does not count any more.
+    /// Whether a registration with this unit is no longer valid.
     pub(crate) fn is_orphaned(&self, lun: Lun) -> bool {
         self.0.lock().orphaned.contains(&lun)
     }

@@ -1,8 +1,8 @@
-//! A session as its LUNs hold it: within reach on its own thread, by message from any other.
+//! A session as its LUNs hold it: direct on its own thread, by messages from any other.
 //!
-//! A session cannot leave its thread, and a block device must be usable from all of them. So the session stays in
-//! a list of its thread, and a [`RemoteTarget`] finds it there by a number that is never given twice. On another thread
-//! nothing has that number, and the command travels by mailbox to a task beside the session.
+//! A session cannot leave its thread, and a block device must be usable from all threads. So the session is
+//! in a list of its thread, where a [`RemoteTarget`] finds it by a unique number. On another thread that
+//! number is not found, and the command is sent by mailbox to a task on the session's thread.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -30,7 +30,8 @@ use crate::timeouts::Timeouts;
 use crate::unit::{self, Unit};
 use crate::unsettled_extents::WriteOutcome;
 
-/// A session with a target, from any thread. When the last holder lets go of it, LUNs included, it logs out.
+/// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
+/// out.
 pub struct RemoteTarget {
     key: u64,
     jobs: Sender<Job>,
@@ -39,7 +40,7 @@ pub struct RemoteTarget {
     recorder: FlightRecorder,
 }
 
-/// A command on its way: by the session itself, or by way of its thread.
+/// A command, sent directly or through the session's thread.
 pub(crate) enum Attempt<'a> {
     Local(Request),
     Remote(Pin<Box<dyn Future<Output = Ended> + 'a>>),
@@ -56,7 +57,7 @@ impl Future for Attempt<'_> {
     }
 }
 
-/// What another thread wants of the session.
+/// A request of another thread to the session.
 enum Job {
     Command(CommandSpec, Sender<Ended>),
     Manage(Management, Sender<Result<TaskManagementResult, CommandError>>),
@@ -81,7 +82,7 @@ struct LocalSession {
 }
 
 impl RemoteTarget {
-    /// Makes a session of this thread reachable, and sees to it from now on.
+    /// Registers a session of this thread, and starts its task.
     pub(crate) fn new(
         session: Rc<Session>,
         timeouts: Timeouts,
@@ -100,17 +101,17 @@ impl RemoteTarget {
         self.shared.parameters().clone()
     }
 
-    /// Between whom the session is, as of the last leading login.
+    /// The I_T nexus of the last leading login.
     pub fn nexus(&self) -> Nexus {
         self.shared.nexus().clone()
     }
 
-    /// How often the session was lost and begun again.
+    /// Number of reinstatements.
     pub fn reinstatements(&self) -> u64 {
         self.shared.epoch()
     }
 
-    /// What the session has done since it was opened, from any thread; `None` if the session's thread is gone.
+    /// The session's statistics, from any thread; `None` if the session's thread is gone.
     pub async fn statistics(&self) -> Option<Statistics> {
         match self.here() {
             Some(session) => Some(session.statistics()),
@@ -118,38 +119,38 @@ impl RemoteTarget {
         }
     }
 
-    /// Keeps note of what a device writes to one of the target's LUNs, and of what is lost of it.
+    /// Adds a ledger of a device's writes to one of the target's LUNs.
     pub(crate) fn watch_cache(&self, lun: Lun) -> CachedWrites {
         self.shared.caches().watch(lun)
     }
 
-    /// A command is sent again whose fate is not known.
+    /// Counts a command that is sent again with an unknown outcome.
     pub(crate) fn replayed(&self) {
         self.shared.replayed();
     }
 
-    /// The last PDUs of the session's connections, and of those that have ended, as a pcapng file; `None` if the
-    /// settings say to keep none. It asks nobody: it may be called from any thread, and whatever the session does.
+    /// The last PDUs of the session's connections, ended ones included, as a pcapng file; `None` if recording
+    /// is disabled. May be called from any thread, in any state of the session.
     pub fn flight_record(&self) -> Option<Vec<u8>> {
         (self.recorder.pdus() > 0).then(|| self.recorder.pcapng())
     }
 
-    /// Looks at one of the target's LUNs: what it is, how large, and what it can do.
+    /// Reads identity, capacity and features of one of the target's LUNs.
     pub async fn lun(self: &Arc<Self>, number: u16) -> Result<RemoteLun, OpenError> {
         RemoteLun::attach(Arc::clone(self), number).await
     }
 
-    /// The logical unit of this number, whatever answers there, if anything does.
+    /// The logical unit of this number, of any device type.
     pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
         Unit::new(Arc::clone(self), unit::address(number))
     }
 
-    /// How long everything may take.
+    /// The timeouts.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.timeouts
     }
 
-    /// Sends a command and gives its status, and its data back.
+    /// Sends a command and returns its status and data.
     pub(crate) async fn execute(
         &self,
         lun: Lun,
@@ -160,8 +161,8 @@ impl RemoteTarget {
         Ok((ended.outcome?, ended.transfer))
     }
 
-    /// Asks for a task management function. The commands that it ends end for their waiters with
-    /// [`CommandError::Aborted`]; block devices send theirs again.
+    /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]; block
+    /// devices send theirs again.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         match self.here() {
             Some(session) => session.manage(management).await,
@@ -172,8 +173,8 @@ impl RemoteTarget {
         }
     }
 
-    /// Asks the target to send the same data back (NOP-Out), as much of them as it takes in one PDU, by the connection
-    /// with this CID or by any. It is not asked again if the connection is lost meanwhile.
+    /// Sends a NOP-Out with data, as much as the target accepts in one PDU, by the connection with this CID
+    /// or by any. It is not repeated if the connection is lost.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         match self.here() {
             Some(session) => session.ping(cid, data).await,
@@ -184,7 +185,7 @@ impl RemoteTarget {
         }
     }
 
-    /// Sends a command and gives its end, and its data back if the command is over.
+    /// Sends a command and returns its result, with its data if the command has ended.
     pub(crate) fn attempt(&self, spec: CommandSpec) -> Attempt<'_> {
         match self.here() {
             Some(session) => Attempt::Local(session.request(spec)),
@@ -195,8 +196,8 @@ impl RemoteTarget {
         }
     }
 
-    /// Ends when a command that was lost in the session `sent_in` may be sent again, or one that does no harm if it is
-    /// carried out late; an error if it must not be, or there is no session any more to send it by.
+    /// Ends when a command lost in the session `sent_in` may be sent again, or one that is harmless when
+    /// executed late; an error if it must not be sent, or there is no session to send it in.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         match self.here() {
             Some(session) => session.usable(sent_in).await,
@@ -207,14 +208,14 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether the target may still carry out what was lost in a session.
+    /// Whether the target may still execute commands lost in a session.
     pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
         self.shared.unsettled().contains(epoch)
     }
 
-    /// What may become of a write that failed in a session before it had ended for certain.
+    /// The outcome of a write that failed in a session before it was certain to have ended.
     pub(crate) fn outcome(&self, epoch: u64) -> WriteOutcome {
-        // In this order: the number changes behind the list.
+        // In this order: the number changes after the list.
         let is_present = epoch >= self.reinstatements();
         match self.is_unsettled(epoch) {
             true => WriteOutcome::Unsettled,
@@ -223,13 +224,14 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether a key was registered with this logical unit in another portal group, before the session moved to this one.
-    /// A registration is of one I_T nexus: reservations count this session as a stranger.
+    /// Whether a key was registered with this logical unit in another portal group, before the session moved.
+    /// A registration belongs to one I_T nexus, so reservations exclude this session.
     pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
         self.shared.registrations().is_orphaned(lun)
     }
 
-    /// Ends when no request that was dropped before can reach the target any more; an error if nobody will ever know.
+    /// Ends when no request dropped before can reach the target any more; an error if that will never be
+    /// known.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         match self.here() {
             Some(session) => session.quiesced().await,
@@ -241,7 +243,7 @@ impl RemoteTarget {
     pub async fn close(&self) {
         match self.here() {
             Some(session) => session.close().await,
-            // A session that does not answer any more has ended.
+            // A session that does not respond has ended.
             None => drop(self.ask(Job::LogOut).await),
         }
     }
@@ -260,12 +262,12 @@ impl RemoteTarget {
     }
 }
 
-/// Does what other threads want, and ends the session when nobody holds it any more.
+/// Serves requests of other threads, and ends the session when it has no holder.
 async fn attend(session: Rc<Session>, listed: Listed, mut jobs: Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         let session = Rc::clone(&session);
         reactor::spawn(async move {
-            // Who does not wait for the answer any more does not need it.
+            // The requester was dropped.
             match job {
                 Job::Command(spec, reply) => {
                     let _ = reply.send(session.request(spec).await);

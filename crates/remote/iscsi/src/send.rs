@@ -1,7 +1,7 @@
-//! From where the bytes lie to the socket.
+//! Transmission: from the memory of the data to the socket.
 //!
-//! What the machine wants to say in one round goes out by one write: headers, paddings and digests are staged
-//! one behind the other, payloads stay where they are until the kernel takes them.
+//! The PDUs of one iteration are sent by one write: headers, padding and digests are staged one after the
+//! other, payloads stay in place until the kernel copies them.
 
 use std::io;
 
@@ -18,12 +18,12 @@ use crate::statistics::Calls;
 /// The sending half of a connection.
 pub(crate) struct Sender {
     framing: Framing,
-    /// Headers and the like of everything in `chunks`.
+    /// Headers, padding and digests of all `chunks`.
     staged: Vec<u8>,
     chunks: Vec<Chunk>,
-    /// Bytes of payloads in `chunks` that a digest was made of.
+    /// Bytes of payloads in `chunks` with a digest.
     summed_bytes: usize,
-    /// How many chunks are sent, and how much of the one after them.
+    /// Number of chunks sent, and bytes sent of the next.
     sent_chunks: usize,
     sent_bytes: usize,
 }
@@ -31,11 +31,11 @@ pub(crate) struct Sender {
 enum Chunk {
     /// A part of `staged`, from here to here.
     Staged(usize, usize),
-    /// A write's data, which stay alive until they are sent even if their command is given up.
+    /// Data of a write, kept alive until they are sent even if the command is dropped.
     Data(Slice),
 }
 
-/// What one write takes: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
+/// Slices per write: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
 const SLICES_MAX: usize = 64;
 /// A round with one command has one or two, and to make room for all costs more than the rest of its sending.
 const SLICES_FEW: usize = 4;
@@ -43,7 +43,7 @@ const SLICES_FEW: usize = 4;
 const COPIED_BYTES_MAX: usize = 512;
 /// Payloads are sent before so much more is summed: the kernel is to find them in the second-level cache.
 const SUMMED_BYTES: usize = 256 << 10;
-/// PDUs of a round. A window of 256 commands goes out in four.
+/// PDUs per iteration. A window of 256 commands is sent in four.
 const ROUND_CHUNKS: usize = 2 * SLICES_MAX;
 
 impl Sender {
@@ -58,7 +58,7 @@ impl Sender {
         }
     }
 
-    /// Sends everything the machine has to say on this connection. Whether all of it found room.
+    /// Sends all queued PDUs of this connection. True if all of them fit.
     pub(crate) fn send(
         &mut self,
         stream: &dyn Stream,
@@ -84,7 +84,7 @@ impl Sender {
         }
     }
 
-    /// Whether a round takes no more.
+    /// Whether an iteration is full.
     fn is_full(&self) -> bool {
         self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
@@ -139,7 +139,7 @@ impl Sender {
         }
     }
 
-    /// Offers the kernel what is left.
+    /// Writes what is left to the socket.
     fn write(&mut self, stream: &dyn Stream, calls: &mut Calls) -> io::Result<()> {
         while self.sent_chunks < self.chunks.len() {
             let left = self.chunks.len() - self.sent_chunks;

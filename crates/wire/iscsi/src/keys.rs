@@ -1,6 +1,6 @@
 //! Every key that RFC 7143 defines (sections 12 and 13) with its rule, in one table. Both roles negotiate by it.
 //!
-//! The table holds what the standard says. What a peer wants within it is [`crate::negotiate::Offers`]' to say.
+//! The table has what the standard says. The values of each side are in [`crate::negotiate::Offers`].
 
 use crate::text::Range;
 
@@ -44,29 +44,29 @@ pub enum Key {
     OfMarkInt,
 }
 
-/// A key's line in the table.
+/// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Key,
     /// Its name on the wire.
     pub name: &'static str,
-    /// How its value comes about.
+    /// How its value is determined.
     pub rule: Rule,
-    /// Who may send it of its own accord.
+    /// Who may send it unasked.
     pub sender: Sender,
     /// When it may be sent.
     pub used: Use,
-    /// What its value holds for.
+    /// The scope of its value.
     pub scope: Scope,
-    /// Whether it means nothing in a discovery session.
+    /// Whether it is irrelevant in a discovery session.
     pub irrelevant_in_discovery: bool,
 }
 
-/// How a key's value comes about (section 6.2).
+/// How a key's value is determined (section 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Declared text: who sends it says how it is.
+    /// Declared text.
     Text,
     /// A declared number.
     DeclaredNumber(Range, u32),
@@ -78,15 +78,15 @@ pub enum Rule {
     Minimum(Range, u32),
     /// The greater of both numbers; the default.
     Maximum(Range, u32),
-    /// The first of one side's choices that the other shares; all there are, the default first.
+    /// The first of the offered choices that the responder supports; the list of all, the default first.
     Choice(&'static [&'static str]),
-    /// A step of an exchange that has its own rules: authentication, or SendTargets.
+    /// A step of an exchange with rules of its own: authentication, or SendTargets.
     Exchange,
-    /// A key that RFC 3720 had, and the answer it gets now (section 13.25).
+    /// A key of RFC 3720, and the answer to it now (section 13.25).
     Obsolete(&'static str),
 }
 
-/// Who may send a key of its own accord ("Senders").
+/// Who may send a key unasked ("Senders").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// Only the initiator.
@@ -112,7 +112,7 @@ pub enum Use {
     Always,
 }
 
-/// What a value holds for ("Scope").
+/// The scope of a value ("Scope").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// CO: its connection.
@@ -127,9 +127,9 @@ impl Key {
         TABLE.iter().find(|entry| entry.name == name).map(|entry| entry.key)
     }
 
-    /// The key's line.
+    /// The key's row.
     pub fn entry(self) -> &'static Entry {
-        // The table has a line for every key, in the order of the keys: a test holds it.
+        // The table has a row for every key, in the order of the keys: a test checks it.
         &TABLE[self as usize]
     }
 
@@ -139,7 +139,7 @@ impl Key {
     }
 }
 
-/// Values that mean the negotiation itself, and are no key's value (section 6.2).
+/// Values that are answers of the negotiation itself (section 6.2).
 pub mod answer {
     /// The responder does not know the key.
     pub const NOT_UNDERSTOOD: &str = "NotUnderstood";

@@ -1,4 +1,4 @@
-//! iSCSI names (RFC 7143 section 4.2.7): who an initiator is, and which target is meant, anywhere in the world.
+//! iSCSI names (RFC 7143 section 4.2.7).
 //!
 //! ```text
 //!   iqn.2026-11.org.example:storage.disk1    a domain's owner names it, and says when they owned it
@@ -18,14 +18,14 @@ pub const NAME_BYTES_MAX: usize = 223;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Box<str>);
 
-/// Why a name is none.
+/// Why a name is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadName {
     /// Longer than [`NAME_BYTES_MAX`].
     TooLong,
     /// It begins with none of `iqn.`, `eui.` and `naa.`.
     UnknownType,
-    /// A character that names do not have.
+    /// An invalid character.
     BadCharacter,
     /// An `iqn.` without a year and month, or without a domain behind them.
     BadDate,

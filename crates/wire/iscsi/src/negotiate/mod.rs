@@ -1,4 +1,4 @@
-//! Negotiation (RFC 7143 section 6.2): how two sides' wishes become the [`Parameters`] that both work by.
+//! Negotiation (RFC 7143 section 6.2) of the [`Parameters`] of a session.
 //!
 //! One [`Negotiator`] serves one side of one login. The initiator makes offers and reads the answers; the target
 //! declares its own numbers and answers. Either understands both parts, since the standard lets both offer. The
@@ -25,12 +25,12 @@ use self::setting::Setting;
 use crate::keys::{self, Entry, Key, Rule, Scope, Sender, Use, answer};
 use crate::text::{self, Pair};
 
-/// Which side of a session someone is on.
+/// The role of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Sends commands.
+    /// The initiator.
     Initiator,
-    /// Carries them out.
+    /// The target.
     Target,
 }
 
@@ -57,7 +57,7 @@ pub struct Negotiator {
     heard: ReceivedKeys,
 }
 
-/// How far a key has got.
+/// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Open,
@@ -102,7 +102,8 @@ impl Negotiator {
         }
     }
 
-    /// Notes which keys a text has, also those that belong to the login: none may be declared or negotiated twice.
+    /// Records the keys of a text, also those that belong to the login: none may be declared or negotiated
+    /// twice.
     pub fn note_keys(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
         self.heard.take(pairs)
     }
@@ -121,7 +122,7 @@ impl Negotiator {
         first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
     }
 
-    /// What both sides now work by. What was offered and never answered keeps its default.
+    /// The negotiated parameters. What was offered and never answered keeps its default.
     ///
     /// FirstBurstLength is brought down to MaxBurstLength where two messages, or a default, left it above: a
     /// sender loses nothing by it, and a receiver was never to get more than MaxBurstLength at once.
@@ -182,20 +183,20 @@ impl Negotiator {
         Ok(())
     }
 
-    /// An offer or an answer, whichever is due.
+    /// Processes an offer or an answer, whichever is due.
     fn negotiate(&mut self, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) -> Result<(), NegotiationError> {
         match self.progress[key as usize] {
             Progress::Offered => self.take_answer(key, pair.value)?,
             Progress::Open if answer::is_answer(pair.value) => return Ok(()),
             Progress::Open => text::append(out, pair.key, self.answer_offer(key, pair.value)),
-            // An answer to what has been answered: offers that are repeated are [`ReceivedKeys`]'s.
+            // An answer to an answered key: repeated offers are detected by [`ReceivedKeys`].
             Progress::Settled => return Err(NegotiationError::Repeated(key)),
         }
         self.progress[key as usize] = Progress::Settled;
         Ok(())
     }
 
-    /// What the peer makes of our offer. If it does not want the key at all, the default stays.
+    /// Processes the answer to our offer. If the peer does not support the key, the default stays.
     fn take_answer(&mut self, key: Key, value: &str) -> Result<(), NegotiationError> {
         if answer::is_answer(value) {
             return Ok(());
@@ -209,7 +210,7 @@ impl Negotiator {
         Ok(())
     }
 
-    /// What to answer to the peer's offer; what is agreed holds from here on.
+    /// The answer to the peer's offer, which takes effect here.
     fn answer_offer(&mut self, key: Key, value: &str) -> String {
         let entry = key.entry();
         if !self.is_relevant(entry) {
@@ -226,8 +227,8 @@ impl Negotiator {
         }
     }
 
-    /// What this side accepts of a key now. On a further connection the session's values stand: an initiator that
-    /// repeats them there, though LO forbids it, hears them again and no harm is done.
+    /// The acceptable values of a key. On a further connection the session's values stand: an initiator that
+    /// repeats its keys there, though LO forbids it, gets them again.
     fn acceptable(&self, entry: &Entry) -> Vec<Setting> {
         if !self.may_change(entry) {
             return self.parameters.setting(entry.key).into_iter().collect();
@@ -271,7 +272,8 @@ impl Parameters {
         }
     }
 
-    /// Whether a declaration is acceptable; it then holds. Names and addresses are the login's, not ours.
+    /// Whether a declaration is acceptable; it then takes effect. Names and addresses are handled by the
+    /// login.
     fn declare(&mut self, key: Key, value: &str) -> bool {
         match (key, key.entry().rule) {
             (Key::MaxRecvDataSegmentLength, Rule::DeclaredNumber(range, _)) => {
@@ -286,7 +288,7 @@ impl Parameters {
 }
 
 impl NegotiationError {
-    /// The key that it is about.
+    /// The key concerned.
     pub fn key(self) -> Key {
         match self {
             NegotiationError::Repeated(key)
@@ -312,8 +314,8 @@ impl fmt::Display for NegotiationError {
 
 impl std::error::Error for NegotiationError {}
 
-/// Answers a pair, unless it is an answer itself: two sides that do not understand each other must not go on
-/// telling each other so.
+/// Answers a pair, unless it is an answer itself: otherwise two sides that do not understand each other would
+/// answer for ever.
 fn reply_unless_answer(pair: Pair<'_>, reply: &str, out: &mut Vec<u8>) {
     if !answer::is_answer(pair.value) {
         text::append(out, pair.key, reply);

@@ -1,4 +1,4 @@
-//! What a login agrees on, and what a side would like it to agree on.
+//! Negotiated parameters, and the offers of a side.
 
 use std::fmt;
 
@@ -27,17 +27,17 @@ pub enum TaskReporting {
     FastAbort,
 }
 
-/// What a session is for (section 13.21).
+/// The type of a session (section 13.21).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SessionType {
-    /// To use a target.
+    /// Access to a target.
     #[default]
     Normal,
-    /// To ask which targets there are.
+    /// Discovery.
     Discovery,
 }
 
-/// Everything that a connection's two sides have agreed on. Both machines of the full feature phase work by it.
+/// All negotiated parameters of a connection and its session.
 ///
 /// Both sides hold the same values, but for the two MaxRecvDataSegmentLengths, which are each other's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,43 +48,43 @@ pub struct Parameters {
     pub header_digest: DigestKind,
     /// The digest behind every data segment of this connection.
     pub data_digest: DigestKind,
-    /// Connections that the session may have.
+    /// MaxConnections.
     pub max_connections: u16,
-    /// Whether no unsolicited Data-Out may be sent.
+    /// InitialR2T: no unsolicited Data-Out may be sent.
     pub initial_r2t: bool,
     /// ImmediateData.
     pub immediate_data: bool,
-    /// Bytes of data that we take in one PDU of this connection.
+    /// Our MaxRecvDataSegmentLength.
     pub local_max_recv_data_segment_length: u32,
-    /// Bytes of data that the peer takes in one PDU of this connection.
+    /// The peer's MaxRecvDataSegmentLength.
     pub peer_max_recv_data_segment_length: u32,
-    /// Bytes in one sequence of Data-In, or asked for by one R2T.
+    /// MaxBurstLength.
     pub max_burst_length: u32,
-    /// Bytes of a command's data that may be sent before it is asked for. At most `max_burst_length`.
+    /// FirstBurstLength: limit of unsolicited data of a command. At most `max_burst_length`.
     pub first_burst_length: u32,
-    /// Seconds to wait before a lost connection is made again.
+    /// DefaultTime2Wait, in seconds.
     pub default_time2wait_s: u16,
-    /// Seconds after that for which a lost connection's tasks are kept.
+    /// DefaultTime2Retain, in seconds.
     pub default_time2retain_s: u16,
-    /// R2Ts that a task may have open at once.
+    /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u16,
     /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
     /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
-    /// 0: a failure ends the session; 1: digest failures are mended; 2: lost connections are mended too.
+    /// ErrorRecoveryLevel: 0 session, 1 digest, 2 connection recovery.
     pub error_recovery_level: u8,
     /// When a task management function is answered.
     pub task_reporting: TaskReporting,
     /// 1: RFC 7143; 2: RFC 7144 too.
     pub protocol_level: u8,
-    /// What the initiator calls itself, for people.
+    /// InitiatorAlias.
     pub initiator_alias: Option<String>,
-    /// What the target calls itself, for people.
+    /// TargetAlias.
     pub target_alias: Option<String>,
 }
 
-/// What one side would like, and will accept.
+/// The offers of one side, which are also what it accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offers {
     /// Header digests that are acceptable. An initiator lists the preferred first, and a target takes the first on
@@ -94,25 +94,25 @@ pub struct Offers {
     pub data_digest: Vec<DigestKind>,
     /// Connections for the session, 1 to 65535.
     pub max_connections: u16,
-    /// Whether unsolicited Data-Out is unwelcome.
+    /// InitialR2T.
     pub initial_r2t: bool,
-    /// Whether immediate data is welcome.
+    /// ImmediateData.
     pub immediate_data: bool,
-    /// Bytes of data that we take in one PDU, 512 to 2^24 - 1.
+    /// MaxRecvDataSegmentLength, 512 to 2^24 - 1.
     pub max_recv_data_segment_length: u32,
-    /// Bytes, 512 to 2^24 - 1.
+    /// MaxBurstLength, 512 to 2^24 - 1.
     pub max_burst_length: u32,
-    /// Bytes, 512 to `max_burst_length`.
+    /// FirstBurstLength, 512 to `max_burst_length`.
     pub first_burst_length: u32,
-    /// Seconds, 0 to 3600.
+    /// DefaultTime2Wait, 0 to 3600.
     pub default_time2wait_s: u16,
-    /// Seconds, 0 to 3600.
+    /// DefaultTime2Retain, 0 to 3600.
     pub default_time2retain_s: u16,
-    /// R2Ts a task, 1 to 65535.
+    /// MaxOutstandingR2T, 1 to 65535.
     pub max_outstanding_r2t: u16,
-    /// Whether PDUs must come in order.
+    /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
-    /// Whether sequences must come in order.
+    /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
     /// 0 to 2.
     pub error_recovery_level: u8,
@@ -120,12 +120,12 @@ pub struct Offers {
     pub task_reporting: Vec<TaskReporting>,
     /// 0 to 31.
     pub protocol_level: u8,
-    /// What this side calls itself, for people; at most 255 bytes.
+    /// Our alias; at most 255 bytes.
     pub alias: Option<String>,
 }
 
 impl Parameters {
-    /// What holds when nothing has been negotiated: the standard's defaults.
+    /// The defaults of the standard.
     pub fn defaults(session_type: SessionType) -> Parameters {
         Parameters {
             session_type,
@@ -151,8 +151,8 @@ impl Parameters {
         }
     }
 
-    /// For a further connection of a session: what holds for the session stays, what holds for a connection goes
-    /// back to its default.
+    /// For a further connection: parameters of the session stay, those of the connection are reset to their
+    /// defaults.
     pub fn for_another_connection(&self) -> Parameters {
         let defaults = Parameters::defaults(self.session_type);
         Parameters {
@@ -164,7 +164,7 @@ impl Parameters {
         }
     }
 
-    /// The same agreement, seen from the other side.
+    /// The same parameters, for the other side.
     pub fn mirrored(&self) -> Parameters {
         Parameters {
             local_max_recv_data_segment_length: self.peer_max_recv_data_segment_length,
@@ -195,7 +195,7 @@ impl Parameters {
         })
     }
 
-    /// Takes over what was agreed. The setting is within the key's range, so the conversions lose nothing.
+    /// Sets a negotiated value. It is within the key's range, so the conversions lose nothing.
     pub(super) fn set(&mut self, key: Key, setting: Setting) {
         match (key, setting) {
             (Key::HeaderDigest, Setting::Choice(name)) => self.header_digest = DigestKind::named(name),
@@ -219,7 +219,7 @@ impl Parameters {
 }
 
 impl Offers {
-    /// What our target likes: everything that makes it fast and costs it little.
+    /// The offers of our target: everything that makes it fast at little cost.
     ///
     /// MaxBurstLength is the greatest that common initiators offer (open-iscsi: 16776192), so theirs decides.
     /// Digests only if the initiator insists: it lists CRC32C alone, or first.
@@ -245,7 +245,7 @@ impl Offers {
         }
     }
 
-    /// What our initiator likes: the same, with one connection, and no digests.
+    /// The offers of our initiator: the same, with one connection, and no digests.
     pub fn of_initiator() -> Offers {
         Offers {
             header_digest: vec![DigestKind::None],
@@ -256,7 +256,7 @@ impl Offers {
         }
     }
 
-    /// What this side says of a key, in the order of its preference; `None` for keys that are not negotiated.
+    /// The values of a key, in the order of preference; `None` for keys that are not negotiated.
     pub(super) fn settings(&self, key: Key) -> Option<Vec<Setting>> {
         let one = |setting| Some(vec![setting]);
         match key {
