@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use backends::place::Opened;
 use backends::remote;
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultControl, Geometry, FaultAction,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultAction, FaultControl, Geometry,
     Pending, Profile, Requests, Rule, Run, Slice,
 };
 use host::{RamDevice, RamOptions, ReactorClock};

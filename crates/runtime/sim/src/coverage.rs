@@ -128,7 +128,8 @@ impl Coverage {
 
     /// What was met and could not be: it is in no table, or among what is never met.
     fn strange(&self) -> impl Iterator<Item = &Observation> {
-        let can_be = |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
+        let can_be =
+            |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
         self.met.keys().filter(move |met| !can_be(met))
     }
 }
