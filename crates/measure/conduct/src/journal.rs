@@ -1,4 +1,4 @@
-//! The file in which a run notes what storage promised: a mapped file ([`host::NotedWords`]), and what is in it is
+//! The file in which a run notes what storage promised: a mapped file ([`host::MappedWords`]), and what is in it is
 //! [`bench::journal`]'s business; here they meet.
 
 use std::fmt::Display;
@@ -10,11 +10,11 @@ use backends::{Failure, Kind, remote};
 use bench::journal::Journal;
 use bench::plan::Workload;
 use block::Geometry;
-use host::NotedWords;
+use host::MappedWords;
 
 /// The log of a run that is over.
 pub fn open(path: &Path) -> Result<Journal, Failure> {
-    let words = NotedWords::open(path).map_err(|error| unusable(path, &error))?;
+    let words = MappedWords::open(path).map_err(|error| unusable(path, &error))?;
     Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about(path, error)))
 }
 
@@ -24,7 +24,7 @@ pub fn of_run(path: &Path, workload: &Workload, geometry: Geometry) -> Result<Rc
         open(path)?
     } else {
         let count = Journal::words(workload, geometry).map_err(Failure::refused)?;
-        let words = NotedWords::create(path, count).map_err(|error| unusable(path, &error))?;
+        let words = MappedWords::create(path, count).map_err(|error| unusable(path, &error))?;
         let mut epoch = [0; 4];
         remote::random(&mut epoch);
         let epoch = u32::from_le_bytes(epoch);

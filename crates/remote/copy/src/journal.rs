@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use backends::place::Place;
 use backends::{Failure, Kind};
-use host::Keep;
+use host::StateDirectory;
 use reactor::JoinHandle;
 use serde::{Deserialize, Serialize};
 use volume::spec::Bytes;
@@ -33,7 +33,7 @@ pub(crate) struct Begun {
 
 /// The journal of the copy that runs.
 pub(crate) struct Journal {
-    keep: Rc<Keep>,
+    keep: Rc<StateDirectory>,
     directory: PathBuf,
     source: String,
     begun: Option<Begun>,
@@ -56,7 +56,7 @@ impl Journal {
         let Some(directory) = directory(&options.journal, &source.name, &to.to_string()) else {
             return Ok(None);
         };
-        let keep = Keep::open(&directory).map_err(|error| not_opened(&directory, &error))?;
+        let keep = StateDirectory::open(&directory).map_err(|error| not_opened(&directory, &error))?;
         let kept = keep.load(NAME).await.map_err(|error| unusable(&directory, &error))?;
         let begun = match kept.filter(|_| !options.restart) {
             Some(kept) => Some(serde_json::from_slice(&kept).map_err(|error| unusable(&directory, &error))?),
