@@ -1,18 +1,28 @@
-//! Whatever decodes a logical unit's answers without asking it: nothing panics, and what was decoded can be shown.
+//! Whatever SCSI data either end decodes: nothing panics, and what was decoded can be shown.
 #![no_main]
 
-use initiator::Sense;
-use initiator::verbs::{BlockLimits, Designator, Inquiry, Provisioning, TransportId, Vpd};
 use libfuzzer_sys::fuzz_target;
+use scsi::*;
 
 fuzz_target!(|bytes: &[u8]| {
     let [code, rest @ ..] = bytes else { return };
-    shown(&Vpd::parse(*code, rest));
-    shown(&Inquiry::parse(rest));
-    shown(&Designator::parse(rest));
-    shown(&TransportId::parse(rest));
-    shown(&BlockLimits::parse(rest));
-    shown(&Provisioning::parse(rest));
+    shown(&Vpd::parse(*code, rest).map(|page| page.to_string()));
+    shown(&(Inquiry::parse(rest), Designator::parse(rest), CacheGeneration::parse(rest)));
+    shown(&(BlockLimits::parse(rest), Provisioning::parse(rest), BlockDeviceCharacteristics::parse(rest)));
+    shown(&(TransportId::parse(rest), TransportId::parse_strictly(rest)));
+    for form in [ModeForm::Six, ModeForm::Ten] {
+        let modes = Modes::parse(form, rest);
+        shown(&modes.as_ref().map(Modes::caching));
+        modes.iter().flat_map(|modes| &modes.pages).for_each(|page| shown(&page.to_string()));
+    }
+    shown(&(Capacity::parse_16(rest), Capacity::parse_10(rest), LunList::parse(rest), PortGroup::parse_list(rest)));
+    LbaStatusDescriptor::parse_list(rest).for_each(|one| shown(&one));
+    UnmapDescriptor::parse_list(rest).into_iter().flatten().for_each(|one| shown(&one));
+    shown(&(SupportedCommand::parse_list(rest), CommandSupport::parse(rest)));
+    shown(&(RegisteredKeys::parse(rest), Reservation::parse(rest), ReservationCapabilities::parse(rest)));
+    shown(&(Registration::parse_list(rest), ReserveOutList::parse(rest), ReserveMoveList::parse(rest)));
+    let limits = OperatingParameters::parse(rest).unwrap_or_default();
+    shown(&CopyList::parse(rest, rest.len(), &limits));
     if let Some(sense) = Sense::parse(rest) {
         shown(&sense);
         assert!(!sense.to_string().is_empty());

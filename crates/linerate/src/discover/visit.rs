@@ -62,7 +62,7 @@ async fn luns(session: &Arc<RemoteTarget>) -> Result<Vec<Lun>, Failure> {
 
 /// A LUN that cannot be looked at says why, in the place of what it is.
 async fn one(unit: &Unit) -> Lun {
-    let mut lun = Lun { lun: LunAddress::of(unit.lun()).to_string(), ..Lun::default() };
+    let mut lun = Lun { lun: LunAddress::parse(unit.lun().0).to_string(), ..Lun::default() };
     if let Err(failure) = describe(&mut lun, unit).await {
         lun.problem = Some(failure.to_string());
     }

@@ -70,7 +70,7 @@ impl UnitInfo {
     pub(super) async fn look(unit: &Unit, vpd: &[u8]) -> Result<UnitInfo, Failure> {
         let inquiry = unit.inquiry().await?;
         if !inquiry.is_there() {
-            let lun = LunAddress::of(unit.lun());
+            let lun = LunAddress::parse(unit.lun().0);
             return Err(Failure::new(Kind::NotFound, format_args!("the target has no LUN {lun}")));
         }
         let pages = known(unit.vpd_pages().await)?.unwrap_or_default();
@@ -87,7 +87,7 @@ impl UnitInfo {
         let reservation = known(unit.reservation().await)?.flatten();
         let commands = known(unit.supported_commands().await)?.map(|commands| commands.len());
         Ok(UnitInfo {
-            lun: LunAddress::of(unit.lun()).to_string(),
+            lun: LunAddress::parse(unit.lun().0).to_string(),
             standard: inquiry.version_name(),
             device_type: device_type(inquiry.device_type),
             serial_number: serial_number(unit, &pages).await?,

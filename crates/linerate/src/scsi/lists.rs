@@ -11,7 +11,7 @@ use stats::table::{Align, lines};
 pub(super) fn luns(asked: &AskArguments) -> Result<(), Failure> {
     asked.ask(async |unit| {
         let luns = unit.report_luns(LunSelection::All).await?;
-        let words: Vec<String> = luns.iter().map(|lun| LunAddress::of(*lun).to_string()).collect();
+        let words: Vec<String> = luns.iter().map(|lun| LunAddress::parse(lun.0).to_string()).collect();
         let json = luns
             .iter()
             .zip(&words)

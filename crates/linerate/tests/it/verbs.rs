@@ -56,7 +56,7 @@ fn every_page_on_the_list_is_taken_apart() {
 fn luns_ports_and_commands_are_listed() {
     with_two_luns(async |_, unit| {
         let luns = unit.report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
-        let luns: Vec<_> = luns.into_iter().map(LunAddress::of).collect();
+        let luns: Vec<_> = luns.into_iter().map(|lun| LunAddress::parse(lun.0)).collect();
         assert_eq!(luns, [LunAddress::Number(0), LunAddress::Number(1)]);
         let groups = unit.target_port_groups().await.expect("REPORT TARGET PORT GROUPS");
         assert_eq!(

@@ -52,9 +52,6 @@ struct Limits {
     atomic_blocks: Option<u64>,
 }
 
-/// The Caching mode page (SBC-3 6.5.5).
-const CACHING: u8 = 0x08;
-
 impl Disk {
     /// Asks a unit; a failure if it cannot be looked at as a disk.
     pub async fn look(unit: &Unit) -> Result<Disk, Failure> {
@@ -62,7 +59,7 @@ impl Disk {
         let (geometry, profile) = (lun.geometry(), lun.profile());
         let provisioning = known(unit.provisioning().await)?.unwrap_or_default();
         let limits = known(unit.block_limits().await)?.unwrap_or_default();
-        let caching = known(unit.mode_sense(CACHING, 0, ModeValues::Current).await)?;
+        let caching = known(unit.mode_sense(0x08, 0, ModeValues::Current).await)?;
         let block_bytes = geometry.block_size.bytes();
         Ok(Disk {
             bytes: geometry.bytes(),
@@ -72,7 +69,7 @@ impl Disk {
             read_only: profile.read_only,
             solid_state: profile.solid_state,
             write_cache: profile.volatile_cache,
-            read_cache: caching.as_ref().and_then(read_cache),
+            read_cache: caching.as_ref().and_then(Modes::caching).map(|caching| !caching.rcd),
             force_unit_access: caching.as_ref().map(|modes| modes.force_unit_access),
             provisioning: Ways::new(
                 profile,
@@ -112,13 +109,6 @@ impl Disk {
         let fua = self.force_unit_access.map(|obeyed| if obeyed { ", FUA obeyed" } else { ", no FUA" });
         format!("{writes}{}{}", reads.unwrap_or_default(), fua.unwrap_or_default())
     }
-}
-
-/// RCD, of the Caching page.
-fn read_cache(modes: &Modes) -> Option<bool> {
-    let page = modes.pages.iter().find(|page| page.code == CACHING)?;
-    let disabled = page.fields().into_iter().find(|field| field.name == "RCD")?;
-    Some(disabled.value == 0)
 }
 
 impl Ways {

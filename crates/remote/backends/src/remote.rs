@@ -134,7 +134,7 @@ fn refused(error: OpenError, settings: &Settings) -> Failure {
 /// # Errors
 /// What it is instead.
 pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
-    match LunAddress::of(unit.lun()) {
+    match LunAddress::parse(unit.lun().0) {
         LunAddress::Number(number) if number <= LUN_MAX => Ok(unit.target().lun(number as u16).await?),
         other => Err(Failure::failed(format!("LUN {other} cannot be used as a disk"))),
     }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use block::{BlockSize, Blocks, Geometry, Profile};
-use scsi::{Sense, status};
+use scsi::{
+    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Capacity, ModeValues, Modes, Provisioning,
+    Sense, Vpd, status,
+};
 
 use crate::error::OpenError;
 use crate::unit::Unit;
-use crate::verbs::{
-    BlockLimits, CacheGeneration, Capacity, Identity, ModeValues, Modes, Provisioning, VerbError, Vpd,
-    VpdContent,
-};
+use crate::verbs::{Identity, VerbError};
 
 /// The results.
 pub(crate) struct Probed {
@@ -77,7 +77,9 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
     let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
     let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
-    let solid_state = page(unit, &pages, 0xb1).await?.is_some_and(|page| does_not_turn(&page));
+    let medium = page(unit, &pages, 0xb1).await?.map(|page| BlockDeviceCharacteristics::parse(&page.bytes));
+    // MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
+    let solid_state = medium.is_some_and(|medium| medium.medium_rotation_rate == 1);
     let modes = caching(unit).await?;
     // After TEST UNIT READY: a later unit attention is about a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
@@ -118,7 +120,7 @@ pub(crate) async fn is_write_through(unit: &Unit) -> Result<bool, OpenError> {
 }
 
 async fn caching(unit: &Unit) -> Result<Option<Modes>, OpenError> {
-    perhaps("MODE SENSE", unit.mode_sense(CACHING, 0, ModeValues::Current).await)
+    perhaps("MODE SENSE", unit.mode_sense(0x08, 0, ModeValues::Current).await)
 }
 
 /// Reads only the capacity.
@@ -211,22 +213,9 @@ fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits
     }
 }
 
-/// MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
-fn does_not_turn(characteristics: &Vpd) -> bool {
-    match &characteristics.content {
-        VpdContent::Fields(fields) => {
-            fields.iter().any(|field| (field.name, field.value) == ("MEDIUM_ROTATION_RATE", 1))
-        }
-        _ => false,
-    }
-}
-
 /// WCE in the caching mode page (SBC-3 6.5.5), if there is one.
-const CACHING: u8 = 0x08;
 fn write_cache(modes: &Modes) -> Option<bool> {
-    let mut caching = modes.pages.iter().filter(|page| page.code == CACHING);
-    let fields = caching.next()?.fields();
-    fields.iter().find(|field| field.name == "WCE").map(|field| field.value == 1)
+    modes.caching().map(|caching| caching.wce)
 }
 
 #[cfg(test)]
@@ -234,7 +223,7 @@ mod tests {
     use super::*;
 
     fn disk() -> Capacity {
-        Capacity::long(&[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0]).unwrap()
+        Capacity::parse_16(&[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0]).unwrap()
     }
 
     #[test]
@@ -255,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_target_of_short_commands_is_asked_for_no_more_than_they_can_say() {
-        let capacity = Capacity::short(&[0, 0x1f, 0xff, 0xff, 0, 0, 2, 0]).unwrap();
+        let capacity = Capacity::parse_10(&[0, 0x1f, 0xff, 0xff, 0, 0, 2, 0]).unwrap();
         let limits = limits(BlockLimits::default(), &capacity, geometry(&capacity).unwrap());
         assert_eq!((limits.short_commands, limits.write_same_blocks), (true, 65_535));
     }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::{ExecutorId, Receiver, Sender, mailbox};
-use scsi::cdb::Cdb;
+use scsi::{LunAddress, cdb::Cdb};
 
 use crate::caches::CachedWrites;
 use crate::error::{CommandError, OpenError};
@@ -27,7 +27,7 @@ use crate::session::{CommandSpec, Request, Session, Shared};
 use crate::statistics::Statistics;
 use crate::tasks::{Ended, Status, Transfer};
 use crate::timeouts::Timeouts;
-use crate::unit::{self, Unit};
+use crate::unit::Unit;
 use crate::unsettled_extents::WriteOutcome;
 
 /// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
@@ -142,7 +142,7 @@ impl RemoteTarget {
 
     /// The logical unit of this number, of any device type.
     pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
-        Unit::new(Arc::clone(self), unit::address(number))
+        Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
     }
 
     /// The timeouts.

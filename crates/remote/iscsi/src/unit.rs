@@ -65,27 +65,9 @@ impl Unit {
     }
 }
 
-/// The LUN of this number, as targets write it: peripheral device addressing below 256, flat space addressing below
-/// 16,384, extended flat space addressing from there on (SAM-5 4.7.7.2, 4.7.7.4 and 4.7.7.5.2).
-pub(crate) fn address(number: u16) -> Lun {
-    let number64 = u64::from(number);
-    match number {
-        0..=0xff => Lun(number64 << 48),
-        0x100..=0x3fff => Lun((0x4000 | number64) << 48),
-        0x4000.. => Lun((0xd200_0000 | number64) << 32),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn large_lun_numbers_are_written_flat() {
-        assert_eq!(address(1), Lun(0x0001_0000_0000_0000));
-        assert_eq!(address(300), Lun(0x412c_0000_0000_0000));
-        assert_eq!(address(0x8001), Lun(0xd200_8001_0000_0000));
-    }
 
     #[test]
     fn a_unit_may_be_used_from_any_thread() {

@@ -1,5 +1,8 @@
 //! Commands as CDBs (SPC-4, SBC-3).
 
+use crate::commands::{self, CommandCode};
+use crate::{LunSelection, ReserveIn, ReserveOut};
+
 /// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
 pub type Cdb = [u8; 16];
 
@@ -23,7 +26,7 @@ pub fn test_unit_ready() -> Cdb {
 
 /// INQUIRY (SPC-4 6.6) of a vital product data page, or of the standard data.
 pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x12);
+    let mut cdb = commands::INQUIRY.cdb();
     cdb[1] = u8::from(page.is_some());
     cdb[2] = page.unwrap_or(0);
     cdb[3..5].copy_from_slice(&allocation_bytes.to_be_bytes());
@@ -32,7 +35,7 @@ pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
 
 /// MODE SENSE(6) (SPC-4 6.12) of one page's current values, without block descriptors.
 pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
-    let mut cdb = operation(0x1a);
+    let mut cdb = commands::MODE_SENSE_6.cdb();
     cdb[1] = 1 << 3; // DBD: no block descriptors
     cdb[2] = page;
     cdb[4] = allocation_bytes;
@@ -41,69 +44,69 @@ pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
 
 /// REPORT LUNS (SPC-4 6.33): all that this initiator sees.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
-    let mut cdb = operation(0xa0);
+    let mut cdb = commands::REPORT_LUNS.cdb();
     cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 
 /// READ CAPACITY(10) (SBC-3 5.15).
 pub fn read_capacity_10() -> Cdb {
-    operation(0x25)
+    commands::READ_CAPACITY_10.cdb()
 }
 
 /// READ CAPACITY(16) (SBC-3 5.16).
 pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
-    let mut cdb = service_action(0x10);
+    let mut cdb = commands::READ_CAPACITY_16.cdb();
     cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 
 /// READ(16) (SBC-3 5.14).
 pub fn read_16(lba: u64, blocks: u32) -> Cdb {
-    over(0x88, lba, blocks)
+    over(commands::READ_16, lba, blocks)
 }
 
 /// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status comes.
 pub fn write_16(lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
-    let mut cdb = over(0x8a, lba, blocks);
+    let mut cdb = over(commands::WRITE_16, lba, blocks);
     cdb[1] = u8::from(force_unit_access) << 3;
     cdb
 }
 
 /// READ(10), for targets that do not know the sixteen-byte form; `None` beyond what it can address.
 pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
-    over_10(0x28, lba, blocks)
+    over_10(commands::READ_10, lba, blocks)
 }
 
 /// WRITE(10), likewise.
 pub fn write_10(lba: u64, blocks: u32, force_unit_access: bool) -> Option<Cdb> {
-    let mut cdb = over_10(0x2a, lba, blocks)?;
+    let mut cdb = over_10(commands::WRITE_10, lba, blocks)?;
     cdb[1] = u8::from(force_unit_access) << 3;
     Some(cdb)
 }
 
 /// SYNCHRONIZE CACHE(10) (SBC-3 5.30) of the whole medium.
 pub fn synchronize_cache() -> Cdb {
-    operation(0x35)
+    commands::SYNCHRONIZE_CACHE_10.cdb()
 }
 
 /// WRITE SAME(16) (SBC-3 5.44) of one block of data, which comes with the command.
 pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
-    let mut cdb = over(0x93, lba, blocks);
+    let mut cdb = over(commands::WRITE_SAME_16, lba, blocks);
     cdb[1] = u8::from(unmap) << 3;
     cdb
 }
 
 /// REQUEST SENSE (SPC-4 6.39), for sense data in fixed format.
 pub fn request_sense(allocation_bytes: u8) -> Cdb {
-    let mut cdb = operation(0x03);
+    let mut cdb = commands::REQUEST_SENSE.cdb();
     cdb[4] = allocation_bytes;
     cdb
 }
 
 /// START STOP UNIT (SBC-3 5.25).
 pub fn start_stop(what: StartStop) -> Cdb {
-    let mut cdb = operation(0x1b);
+    let mut cdb = commands::START_STOP_UNIT.cdb();
     cdb[4] = match what {
         StartStop::Stop => 0,
         StartStop::Start => 1, // START
@@ -115,12 +118,12 @@ pub fn start_stop(what: StartStop) -> Cdb {
 
 /// VERIFY(16) (SBC-3 5.33) of the medium alone.
 pub fn verify_16(lba: u64, blocks: u32) -> Cdb {
-    over(0x8f, lba, blocks)
+    over(commands::VERIFY_16, lba, blocks)
 }
 
 /// SANITIZE (SBC-4 5.31): IMMED, AUSE and the service action in one byte.
 pub fn sanitize(flags_and_action: u8, parameter_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x48);
+    let mut cdb = commands::SANITIZE_OVERWRITE.cdb();
     cdb[1] = flags_and_action;
     cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
@@ -128,7 +131,7 @@ pub fn sanitize(flags_and_action: u8, parameter_bytes: u16) -> Cdb {
 
 /// GET LBA STATUS (SBC-3 5.6).
 pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
-    let mut cdb = service_action(0x12);
+    let mut cdb = commands::GET_LBA_STATUS.cdb();
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
@@ -137,7 +140,7 @@ pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
 /// MODE SENSE(10) (SPC-4 6.13) of a page, of which the two highest bits say which values: 0 current, 1 changeable,
 /// 2 default, 3 saved.
 pub fn mode_sense_10(page: u8, subpage: u8, allocation_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x5a);
+    let mut cdb = commands::MODE_SENSE_10.cdb();
     (cdb[2], cdb[3]) = (page, subpage);
     cdb[7..9].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
@@ -145,14 +148,14 @@ pub fn mode_sense_10(page: u8, subpage: u8, allocation_bytes: u16) -> Cdb {
 
 /// MODE SENSE(6) of a page and subpage, likewise.
 pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
-    let mut cdb = operation(0x1a);
+    let mut cdb = commands::MODE_SENSE_6.cdb();
     (cdb[2], cdb[3], cdb[4]) = (page, subpage, allocation_bytes);
     cdb
 }
 
 /// MODE SELECT(10) (SPC-4 6.11) of pages as the standards have them; `save` keeps them beyond a reset.
 pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x55);
+    let mut cdb = commands::MODE_SELECT_10.cdb();
     cdb[1] = 0x10 | u8::from(save);
     cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
@@ -160,26 +163,26 @@ pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
 
 /// MODE SELECT(6) (SPC-4 6.10), likewise.
 pub fn mode_select_6(save: bool, parameter_bytes: u8) -> Cdb {
-    let mut cdb = operation(0x15);
+    let mut cdb = commands::MODE_SELECT_6.cdb();
     (cdb[1], cdb[4]) = (0x10 | u8::from(save), parameter_bytes);
     cdb
 }
 
-/// REPORT LUNS of a SELECT REPORT field's choice: 0 ordinary, 1 well-known, 2 all.
-pub fn report_luns_of(select_report: u8, allocation_bytes: u32) -> Cdb {
+/// REPORT LUNS of a choice of them.
+pub fn report_luns_of(which: LunSelection, allocation_bytes: u32) -> Cdb {
     let mut cdb = report_luns(allocation_bytes);
-    cdb[2] = select_report;
+    cdb[2] = which as u8;
     cdb
 }
 
 /// REPORT TARGET PORT GROUPS (SPC-4 6.37).
 pub fn report_target_port_groups(allocation_bytes: u32) -> Cdb {
-    maintenance_in(0x0a, allocation_bytes)
+    maintenance_in(commands::REPORT_TARGET_PORT_GROUPS, allocation_bytes)
 }
 
 /// REPORT SUPPORTED OPERATION CODES (SPC-4 6.35) of all commands, with timeouts.
 pub fn report_supported_opcodes(allocation_bytes: u32) -> Cdb {
-    let mut cdb = maintenance_in(0x0c, allocation_bytes);
+    let mut cdb = maintenance_in(commands::REPORT_SUPPORTED_OPERATION_CODES, allocation_bytes);
     cdb[2] = 0x80; // RCTD
     cdb
 }
@@ -194,34 +197,34 @@ pub fn report_one_opcode(opcode: u8, service_action: Option<u16>, allocation_byt
 }
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
-pub fn persistent_reserve_in(action: u8, allocation_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x5e);
-    cdb[1] = action;
+pub fn persistent_reserve_in(action: ReserveIn, allocation_bytes: u16) -> Cdb {
+    let mut cdb = commands::PERSISTENT_RESERVE_IN_READ_KEYS.cdb();
+    cdb[1] = action as u8;
     cdb[7..9].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 
 /// PERSISTENT RESERVE OUT (SPC-4 6.16); the scope is the logical unit.
-pub fn persistent_reserve_out(action: u8, kind: u8, parameter_bytes: u32) -> Cdb {
-    let mut cdb = operation(0x5f);
-    (cdb[1], cdb[2]) = (action, kind);
+pub fn persistent_reserve_out(action: ReserveOut, kind: u8, parameter_bytes: u32) -> Cdb {
+    let mut cdb = commands::PERSISTENT_RESERVE_OUT_REGISTER.cdb();
+    (cdb[1], cdb[2]) = (action as u8, kind);
     cdb[5..9].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
 }
 
 /// RESERVE(6) (SPC-2 7.21).
 pub fn reserve_6() -> Cdb {
-    operation(0x16)
+    commands::RESERVE_6.cdb()
 }
 
 /// RELEASE(6) (SPC-2 7.16).
 pub fn release_6() -> Cdb {
-    operation(0x17)
+    commands::RELEASE_6.cdb()
 }
 
 /// UNMAP (SBC-3 5.28).
 pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
-    let mut cdb = operation(0x42);
+    let mut cdb = commands::UNMAP.cdb();
     cdb[1] = u8::from(anchor);
     cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
@@ -229,14 +232,14 @@ pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
 
 /// WRITE SAME(10) (SBC-3 5.43); `None` beyond what it can address.
 pub fn write_same_10(lba: u64, blocks: u32, unmap: bool) -> Option<Cdb> {
-    let mut cdb = over_10(0x41, lba, blocks)?;
+    let mut cdb = over_10(commands::WRITE_SAME_10, lba, blocks)?;
     cdb[1] = u8::from(unmap) << 3;
     Some(cdb)
 }
 
 /// COMPARE AND WRITE (SBC-3 5.2).
 pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
-    let mut cdb = operation(0x89);
+    let mut cdb = commands::COMPARE_AND_WRITE.cdb();
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[13] = blocks;
     cdb
@@ -244,7 +247,7 @@ pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
 
 /// WRITE ATOMIC(16) (SBC-4 5.48), without a boundary.
 pub fn write_atomic_16(lba: u64, blocks: u16) -> Cdb {
-    let mut cdb = operation(0x9c);
+    let mut cdb = commands::WRITE_ATOMIC_16.cdb();
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[12..14].copy_from_slice(&blocks.to_be_bytes());
     cdb
@@ -252,49 +255,34 @@ pub fn write_atomic_16(lba: u64, blocks: u16) -> Cdb {
 
 /// EXTENDED COPY(LID1) (SPC-4 6.4).
 pub fn extended_copy(parameter_bytes: u32) -> Cdb {
-    let mut cdb = operation(0x83);
+    let mut cdb = commands::EXTENDED_COPY_LID1.cdb();
     cdb[10..14].copy_from_slice(&parameter_bytes.to_be_bytes());
     cdb
 }
 
 /// RECEIVE COPY OPERATING PARAMETERS (SPC-4 6.21).
 pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
-    let mut cdb = operation(0x84);
-    cdb[1] = 0x03;
+    let mut cdb = commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb();
     cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 
-fn operation(code: u8) -> Cdb {
-    let mut cdb = [0; 16];
-    cdb[0] = code;
-    cdb
-}
-
-/// SERVICE ACTION IN(16).
-fn service_action(action: u8) -> Cdb {
-    let mut cdb = operation(0x9e);
-    cdb[1] = action;
-    cdb
-}
-
 /// MAINTENANCE IN, with parameter data that have more than their header.
-fn maintenance_in(action: u8, allocation_bytes: u32) -> Cdb {
-    let mut cdb = operation(0xa3);
-    cdb[1] = action;
+fn maintenance_in(command: CommandCode, allocation_bytes: u32) -> Cdb {
+    let mut cdb = command.cdb();
     cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
     cdb
 }
 
-fn over(code: u8, lba: u64, blocks: u32) -> Cdb {
-    let mut cdb = operation(code);
+fn over(command: CommandCode, lba: u64, blocks: u32) -> Cdb {
+    let mut cdb = command.cdb();
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
     cdb
 }
 
-fn over_10(code: u8, lba: u64, blocks: u32) -> Option<Cdb> {
-    let mut cdb = operation(code);
+fn over_10(command: CommandCode, lba: u64, blocks: u32) -> Option<Cdb> {
+    let mut cdb = command.cdb();
     cdb[2..6].copy_from_slice(&u32::try_from(lba).ok()?.to_be_bytes());
     cdb[7..9].copy_from_slice(&u16::try_from(blocks).ok()?.to_be_bytes());
     Some(cdb)

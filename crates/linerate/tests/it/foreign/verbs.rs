@@ -33,7 +33,9 @@ fn the_luns_of_a_target_are_listed() {
         let lun = open(&san.url(Disk::Plain, "")).await;
         let luns = lun.unit().report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
         let (_, number) = san.place(Disk::Plain);
-        assert!(luns.into_iter().any(|lun| LunAddress::of(lun) == LunAddress::Number(u64::from(number))));
+        assert!(
+            luns.into_iter().any(|lun| LunAddress::parse(lun.0) == LunAddress::Number(u64::from(number)))
+        );
         lun.close().await;
     });
 }

@@ -2,103 +2,10 @@
 //! back, filling them, changing them if they are what they should be.
 
 use block::{Extent, Slice};
-use scsi::{Sense, cdb, status};
+use scsi::{BlockLimits, Capacity, LbaStatus, LbaStatusDescriptor, Sense, UnmapDescriptor, cdb, status};
 
-use super::fields::{u8_at, u16_at, u32_at, u64_at};
-use super::vpd::BlockLimits;
 use super::{VerbError, parameters};
 use crate::unit::Unit;
-
-/// How large a disk is (SBC-3 5.15 and 5.16).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// How many blocks there are.
-    pub blocks: u64,
-    /// How long each is, in bytes.
-    pub block_bytes: u32,
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2^it of them.
-    pub physical_exponent: u8,
-    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first at which a physical block begins.
-    pub lowest_aligned: u16,
-    /// The type of protection information that it was formatted with, 1 to 3.
-    pub protection_type: Option<u8>,
-    /// LBPME: blocks can be given back.
-    pub thin: bool,
-    /// LBPRZ: blocks that were given back read as zeros.
-    pub read_zeros: bool,
-    /// The target knows READ CAPACITY(16), and so the other commands of sixteen bytes.
-    pub long_commands: bool,
-}
-
-impl Capacity {
-    /// READ CAPACITY(16); `None` if it is cut short, or no disk is like that.
-    pub(crate) fn long(data: &[u8]) -> Option<Capacity> {
-        data.get(..12)?;
-        let (protection, provisioning) = (u8_at(data, 12), u16_at(data, 14));
-        Capacity {
-            blocks: u64_at(data, 0).checked_add(1)?,
-            block_bytes: u32_at(data, 8),
-            physical_exponent: u8_at(data, 13) & 0x0f,
-            lowest_aligned: provisioning & 0x3fff,
-            // PROT_EN, and P_TYPE one less than the type.
-            protection_type: (protection & 1 != 0).then_some((protection >> 1 & 7) + 1),
-            thin: provisioning & 0x8000 != 0,
-            read_zeros: provisioning & 0x4000 != 0,
-            long_commands: true,
-        }
-        .if_possible()
-    }
-
-    /// READ CAPACITY(10), likewise.
-    pub(crate) fn short(data: &[u8]) -> Option<Capacity> {
-        let data = data.get(..8)?;
-        Capacity {
-            blocks: u64::from(u32_at(data, 0)) + 1,
-            block_bytes: u32_at(data, 4),
-            physical_exponent: 0,
-            lowest_aligned: 0,
-            protection_type: None,
-            thin: false,
-            read_zeros: false,
-            long_commands: false,
-        }
-        .if_possible()
-    }
-
-    /// Its bytes can be counted, and it has some.
-    fn if_possible(self) -> Option<Capacity> {
-        self.blocks.checked_mul(u64::from(self.block_bytes)).filter(|bytes| *bytes > 0).map(|_| self)
-    }
-
-    /// All of it, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.blocks.saturating_mul(u64::from(self.block_bytes))
-    }
-}
-
-/// What became of blocks (SBC-3 5.6.2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LbaStatus {
-    /// 0: they take space, or nobody knows.
-    Mapped,
-    /// 1: they take none.
-    Deallocated,
-    /// 2: they take space that is kept for them, and nothing is there.
-    Anchored,
-    /// 3 and 4: they take space, and were written, or not.
-    Other(u8),
-}
-
-impl LbaStatus {
-    fn new(code: u8) -> LbaStatus {
-        match code & 0x0f {
-            0 => LbaStatus::Mapped,
-            1 => LbaStatus::Deallocated,
-            2 => LbaStatus::Anchored,
-            other => LbaStatus::Other(other),
-        }
-    }
-}
 
 /// Blocks in a row of which the same became.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,18 +43,16 @@ pub enum Compared {
 const RUNS_AT_ONCE: usize = 256;
 /// WRITE SAME where the target names no limit: more blocks take it a while already.
 const WRITE_SAME_BLOCKS: u32 = 1 << 21;
-/// What the list of UNMAP, whose length has two bytes, can hold.
-const UNMAP_DESCRIPTORS_MOST: usize = 4095;
 
 impl Unit {
     /// READ CAPACITY(16), or (10) where the target does not know the long one.
     pub async fn read_capacity(&self) -> Result<Capacity, VerbError> {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
-            Ok(data) => Capacity::long(&data),
+            Ok(data) => Capacity::parse_16(&data),
             // Whatever its reason: if it is not that it does not know the command, it refuses this one too.
             Err(VerbError::Refused { .. }) => {
-                Capacity::short(&self.ask(name, cdb::read_capacity_10(), 8).await?)
+                Capacity::parse_10(&self.ask(name, cdb::read_capacity_10(), 8).await?)
             }
             Err(error) => return Err(error),
         };
@@ -249,13 +154,11 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
 /// The runs of an answer, as far as they follow each other from block `next` on; the last ends at `end`.
 pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
-    for descriptor in answer.get(8..).unwrap_or_default().chunks_exact(16) {
-        let (lba, blocks) = (u64_at(descriptor, 0), u64::from(u32_at(descriptor, 8)));
-        let stop = lba.saturating_add(blocks).min(end);
+    for LbaStatusDescriptor { lba, blocks, status } in LbaStatusDescriptor::parse_list(answer) {
+        let stop = lba.saturating_add(u64::from(blocks)).min(end);
         if lba > next || stop <= next {
             break;
         }
-        let status = LbaStatus::new(u8_at(descriptor, 12));
         runs.push(LbaRun { extent: Extent::new(next, stop - next), status });
         next = stop;
     }
@@ -274,7 +177,7 @@ fn append(runs: &mut Vec<LbaRun>, run: LbaRun) {
 pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u8>> {
     let unless_zero = |limit: u32| if limit == 0 { u32::MAX } else { limit };
     let (blocks_most, most) = (unless_zero(limits.unmap_blocks), unless_zero(limits.unmap_descriptors));
-    let descriptors_most = UNMAP_DESCRIPTORS_MOST.min(most as usize);
+    let descriptors_most = UnmapDescriptor::COUNT_MAX.min(most as usize);
     let mut lists = Vec::new();
     let (mut list, mut blocks) = (Vec::new(), 0);
     for piece in extents.iter().flat_map(|extent| extent.chunks(u64::from(blocks_most))) {
@@ -294,17 +197,8 @@ pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u
 }
 
 fn unmap_list(extents: &[Extent]) -> Vec<u8> {
-    let descriptor_bytes = (extents.len() * 16) as u16;
-    let mut list = vec![0; 8];
-    // UNMAP DATA LENGTH does not count itself.
-    list[..2].copy_from_slice(&(descriptor_bytes + 6).to_be_bytes());
-    list[2..4].copy_from_slice(&descriptor_bytes.to_be_bytes());
-    for extent in extents {
-        list.extend(extent.lba.0.to_be_bytes());
-        list.extend((extent.blocks.0 as u32).to_be_bytes());
-        list.extend([0; 4]);
-    }
-    list
+    let descriptor = |extent: &Extent| UnmapDescriptor { lba: extent.lba.0, blocks: extent.blocks.0 as u32 };
+    UnmapDescriptor::write_list(extents.iter().map(descriptor))
 }
 
 #[cfg(test)]
@@ -315,23 +209,6 @@ mod tests {
 
     fn descriptor(lba: u64, blocks: u32, status: u8) -> Vec<u8> {
         [&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[status, 0, 0, 0]].concat()
-    }
-
-    #[test]
-    fn a_capacity_that_nobody_can_count_is_refused() {
-        assert_eq!(Capacity::long(&[0xff; 32]), None);
-        assert_eq!(Capacity::long(&[0; 32]), None);
-        assert_eq!(Capacity::long(&[0; 11]), None);
-        assert_eq!(Capacity::short(&[0, 0, 0, 7, 0, 0, 2]), None);
-    }
-
-    #[test]
-    fn a_capacity_tells_how_blocks_lie() {
-        let data = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 0, 0b011, 3, 0xc0, 1];
-        let capacity = Capacity::long(&data).unwrap();
-        assert_eq!((capacity.blocks, capacity.bytes(), capacity.physical_exponent), (8, 4096, 3));
-        assert_eq!((capacity.protection_type, capacity.lowest_aligned), (Some(2), 1));
-        assert!(capacity.thin && capacity.read_zeros);
     }
 
     #[test]
@@ -392,14 +269,13 @@ mod tests {
                 lengths.iter().zip(0u64..).map(|(length, index)| Extent::new(index * 10_000, *length)).collect();
             let limits = BlockLimits { unmap_blocks, unmap_descriptors, ..BlockLimits::default() };
             let lists = unmap_lists(&extents, &limits);
-            let told: u64 = lists.iter().flat_map(|list| list[8..].chunks_exact(16)).map(|d| u64::from(u32_at(d, 8))).sum();
+            let told = lists.iter().flat_map(|list| UnmapDescriptor::parse_list(list).into_iter().flatten());
+            let told: u64 = told.map(|descriptor| u64::from(descriptor.blocks)).sum();
             prop_assert_eq!(told, lengths.iter().sum::<u64>());
         }
 
         #[test]
         fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96), next: u64, length: u32) {
-            Capacity::long(&bytes);
-            Capacity::short(&bytes);
             let end = next.saturating_add(u64::from(length));
             let mut at = next;
             for run in lba_runs(&bytes, next, end) {

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use scsi::cdb;
+use block::Extent;
+use scsi::{
+    Association, CopyList, CopySegment, CopyTarget, Designator, ListIdUsage, OperatingParameters, VpdContent,
+    cdb,
+};
 
-use super::designator::{Association, Designator};
-use super::fields::{u8_at, u16_at, u32_at};
-use super::vpd::VpdContent;
 use super::{VerbError, parameters};
 use crate::unit::Unit;
 
@@ -16,7 +17,7 @@ use crate::unit::Unit;
 pub struct ExtendedCopy {
     /// It is told to the unit that is written to: its reservations decide.
     destination: Unit,
-    targets: [[u8; TARGET_BYTES]; 2],
+    targets: [CopyTarget; 2],
     limits: CopyLimits,
     block_bytes: u32,
 }
@@ -79,9 +80,6 @@ struct CopyLimits {
 const NAME: &str = "EXTENDED COPY";
 const PARAMETERS: &str = "RECEIVE COPY OPERATING PARAMETERS";
 const PARAMETERS_BYTES: u32 = 256;
-const HEADER_BYTES: usize = 16;
-const TARGET_BYTES: usize = 32;
-const SEGMENT_BYTES: usize = 28;
 /// A command must end in its time, on slow disks too.
 const COMMAND_BYTES: u32 = 64 << 20;
 
@@ -145,80 +143,60 @@ impl ExtendedCopy {
         self.destination.tell(NAME, cdb::extended_copy(list.len() as u32), parameters(&list)).await
     }
 
-    /// SPC-4 table 117.
     fn list(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Vec<u8> {
-        // LIST ID USAGE: 3 without an identifier, else 2: it is not held for anybody who asks.
-        let (id, usage) = if self.limits.nameless { (0, 3) } else { (NEXT_LIST.fetch_add(1, Relaxed), 2) };
-        let mut list = vec![0; HEADER_BYTES];
-        (list[0], list[1]) = (id, usage << 3);
-        list[2..4].copy_from_slice(&(2 * TARGET_BYTES as u16).to_be_bytes());
-        list.extend(self.targets.as_flattened());
-        let mut done = 0;
-        while done < blocks {
-            let piece = (blocks - done).min(u64::from(self.limits.segment_blocks));
-            list.extend(segment(source_lba + done, destination_lba + done, piece as u16));
-            done += piece;
-        }
-        let segment_bytes = (list.len() - HEADER_BYTES - 2 * TARGET_BYTES) as u32;
-        list[8..12].copy_from_slice(&segment_bytes.to_be_bytes());
-        list
+        let (id, usage) = match self.limits.nameless {
+            true => (0, ListIdUsage::None),
+            false => (NEXT_LIST.fetch_add(1, Relaxed), ListIdUsage::Discard),
+        };
+        let pieces = Extent::new(0, blocks).chunks(u64::from(self.limits.segment_blocks));
+        let segment = |piece: Extent| CopySegment {
+            destination_counts: false,
+            source: 0,
+            destination: 1,
+            blocks: piece.blocks.0 as u16,
+            source_lba: source_lba + piece.lba.0,
+            destination_lba: destination_lba + piece.lba.0,
+        };
+        CopyList { id, usage, targets: self.targets.to_vec(), segments: pieces.map(segment).collect() }
+            .write()
     }
 }
 
 impl CopyLimits {
-    /// SPC-4 table 251; `None` if it is cut short, or the target knows no copies from block device to block device.
+    /// `None` if they are cut short, or the target knows no copies from block device to block device.
     fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
-        let fixed = answer.get(..44)?;
-        let known = answer.get(44..)?;
-        let known = &known[..known.len().min(usize::from(fixed[43]))];
-        if !known.contains(&BLOCK_TO_BLOCK) || !known.contains(&IDENTIFICATION) || u16_at(fixed, 8) < 2 {
+        let theirs = OperatingParameters::parse(answer)?;
+        let is_known = |kind: &u8| theirs.descriptor_types.contains(kind);
+        if !CopyList::DESCRIPTOR_TYPES.iter().all(is_known) || theirs.targets_max < 2 {
             return None;
         }
-        let list_segments = (u32_at(fixed, 12) as usize).saturating_sub(2 * TARGET_BYTES) / SEGMENT_BYTES;
-        let segment_bytes = match u32_at(fixed, 16) {
+        let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
+        let list_segments = (segments_bytes / CopySegment::BYTES) as u32;
+        let segment_bytes = match theirs.segment_bytes_max {
             0 => u32::MAX,
             limit => limit,
         };
         Some(CopyLimits {
-            segments: u32::from(u16_at(fixed, 10)).min(list_segments as u32).max(1),
+            segments: u32::from(theirs.segments_max).min(list_segments).max(1),
             // NUMBER OF BLOCKS has two bytes.
             segment_blocks: (segment_bytes / block_bytes).clamp(1, u32::from(u16::MAX)),
-            nameless: u8_at(fixed, 4) & 1 != 0,
+            nameless: theirs.nameless,
         })
     }
 }
 
-/// Block device to block device (SPC-4 6.4.7.5), and the identification descriptor (SPC-4 6.4.6.5).
-const BLOCK_TO_BLOCK: u8 = 0x02;
-const IDENTIFICATION: u8 = 0xe4;
-
 /// Names a logical unit to the copy manager.
-async fn target(unit: &Unit, block_bytes: u32) -> Result<[u8; TARGET_BYTES], ExtendedCopyError> {
+async fn target(unit: &Unit, block_bytes: u32) -> Result<CopyTarget, ExtendedCopyError> {
     let VpdContent::Designators(designators) = unit.vpd(0x83).await?.content else {
         return Err(ExtendedCopyError::NoName);
     };
     target_descriptor(&designators, block_bytes).ok_or(ExtendedCopyError::NoName)
 }
 
-fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<[u8; TARGET_BYTES]> {
+fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<CopyTarget> {
     let of_unit = designators.iter().filter(|one| one.association == Association::LogicalUnit);
-    let name = of_unit.filter_map(Designator::for_copy).next()?;
-    let mut descriptor = [0; TARGET_BYTES];
-    descriptor[0] = IDENTIFICATION;
-    descriptor[4..28].copy_from_slice(&name);
-    let [_, length @ ..] = block_bytes.to_be_bytes();
-    descriptor[29..].copy_from_slice(&length);
-    Some(descriptor)
-}
-
-/// From the first target descriptor to the second.
-fn segment(source_lba: u64, destination_lba: u64, blocks: u16) -> [u8; SEGMENT_BYTES] {
-    let mut segment = [0; SEGMENT_BYTES];
-    (segment[0], segment[3], segment[7]) = (BLOCK_TO_BLOCK, SEGMENT_BYTES as u8 - 4, 1);
-    segment[10..12].copy_from_slice(&blocks.to_be_bytes());
-    segment[12..20].copy_from_slice(&source_lba.to_be_bytes());
-    segment[20..].copy_from_slice(&destination_lba.to_be_bytes());
-    segment
+    let (designator_type, designator) = of_unit.filter_map(Designator::for_copy).next()?;
+    Some(CopyTarget { null: false, designator_type, designator, block_bytes })
 }
 
 #[cfg(test)]
@@ -226,50 +204,43 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::verbs::designator::Name;
+    use scsi::Name;
 
-    fn operating_parameters(segments: u8, segment_bytes: u32) -> Vec<u8> {
-        let mut answer = vec![0; 44];
-        (answer[4], answer[9], answer[11], answer[14], answer[43]) = (1, 2, segments, 4, 2);
-        answer[16..20].copy_from_slice(&segment_bytes.to_be_bytes());
-        answer.extend([BLOCK_TO_BLOCK, IDENTIFICATION]);
-        answer
+    fn operating_parameters(segments_max: u16, segment_bytes_max: u32) -> OperatingParameters {
+        OperatingParameters {
+            nameless: true,
+            targets_max: 2,
+            segments_max,
+            descriptor_bytes_max: 1024,
+            segment_bytes_max,
+            descriptor_types: CopyList::DESCRIPTOR_TYPES.to_vec(),
+            ..OperatingParameters::default()
+        }
     }
 
     #[test]
     fn the_limits_are_the_targets() {
-        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20), 512).unwrap();
+        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20).write(), 512).unwrap();
         assert_eq!(limits, CopyLimits { segments: 8, segment_blocks: 2048, nameless: true });
-        let unlimited = CopyLimits::parse(&operating_parameters(255, 0), 512).unwrap();
+        let unlimited = CopyLimits::parse(&operating_parameters(255, 0).write(), 512).unwrap();
         assert_eq!((unlimited.segments, unlimited.segment_blocks), (34, 65_535));
     }
 
     #[test]
     fn a_target_that_knows_other_copies_only_is_of_no_use() {
-        let mut answer = operating_parameters(8, 0);
+        let mut answer = operating_parameters(8, 0).write();
         answer[44] = 0x0c;
         assert!(CopyLimits::parse(&answer, 512).is_none());
         assert!(CopyLimits::parse(&answer[..43], 512).is_none());
     }
 
     #[test]
-    fn a_segment_says_from_where_to_where() {
-        let segment = segment(0x0102, 0x0304, 0x0506);
-        assert_eq!(segment[..12], [2, 0, 0, 24, 0, 0, 0, 1, 0, 0, 5, 6]);
-        assert_eq!((segment[18..20].to_vec(), segment[26..].to_vec()), (vec![1, 2], vec![3, 4]));
-    }
-
-    #[test]
     fn a_unit_is_named_by_what_the_whole_world_agrees_on() {
-        let of = |name| Designator { association: Association::LogicalUnit, name };
+        let of = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
         let local = [of(Name::T10 { vendor: "IET".into(), name: "1".into() })];
         assert!(target_descriptor(&local, 512).is_none());
         let named = target_descriptor(&[of(Name::Naa(vec![0x60; 16]))], 4096).unwrap();
-        assert_eq!(named[..8], [0xe4, 0, 0, 0, 1, 3, 0, 16]);
-        assert_eq!(
-            (named[8], named[23], named[24..].to_vec()),
-            (0x60, 0x60, vec![0, 0, 0, 0, 0, 0, 0x10, 0])
-        );
+        assert_eq!((named.designator_type, named.designator, named.block_bytes), (3, vec![0x60; 16], 4096));
     }
 
     proptest! {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::designator::{Association, Name};
-use super::vpd::VpdContent;
-use super::{Designator, VerbError};
+use scsi::{Association, Designator, Name, VpdContent};
+
+use super::VerbError;
 use crate::unit::Unit;
 
 /// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got another
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn designator(association: Association, name: Name) -> Designator {
-        Designator { association, name }
+        Designator { association, protocol: None, name }
     }
 
     #[test]

@@ -1,184 +1,54 @@
-//! INQUIRY (SPC-4 6.6): what a logical unit is.
+//! INQUIRY (SPC-4 6.6): what a logical unit is, and its vital product data.
 
-use scsi::cdb;
+use scsi::{BlockLimits, Inquiry, Provisioning, Vpd, VpdContent, cdb, fields::u16_at};
 
 use super::VerbError;
-use super::fields::{text, u8_at, u16_at};
 use crate::unit::Unit;
 
-/// The standard data (SPC-4 6.6.2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inquiry {
-    /// PERIPHERAL QUALIFIER: 0 if a device is there, 1 if one could be, 3 if none can.
-    pub qualifier: u8,
-    /// PERIPHERAL DEVICE TYPE: [`device_type`] has its name.
-    pub device_type: u8,
-    /// The medium can be taken out.
-    pub removable: bool,
-    /// VERSION: 6 is SPC-4, 7 SPC-5.
-    pub version: u8,
-    /// T10 VENDOR IDENTIFICATION.
-    pub vendor: String,
-    /// PRODUCT IDENTIFICATION.
-    pub product: String,
-    /// PRODUCT REVISION LEVEL.
-    pub revision: String,
-    /// TPGS: 1 and 3 if the target changes the access states of its ports by itself, 2 and 3 if it can be told to.
-    pub target_port_groups: u8,
-    /// 3PC: it knows EXTENDED COPY and its like.
-    pub third_party_copy: bool,
-    /// PROTECT: it can hold protection information.
-    pub protection: bool,
-    /// CMDQUE: it takes several commands at a time.
-    pub command_queuing: bool,
-    /// VERSION DESCRIPTORS: the standards it claims, by their numbers: [`standard_name`] has their names.
-    pub standards: Vec<u16>,
-}
-
-impl Inquiry {
-    /// Takes the answer apart; `None` if it is too short to say anything.
-    pub fn parse(data: &[u8]) -> Option<Inquiry> {
-        let first = *data.get(..5)?.first()?;
-        Some(Inquiry {
-            qualifier: first >> 5,
-            device_type: first & 0x1f,
-            removable: data[1] & 0x80 != 0,
-            version: data[2],
-            vendor: text(data, 8..16),
-            product: text(data, 16..32),
-            revision: text(data, 32..36),
-            target_port_groups: u8_at(data, 5) >> 4 & 3,
-            third_party_copy: u8_at(data, 5) & 0x08 != 0,
-            protection: u8_at(data, 5) & 0x01 != 0,
-            command_queuing: u8_at(data, 7) & 0x02 != 0,
-            standards: (58..74).step_by(2).map(|at| u16_at(data, at)).filter(|number| *number != 0).collect(),
-        })
-    }
-
-    /// Whether it is read and written by blocks: a disk, or optical memory that works like one (SPC-4 table 142).
-    pub fn is_disk(&self) -> bool {
-        matches!(self.device_type, 0x00 | 0x07)
-    }
-
-    /// Whether something answers at this address.
-    pub fn is_there(&self) -> bool {
-        self.qualifier == 0
-    }
-
-    /// The version of SPC that it claims, by name.
-    pub fn version_name(&self) -> &'static str {
-        match self.version {
-            0 => "no standard",
-            3 => "SPC",
-            4 => "SPC-2",
-            5 => "SPC-3",
-            6 => "SPC-4",
-            7 => "SPC-5",
-            8 => "SPC-6",
-            _ => "an unknown version",
-        }
-    }
-}
-
-/// The name of a PERIPHERAL DEVICE TYPE (SPC-4 table 142).
-pub fn device_type(code: u8) -> &'static str {
-    match code & 0x1f {
-        0x00 => "disk",
-        0x01 => "tape",
-        0x02 => "printer",
-        0x03 => "processor",
-        0x04 => "write-once device",
-        0x05 => "CD or DVD",
-        0x07 => "optical memory",
-        0x08 => "medium changer",
-        0x0c => "storage array controller",
-        0x0d => "enclosure",
-        0x0e => "simplified disk",
-        0x0f => "optical card",
-        0x10 => "bridge controller",
-        0x11 => "object storage",
-        0x12 => "automation drive interface",
-        0x13 => "security manager",
-        0x14 => "zoned disk",
-        0x1e => "well-known logical unit",
-        0x1f => "unknown device, or none",
-        _ => "device of a reserved type",
-    }
-}
-
-/// The name of a standard that INQUIRY claims by its number, of whatever revision; `None` for those that disks do not
-/// claim. A standard has 32 numbers (SPC-4 table 145): itself, and its drafts.
-pub fn standard_name(number: u16) -> Option<&'static str> {
-    Some(match number & !0x1f {
-        0x0020 => "SAM",
-        0x0040 => "SAM-2",
-        0x0060 => "SAM-3",
-        0x0080 => "SAM-4",
-        0x00a0 => "SAM-5",
-        0x0120 => "SPC",
-        0x0180 => "SBC",
-        0x0260 => "SPC-2",
-        0x0300 => "SPC-3",
-        0x0320 => "SBC-2",
-        0x0460 => "SPC-4",
-        0x04c0 => "SBC-3",
-        0x05c0 => "SPC-5",
-        0x0600 => "SBC-4",
-        0x0620 => "ZBC",
-        0x0960 => "iSCSI",
-        _ => return None,
-    })
-}
-
 const NAME: &str = "INQUIRY";
-/// The fixed fields and the version descriptors; vendors' own follow.
-const BYTES: u16 = 96;
+/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no more than
+/// a byte's worth.
+const PAGE_BYTES: u32 = 255;
 
 impl Unit {
     /// Asks what is there. A target answers this for any LUN, and while the unit is not ready.
     pub async fn inquiry(&self) -> Result<Inquiry, VerbError> {
-        let data = self.ask(NAME, cdb::inquiry(None, BYTES), usize::from(BYTES)).await?;
+        let data = self.ask(NAME, cdb::inquiry(None, Inquiry::BYTES as u16), Inquiry::BYTES).await?;
         Inquiry::parse(&data).ok_or(VerbError::Nonsense(NAME))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// What tgt 1.0.85 says of a disk, as far as it matters.
-    fn tgt() -> Vec<u8> {
-        let mut data = vec![0, 0, 5, 2, 61, 0, 0, 2];
-        data.extend(b"IET     VIRTUAL-DISK    0001");
-        data.resize(58, 0);
-        data.extend([0x09, 0x60, 0x03, 0x00]);
-        data.resize(66, 0);
-        data
+    /// Asks for a page.
+    pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
+        let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
+        let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
+        let data = self.ask_all(NAME, cdb, PAGE_BYTES, u32::from(u16::MAX), whole).await?;
+        Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
     }
 
-    #[test]
-    fn a_disk_introduces_itself() {
-        let disk = Inquiry::parse(&tgt()).unwrap();
-        assert_eq!((disk.vendor.as_str(), disk.product.as_str()), ("IET", "VIRTUAL-DISK"));
-        assert_eq!((disk.is_there(), device_type(disk.device_type)), (true, "disk"));
-        assert_eq!((disk.version_name(), disk.command_queuing), ("SPC-3", true));
-        let names: Vec<_> = disk.standards.iter().map(|number| standard_name(*number)).collect();
-        assert_eq!(names, [Some("iSCSI"), Some("SPC-3")]);
+    /// The codes of the pages there are.
+    pub async fn vpd_pages(&self) -> Result<Vec<u8>, VerbError> {
+        match self.vpd(0).await?.content {
+            VpdContent::Pages(pages) => Ok(pages),
+            _ => Err(VerbError::Nonsense(NAME)),
+        }
     }
 
-    #[test]
-    fn an_empty_address_says_so() {
-        let empty = Inquiry::parse(&[0x7f, 0, 5, 2, 0]).unwrap();
-        assert!(!empty.is_there());
-        assert_eq!(empty.vendor, "");
+    /// The Block Limits page; none of its limits if the target does not have it.
+    pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
+        self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
     }
 
-    proptest! {
-        #[test]
-        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
-            prop_assert_eq!(Inquiry::parse(&bytes).is_some(), bytes.len() >= 5);
+    /// The Logical Block Provisioning page; none of its ways if the target does not have it.
+    pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
+        self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
+    }
+
+    /// A page; empty if there is none.
+    async fn bytes_of(&self, code: u8) -> Result<Vec<u8>, VerbError> {
+        match self.vpd(code).await {
+            Ok(page) => Ok(page.bytes),
+            Err(error) if error.is_unsupported() => Ok(Vec::new()),
+            Err(error) => Err(error),
         }
     }
 }

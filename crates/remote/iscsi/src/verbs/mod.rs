@@ -1,7 +1,7 @@
 //! SCSI commands by name, as methods of a [`Unit`], and their answers as values and in words.
 //!
-//! Every file is a family of commands. Those that ask have a decoder, a pure function over bytes that anybody may have
-//! sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
+//! Every file is a family of commands. What those that ask are answered is decoded by `scsi`, from bytes that anybody may
+//! have sent: what is cut short reads as zero where the standard lets a target stop early, and is refused as
 //! [`VerbError::Nonsense`] where it means nothing without. What is not here can be sent by [`Unit::command`].
 //!
 //! Unit attentions are taken and the command sent again; a target that is busy is given a few seconds. A session that
@@ -10,20 +10,12 @@
 
 mod blocks;
 mod copy;
-mod designator;
-mod fields;
 mod identity;
 mod inquiry;
-mod luns;
+mod lists;
 mod medium;
-mod mode_pages;
 mod modes;
-mod opcodes;
-mod port_groups;
 mod reservations;
-mod transport_id;
-mod vpd;
-mod vpd_pages;
 
 use std::fmt;
 use std::time::Duration;
@@ -36,24 +28,20 @@ use crate::session::CommandSpec;
 use crate::tasks::{Status, Transfer};
 use crate::unit::Unit;
 
-pub use blocks::{Capacity, Compared, LbaRun, LbaStatus, WriteSame};
+pub use blocks::{Compared, LbaRun, WriteSame};
 pub(crate) use blocks::{lba_runs, unmap_lists};
 pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
-pub use designator::{Association, Designator, Name};
-pub use fields::Field;
 pub use identity::Identity;
-pub use inquiry::{Inquiry, device_type, standard_name};
-pub use luns::{LunAddress, LunSelection};
 pub use medium::{Sanitize, SanitizeManner};
-pub use modes::{BlockDescriptor, ModeFieldError, ModePage, ModeValues, Modes};
-pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand};
-pub use port_groups::{AccessState, PortGroup};
-pub use reservations::{
-    PersistentReserve, RegisteredKeys, Registration, Reservation, ReservationCapabilities,
+pub use modes::ModeFieldError;
+pub use reservations::PersistentReserve;
+pub use scsi::{
+    AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Caching, Capacity,
+    CommandSupport, CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress, LunSelection,
+    ModePage, ModeValues, Modes, Name, Policy, Port, PortGroup, Provisioning, RegisteredKeys, Registration,
+    Reservation, ReservationCapabilities, ReservationType, StartStop, SupportedCommand, TransportId,
+    UnknownReservationType, Vpd, VpdContent, command_name, device_type, page_name, standard_name,
 };
-pub use scsi::{ReservationType, StartStop, UnknownReservationType, command_name};
-pub use transport_id::TransportId;
-pub use vpd::{BlockLimits, CacheGeneration, Policy, Port, Provisioning, Vpd, VpdContent, page_name};
 
 /// Why a command was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ fn the_luns_of_tgt_are_its_controller_and_its_disk() {
     with(Tgt::start(), async |tgt| {
         let unit = attach(&tgt.url("", 1, "")).await.unit();
         let luns = unit.report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
-        let numbers: Vec<_> = luns.into_iter().map(LunAddress::of).collect();
+        let numbers: Vec<_> = luns.into_iter().map(|lun| LunAddress::parse(lun.0)).collect();
         assert_eq!(numbers, [LunAddress::Number(0), LunAddress::Number(1)]);
     });
 }

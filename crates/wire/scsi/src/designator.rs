@@ -3,13 +3,15 @@
 
 use std::fmt;
 
-use super::fields::{Hex, elements, text, u8_at, u16_at, utf8};
+use crate::fields::{Hex, elements, text, u8_at, u16_at, utf8};
 
 /// A name and what it is the name of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Designator {
     /// What it names.
     pub association: Association,
+    /// PROTOCOL IDENTIFIER (SPC-4 table 468), if it belongs to one: 5 is iSCSI.
+    pub protocol: Option<u8>,
     /// The name.
     pub name: Name,
 }
@@ -77,7 +79,22 @@ impl Designator {
             2 => Association::Target,
             _ => Association::Unknown,
         };
-        Some(Designator { association, name: Name::parse(bytes[1] & 0x0f, designator) })
+        let protocol = (bytes[1] & PIV != 0).then_some(bytes[0] >> 4);
+        Some(Designator { association, protocol, name: Name::parse(bytes[1] & 0x0f, designator) })
+    }
+
+    /// As it travels. Of a name that is longer than 255 bytes, there is no more.
+    pub fn write(&self) -> Vec<u8> {
+        let (kind, code_set, bytes) = self.name.write();
+        let association = match self.association {
+            Association::LogicalUnit => 0x00,
+            Association::TargetPort => 0x10,
+            Association::Target => 0x20,
+            Association::Unknown => 0x30,
+        };
+        let (protocol, piv) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, PIV));
+        let length = bytes.len().min(255);
+        [&[protocol | code_set, piv | association | kind, 0, length as u8], &bytes[..length]].concat()
     }
 
     /// A list of them; it ends at the first that is cut short.
@@ -86,23 +103,50 @@ impl Designator {
         elements(bytes, length).filter_map(Designator::parse).collect()
     }
 
-    /// As EXTENDED COPY names a logical unit by it (SPC-4 6.4.6.1): a target descriptor's bytes 4 to 31. Only names
-    /// that the whole world agrees on, and that fit into 20 bytes, will do.
-    pub(crate) fn for_copy(&self) -> Option<[u8; 24]> {
-        let (kind, bytes) = match &self.name {
-            Name::Naa(bytes) => (3, bytes),
-            Name::Eui64(bytes) => (2, bytes),
-            _ => return None,
-        };
-        let mut descriptor = [0; 24];
-        // CODE SET 1: binary. ASSOCIATION 0: the logical unit.
-        (descriptor[0], descriptor[1], descriptor[3]) = (1, kind, u8::try_from(bytes.len()).ok()?);
-        descriptor.get_mut(4..4 + bytes.len())?.copy_from_slice(bytes);
-        Some(descriptor)
+    /// As EXTENDED COPY names a logical unit by it: DESIGNATOR TYPE and DESIGNATOR. Only names that the whole world agrees
+    /// on, and that fit, will do.
+    pub fn for_copy(&self) -> Option<(u8, Vec<u8>)> {
+        let (kind, _, bytes) = self.name.write();
+        let fits = bytes.len() <= crate::CopyTarget::DESIGNATOR_BYTES_MAX;
+        (matches!(self.name, Name::Naa(_) | Name::Eui64(_)) && fits).then_some((kind, bytes))
     }
 }
 
 impl Name {
+    /// A SCSI name string of a target port (RFC 7143 4.4.2): the iSCSI name and the portal group tag.
+    pub fn iscsi_target_port(name: &str, group: u16) -> Name {
+        Name::ScsiName(format!("{name},t,0x{group:04x}"))
+    }
+
+    /// DESIGNATOR, as it travels.
+    pub fn designator(&self) -> Vec<u8> {
+        self.write().2
+    }
+
+    /// DESIGNATOR TYPE, CODE SET (1 binary, 2 ASCII, 3 UTF-8) and DESIGNATOR.
+    fn write(&self) -> (u8, u8, Vec<u8>) {
+        let relative = |number: &u16| [&[0, 0], &number.to_be_bytes()[..]].concat();
+        match self {
+            Name::VendorSpecific(bytes) => (0, 1, bytes.clone()),
+            Name::T10 { vendor, name } => (1, 2, format!("{vendor:<8}{name}").into_bytes()),
+            Name::Eui64(bytes) => (2, 1, bytes.clone()),
+            Name::Naa(bytes) => (3, 1, bytes.clone()),
+            Name::RelativeTargetPort(port) => (4, 1, relative(port)),
+            Name::TargetPortGroup(group) => (5, 1, relative(group)),
+            Name::LogicalUnitGroup(group) => (6, 1, relative(group)),
+            Name::Md5(bytes) => (7, 1, bytes.clone()),
+            // At least one NUL at its end, and a multiple of four (SPC-4 7.8.6.11).
+            Name::ScsiName(name) => {
+                let mut bytes = name.as_bytes().to_vec();
+                bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+                (8, 3, bytes)
+            }
+            Name::ProtocolSpecific(bytes) => (9, 1, bytes.clone()),
+            Name::Uuid(uuid) => (10, 1, [&[0x10, 0], &uuid[..]].concat()),
+            Name::Other { kind, bytes } => (*kind, 1, bytes.clone()),
+        }
+    }
+
     fn parse(kind: u8, bytes: &[u8]) -> Name {
         let owned = bytes.to_vec();
         match (kind, bytes.len()) {
@@ -123,6 +167,9 @@ impl Name {
         }
     }
 }
+
+/// Whether PROTOCOL IDENTIFIER says anything.
+const PIV: u8 = 0x80;
 
 /// How long an NAA designator is, by its first half byte (SPC-4 table 606).
 fn naa_bytes(bytes: &[u8]) -> usize {
@@ -210,7 +257,43 @@ mod tests {
         assert_eq!(Designator::list(&list).len(), 1);
     }
 
+    /// As our logical unit names itself and its port.
+    #[test]
+    fn designators_look_as_in_the_standard() {
+        let of_target = |name| Designator { association: Association::Target, protocol: Some(5), name };
+        assert_eq!(of_target(Name::ScsiName("iqn.x:y".into())).write(), *b"\x53\xa8\0\x08iqn.x:y\0");
+        let of_port = |name| Designator { association: Association::TargetPort, protocol: Some(5), name };
+        assert_eq!(of_port(Name::RelativeTargetPort(258)).write(), [0x51, 0x94, 0, 4, 0, 0, 1, 2]);
+        assert_eq!(of_port(Name::iscsi_target_port("iqn.x:y", 1)).name.to_string(), "iqn.x:y,t,0x0001");
+        let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
+        let name = Name::T10 { vendor: "IET".into(), name: "disk 1".into() };
+        assert_eq!(of_unit(name).write(), *b"\x02\x01\0\x0eIET     disk 1");
+    }
+
+    fn name() -> impl Strategy<Value = Name> {
+        let bytes = |length| prop::collection::vec(any::<u8>(), length);
+        prop_oneof![
+            bytes(9).prop_map(Name::VendorSpecific),
+            ("[A-Z]{1,8}", "[a-z0-9]{0,20}").prop_map(|(vendor, name)| Name::T10 { vendor, name }),
+            bytes(12).prop_map(Name::Eui64),
+            bytes(15).prop_map(|bytes| Name::Naa([vec![0x60], bytes].concat())),
+            any::<u16>().prop_map(Name::RelativeTargetPort),
+            any::<u16>().prop_map(Name::TargetPortGroup),
+            any::<u16>().prop_map(Name::LogicalUnitGroup),
+            bytes(16).prop_map(Name::Md5),
+            "[a-z0-9.:,]{0,223}".prop_map(Name::ScsiName),
+            bytes(4).prop_map(Name::ProtocolSpecific),
+            any::<[u8; 16]>().prop_map(Name::Uuid),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn a_name_comes_back_as_it_was(name in name(), protocol in prop::option::of(0u8..16)) {
+            let designator = Designator { association: Association::TargetPort, protocol, name };
+            prop_assert_eq!(Designator::parse(&designator.write()), Some(designator));
+        }
+
         #[test]
         fn any_list_is_read(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
             for designator in Designator::list(&bytes) {

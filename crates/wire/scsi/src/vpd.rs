@@ -2,17 +2,12 @@
 
 use std::fmt;
 
-use scsi::cdb;
-
-use super::VerbError;
-use super::designator::Designator;
-use super::fields::{Field, Hex, elements, read_all, text, u8_at, u16_at, u32_at, u64_at};
-use super::transport_id::TransportId;
-use super::vpd_pages::{
-    BLOCK_DEVICE_CHARACTERISTICS, BLOCK_LIMITS, EXTENDED_INQUIRY, LOGICAL_BLOCK_PROVISIONING,
-    ZONED_BLOCK_DEVICE,
+use crate::designator::Designator;
+use crate::fields::{Field, Hex, elements, read_all, text, u8_at, u16_at};
+use crate::transport_id::TransportId;
+use crate::vpd_pages::{
+    BlockDeviceCharacteristics, BlockLimits, ExtendedInquiry, Provisioning, ZonedBlockDevice,
 };
-use crate::unit::Unit;
 
 /// A page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,14 +84,21 @@ impl Vpd {
             0x83 => VpdContent::Designators(Designator::list(&data[4..])),
             0x87 => VpdContent::ModePagePolicies(data[4..].chunks_exact(4).map(Policy::parse).collect()),
             0x88 => VpdContent::Ports(elements(&data[4..], Port::length).filter_map(Port::parse).collect()),
-            0x86 => VpdContent::Fields(read_all(EXTENDED_INQUIRY, data)),
-            0xb0 => VpdContent::Fields(read_all(BLOCK_LIMITS, data)),
-            0xb1 => VpdContent::Fields(read_all(BLOCK_DEVICE_CHARACTERISTICS, data)),
-            0xb2 => VpdContent::Fields(read_all(LOGICAL_BLOCK_PROVISIONING, data)),
-            0xb6 => VpdContent::Fields(read_all(ZONED_BLOCK_DEVICE, data)),
+            0x86 => VpdContent::Fields(read_all(ExtendedInquiry::FIELDS, data)),
+            0xb0 => VpdContent::Fields(read_all(BlockLimits::FIELDS, data)),
+            0xb1 => VpdContent::Fields(read_all(BlockDeviceCharacteristics::FIELDS, data)),
+            0xb2 => VpdContent::Fields(read_all(Provisioning::FIELDS, data)),
+            0xb6 => VpdContent::Fields(read_all(ZonedBlockDevice::FIELDS, data)),
             _ => VpdContent::Bytes(data[4..].to_vec()),
         };
         Some(Vpd { code, content, bytes: data.to_vec() })
+    }
+
+    /// A page of a disk that is there, as it travels: its header, and what is in it. Of more than 65,535 bytes, there are
+    /// no more.
+    pub fn write(code: u8, content: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
+        [&[0, code], &length.to_be_bytes()[..], &content[..usize::from(length)]].concat()
     }
 }
 
@@ -104,6 +106,13 @@ impl Policy {
     fn parse(bytes: &[u8]) -> Policy {
         let (page, subpage) = (u8_at(bytes, 0) & 0x3f, u8_at(bytes, 1));
         Policy { page, subpage, several_units: u8_at(bytes, 2) & 0x80 != 0, policy: u8_at(bytes, 2) & 3 }
+    }
+}
+
+impl Policy {
+    /// As it travels.
+    pub fn write(self) -> [u8; 4] {
+        [self.page, self.subpage, u8::from(self.several_units) << 7 | self.policy, 0]
     }
 }
 
@@ -122,11 +131,36 @@ impl Port {
             designators: Designator::list(bytes.get(initiator_end + 4..)?),
         })
     }
+
+    /// As it travels.
+    pub fn write(&self) -> Vec<u8> {
+        let initiator = self.initiator.as_ref().map(TransportId::write).unwrap_or_default();
+        let designators = self.designators.iter().map(Designator::write).collect::<Vec<_>>().concat();
+        let mut port = vec![0, 0];
+        port.extend(self.relative.to_be_bytes());
+        port.extend([0; 2]);
+        port.extend((initiator.len() as u16).to_be_bytes());
+        port.extend(initiator);
+        port.extend([0; 2]);
+        port.extend((designators.len() as u16).to_be_bytes());
+        port.extend(designators);
+        port
+    }
 }
 
 /// What a Linerate target tells in page C0h: as long as it is the same, no write that was acknowledged has been lost.
+///
+/// A new I_T nexus hears a POWER ON unit attention whether or not the power was ever off; this tells an initiator that comes
+/// back whether its unflushed writes are lost. NFS has the same in its write verifier (RFC 1813 3.3.7).
+///
+/// ```text
+///   4..12   "LINERATE"
+///  12       1, the version
+///  13..16   reserved
+///  16..32   the generation: equal or not is all that it says
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheGeneration([u8; 16]);
+pub struct CacheGeneration(pub [u8; 16]);
 
 impl CacheGeneration {
     /// Of the page with its header; `None` of another vendor's.
@@ -134,73 +168,10 @@ impl CacheGeneration {
         let generation = page.get(4..)?.strip_prefix(b"LINERATE\x01")?.get(3..)?;
         generation.first_chunk().copied().map(CacheGeneration)
     }
-}
 
-/// The limits of commands (SBC-3 6.6.4), for those who make them. Zero, as in the page, is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockLimits {
-    /// MAXIMUM COMPARE AND WRITE LENGTH, in blocks; zero: the command is not known.
-    pub compare_and_write_blocks: u8,
-    /// MAXIMUM TRANSFER LENGTH, in blocks.
-    pub transfer_blocks: u32,
-    /// MAXIMUM UNMAP LBA COUNT, in blocks of one command; zero: UNMAP is not known.
-    pub unmap_blocks: u32,
-    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
-    pub unmap_descriptors: u32,
-    /// OPTIMAL UNMAP GRANULARITY, in blocks.
-    pub unmap_granularity_blocks: u32,
-    /// UNMAP GRANULARITY ALIGNMENT, in blocks: where the first granule begins, if the page says so.
-    pub unmap_alignment_blocks: u32,
-    /// MAXIMUM WRITE SAME LENGTH, in blocks.
-    pub write_same_blocks: u64,
-    /// MAXIMUM ATOMIC TRANSFER LENGTH, in blocks.
-    pub atomic_blocks: u32,
-}
-
-impl BlockLimits {
-    /// From a page of at least its header. What a shorter one of an older standard lacks is no limit.
-    pub fn parse(page: &[u8]) -> BlockLimits {
-        let alignment = u32_at(page, 32);
-        BlockLimits {
-            compare_and_write_blocks: u8_at(page, 5),
-            transfer_blocks: u32_at(page, 8),
-            unmap_blocks: u32_at(page, 20),
-            unmap_descriptors: u32_at(page, 24),
-            unmap_granularity_blocks: u32_at(page, 28),
-            // UGAVALID in its highest bit.
-            unmap_alignment_blocks: if alignment >> 31 == 1 { alignment & 0x7fff_ffff } else { 0 },
-            write_same_blocks: u64_at(page, 36),
-            atomic_blocks: u32_at(page, 44),
-        }
-    }
-}
-
-/// How blocks can be given back (SBC-3 6.6.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Provisioning {
-    /// LBPU: by UNMAP.
-    pub by_unmap: bool,
-    /// LBPWS: by WRITE SAME(16) with UNMAP.
-    pub by_write_same_16: bool,
-    /// LBPWS10: by WRITE SAME(10) with UNMAP.
-    pub by_write_same_10: bool,
-    /// LBPRZ: blocks that are given back read as zeros.
-    pub read_zeros: bool,
-    /// ANC_SUP: blocks can be anchored.
-    pub anchors: bool,
-}
-
-impl Provisioning {
-    /// From a page of at least its header.
-    pub fn parse(page: &[u8]) -> Provisioning {
-        let flags = u8_at(page, 5);
-        Provisioning {
-            by_unmap: flags & 0x80 != 0,
-            by_write_same_16: flags & 0x40 != 0,
-            by_write_same_10: flags & 0x20 != 0,
-            read_zeros: flags & 0x04 != 0,
-            anchors: flags & 0x02 != 0,
-        }
+    /// The page with its header.
+    pub fn write(self) -> Vec<u8> {
+        Vpd::write(0xc0, &[&b"LINERATE\x01\0\0\0"[..], &self.0].concat())
     }
 }
 
@@ -231,48 +202,6 @@ pub fn page_name(code: u8) -> &'static str {
         0xb7 => "Block Limits Extension",
         0xc0.. => "vendor-specific",
         _ => "reserved",
-    }
-}
-
-const NAME: &str = "INQUIRY";
-/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no more than
-/// a byte's worth.
-const BYTES: u32 = 255;
-
-impl Unit {
-    /// Asks for a page.
-    pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
-        let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
-        let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
-        let data = self.ask_all(NAME, cdb, BYTES, u32::from(u16::MAX), whole).await?;
-        Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
-    }
-
-    /// The codes of the pages there are.
-    pub async fn vpd_pages(&self) -> Result<Vec<u8>, VerbError> {
-        match self.vpd(0).await?.content {
-            VpdContent::Pages(pages) => Ok(pages),
-            _ => Err(VerbError::Nonsense(NAME)),
-        }
-    }
-
-    /// The Block Limits page; none of its limits if the target does not have it.
-    pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
-        self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
-    }
-
-    /// The Logical Block Provisioning page; none of its ways if the target does not have it.
-    pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
-        self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
-    }
-
-    /// A page; empty if there is none.
-    async fn bytes_of(&self, code: u8) -> Result<Vec<u8>, VerbError> {
-        match self.vpd(code).await {
-            Ok(page) => Ok(page.bytes),
-            Err(error) if error.is_unsupported() => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
     }
 }
 
@@ -360,6 +289,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_read() {
+        let generation = CacheGeneration([7; 16]);
+        assert_eq!(CacheGeneration::parse(&generation.write()), Some(generation));
+        let policy = Policy { page: 0x3f, subpage: 0xff, several_units: true, policy: 3 };
+        assert_eq!(Policy::parse(&policy.write()), policy);
+        let name = TransportId::Iscsi { name: "iqn.x:i".into(), isid: None };
+        let designator = Designator::parse(&[0x51, 0x94, 0, 4, 0, 0, 0, 1]).unwrap();
+        let port = Port { relative: 1, initiator: Some(name), designators: vec![designator; 2] };
+        let none = Port { relative: 2, initiator: None, designators: vec![] };
+        let page = Vpd::write(0x88, &[port.write(), none.write()].concat());
+        assert_eq!(Vpd::parse(0x88, &page).unwrap().content, VpdContent::Ports(vec![port, none]));
+    }
+
+    #[test]
     fn ports_are_told_with_their_names() {
         let designator = [0x51, 0x94, 0, 4, 0, 0, 0, 1];
         let page = [&[0, 0x88, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8][..], &designator].concat();
@@ -384,6 +327,8 @@ mod tests {
             }
             BlockLimits::parse(&bytes);
             Provisioning::parse(&bytes);
+            prop_assert_eq!(BlockLimits::parse(&BlockLimits::parse(&bytes).write()), BlockLimits::parse(&bytes));
+            CacheGeneration::parse(&bytes);
             if let Some(page) = Vpd::parse(code, &bytes) {
                 prop_assert!(page.to_string().lines().all(|line| !line.chars().any(char::is_control)));
             }

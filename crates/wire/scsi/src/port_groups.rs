@@ -2,11 +2,7 @@
 
 use std::fmt;
 
-use scsi::cdb;
-
-use super::VerbError;
-use super::fields::{elements, u8_at, u16_at, u32_at};
-use crate::unit::Unit;
+use crate::fields::{elements, u8_at, u16_at, u32_at};
 
 /// A group of target ports that share an access state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,32 +42,34 @@ pub enum AccessState {
     Reserved(u8),
 }
 
+/// States by their codes and their bits among T_SUP, O_SUP, LBD_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP.
+const STATES: [(u8, u8, AccessState); 7] = [
+    (0x0, 0x01, AccessState::ActiveOptimized),
+    (0x1, 0x02, AccessState::ActiveNonOptimized),
+    (0x2, 0x04, AccessState::Standby),
+    (0x3, 0x08, AccessState::Unavailable),
+    (0x4, 0x10, AccessState::LbaDependent),
+    (0xe, 0x40, AccessState::Offline),
+    (0xf, 0x80, AccessState::Transitioning),
+];
+
 impl AccessState {
     fn new(code: u8) -> AccessState {
-        match code & 0x0f {
-            0x0 => AccessState::ActiveOptimized,
-            0x1 => AccessState::ActiveNonOptimized,
-            0x2 => AccessState::Standby,
-            0x3 => AccessState::Unavailable,
-            0x4 => AccessState::LbaDependent,
-            0xe => AccessState::Offline,
-            0xf => AccessState::Transitioning,
-            other => AccessState::Reserved(other),
+        let known = STATES.into_iter().find(|(of, _, _)| *of == code & 0x0f);
+        known.map_or(AccessState::Reserved(code & 0x0f), |(_, _, state)| state)
+    }
+
+    /// Its code, and its bit among those that a group can have.
+    fn code_and_bit(self) -> (u8, u8) {
+        let known = STATES.into_iter().find(|(_, _, state)| *state == self);
+        match (known, self) {
+            (None, AccessState::Reserved(code)) => (code & 0x0f, 0),
+            (known, _) => known.map_or((0, 0), |(code, bit, _)| (code, bit)),
         }
     }
 
-    /// From T_SUP, O_SUP, LBD_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP.
     fn supported(flags: u8) -> Vec<AccessState> {
-        let by_bit = [
-            (0x01, AccessState::ActiveOptimized),
-            (0x02, AccessState::ActiveNonOptimized),
-            (0x04, AccessState::Standby),
-            (0x08, AccessState::Unavailable),
-            (0x10, AccessState::LbaDependent),
-            (0x40, AccessState::Offline),
-            (0x80, AccessState::Transitioning),
-        ];
-        by_bit.into_iter().filter(|(bit, _)| flags & bit != 0).map(|(_, state)| state).collect()
+        STATES.into_iter().filter(|(_, bit, _)| flags & bit != 0).map(|(_, _, state)| state).collect()
     }
 }
 
@@ -116,24 +114,26 @@ impl PortGroup {
     }
 
     /// The groups of an answer in the format of SPC-3, which is asked for; `None` if it is too short to say any.
-    fn list(answer: &[u8]) -> Option<Vec<PortGroup>> {
+    pub fn parse_list(answer: &[u8]) -> Option<Vec<PortGroup>> {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
         Some(elements(list, PortGroup::length).map(PortGroup::parse).collect())
     }
-}
 
-const NAME: &str = "REPORT TARGET PORT GROUPS";
-const BYTES_FIRST: u32 = 1024;
-const BYTES_MOST: u32 = 1 << 20;
-
-impl Unit {
-    /// Asks for the groups of ports. A target whose INQUIRY says TPGS 0 need not know the command.
-    pub async fn target_port_groups(&self) -> Result<Vec<PortGroup>, VerbError> {
-        let whole = |answer: &[u8]| 4 + u64::from(u32_at(answer, 0));
-        let cdb = cdb::report_target_port_groups;
-        let answer = self.ask_all(NAME, cdb, BYTES_FIRST, BYTES_MOST, whole).await?;
-        PortGroup::list(&answer).ok_or(VerbError::Nonsense(NAME))
+    /// The groups as they travel, with the extended header if that is asked for. Of more than 255 ports of a group, there
+    /// are the first 255.
+    pub fn write_list(groups: &[PortGroup], extended: bool) -> Vec<u8> {
+        let mut list = if extended { vec![0x10, 0, 0, 0] } else { vec![] };
+        for group in groups {
+            let (state, _) = group.state.code_and_bit();
+            let supported = group.supported.iter().fold(0, |bits, state| bits | state.code_and_bit().1);
+            let [high, low] = group.group.to_be_bytes();
+            let ports = &group.ports[..group.ports.len().min(255)];
+            let preferred = u8::from(group.preferred) << 7;
+            list.extend([preferred | state, supported, high, low, 0, group.status, 0, ports.len() as u8]);
+            list.extend(ports.iter().flat_map(|port| u32::from(*port).to_be_bytes()));
+        }
+        [&(list.len() as u32).to_be_bytes()[..], &list].concat()
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_group_is_told_with_its_ports() {
         let answer = [0, 0, 0, 16, 0x80, 0xcf, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
-        let groups = PortGroup::list(&answer).unwrap();
+        let groups = PortGroup::parse_list(&answer).unwrap();
         assert_eq!(groups[0].to_string(), "group 1: active/optimized, preferred, ports 1, 2");
         assert_eq!(groups[0].supported.len(), 6);
     }
@@ -154,14 +154,22 @@ mod tests {
     #[test]
     fn a_group_that_is_cut_short_is_left_out() {
         let answer = [0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1];
-        assert_eq!(PortGroup::list(&answer), Some(vec![]));
-        assert_eq!(PortGroup::list(&answer[..3]), None);
+        assert_eq!(PortGroup::parse_list(&answer), Some(vec![]));
+        assert_eq!(PortGroup::parse_list(&answer[..3]), None);
     }
 
     proptest! {
         #[test]
+        fn groups_come_back_as_they_were(group: u16, preferred: bool, state in 0u8..16, supported: u8, ports: Vec<u16>) {
+            let (state, supported) = (AccessState::new(state), AccessState::supported(supported));
+            let group = PortGroup { group, preferred, state, supported, status: 1, ports };
+            let groups = [group.clone(), PortGroup { ports: vec![], ..group }];
+            prop_assert_eq!(PortGroup::parse_list(&PortGroup::write_list(&groups, false)), Some(groups.to_vec()));
+        }
+
+        #[test]
         fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
-            PortGroup::list(&bytes);
+            PortGroup::parse_list(&bytes);
         }
     }
 }

@@ -5,29 +5,33 @@ use std::ops::Range;
 
 /// The big-endian number in a part of `bytes`, of at most eight bytes; what is missing at the end reads as zero, as
 /// SPC-4 4.2.5.6 has a short answer read.
-pub(crate) fn number(bytes: &[u8], part: Range<usize>) -> u64 {
+pub fn number(bytes: &[u8], part: Range<usize>) -> u64 {
     part.fold(0, |value, at| value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
 }
 
-pub(crate) fn u8_at(bytes: &[u8], at: usize) -> u8 {
+/// The byte at a place; zero if it is missing.
+pub fn u8_at(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+/// The number in two bytes, likewise.
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     number(bytes, at..at + 2) as u16
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+/// The number in four bytes, likewise.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     number(bytes, at..at + 4) as u32
 }
 
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+/// The number in eight bytes, likewise.
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     number(bytes, at..at + 8)
 }
 
 /// Text in a part of `bytes`, without the blanks around it. What is not printable ASCII is shown as a dot: it goes
 /// to terminals.
-pub(crate) fn text(bytes: &[u8], part: Range<usize>) -> String {
+pub fn text(bytes: &[u8], part: Range<usize>) -> String {
     let part = bytes.get(part.start..part.end.min(bytes.len())).unwrap_or_default();
     let ends = part.iter().position(|byte| *byte == 0).unwrap_or(part.len());
     let shown = |byte: &u8| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' };
@@ -35,14 +39,14 @@ pub(crate) fn text(bytes: &[u8], part: Range<usize>) -> String {
 }
 
 /// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL; control characters are shown as dots.
-pub(crate) fn utf8(bytes: &[u8]) -> String {
+pub fn utf8(bytes: &[u8]) -> String {
     let ends = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..ends]);
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }
 
 /// Bytes as a person types them.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+pub struct Hex<'a>(pub &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,10 +55,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 /// A list whose elements each tell their length in their header; ends at the first that is cut short.
-pub(crate) fn elements(
-    mut rest: &[u8],
-    length: impl Fn(&[u8]) -> Option<usize>,
-) -> impl Iterator<Item = &[u8]> {
+pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (element, behind) = rest.split_at_checked(length(rest)?.max(1))?;
         rest = behind;
@@ -81,7 +82,7 @@ impl fmt::Display for Field {
 
 /// Where a field lies in a page.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FieldAt {
+pub struct FieldAt {
     pub(crate) name: &'static str,
     pub(crate) means: &'static str,
     /// Of the page, whose first is its code.
@@ -113,18 +114,18 @@ impl FieldAt {
         self.bytes() * 8 - usize::from(7 - self.bit) - usize::from(self.bits)
     }
 
-    fn mask(&self) -> u64 {
+    pub(crate) fn mask(&self) -> u64 {
         u64::MAX >> (64 - self.bits)
     }
 
     /// Its value; `None` if the page ends before it.
-    pub(crate) fn read(&self, page: &[u8]) -> Option<u64> {
+    pub fn read(&self, page: &[u8]) -> Option<u64> {
         let bytes = page.get(self.byte..self.byte + self.bytes())?;
         Some(number(bytes, 0..bytes.len()) >> self.shift() & self.mask())
     }
 
     /// Puts a value there; `None` if the page ends before it, or the field is too small.
-    pub(crate) fn write(&self, page: &mut [u8], value: u64) -> Option<()> {
+    pub fn write(&self, page: &mut [u8], value: u64) -> Option<()> {
         let (shift, mask, length) = (self.shift(), self.mask(), self.bytes());
         if value > mask {
             return None;
@@ -135,6 +136,85 @@ impl FieldAt {
         Some(())
     }
 }
+
+/// A value that a field of a page has.
+pub(crate) trait FieldValue: Copy {
+    fn from_number(number: u64) -> Self;
+    fn number(self) -> u64;
+}
+
+impl FieldValue for bool {
+    fn from_number(number: u64) -> bool {
+        number != 0
+    }
+
+    fn number(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+macro_rules! unsigned {
+    ($($type:ty),*) => {$(
+        impl FieldValue for $type {
+            fn from_number(number: u64) -> $type {
+                number as $type
+            }
+
+            fn number(self) -> u64 {
+                u64::from(self)
+            }
+        }
+    )*};
+}
+
+unsigned!(u8, u16, u32, u64);
+
+/// Defines pages of numbers and flags: each field stands once, for the type, its `parse`, its `write`, and the words in
+/// which people read the page.
+///
+/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. A page begins with a header, which
+/// tells its code and its length.
+macro_rules! pages {
+    ($(
+        $(#[$doc:meta])*
+        $page:ident: $bytes:literal bytes from $header:expr,
+        { $($field:ident: $type:ty = ($byte:literal, $bit:literal, $bits:literal, $name:literal, $means:literal),)* }
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $page {
+            $(
+                #[doc = concat!($name, ": ", $means, ".")]
+                pub $field: $type,
+            )*
+        }
+
+        impl $page {
+            /// Where its fields lie.
+            pub(crate) const FIELDS: &'static [$crate::fields::FieldAt] =
+                &[$($crate::fields::FieldAt::new($byte, $bit, $bits, $name, $means)),*];
+
+            /// Reads a page, header included. What a shorter one of an older standard lacks is zero.
+            pub fn parse(page: &[u8]) -> $page {
+                let mut values = Self::FIELDS.iter().map(|field| field.read(page).unwrap_or(0));
+                $page { $($field: $crate::fields::FieldValue::from_number(values.next().unwrap_or(0)),)* }
+            }
+
+            /// All of the page, header included. Of a value that is too large for its field, the low bits are there.
+            pub fn write(&self) -> Vec<u8> {
+                let mut page = vec![0; $bytes];
+                page[..$header.len()].copy_from_slice(&$header);
+                let values = [$($crate::fields::FieldValue::number(self.$field)),*];
+                for (field, value) in Self::FIELDS.iter().zip(values) {
+                    field.write(&mut page, value & field.mask());
+                }
+                page
+            }
+        }
+    )*};
+}
+
+pub(crate) use pages;
 
 /// The fields of a page, as far as it goes.
 pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {

@@ -1,0 +1,269 @@
+//! Blocks (SBC-3): how many there are, which of them take space, and which need not be kept any more.
+
+use crate::fields::{u8_at, u16_at, u32_at, u64_at};
+
+/// How large a disk is (SBC-3 5.15 and 5.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How long each is, in bytes.
+    pub block_bytes: u32,
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2^it of them.
+    pub physical_exponent: u8,
+    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first at which a physical block begins.
+    pub lowest_aligned: u16,
+    /// The type of protection information that it was formatted with, 1 to 3.
+    pub protection_type: Option<u8>,
+    /// LBPME: blocks can be given back.
+    pub thin: bool,
+    /// LBPRZ: blocks that were given back read as zeros.
+    pub read_zeros: bool,
+    /// The target knows READ CAPACITY(16), and so the other commands of sixteen bytes.
+    pub long_commands: bool,
+}
+
+impl Capacity {
+    /// READ CAPACITY(16); `None` if it is cut short, or no disk is like that.
+    pub fn parse_16(data: &[u8]) -> Option<Capacity> {
+        data.get(..12)?;
+        let (protection, provisioning) = (u8_at(data, 12), u16_at(data, 14));
+        Capacity {
+            blocks: u64_at(data, 0).checked_add(1)?,
+            block_bytes: u32_at(data, 8),
+            physical_exponent: u8_at(data, 13) & 0x0f,
+            lowest_aligned: provisioning & 0x3fff,
+            // PROT_EN, and P_TYPE one less than the type.
+            protection_type: (protection & 1 != 0).then_some((protection >> 1 & 7) + 1),
+            thin: provisioning & 0x8000 != 0,
+            read_zeros: provisioning & 0x4000 != 0,
+            long_commands: true,
+        }
+        .if_possible()
+    }
+
+    /// READ CAPACITY(10), likewise.
+    pub fn parse_10(data: &[u8]) -> Option<Capacity> {
+        let data = data.get(..8)?;
+        Capacity {
+            blocks: u64::from(u32_at(data, 0)) + 1,
+            block_bytes: u32_at(data, 4),
+            physical_exponent: 0,
+            lowest_aligned: 0,
+            protection_type: None,
+            thin: false,
+            read_zeros: false,
+            long_commands: false,
+        }
+        .if_possible()
+    }
+
+    /// READ CAPACITY(16), as it travels.
+    pub fn write_16(&self) -> [u8; 32] {
+        let mut data = [0; 32];
+        data[..8].copy_from_slice(&self.blocks.saturating_sub(1).to_be_bytes());
+        data[8..12].copy_from_slice(&self.block_bytes.to_be_bytes());
+        data[12] = self.protection_type.map_or(0, |kind| (kind.wrapping_sub(1) & 7) << 1 | 1);
+        data[13] = self.physical_exponent & 0x0f;
+        let provisioning = u16::from(self.thin) << 15 | u16::from(self.read_zeros) << 14;
+        data[14..16].copy_from_slice(&(provisioning | self.lowest_aligned & 0x3fff).to_be_bytes());
+        data
+    }
+
+    /// READ CAPACITY(10), likewise. FFFFFFFFh for the last block sends the initiator to READ CAPACITY(16).
+    pub fn write_10(&self) -> [u8; 8] {
+        let last = u32::try_from(self.blocks.saturating_sub(1)).unwrap_or(u32::MAX);
+        (u64::from(last) << 32 | u64::from(self.block_bytes)).to_be_bytes()
+    }
+
+    /// Its bytes can be counted, and it has some.
+    fn if_possible(self) -> Option<Capacity> {
+        self.blocks.checked_mul(u64::from(self.block_bytes)).filter(|bytes| *bytes > 0).map(|_| self)
+    }
+
+    /// All of it, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(u64::from(self.block_bytes))
+    }
+}
+
+/// What became of blocks (SBC-3 5.6.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LbaStatus {
+    /// 0: they take space, or nobody knows.
+    Mapped,
+    /// 1: they take none.
+    Deallocated,
+    /// 2: they take space that is kept for them, and nothing is there.
+    Anchored,
+    /// 3 and 4: they take space, and were written, or not.
+    Other(u8),
+}
+
+impl LbaStatus {
+    fn new(code: u8) -> LbaStatus {
+        match code & 0x0f {
+            0 => LbaStatus::Mapped,
+            1 => LbaStatus::Deallocated,
+            2 => LbaStatus::Anchored,
+            other => LbaStatus::Other(other),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            LbaStatus::Mapped => 0,
+            LbaStatus::Deallocated => 1,
+            LbaStatus::Anchored => 2,
+            LbaStatus::Other(code) => code & 0x0f,
+        }
+    }
+}
+
+/// A descriptor of GET LBA STATUS (SBC-3 5.6.2.2): blocks in a row of which the same became.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LbaStatusDescriptor {
+    /// The first block.
+    pub lba: u64,
+    /// How many they are.
+    pub blocks: u32,
+    /// What became of them.
+    pub status: LbaStatus,
+}
+
+impl LbaStatusDescriptor {
+    /// The length of the header of a list.
+    pub const HEADER_BYTES: usize = 8;
+    /// The length of a descriptor.
+    pub const BYTES: usize = 16;
+
+    /// The descriptors that came; the last is left out if it is cut short.
+    pub fn parse_list(answer: &[u8]) -> impl Iterator<Item = LbaStatusDescriptor> {
+        let list = answer.get(Self::HEADER_BYTES..).unwrap_or_default();
+        list.chunks_exact(Self::BYTES).map(|bytes| LbaStatusDescriptor {
+            lba: u64_at(bytes, 0),
+            blocks: u32_at(bytes, 8),
+            status: LbaStatus::new(u8_at(bytes, 12)),
+        })
+    }
+
+    /// A list as it travels.
+    pub fn write_list(descriptors: impl Iterator<Item = LbaStatusDescriptor>) -> Vec<u8> {
+        let mut data = vec![0; Self::HEADER_BYTES];
+        for descriptor in descriptors {
+            data.extend(descriptor.lba.to_be_bytes());
+            data.extend(descriptor.blocks.to_be_bytes());
+            data.extend([descriptor.status.code(), 0, 0, 0]);
+        }
+        // PARAMETER DATA LENGTH does not count itself.
+        let length = (data.len() - 4) as u32;
+        data[..4].copy_from_slice(&length.to_be_bytes());
+        data
+    }
+}
+
+/// A descriptor of UNMAP (SBC-3 5.28.2): blocks in a row that need not be kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnmapDescriptor {
+    /// The first block.
+    pub lba: u64,
+    /// How many they are.
+    pub blocks: u32,
+}
+
+impl UnmapDescriptor {
+    /// The length of the header of a list.
+    pub const HEADER_BYTES: usize = 8;
+    /// The length of a descriptor.
+    pub const BYTES: usize = 16;
+    /// What a list, whose length has two bytes, can hold.
+    pub const COUNT_MAX: usize = 4095;
+
+    /// The descriptors of a list; `None` if it is too short for a header. A last one that is not all there shall be ignored.
+    pub fn parse_list(list: &[u8]) -> Option<impl ExactSizeIterator<Item = UnmapDescriptor>> {
+        let descriptors = list.get(Self::HEADER_BYTES..)?;
+        let count = usize::from(u16_at(list, 2)).min(descriptors.len()) / Self::BYTES;
+        let descriptors = descriptors.chunks_exact(Self::BYTES).take(count);
+        Some(descriptors.map(|bytes| UnmapDescriptor { lba: u64_at(bytes, 0), blocks: u32_at(bytes, 8) }))
+    }
+
+    /// A list as it travels, of at most [`UnmapDescriptor::COUNT_MAX`].
+    pub fn write_list(descriptors: impl Iterator<Item = UnmapDescriptor>) -> Vec<u8> {
+        let mut list = vec![0; Self::HEADER_BYTES];
+        for descriptor in descriptors.take(Self::COUNT_MAX) {
+            list.extend(descriptor.lba.to_be_bytes());
+            list.extend(descriptor.blocks.to_be_bytes());
+            list.extend([0; 4]);
+        }
+        // UNMAP DATA LENGTH does not count itself.
+        let (data_length, length) = ((list.len() - 2) as u16, (list.len() - Self::HEADER_BYTES) as u16);
+        list[..2].copy_from_slice(&data_length.to_be_bytes());
+        list[2..4].copy_from_slice(&length.to_be_bytes());
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_capacity_that_nobody_can_count_is_refused() {
+        assert_eq!(Capacity::parse_16(&[0xff; 32]), None);
+        assert_eq!(Capacity::parse_16(&[0; 32]), None);
+        assert_eq!(Capacity::parse_16(&[0; 11]), None);
+        assert_eq!(Capacity::parse_10(&[0, 0, 0, 7, 0, 0, 2]), None);
+    }
+
+    #[test]
+    fn a_capacity_tells_how_blocks_lie() {
+        let data = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 0, 0b011, 3, 0xc0, 1];
+        let capacity = Capacity::parse_16(&data).unwrap();
+        assert_eq!((capacity.blocks, capacity.bytes(), capacity.physical_exponent), (8, 4096, 3));
+        assert_eq!((capacity.protection_type, capacity.lowest_aligned), (Some(2), 1));
+        assert!(capacity.thin && capacity.read_zeros);
+    }
+
+    #[test]
+    fn a_list_of_unmap_looks_as_in_the_standard() {
+        let list = UnmapDescriptor::write_list([UnmapDescriptor { lba: 1, blocks: 2 }].into_iter());
+        assert_eq!(list, [0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0]);
+        assert!(UnmapDescriptor::parse_list(&list[..7]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_capacity_comes_back_as_it_was(
+            blocks in 1u64..1 << 50, physical_exponent in 0u8..16, lowest_aligned in 0u16..0x4000,
+            protection_type in prop::option::of(1u8..9), thin: bool, read_zeros: bool,
+        ) {
+            let capacity = Capacity {
+                blocks, block_bytes: 512, physical_exponent, lowest_aligned, protection_type, thin, read_zeros,
+                long_commands: true,
+            };
+            prop_assert_eq!(Capacity::parse_16(&capacity.write_16()), Some(capacity));
+            let short = Capacity::parse_10(&capacity.write_10()).unwrap();
+            prop_assert_eq!((short.blocks, short.block_bytes), (blocks.min(1 << 32), 512));
+        }
+
+        #[test]
+        fn descriptors_come_back_as_they_were(all: Vec<(u64, u32, u8)>) {
+            let of = |(lba, blocks, code)| LbaStatusDescriptor { lba, blocks, status: LbaStatus::new(code) };
+            let descriptors: Vec<_> = all.iter().copied().map(of).collect();
+            let list = LbaStatusDescriptor::write_list(descriptors.iter().copied());
+            prop_assert_eq!(LbaStatusDescriptor::parse_list(&list).collect::<Vec<_>>(), descriptors);
+            let descriptors: Vec<_> = all.iter().map(|(lba, blocks, _)| UnmapDescriptor { lba: *lba, blocks: *blocks }).collect();
+            let list = UnmapDescriptor::write_list(descriptors.iter().copied());
+            prop_assert_eq!(UnmapDescriptor::parse_list(&list).unwrap().collect::<Vec<_>>(), descriptors);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..96)) {
+            let _ = (Capacity::parse_16(&bytes), Capacity::parse_10(&bytes));
+            LbaStatusDescriptor::parse_list(&bytes).for_each(drop);
+            UnmapDescriptor::parse_list(&bytes).into_iter().flatten().for_each(drop);
+        }
+    }
+}
