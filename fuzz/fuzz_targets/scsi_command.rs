@@ -17,6 +17,7 @@ use block::{
     Run, Slice, WholeBlocks,
 };
 use libfuzzer_sys::fuzz_target;
+use scsi::TransportId;
 use script::Script;
 use unit::{
     Background, CommandIn, Data, DataIn, Identity, Job, Landing, LogicalUnit, LogicalUnitOptions, Neighbours,
@@ -618,12 +619,8 @@ fn persistent_reserve_out(script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
 /// The TransportID of one of our initiators (SPC-4 7.6.4.6), with its ISID or without.
 fn transport_id(script: &mut Script<'_>) -> Vec<u8> {
     let (number, has_isid) = (1 + script.byte() % 4, script.flag());
-    let isid = if has_isid { format!(",i,0x80000000000{number}") } else { String::new() };
-    let mut name = format!("iqn.2026-11.test:initiator{number}{isid}\0").into_bytes();
-    name.resize(name.len().next_multiple_of(4), 0);
-    let mut id = vec![if has_isid { 0x45 } else { 0x05 }, 0];
-    id.extend((name.len() as u16).to_be_bytes());
-    id.extend(name);
+    let name = format!("iqn.2026-11.test:initiator{number}");
+    let mut id = TransportId::Iscsi { name, isid: has_isid.then_some([0x80, 0, 0, 0, 0, number]) }.write();
     spoil(&mut id, script);
     id
 }

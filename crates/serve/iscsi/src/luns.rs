@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{Lun, TaskAttribute};
 use iscsi::target::TaskId;
-use unit::{InitiatorPort, LogicalUnit, Neighbours, Nexus, NexusId, TargetPort};
+use unit::{InitiatorPort, LogicalUnit, LunAddress, Neighbours, Nexus, NexusId, TargetPort, flat_number};
 use volume::Volume;
 
 use crate::config::Target;
@@ -88,7 +88,7 @@ struct Visible {
 
 impl Neighbours for Visible {
     fn luns(&self) -> Vec<u64> {
-        self.units.iter().map(|(lun, _)| encode(*lun).0).collect()
+        self.units.iter().map(|(lun, _)| LunAddress::Number(u64::from(*lun)).write()).collect()
     }
 
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
@@ -176,7 +176,7 @@ impl Luns {
 
     /// The place of the LUN that a LUN field addresses.
     pub(crate) fn find(&self, lun: Lun) -> Option<usize> {
-        let number = decode(lun)?;
+        let number = flat_number(lun.0)?;
         // LUNs mostly count up from 0: look there first.
         match self.by_number.get(usize::from(number)) {
             Some((lun, place)) if *lun == number => Some(*place),
@@ -235,45 +235,3 @@ impl Luns {
 }
 
 const KEPT: &str = "a LUN keeps its place as long as it has commands";
-
-/// The LUN field of a number (SAM-5 section 4.7.7): peripheral device addressing to 255, flat space beyond.
-pub(crate) fn encode(lun: u16) -> Lun {
-    let flat = if lun < 256 { lun } else { 0x4000 | lun };
-    Lun(u64::from(flat) << 48)
-}
-
-/// The number in a LUN field, if it is of a single level and of a form we hand out or initiators make up
-/// themselves: peripheral device addressing on bus 0, or flat space addressing, for small numbers too.
-fn decode(lun: Lun) -> Option<u16> {
-    let first = (lun.0 >> 48) as u16;
-    if lun.0 & 0x0000_ffff_ffff_ffff != 0 {
-        return None;
-    }
-    match first >> 14 {
-        0b00 if first < 256 => Some(first),
-        0b01 => Some(first & 0x3fff),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lun_fields_round_trip() {
-        for lun in [0, 1, 255, 256, 4095, 16_383] {
-            assert_eq!(decode(encode(lun)), Some(lun));
-        }
-        assert_eq!(encode(3).0, 0x0003_0000_0000_0000);
-        assert_eq!(encode(300).0, 0x412c_0000_0000_0000);
-    }
-
-    #[test]
-    fn fields_of_several_levels_address_nothing_here() {
-        assert_eq!(decode(Lun(0x0001_0002_0000_0000)), None);
-        assert_eq!(decode(Lun(0x0101_0000_0000_0000)), None, "bus 1");
-        assert_eq!(decode(Lun(0xc101_0000_0000_0000)), None, "well-known logical units are found elsewhere");
-        assert_eq!(decode(Lun(0x4003_0000_0000_0000)), Some(3), "flat space addressing of a small number");
-    }
-}

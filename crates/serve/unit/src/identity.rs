@@ -1,5 +1,7 @@
 //! Who a logical unit is: names that survive restarts and renames, because they come from a stored UUID.
 
+use scsi::Name;
+
 /// What INQUIRY tells about a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -47,18 +49,19 @@ impl Identity {
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
 
-    /// The T10 vendor ID based designator (SPC-4 7.8.6.4): vendor and a part of ours. ESXi and Hyper-V compare no
-    /// more than the first eight characters of that part, so those must differ between volumes: they come from a
-    /// hash of the UUID, whose own beginning may be a date.
-    pub fn t10_vendor_id(&self) -> Vec<u8> {
-        let [_, _, unique @ ..] = self.naa();
-        let unique: String = unique.iter().rev().map(|byte| format!("{byte:02x}")).collect();
-        [&self.vendor[..], unique.as_bytes()].concat()
+    /// The names by which the logical unit goes in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4) is vendor and a
+    /// part of ours. ESXi and Hyper-V compare no more than the first eight characters of that part, so those must differ
+    /// between volumes: they come from a hash of the UUID, whose own beginning may be a date.
+    pub fn names(&self) -> [Name; 2] {
+        let naa = self.naa();
+        let unique = naa[2..].iter().rev().map(|byte| format!("{byte:02x}")).collect();
+        let vendor = String::from_utf8_lossy(&self.vendor).into_owned();
+        [Name::Naa(naa.to_vec()), Name::T10 { vendor, name: unique }]
     }
 
-    /// Whether this is one of the names by which the logical unit goes in VPD page 83h.
+    /// Whether this is one of the [`Identity::names`], as it travels.
     pub fn has_designator(&self, designator: &[u8]) -> bool {
-        designator == self.naa() || designator == self.t10_vendor_id()
+        self.names().iter().any(|name| name.designator() == designator)
     }
 }
 

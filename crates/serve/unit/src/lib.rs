@@ -24,15 +24,17 @@ mod reserve;
 mod sanitize;
 mod unit;
 
-pub use command::luns::{REPORT_LUNS_WELL_KNOWN, absent, well_known};
-pub use command::name;
+pub use command::luns::{absent, well_known};
 pub use identity::Identity;
 pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Neighbours, Plan, Receive, Reply, Running,
     Step,
 };
-pub use scsi::{Condition, SenseData, SenseFormat, SenseKey, Specific, Status, asc};
+pub use scsi::{
+    Condition, LunAddress, REPORT_LUNS_WELL_KNOWN, SenseData, SenseFormat, SenseKey, Specific, Status, asc,
+    flat_number,
+};
 pub use unit::{
     AT_ONCE_BYTES_MAX, DeviceRequest, LogicalUnit, LogicalUnitOptions, Misdeclared, TransferFault, Watch,
 };

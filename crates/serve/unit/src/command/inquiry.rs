@@ -1,6 +1,6 @@
 //! INQUIRY (SPC-4 6.6): the standard data. The VPD pages are next door.
 
-use scsi::Condition;
+use scsi::{Condition, Inquiry};
 
 use super::{Call, vpd};
 use crate::cdb::Cdb;
@@ -30,43 +30,30 @@ pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condit
     Ok(standard(device, false, &Identity::new([0; 16])))
 }
 
+/// `device` is PERIPHERAL QUALIFIER and DEVICE TYPE.
 fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
-    let mut data = vec![0; STANDARD_BYTES];
-    data[0] = device;
-    data[1] = if removable { RMB } else { 0 };
-    data[2] = SPC_4;
-    data[3] = HISUP | RESPONSE_DATA_FORMAT;
-    data[4] = (STANDARD_BYTES - 5) as u8;
-    if device == DIRECT_ACCESS {
-        data[5] = TPGS_IMPLICIT | THIRD_PARTY_COPY;
-        data[6] = MULTIP;
+    let is_disk = device == DIRECT_ACCESS;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Inquiry {
+        qualifier: device >> 5,
+        device_type: device & 0x1f,
+        removable,
+        hierarchical_luns: true,
+        version: 6, // SPC-4
+        vendor: text(&identity.vendor),
+        product: text(&identity.product),
+        revision: text(&identity.revision),
+        // Asymmetric access is reported (REPORT TARGET PORT GROUPS) but cannot be set.
+        target_port_groups: u8::from(is_disk),
+        third_party_copy: is_disk,
+        several_ports: is_disk,
+        protection: false,
+        command_queuing: true,
+        // SAM-5, iSCSI, SPC-4 and SBC-3, each without a version claimed.
+        standards: vec![0x00a0, 0x0960, 0x0460, 0x04c0],
     }
-    data[7] = CMDQUE;
-    data[8..16].copy_from_slice(&identity.vendor);
-    data[16..32].copy_from_slice(&identity.product);
-    data[32..36].copy_from_slice(&identity.revision);
-    for (place, version) in data[58..74].chunks_exact_mut(2).zip(VERSION_DESCRIPTORS) {
-        place.copy_from_slice(&version.to_be_bytes());
-    }
-    data
+    .write()
 }
 
-const STANDARD_BYTES: usize = 96;
 /// PERIPHERAL QUALIFIER 000b, device type 00h: a direct access block device is here.
 const DIRECT_ACCESS: u8 = 0x00;
-const RMB: u8 = 0x80;
-/// VERSION: conforms to SPC-4.
-const SPC_4: u8 = 0x06;
-/// LUNs are built as SAM-5 4.7 says.
-const HISUP: u8 = 0x10;
-const RESPONSE_DATA_FORMAT: u8 = 0x02;
-/// Asymmetric access is reported (REPORT TARGET PORT GROUPS) but cannot be set.
-const TPGS_IMPLICIT: u8 = 0x10;
-/// 3PC: EXTENDED COPY is there.
-const THIRD_PARTY_COPY: u8 = 0x08;
-/// Several target ports may lead here.
-const MULTIP: u8 = 0x10;
-/// Commands queue.
-const CMDQUE: u8 = 0x02;
-/// SAM-5, iSCSI, SPC-4 and SBC-3, each without a version claimed.
-const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0960, 0x0460, 0x04c0];

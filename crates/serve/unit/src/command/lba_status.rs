@@ -1,6 +1,7 @@
 //! GET LBA STATUS (SBC-3 5.4): which blocks take space.
 
 use block::{Allocation, Extent, Run};
+use scsi::{LbaStatus, LbaStatusDescriptor};
 
 use super::{Call, transfer};
 use crate::failure::Failure;
@@ -59,29 +60,20 @@ fn mapped(extent: Extent) -> Run {
 
 /// A descriptor counts blocks in 32 bits: longer runs take several.
 fn parameter_data(runs: &[Run], room: usize) -> Vec<u8> {
-    let descriptors: Vec<u8> = runs.iter().flat_map(split).take(room).flat_map(descriptor).collect();
-    let length = (descriptors.len() + HEADER_BYTES - 4) as u32;
-    [&length.to_be_bytes()[..], &[0; 4], &descriptors].concat()
+    LbaStatusDescriptor::write_list(runs.iter().flat_map(descriptors).take(room))
 }
 
-fn split(run: &Run) -> impl Iterator<Item = Run> + use<> {
-    let run = *run;
-    run.extent.chunks(u64::from(u32::MAX)).map(move |extent| Run { extent, ..run })
-}
-
-fn descriptor(run: Run) -> [u8; DESCRIPTOR_BYTES] {
-    let mut bytes = [0; DESCRIPTOR_BYTES];
-    bytes[..8].copy_from_slice(&run.extent.lba.0.to_be_bytes());
-    bytes[8..12].copy_from_slice(&(run.extent.blocks.0 as u32).to_be_bytes());
-    bytes[12] = match run.allocation {
-        Allocation::Mapped => 0,
-        Allocation::Deallocated => 1,
+fn descriptors(run: &Run) -> impl Iterator<Item = LbaStatusDescriptor> + use<> {
+    let status = match run.allocation {
+        Allocation::Mapped => LbaStatus::Mapped,
+        Allocation::Deallocated => LbaStatus::Deallocated,
     };
-    bytes
+    let chunks = run.extent.chunks(u64::from(u32::MAX));
+    chunks.map(move |chunk| LbaStatusDescriptor { lba: chunk.lba.0, blocks: chunk.blocks.0 as u32, status })
 }
 
-const HEADER_BYTES: usize = 8;
-const DESCRIPTOR_BYTES: usize = 16;
+const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
+const DESCRIPTOR_BYTES: usize = LbaStatusDescriptor::BYTES;
 /// 16 KiB of them; an initiator that wants more asks on from where these end.
 const DESCRIPTORS_MAX: usize = 1024;
 /// What the device is asked for at once; neighbours of one kind may make few of many.

@@ -1,7 +1,7 @@
 //! REPORT LUNS (SPC-4 6.33), the REPORT LUNS well-known logical unit, and what is answered where there is no
 //! logical unit at all.
 
-use scsi::{Condition, SenseFormat, SenseKey, asc};
+use scsi::{Condition, LunList, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, asc};
 
 use super::Call;
 use super::inquiry;
@@ -9,9 +9,6 @@ use crate::attention::Attention;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
 use crate::plan::{CommandIn, DataIn, Neighbours, Plan, Reply};
-
-/// The LUN of the REPORT LUNS well-known logical unit (SAM-5 4.7.7.5.1).
-pub const REPORT_LUNS_WELL_KNOWN: u64 = 0xc101_0000_0000_0000;
 
 pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (cdb, id) = (call.cdb, call.nexus.id);
@@ -71,12 +68,7 @@ fn inventory(cdb: Cdb<'_>, luns: &dyn Neighbours) -> Result<Vec<u8>, Condition> 
         0x02 => [luns.luns(), vec![REPORT_LUNS_WELL_KNOWN]].concat(),
         _ => return Err(Condition::invalid_field(2)),
     };
-    let length = u32::try_from(list.len() * 8).unwrap_or(!7);
-    let mut data = Vec::with_capacity(8 + list.len() * 8);
-    data.extend(length.to_be_bytes());
-    data.extend([0; 4]);
-    data.extend(list.iter().flat_map(|lun| lun.to_be_bytes()));
-    Ok(data)
+    Ok(LunList { luns: list }.write())
 }
 
 /// PERIPHERAL QUALIFIER 011b, device type 1Fh: nothing can be here.

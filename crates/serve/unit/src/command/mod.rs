@@ -1,6 +1,6 @@
 //! The commands: one table, one file for each family.
 //!
-//! The table says of each command everything that is not its own business: its name, which bits of its CDB are
+//! The table says of each command everything that is not its own business: which bits of its CDB are
 //! looked at and how long it may take (REPORT SUPPORTED OPERATION CODES tells initiators both), what
 //! reservations think of it, and what must be so before it runs. Its planner decides the rest.
 
@@ -30,7 +30,9 @@ pub(crate) mod write_same;
 
 pub(crate) use call::Call;
 
-use scsi::{Condition, SenseKey, asc};
+use std::time::Duration;
+
+use scsi::{CommandCode, CommandTimeouts, Condition, SenseKey, asc};
 
 use crate::cdb::Cdb;
 use crate::failure::Failure;
@@ -43,14 +45,13 @@ pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
 
 /// A command, as the table knows it.
 pub(crate) struct Command {
-    pub(crate) name: &'static str,
-    pub(crate) opcode: u8,
-    /// For operation codes that many commands share. All of ours have it in bits 4..0 of byte 1.
-    pub(crate) service_action: Option<u8>,
-    /// CDB usage data (SPC-4 6.35.3): the operation code, then a one for each bit that is looked at. Its length
-    /// is the CDB's.
+    /// Its codes. All service actions of ours are in bits 4..0 of byte 1.
+    pub(crate) kind: CommandCode,
+    /// CDB usage data (SPC-4 6.35.3) behind the operation code: a one for each bit that is looked at, and the service action.
+    /// With the operation code, they are as long as the CDB.
     pub(crate) usage: &'static [u8],
-    pub(crate) timeouts: Timeouts,
+    /// What it takes as a rule, and when to begin to worry.
+    pub(crate) timeouts: CommandTimeouts,
     pub(crate) reserved: Reserved,
     /// Waits for unit attentions to be heard; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
     pub(crate) attention: bool,
@@ -63,24 +64,13 @@ pub(crate) struct Command {
     pub(crate) plan: Planner,
 }
 
-/// Command timeouts (SPC-4 6.35.4), in seconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Timeouts {
-    /// What it takes as a rule.
-    pub(crate) nominal: u32,
-    /// When to begin to worry.
-    pub(crate) recommended: u32,
-}
-
 impl Command {
     /// A command that neither reads nor writes the medium nor minds persistent reservations.
-    const fn new(name: &'static str, usage: &'static [u8], plan: Planner) -> Command {
+    const fn new(kind: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
         Command {
-            name,
-            opcode: usage[0],
-            service_action: None,
+            kind,
             usage,
-            timeouts: Timeouts { nominal: 1, recommended: 30 },
+            timeouts: seconds(1, 30),
             reserved: Reserved::Status,
             attention: true,
             medium: false,
@@ -88,11 +78,6 @@ impl Command {
             exists: Exists::Always,
             plan,
         }
-    }
-
-    /// One of several commands of an operation code; the usage data name its service action.
-    const fn action(self) -> Command {
-        Command { service_action: Some(self.usage[1] & 0x1f), ..self }
     }
 
     const fn reserved(self, reserved: Reserved) -> Command {
@@ -125,9 +110,13 @@ impl Command {
     }
 
     /// Its time grows with the blocks it names.
-    const fn takes(self, nominal: u32, recommended: u32) -> Command {
-        Command { timeouts: Timeouts { nominal, recommended }, ..self }
+    const fn takes(self, nominal: u64, recommended: u64) -> Command {
+        Command { timeouts: seconds(nominal, recommended), ..self }
     }
+}
+
+const fn seconds(nominal: u64, recommended: u64) -> CommandTimeouts {
+    CommandTimeouts { nominal: Duration::from_secs(nominal), recommended: Duration::from_secs(recommended) }
 }
 
 /// On which logical units a command exists.
@@ -166,8 +155,8 @@ pub(crate) fn commands(kind: Kind) -> impl Iterator<Item = &'static Command> {
 /// The command that this CDB is, or which field of it names none.
 pub(crate) fn find(cdb: Cdb<'_>, kind: Kind) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
-    for command in commands(kind).filter(|command| command.opcode == cdb.opcode()) {
-        match command.service_action {
+    for command in commands(kind).filter(|command| command.kind.opcode == cdb.opcode()) {
+        match command.kind.service_action {
             Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
             _ => return Ok(command),
         }
@@ -176,10 +165,4 @@ pub(crate) fn find(cdb: Cdb<'_>, kind: Kind) -> Result<&'static Command, Conditi
     let service_action = Condition::invalid_bit(1, 4);
     let opcode = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
     Err(if opcode_known { service_action } else { opcode })
-}
-
-/// What a CDB is called, for people: for logs and counters. `None` if we do not know it.
-pub fn name(cdb: &[u8]) -> Option<&'static str> {
-    let all = Kind { thin: true, forgetful: true };
-    find(Cdb(cdb), all).ok().map(|command| command.name)
 }

@@ -1,7 +1,7 @@
 //! What the device server says about itself: REPORT SUPPORTED OPERATION CODES, REPORT SUPPORTED TASK MANAGEMENT
 //! FUNCTIONS and REPORT TARGET PORT GROUPS (SPC-4 6.35, 6.36, 6.37).
 
-use scsi::Condition;
+use scsi::{AccessState, CommandSupport, Condition, PortGroup, SupportedCommand};
 
 use super::{Call, Command, Kind, commands, vpd};
 use crate::failure::Failure;
@@ -27,45 +27,32 @@ fn find(
     opcode: u8,
     service_action: u16,
 ) -> Result<Option<&'static Command>, Condition> {
-    let mut of_opcode = commands(kind).filter(|command| command.opcode == opcode).peekable();
+    let mut of_opcode = commands(kind).filter(|command| command.kind.opcode == opcode).peekable();
     let Some(first) = of_opcode.peek() else { return Ok(None) };
-    match (option, first.service_action.is_some()) {
+    match (option, first.kind.service_action.is_some()) {
         (1, true) | (2, false) => Err(Condition::invalid_bit(2, 2)),
         (1, false) => Ok(of_opcode.next()),
-        _ => Ok(of_opcode.find(|command| u16::from(command.service_action.unwrap_or(0)) == service_action)),
+        _ => {
+            Ok(of_opcode
+                .find(|command| u16::from(command.kind.service_action.unwrap_or(0)) == service_action))
+        }
     }
 }
 
 fn all_commands(kind: Kind, timeouts: bool) -> Vec<u8> {
-    let mut data = vec![0; 4];
-    for command in commands(kind) {
-        let servactv = u8::from(command.service_action.is_some());
-        let ctdp = u8::from(timeouts) << 1;
-        let service_action = command.service_action.unwrap_or(0);
-        data.extend([command.opcode, 0, 0, service_action, 0, ctdp | servactv, 0, command.usage.len() as u8]);
-        append_timeouts(&mut data, command, timeouts);
-    }
-    let length = (data.len() - 4) as u32;
-    data[..4].copy_from_slice(&length.to_be_bytes());
-    data
+    SupportedCommand::write_list(commands(kind).map(|command| SupportedCommand {
+        opcode: command.kind.opcode,
+        service_action: command.kind.service_action.map(u16::from),
+        cdb_bytes: 1 + command.usage.len() as u16,
+        timeouts: timeouts.then_some(command.timeouts),
+    }))
 }
 
 fn one_command(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
-    let Some(command) = command else { return vec![0, NOT_SUPPORTED, 0, 0] };
-    let ctdp = u8::from(timeouts) << 7;
-    let mut data = vec![0, ctdp | SUPPORTED, 0, command.usage.len() as u8];
-    data.extend(command.usage);
-    append_timeouts(&mut data, command, timeouts);
-    data
-}
-
-/// The command timeouts descriptor (SPC-4 table 246), with RCTD.
-fn append_timeouts(data: &mut Vec<u8>, command: &Command, timeouts: bool) {
-    if timeouts {
-        data.extend([0, 10, 0, 0]);
-        data.extend(command.timeouts.nominal.to_be_bytes());
-        data.extend(command.timeouts.recommended.to_be_bytes());
-    }
+    let Some(command) = command else { return CommandSupport::No.write() };
+    let usage = [&[command.kind.opcode], command.usage].concat();
+    let timeouts = timeouts.then_some(command.timeouts);
+    CommandSupport::Yes { as_in_the_standard: true, usage, timeouts }.write()
 }
 
 /// All that RFC 7143 11.5 can carry, but CLEAR ACA: there is none to clear.
@@ -93,18 +80,17 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
         call.unit.look(|state| state.nexuses.iter().map(|nexus| nexus.name.service.relative_port).collect());
     ports.sort_unstable();
     ports.dedup();
-    ports.truncate(usize::from(u8::MAX));
-    let mut body = if extended { vec![0x10, 0, 0, 0] } else { vec![] };
-    let [high, low] = vpd::TARGET_PORT_GROUP_ID.to_be_bytes();
-    body.extend([ACTIVE_OPTIMIZED, AO_SUP, high, low, 0, 0, 0, ports.len() as u8]);
-    body.extend(ports.iter().flat_map(|port| [[0, 0], port.to_be_bytes()].concat()));
-    let data = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
-    call.parameter_data(data, call.cdb.u32(6))
+    let group = PortGroup {
+        group: vpd::TARGET_PORT_GROUP_ID,
+        preferred: false,
+        state: AccessState::ActiveOptimized,
+        // No other is ever reported: standby is mishandled by ESXi and Windows.
+        supported: vec![AccessState::ActiveOptimized],
+        status: 0,
+        ports,
+    };
+    call.parameter_data(PortGroup::write_list(&[group], extended), call.cdb.u32(6))
 }
-
-/// SUPPORT field: in conformance with a standard.
-const SUPPORTED: u8 = 3;
-const NOT_SUPPORTED: u8 = 1;
 
 const ABORT_TASK: u8 = 0x80;
 const ABORT_TASK_SET: u8 = 0x40;
@@ -115,7 +101,3 @@ const TARGET_RESET: u8 = 0x02;
 const TIMEOUTS_VALID: u8 = 0x01;
 /// In tenths of a second. A function is answered when what it ended is fenced, in five seconds at most.
 const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
-
-const ACTIVE_OPTIMIZED: u8 = 0x00;
-/// Of the access states, only active/optimized is ever reported: standby is mishandled by ESXi and Windows.
-const AO_SUP: u8 = 0x01;

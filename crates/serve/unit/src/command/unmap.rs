@@ -1,7 +1,7 @@
 //! UNMAP (SBC-3 5.28): space that is given back.
 
 use block::{Durability, Extent, Geometry};
-use scsi::{Condition, SenseKey, asc};
+use scsi::{Condition, SenseKey, UnmapDescriptor, asc};
 
 use super::{Call, transfer, vpd};
 use crate::failure::Failure;
@@ -30,37 +30,23 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The UNMAP parameter list: a header of 8 bytes, then descriptors of 16. All are checked before any is obeyed.
+/// The extents of the parameter list. All are checked before any is obeyed.
 fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
-    let Some((header, descriptors)) = list.split_first_chunk::<HEADER_BYTES>() else {
-        return Err(Condition::parameter_list_length());
-    };
-    let announced = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A last descriptor that is not all there shall be ignored.
-    let count = announced.min(descriptors.len()) / DESCRIPTOR_BYTES;
-    if count > vpd::UNMAP_DESCRIPTORS_MAX as usize {
+    let descriptors = UnmapDescriptor::parse_list(list).ok_or(Condition::parameter_list_length())?;
+    if descriptors.len() > vpd::UNMAP_DESCRIPTORS_MAX as usize {
         return Err(Condition::invalid_parameter(2));
     }
-    let extents: Vec<Extent> =
-        descriptors.chunks_exact(DESCRIPTOR_BYTES).take(count).map(descriptor).collect();
+    let extents: Vec<Extent> = descriptors.map(|one| Extent::new(one.lba, u64::from(one.blocks))).collect();
     if extents.iter().any(|extent| !geometry.contains(*extent)) {
         return Err(Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE));
     }
     if extents.iter().map(|extent| extent.blocks.0).sum::<u64>() > u64::from(vpd::UNMAP_BLOCKS_MAX) {
-        return Err(Condition::invalid_parameter(HEADER_BYTES as u16 + 8));
+        return Err(Condition::invalid_parameter(UnmapDescriptor::HEADER_BYTES as u16 + 8));
     }
     Ok(extents)
 }
 
-/// LBA in bytes 0 to 7, blocks in bytes 8 to 11.
-fn descriptor(bytes: &[u8]) -> Extent {
-    let number = |part: &[u8]| part.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    Extent::new(number(&bytes[..8]), number(&bytes[8..12]))
-}
-
 const ANCHOR: u8 = 0;
-const HEADER_BYTES: usize = 8;
-const DESCRIPTOR_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

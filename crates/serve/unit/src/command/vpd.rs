@@ -1,34 +1,40 @@
 //! Vital product data: INQUIRY with EVPD (SPC-4 7.8, SBC-3 6.6).
 
 use block::Geometry;
+use scsi::{
+    Association, BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Designator, ExtendedInquiry, Name,
+    Policy, Port, Provisioning, Vpd,
+};
 
 use super::{Call, transfer, write_same};
-use crate::copy::results as copy;
+use crate::copy;
 use crate::nexus::TargetPort;
 
 /// The page with its header, if there is such a page.
 pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
-    let body = match code {
-        SUPPORTED_PAGES => supported_pages(call),
-        SERIAL_NUMBER => call.unit.identity().serial().into_bytes(),
-        DEVICE_IDENTIFICATION => device_identification(call),
+    Some(match code {
+        SUPPORTED_PAGES => Vpd::write(code, &supported_pages(call)),
+        SERIAL_NUMBER => Vpd::write(code, call.unit.identity().serial().as_bytes()),
+        DEVICE_IDENTIFICATION => Vpd::write(code, &written(&device_identification(call))),
         // There is no software interface with an identifier that the IEEE has given out.
-        SOFTWARE_INTERFACES => Vec::new(),
-        EXTENDED_INQUIRY => extended_inquiry(call),
-        MODE_PAGE_POLICY => vec![ALL_PAGES, ALL_SUBPAGES, SHARED, 0],
-        SCSI_PORTS => scsi_ports(call),
-        THIRD_PARTY_COPY => copy::third_party_copy(),
-        BLOCK_LIMITS => block_limits(call),
-        BLOCK_CHARACTERISTICS => block_characteristics(call),
-        PROVISIONING => provisioning(call),
-        CACHE_GENERATION => cache_generation(call)?,
+        SOFTWARE_INTERFACES => Vpd::write(code, &[]),
+        EXTENDED_INQUIRY => {
+            // The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
+            ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }.write()
+        }
+        // One set of mode pages for all nexuses.
+        MODE_PAGE_POLICY => {
+            let all = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
+            Vpd::write(code, &all.write())
+        }
+        SCSI_PORTS => Vpd::write(code, &scsi_ports(call)),
+        THIRD_PARTY_COPY => copy::limits().write_page(),
+        BLOCK_LIMITS => block_limits(call).write(),
+        BLOCK_CHARACTERISTICS => block_characteristics(call).write(),
+        PROVISIONING => provisioning(call).write(),
+        CACHE_GENERATION => cache_generation(call)?.write(),
         _ => return None,
-    };
-    // A page is far below 64 KiB: the longest part is an iSCSI name, of at most 223 bytes.
-    let mut page = vec![0x00, code];
-    page.extend((body.len() as u16).to_be_bytes());
-    page.extend(body);
-    Some(page)
+    })
 }
 
 fn supported_pages(call: &Call<'_>) -> Vec<u8> {
@@ -37,52 +43,32 @@ fn supported_pages(call: &Call<'_>) -> Vec<u8> {
     pages
 }
 
-/// Our own page. A new I_T nexus hears a POWER ON unit attention whether or not the power was ever off; this tells an
-/// initiator that comes back whether its unflushed writes are lost: not while the page is the same. NFS has the same
-/// in its write verifier (RFC 1813 3.3.7).
-///
-/// ```text
-///   4..12   "LINERATE"
-///  12       1, the version
-///  13..16   reserved
-///  16..32   the generation: equal or not is all that it says
-/// ```
-fn cache_generation(call: &Call<'_>) -> Option<Vec<u8>> {
-    let identity = call.unit.identity();
-    let generation = identity.cache_generation.filter(|_| call.view.volatile_cache)?;
-    Some([&identity.vendor[..], &[1, 0, 0, 0], &generation].concat())
+/// Our own page: whether unflushed writes of an initiator that comes back are lost.
+fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
+    let generation = call.unit.identity().cache_generation;
+    generation.filter(|_| call.view.volatile_cache).map(CacheGeneration)
+}
+
+fn written(designators: &[Designator]) -> Vec<u8> {
+    designators.iter().flat_map(Designator::write).collect()
 }
 
 /// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
 /// path, and an initiator with a short allocation length sees those.
-fn device_identification(call: &Call<'_>) -> Vec<u8> {
-    let identity = call.unit.identity();
-    let mut body = Vec::new();
-    designator(&mut body, LOGICAL_UNIT | NAA, BINARY, &identity.naa());
-    designator(&mut body, LOGICAL_UNIT | T10_VENDOR_ID, ASCII, &identity.t10_vendor_id());
-    let port = call.unit.look(|state| {
-        let mut nexuses = state.nexuses.iter();
-        nexuses.find(|nexus| nexus.id == call.nexus.id).map(|nexus| nexus.name.service.clone())
-    });
+fn device_identification(call: &Call<'_>) -> Vec<Designator> {
+    let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
+    let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
+    let port = call.unit.look(|state| state.name(call.nexus.id).map(|name| name.service.clone()));
     if let Some(port) = port {
-        designate_port(&mut body, &port);
+        let of_port = |name| Designator { association: Association::TargetPort, protocol: ISCSI, name };
+        designators.extend([
+            of_port(Name::RelativeTargetPort(port.relative_port)),
+            of_port(Name::TargetPortGroup(TARGET_PORT_GROUP_ID)),
+            of_port(Name::iscsi_target_port(&port.name, port.group)),
+            Designator { association: Association::Target, protocol: ISCSI, name: Name::ScsiName(port.name) },
+        ]);
     }
-    body
-}
-
-fn designate_port(body: &mut Vec<u8>, port: &TargetPort) {
-    let [high, low] = port.relative_port.to_be_bytes();
-    designator(body, TARGET_PORT | RELATIVE_PORT, BINARY, &[0, 0, high, low]);
-    let [high, low] = TARGET_PORT_GROUP_ID.to_be_bytes();
-    designator(body, TARGET_PORT | PORT_GROUP, BINARY, &[0, 0, high, low]);
-    designate_port_name(body, port);
-    designator(body, TARGET_DEVICE | SCSI_NAME, UTF8, &name_string(&port.name));
-}
-
-/// RFC 7143 4.4.2: the SCSI port name is the iSCSI name, ",t,0x" and the portal group tag in hex.
-fn designate_port_name(body: &mut Vec<u8>, port: &TargetPort) {
-    let port_name = format!("{},t,0x{:04x}", port.name, port.group);
-    designator(body, TARGET_PORT | SCSI_NAME, UTF8, &name_string(&port_name));
+    designators
 }
 
 /// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use. Another target is
@@ -96,81 +82,66 @@ fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     ports.sort_unstable_by_key(|port| port.relative_port);
     ports.dedup_by_key(|port| port.relative_port);
     ports.truncate(PORTS_MAX);
-    ports.iter().flat_map(scsi_port).collect()
-}
-
-fn scsi_port(port: &TargetPort) -> Vec<u8> {
-    let mut names = Vec::new();
-    designate_port_name(&mut names, port);
-    let [high, low] = port.relative_port.to_be_bytes();
-    // No initiator port: its TransportID has no length.
-    let mut descriptor = vec![0, 0, high, low, 0, 0, 0, 0, 0, 0];
-    descriptor.extend((names.len() as u16).to_be_bytes()); // one designator, of 259 bytes at most
-    descriptor.extend(names);
-    descriptor
-}
-
-/// A designation descriptor. Those of a target name the protocol they belong to (PIV, iSCSI).
-fn designator(body: &mut Vec<u8>, association_and_type: u8, code_set: u8, designator: &[u8]) {
-    let of_target = association_and_type & 0x30 != LOGICAL_UNIT;
-    let (protocol, piv) = if of_target { (ISCSI << 4, 0x80) } else { (0, 0) };
-    body.extend([protocol | code_set, piv | association_and_type, 0, designator.len().min(255) as u8]);
-    body.extend(&designator[..designator.len().min(255)]);
-}
-
-/// A SCSI name string: at least one NUL at its end, padded to a multiple of four (SPC-4 7.8.6.11).
-fn name_string(name: &str) -> Vec<u8> {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
-    bytes
-}
-
-/// Extended INQUIRY data (SPC-4 7.8.7).
-fn extended_inquiry(call: &Call<'_>) -> Vec<u8> {
-    let mut body = vec![0; 60];
-    body[1] = SIMPSUP;
-    body[2] = if call.view.volatile_cache { V_SUP } else { 0 };
-    body
+    let port = |port: &TargetPort| {
+        let name = Name::iscsi_target_port(&port.name, port.group);
+        let name = Designator { association: Association::TargetPort, protocol: ISCSI, name };
+        Port { relative: port.relative_port, initiator: None, designators: vec![name] }.write()
+    };
+    ports.iter().flat_map(port).collect()
 }
 
 /// Block limits (SBC-4 6.6.4).
-fn block_limits(call: &Call<'_>) -> Vec<u8> {
+fn block_limits(call: &Call<'_>) -> BlockLimits {
     let geometry = call.geometry();
-    let profile = call.unit.device().profile();
-    let mut body = vec![0; 60];
-    let mut put = |at: usize, bytes: &[u8]| body[at - 4..at - 4 + bytes.len()].copy_from_slice(bytes);
-    put(4, &[u8::from(write_same::refuses_zero_blocks(call)), COMPARE_AND_WRITE_BLOCKS_MAX]);
-    put(6, &(1u16 << geometry.physical_exponent.min(15)).to_be_bytes());
-    put(8, &(transfer::transfer_blocks_max(geometry) as u32).to_be_bytes());
-    // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
-    if call.unit.thin() {
-        put(20, &UNMAP_BLOCKS_MAX.to_be_bytes());
-        put(24, &UNMAP_DESCRIPTORS_MAX.to_be_bytes());
-        let granularity = u32::try_from(profile.granularity.0.max(1)).unwrap_or(u32::MAX);
-        put(28, &granularity.to_be_bytes());
-        put(32, &UGAVALID.to_be_bytes());
+    let limits = BlockLimits {
+        wsnz: write_same::refuses_zero_blocks(call),
+        compare_and_write_blocks: COMPARE_AND_WRITE_BLOCKS_MAX,
+        optimal_granularity: 1 << geometry.physical_exponent.min(15),
+        transfer_blocks: transfer::transfer_blocks_max(geometry) as u32,
+        // OPTIMAL TRANSFER LENGTH stays 0: Linux takes it for the largest request it should send.
+        write_same_blocks: WRITE_SAME_BLOCKS_MAX,
+        // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
+        atomic_blocks: atomic_blocks_max(geometry) as u32,
+        ..BlockLimits::default()
+    };
+    if !call.unit.thin() {
+        return limits;
     }
-    put(36, &WRITE_SAME_BLOCKS_MAX.to_be_bytes());
-    put(44, &(atomic_blocks_max(geometry) as u32).to_be_bytes());
-    // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
-    body
+    let granularity = call.unit.device().profile().granularity.0.max(1);
+    BlockLimits {
+        unmap_blocks: UNMAP_BLOCKS_MAX,
+        unmap_descriptors: UNMAP_DESCRIPTORS_MAX,
+        unmap_granularity_blocks: u32::try_from(granularity).unwrap_or(u32::MAX),
+        ugavalid: true,
+        ..limits
+    }
 }
 
 /// Block device characteristics (SBC-4 6.6.2).
-fn block_characteristics(call: &Call<'_>) -> Vec<u8> {
-    let mut body = vec![0; 60];
-    let rotation_rate: u16 = if call.unit.device().profile().solid_state { 1 } else { 0 };
-    body[..2].copy_from_slice(&rotation_rate.to_be_bytes());
+fn block_characteristics(call: &Call<'_>) -> BlockDeviceCharacteristics {
     let kind = call.unit.kind();
-    body[3] = if kind.thin { WABEREQ } else { 0 } | if kind.forgetful { WACEREQ } else { 0 };
-    body
+    BlockDeviceCharacteristics {
+        medium_rotation_rate: u16::from(call.unit.device().profile().solid_state),
+        // 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
+        wabereq: u8::from(kind.thin),
+        wacereq: u8::from(kind.forgetful),
+        ..Default::default()
+    }
 }
 
 /// Logical block provisioning (SBC-4 6.6.7).
-fn provisioning(call: &Call<'_>) -> Vec<u8> {
-    match call.unit.thin() {
-        true => vec![threshold_exponent(call.geometry()), LBPU | LBPWS | LBPWS10 | LBPRZ, THIN, 0],
-        false => vec![0, 0, 0, 0],
+fn provisioning(call: &Call<'_>) -> Provisioning {
+    if !call.unit.thin() {
+        return Provisioning::default();
+    }
+    Provisioning {
+        threshold_exponent: threshold_exponent(call.geometry()),
+        by_unmap: true,
+        by_write_same_16: true,
+        by_write_same_10: true,
+        lbprz: 1,
+        provisioning_type: 2, // thin
+        ..Default::default()
     }
 }
 
@@ -229,38 +200,7 @@ const PROVISIONING: u8 = 0xb2;
 /// The first that the standard leaves to vendors.
 const CACHE_GENERATION: u8 = 0xc0;
 
-/// MODE PAGE POLICY (SPC-4 7.8.9): one set of mode pages for all nexuses.
-const SHARED: u8 = 0x00;
-const ALL_PAGES: u8 = 0x3f;
-const ALL_SUBPAGES: u8 = 0xff;
 /// So that the page stays far below 64 KiB.
 const PORTS_MAX: usize = 128;
-
-const LOGICAL_UNIT: u8 = 0x00;
-const TARGET_PORT: u8 = 0x10;
-const TARGET_DEVICE: u8 = 0x20;
-const T10_VENDOR_ID: u8 = 0x1;
-const NAA: u8 = 0x3;
-const RELATIVE_PORT: u8 = 0x4;
-const PORT_GROUP: u8 = 0x5;
-const SCSI_NAME: u8 = 0x8;
-const BINARY: u8 = 0x1;
-const ASCII: u8 = 0x2;
-const UTF8: u8 = 0x3;
-/// PROTOCOL IDENTIFIER (SPC-4 7.6.1).
-const ISCSI: u8 = 0x5;
-
-/// The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
-const SIMPSUP: u8 = 0x01;
-const V_SUP: u8 = 0x01;
-const UGAVALID: u32 = 1 << 31;
-/// 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
-const WABEREQ: u8 = 0x40;
-const WACEREQ: u8 = 0x10;
-const LBPU: u8 = 0x80;
-const LBPWS: u8 = 0x40;
-const LBPWS10: u8 = 0x20;
-/// Unmapped blocks read as zeros.
-const LBPRZ: u8 = 0x04;
-/// PROVISIONING TYPE: thin.
-const THIN: u8 = 0x02;
+/// PROTOCOL IDENTIFIER (SPC-4 7.6.1) of names that belong to the target.
+const ISCSI: Option<u8> = Some(5);

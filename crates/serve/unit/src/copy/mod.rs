@@ -6,15 +6,30 @@
 //! device (02h). A list is checked as a whole before the first block moves; the copy then holds one piece of
 //! 1 MiB at a time, and ends with its command when that is aborted.
 //!
-//! [`list`] reads parameter lists, [`results`] remembers how copies went, [`run`] does them.
+//! [`results`] remembers how copies went, [`run`] does them.
 
-pub(crate) mod list;
 pub(crate) mod results;
 pub(crate) mod run;
 
+use scsi::{CopyList, CopySegment, CopyTarget, OperatingParameters};
+
 /// What one parameter list may hold. A list just too long in both kinds of descriptors is also longer than
 /// [`DESCRIPTOR_BYTES_MAX`]; which of the three is told depends on that, and libiscsi looks.
-pub(crate) const TARGETS_MAX: usize = 8;
-pub(crate) const SEGMENTS_MAX: usize = 64;
-pub(crate) const DESCRIPTOR_BYTES_MAX: usize =
-    TARGETS_MAX * list::TARGET_BYTES + SEGMENTS_MAX * list::SEGMENT_BYTES;
+const TARGETS_MAX: usize = 8;
+const SEGMENTS_MAX: usize = 64;
+const DESCRIPTOR_BYTES_MAX: usize = TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_MAX * CopySegment::BYTES;
+
+/// The same for initiators.
+pub(crate) fn limits() -> OperatingParameters {
+    OperatingParameters {
+        nameless: false,
+        targets_max: TARGETS_MAX as u16,
+        segments_max: SEGMENTS_MAX as u16,
+        descriptor_bytes_max: DESCRIPTOR_BYTES_MAX as u32,
+        segment_bytes_max: 0,
+        total_copies_max: results::COPIES_MAX as u16,
+        copies_max: u8::MAX,
+        granularity_exponent: 9, // of the smallest block there is
+        descriptor_types: CopyList::DESCRIPTOR_TYPES.to_vec(),
+    }
+}

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use scsi::{Condition, SenseKey, asc};
 
-use super::{DESCRIPTOR_BYTES_MAX, SEGMENTS_MAX, TARGETS_MAX, list};
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -41,9 +40,7 @@ pub(crate) struct Progress {
 }
 
 /// How many are remembered; the oldest that are over give way.
-const COPIES_MAX: usize = 256;
-/// DATA SEGMENT GRANULARITY: log2 of the smallest block there is.
-const SEGMENT_GRANULARITY: u8 = 9;
+pub(super) const COPIES_MAX: usize = 256;
 
 impl Copies {
     /// A copy begins. Its list identifier must not be that of one under way (SPC-4 6.3.1); the results of one
@@ -106,53 +103,6 @@ fn transfer_count(bytes: u64) -> (u8, u32) {
     (units, (bytes >> (10 * u32::from(units))) as u32)
 }
 
-/// OPERATING PARAMETERS parameter data (SPC-4 table 255).
-fn operating_parameters() -> Vec<u8> {
-    let mut data = vec![0; 44];
-    data[8..10].copy_from_slice(&(TARGETS_MAX as u16).to_be_bytes());
-    data[10..12].copy_from_slice(&(SEGMENTS_MAX as u16).to_be_bytes());
-    data[12..16].copy_from_slice(&(DESCRIPTOR_BYTES_MAX as u32).to_be_bytes());
-    // MAXIMUM SEGMENT LENGTH 0: no limit but that of the descriptor. Nothing inline, nothing held.
-    data[34..36].copy_from_slice(&(COPIES_MAX as u16).to_be_bytes());
-    data[36] = u8::MAX;
-    data[37] = SEGMENT_GRANULARITY;
-    data[43] = 2;
-    data.extend([list::BLOCK_TO_BLOCK, list::IDENTIFICATION]);
-    let available = (data.len() - 4) as u32;
-    data[..4].copy_from_slice(&available.to_be_bytes());
-    data
-}
-
-/// The third-party copy descriptors (SPC-4 7.8.17) of VPD page 8Fh: what [`operating_parameters`] say, in the newer form.
-pub(crate) fn third_party_copy() -> Vec<u8> {
-    let mut page = Vec::new();
-    // EXTENDED COPY(LID1), and RECEIVE COPY RESULTS with its two service actions.
-    copy_descriptor(&mut page, 0x0001, &[7, 0x83, 1, 0x00, 0x84, 2, 0x00, 0x03]);
-    let mut parameters = [0; 28];
-    parameters[4..6].copy_from_slice(&(TARGETS_MAX as u16).to_be_bytes());
-    parameters[6..8].copy_from_slice(&(SEGMENTS_MAX as u16).to_be_bytes());
-    parameters[8..12].copy_from_slice(&(DESCRIPTOR_BYTES_MAX as u32).to_be_bytes());
-    copy_descriptor(&mut page, 0x0004, &parameters);
-    copy_descriptor(&mut page, 0x0008, &[2, list::BLOCK_TO_BLOCK, list::IDENTIFICATION]);
-    // No CSCD descriptor IDs but the numbers of descriptors in the list.
-    copy_descriptor(&mut page, 0x000c, &[0, 0]);
-    let mut general = [0; 32];
-    general[..4].copy_from_slice(&(COPIES_MAX as u32).to_be_bytes());
-    general[4..8].copy_from_slice(&u32::from(u8::MAX).to_be_bytes());
-    general[12] = SEGMENT_GRANULARITY;
-    copy_descriptor(&mut page, 0x8001, &general);
-    page
-}
-
-/// One descriptor, padded to a multiple of four.
-fn copy_descriptor(page: &mut Vec<u8>, kind: u16, parameters: &[u8]) {
-    let length = parameters.len().next_multiple_of(4);
-    page.extend(kind.to_be_bytes());
-    page.extend((length as u16).to_be_bytes());
-    page.extend(parameters);
-    page.resize(page.len() + length - parameters.len(), 0);
-}
-
 /// RECEIVE COPY RESULTS, COPY STATUS(LID1).
 pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let id = call.nexus.id;
@@ -162,7 +112,7 @@ pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// RECEIVE COPY RESULTS, OPERATING PARAMETERS.
 pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    call.parameter_data(operating_parameters(), call.cdb.u32(10))
+    call.parameter_data(super::limits().write(), call.cdb.u32(10))
 }
 
 #[cfg(test)]
@@ -212,13 +162,5 @@ mod tests {
         assert_eq!(transfer_count(0xffff_ffff), (0, 0xffff_ffff));
         assert_eq!(transfer_count(1 << 32), (1, 1 << 22));
         assert_eq!(transfer_count(u64::MAX).0, 4);
-    }
-
-    #[test]
-    fn operating_parameters_name_what_is_implemented() {
-        let data = operating_parameters();
-        assert_eq!(data[..4], [0, 0, 0, 42]);
-        assert_eq!(data[8..16], [0, 8, 0, 64, 0, 0, 8, 0]);
-        assert_eq!(data[43..], [2, 0x02, 0xe4]);
     }
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use block::{Buffer, Durability, Extent};
-use scsi::{Condition, SenseKey, asc};
+use scsi::{Condition, CopyList, CopySegment, CopyTarget, ListIdUsage, SenseKey, asc};
 use volume::{Access, Requester};
 
-use super::list::{List, Segment, Target, Usage};
+use super::DESCRIPTOR_BYTES_MAX;
 use super::results::{Progress, Status};
-use super::{DESCRIPTOR_BYTES_MAX, list};
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::{NexusId, NexusName};
@@ -21,7 +20,7 @@ pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if length == 0 {
         return call.good(); // SPC-4 6.3.1: not an error, and nothing is copied.
     }
-    if !(list::HEADER_BYTES..=list::HEADER_BYTES + DESCRIPTOR_BYTES_MAX).contains(&length) {
+    if !(CopyList::HEADER_BYTES..=CopyList::HEADER_BYTES + DESCRIPTOR_BYTES_MAX).contains(&length) {
         return Err(Condition::parameter_list_length().into());
     }
     let by = call.nexus.id;
@@ -57,10 +56,10 @@ impl Copy {
         length: usize,
         bytes: &Buffer,
     ) -> Result<Copy, Failure> {
-        let list = List::parse(bytes, length)?;
+        let list = CopyList::parse(bytes, length, &super::limits())?;
         let name = access.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
         let mut others = Vec::new();
-        let ends = list.targets.iter().map(|target| end(access, luns, target, &mut others));
+        let ends = list.targets.iter().enumerate().map(|target| end(access, luns, target, &mut others));
         let ends = ends.collect::<Result<Vec<_>, _>>()?;
         let requester = Requester { attachment: by, path: &name };
         let steps = list.segments.iter().map(|segment| step(segment, &ends, &requester));
@@ -115,7 +114,7 @@ impl Copy {
 fn end(
     access: &DeviceAccess,
     luns: &dyn Neighbours,
-    target: &Target,
+    (number, target): (usize, &CopyTarget),
     others: &mut Vec<Arc<LogicalUnit>>,
 ) -> Result<Option<DeviceAccess>, Condition> {
     let found = match access.identity().has_designator(&target.designator) {
@@ -125,7 +124,7 @@ fn end(
     let Some(unit) = found.filter(|_| !target.null) else { return Ok(None) };
     let block_bytes = unit.device().geometry().block_size.bytes();
     if target.block_bytes != 0 && target.block_bytes != block_bytes {
-        return Err(target.wrong_block_length());
+        return Err(CopyTarget::wrong_block_length(number));
     }
     if Arc::ptr_eq(&unit, access) {
         return Ok(Some(access.to(unit, 0)));
@@ -138,7 +137,7 @@ fn end(
     Ok(Some(access.to(unit, index + 1)))
 }
 
-fn step(segment: &Segment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) -> Result<Step, Failure> {
+fn step(segment: &CopySegment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) -> Result<Step, Failure> {
     let end = |index: u16| {
         ends.get(usize::from(index)).cloned().flatten().ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
     };
@@ -151,7 +150,7 @@ fn step(segment: &Segment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) ->
 
 /// What is copied, in the blocks of either end.
 fn extents(
-    segment: &Segment,
+    segment: &CopySegment,
     source: &LogicalUnit,
     destination: &LogicalUnit,
 ) -> Result<(Extent, Extent), Condition> {
@@ -215,19 +214,19 @@ struct Record {
     unit: Arc<LogicalUnit>,
     by: NexusId,
     id: u8,
-    usage: Usage,
+    usage: ListIdUsage,
 }
 
 impl Record {
-    fn begin(unit: &Arc<LogicalUnit>, by: NexusId, list: &List) -> Result<Record, Failure> {
-        if list.usage != Usage::None {
+    fn begin(unit: &Arc<LogicalUnit>, by: NexusId, list: &CopyList) -> Result<Record, Failure> {
+        if list.usage != ListIdUsage::None {
             unit.note(|state| state.copies.begin(by, list.id))?;
         }
         Ok(Record { unit: Arc::clone(unit), by, id: list.id, usage: list.usage })
     }
 
     fn proceed(&self, progress: Progress) {
-        if self.usage != Usage::None {
+        if self.usage != ListIdUsage::None {
             self.unit.note(|state| state.copies.proceed(self.by, self.id, progress));
         }
     }
@@ -239,9 +238,9 @@ impl Record {
     /// An end that is already told stays.
     fn end(&self, status: Status) {
         match self.usage {
-            Usage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),
-            Usage::Discard => self.unit.note(|state| state.copies.forget(self.by, self.id)),
-            Usage::None => {}
+            ListIdUsage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),
+            ListIdUsage::Discard => self.unit.note(|state| state.copies.forget(self.by, self.id)),
+            ListIdUsage::None => {}
         }
     }
 }

@@ -14,7 +14,8 @@ pub(crate) mod select;
 pub(crate) mod sense;
 
 pub(crate) use page::Facts;
-use page::{BYTES_MAX, COUNT, Definition, PageCode, TABLE};
+use page::{BYTES_MAX, COUNT};
+use scsi::{Caching, Control, ModePageHeader, ModeValues};
 
 use volume::Damaged;
 
@@ -30,40 +31,29 @@ pub(crate) struct Pages {
 /// A page as it lies in mode parameter data, PS bit clear; bytes after its end are zero.
 type Page = [u8; BYTES_MAX];
 
-/// The PAGE CONTROL field of MODE SENSE (SPC-4 table 157).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageControl {
-    /// What is in force.
-    Current,
-    /// A one in every bit that MODE SELECT may change.
-    Changeable,
-    /// What holds after the factory.
-    Default,
-    /// What holds after a reset or a restart.
-    Saved,
-}
-
 impl Pages {
     /// The pages of a logical unit that nobody has changed yet.
     pub(crate) fn new(facts: Facts) -> Pages {
-        let default = TABLE.map(|page| page.default_for(facts));
-        let changeable = TABLE.map(|page| page.changeable_for(facts));
+        let padded = |page: &Vec<u8>| std::array::from_fn(|at| page.get(at).copied().unwrap_or(0));
+        let pages = page::pages(facts);
+        let (default, changeable) =
+            (pages.each_ref().map(|[page, _]| padded(page)), pages.map(|[_, mask]| padded(&mask)));
         Pages { current: default, saved: default, default, changeable }
     }
 
     /// WCE of the caching page: a write may be answered before it is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
-        self.current[page::CACHING][2] & page::WCE != 0
+        Caching::parse(&self.current[page::CACHING]).wce
     }
 
     /// SWP of the control page: commands that would change the medium end with WRITE PROTECTED.
     pub(crate) fn write_protect(&self) -> bool {
-        self.current[page::CONTROL][4] & page::SWP != 0
+        Control::parse(&self.current[page::CONTROL]).swp
     }
 
     /// D_SENSE of the control page: sense data is in descriptor format.
     pub(crate) fn descriptor_sense(&self) -> bool {
-        self.current[page::CONTROL][2] & page::D_SENSE != 0
+        Control::parse(&self.current[page::CONTROL]).d_sense
     }
 
     /// A hard reset or logical unit reset: current values become the saved ones (SPC-4 6.14).
@@ -79,9 +69,9 @@ impl Pages {
     /// The saved values for a file: per page its code, subpage code, length and bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(COUNT * (3 + BYTES_MAX));
-        for (page, saved) in TABLE.iter().zip(&self.saved) {
-            bytes.extend([page.code.page, page.code.subpage, page.length() as u8]);
-            bytes.extend(&saved[..page.length()]);
+        for (saved, header) in self.saved.iter().zip(self.headers()) {
+            bytes.extend([header.code, header.subpage, header.bytes as u8]);
+            bytes.extend(&saved[..header.bytes]);
         }
         bytes
     }
@@ -92,15 +82,15 @@ impl Pages {
         let mut rest = bytes;
         while let [page, subpage, length, tail @ ..] = rest {
             let (body, tail) = tail.split_at_checked(usize::from(*length)).ok_or(Damaged)?;
-            self.restore_page(PageCode { page: *page, subpage: *subpage }, body);
+            self.restore_page((*page, *subpage), body);
             rest = tail;
         }
         self.current = self.saved;
         if rest.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 
-    fn restore_page(&mut self, code: PageCode, body: &[u8]) {
-        let Some(index) = page::find(code).filter(|&index| TABLE[index].length() == body.len()) else {
+    fn restore_page(&mut self, code: (u8, u8), body: &[u8]) {
+        let Some((index, _)) = self.find(code).filter(|(_, header)| header.bytes == body.len()) else {
             return;
         };
         let (defaults, mask) = (&self.default[index], &self.changeable[index]);
@@ -110,31 +100,38 @@ impl Pages {
         }
     }
 
-    fn values(&self, control: PageControl) -> &[Page; COUNT] {
-        match control {
-            PageControl::Current => &self.current,
-            PageControl::Changeable => &self.changeable,
-            PageControl::Default => &self.default,
-            PageControl::Saved => &self.saved,
+    fn values(&self, values: ModeValues) -> &[Page; COUNT] {
+        match values {
+            ModeValues::Current => &self.current,
+            ModeValues::Changeable => &self.changeable,
+            ModeValues::Default => &self.default,
+            ModeValues::Saved => &self.saved,
         }
     }
 
-    fn definition(index: usize) -> &'static Definition {
-        &TABLE[index]
+    /// The codes and lengths of the pages.
+    fn headers(&self) -> impl Iterator<Item = ModePageHeader> {
+        self.default.iter().filter_map(|page| ModePageHeader::parse(page))
+    }
+
+    /// The position of the page of this code and subpage code, and its header.
+    fn find(&self, code: (u8, u8)) -> Option<(usize, ModePageHeader)> {
+        self.headers().enumerate().find(|(_, header)| (header.code, header.subpage) == code)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::select::{Form, Select};
+    use crate::mode::select::Select;
+    use scsi::ModeForm;
 
     const CACHED: Facts = Facts { volatile_cache: true };
 
     fn pages_with_swp_saved() -> Pages {
         let mut pages = Pages::new(CACHED);
         let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0x08, 0x40, 0, 0, 0xff, 0xff, 0, 0];
-        let select = Select { form: Form::Six, save: true };
+        let select = Select { form: ModeForm::Six, save: true };
         assert_eq!(select.apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM), Ok(true));
         pages.save();
         pages
@@ -150,7 +147,7 @@ mod tests {
     fn a_reset_brings_the_saved_values_back() {
         let mut pages = pages_with_swp_saved();
         let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0];
-        Select { form: Form::Six, save: false }
+        Select { form: ModeForm::Six, save: false }
             .apply(&mut pages, &list, crate::mode::sense::tests::MEDIUM)
             .expect("clearing SWP is legal");
         assert!(!pages.write_protect());

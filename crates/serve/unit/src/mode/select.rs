@@ -1,45 +1,15 @@
 //! MODE SELECT(6) and (10): a parameter list into new pages, all of it or nothing (SPC-4 6.13, 6.14).
 
-use scsi::Condition;
+use scsi::{BlockDescriptor, Condition, ModeForm, ModeHeader, ModePageHeader};
 
-use super::page::{self, PageCode};
-use super::sense::{Medium, PS, short_count};
+use super::sense::Medium;
 use super::{Page, Pages};
-
-/// The short or the long form of MODE SENSE and MODE SELECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// A four-byte header (SPC-4 table 418).
-    Six,
-    /// An eight-byte header (SPC-4 table 419).
-    Ten,
-}
-
-impl Form {
-    fn header(self) -> usize {
-        match self {
-            Form::Six => 4,
-            Form::Ten => 8,
-        }
-    }
-
-    /// MODE DATA LENGTH does not count itself.
-    pub(super) fn set_mode_data_length(self, data: &mut [u8]) {
-        match self {
-            Form::Six => data[0] = (data.len() - 1).min(255) as u8,
-            Form::Ten => {
-                let length = (data.len() - 2).min(usize::from(u16::MAX)) as u16;
-                data[..2].copy_from_slice(&length.to_be_bytes());
-            }
-        }
-    }
-}
 
 /// A MODE SELECT command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Select {
     /// (6) or (10).
-    pub(crate) form: Form,
+    pub(crate) form: ModeForm,
     /// SP: keep the values for after a reset, too.
     pub(crate) save: bool,
 }
@@ -49,9 +19,9 @@ impl Select {
     /// PARAMETER LIST LENGTH in bytes.
     pub(crate) fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
         let (form, flags, length) = match *cdb {
-            [0x15, flags, _, _, length, _, ..] => (Form::Six, flags, usize::from(length)),
+            [0x15, flags, _, _, length, _, ..] => (ModeForm::Six, flags, usize::from(length)),
             [0x55, flags, _, _, _, _, _, high, low, _, ..] => {
-                (Form::Ten, flags, usize::from(u16::from_be_bytes([high, low])))
+                (ModeForm::Ten, flags, usize::from(u16::from_be_bytes([high, low])))
             }
             _ => return Err(Condition::invalid_field(0)),
         };
@@ -91,39 +61,27 @@ impl Select {
     /// Checks header and block descriptor, and says where the pages begin. MODE DATA LENGTH is reserved here,
     /// and initiators send back the device-specific parameter they were told: both are not looked at.
     fn pages_start(&self, list: &[u8], medium: Medium) -> Result<usize, Condition> {
-        let header = list.get(..self.form.header()).ok_or(Condition::parameter_list_length())?;
-        let (long, length, field) = match *header {
-            [_, _, _, length] => (false, usize::from(length), 3),
-            [_, _, _, _, flags, _, high, low] => {
-                (flags & 1 != 0, usize::from(u16::from_be_bytes([high, low])), 6)
-            }
-            _ => return Err(Condition::parameter_list_length()),
-        };
-        let start = header.len();
+        let header = ModeHeader::parse(self.form, list).ok_or(Condition::parameter_list_length())?;
+        let (start, length) = (self.form.header_bytes(), header.descriptor_bytes);
         let descriptor = list.get(start..start + length).ok_or(Condition::parameter_list_length())?;
-        match (long, descriptor) {
-            (_, []) => Ok(start),
-            (false, &[a, b, c, d, _, x, y, z]) => {
-                let count = u32::from_be_bytes([a, b, c, d]);
-                let same = count == 0 || count == short_count(medium.blocks);
-                same_medium(same, u32::from_be_bytes([0, x, y, z]), medium, start).map(|()| start + 8)
-            }
-            (true, &[a, b, c, d, e, f, g, h, _, _, _, _, w, x, y, z]) => {
-                let count = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-                let same = count == 0 || count == medium.blocks;
-                same_medium(same, u32::from_be_bytes([w, x, y, z]), medium, start).map(|()| start + 16)
-            }
-            _ => Err(Condition::invalid_parameter(field)),
+        if descriptor.is_empty() {
+            return Ok(start);
         }
+        let whole = descriptor.len() == if header.long_lba { 16 } else { 8 };
+        let told = BlockDescriptor::parse(header.long_lba, descriptor).filter(|_| whole);
+        let length_at = if self.form == ModeForm::Six { 3 } else { 6 };
+        same_medium(told.ok_or(Condition::invalid_parameter(length_at))?, medium, start)?;
+        Ok(start + length)
     }
 }
 
 /// A block descriptor may repeat the medium's shape, and not ask for another one (that takes FORMAT UNIT).
-fn same_medium(same_count: bool, block_bytes: u32, medium: Medium, at: usize) -> Result<(), Condition> {
-    if !same_count {
+fn same_medium(told: BlockDescriptor, medium: Medium, at: usize) -> Result<(), Condition> {
+    let blocks = if told.long_lba { medium.blocks } else { medium.blocks.min(u64::from(u32::MAX)) };
+    if told.blocks != 0 && told.blocks != blocks {
         return Err(wrong(at));
     }
-    if block_bytes != medium.block_bytes {
+    if told.block_bytes != medium.block_bytes {
         return Err(wrong(at + 5));
     }
     Ok(())
@@ -132,50 +90,27 @@ fn same_medium(same_count: bool, block_bytes: u32, medium: Medium, at: usize) ->
 impl Pages {
     /// Takes the page at `at` of the list into the current values; returns its length in bytes.
     fn change(&mut self, list: &[u8], at: usize) -> Result<usize, Condition> {
-        let (code, header) = code_of(&list[at..]).ok_or(Condition::parameter_list_length())?;
-        let index = page::find(code).ok_or(wrong(at))?;
-        let length = Pages::definition(index).length();
-        if header.len() + page_length(header) != length {
-            return Err(wrong(at + header.len() - 1));
+        let header = ModePageHeader::parse(&list[at..]).ok_or(Condition::parameter_list_length())?;
+        let (index, ours) = self.find((header.code, header.subpage)).ok_or(wrong(at))?;
+        let (header_bytes, length) = (ours.header_bytes, ours.bytes);
+        if header.bytes != length {
+            return Err(wrong(at + header.header_bytes - 1));
         }
         let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
-        if let Some(offset) = self.forbidden(index, sent) {
+        let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
+        // Where it differs from the current values although it may not (SPC-4 6.11.3). PS is reserved in MODE SELECT;
+        // initiators send back the one they got, so it is not looked at.
+        if let Some(offset) = (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0) {
             return Err(wrong(at + offset));
         }
-        let header = header.len();
-        self.current[index][header..length].copy_from_slice(&sent[header..]);
+        self.current[index][header_bytes..length].copy_from_slice(&sent[header_bytes..]);
         Ok(length)
-    }
-
-    /// The first byte in which `sent` differs from the current values where it may not (SPC-4 6.11.3). PS is
-    /// reserved in MODE SELECT; initiators send back the one they got, so it is not looked at.
-    fn forbidden(&self, index: usize, sent: &[u8]) -> Option<usize> {
-        let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
-        let header = Pages::definition(index).header();
-        (header..sent.len()).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0)
     }
 }
 
 /// INVALID FIELD IN PARAMETER LIST, pointing at the byte `at` of the list.
 fn wrong(at: usize) -> Condition {
     Condition::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX))
-}
-
-/// The address of the page at the start of `list`, and its header.
-fn code_of(list: &[u8]) -> Option<(PageCode, &[u8])> {
-    let first = list.first()? & !PS;
-    match first & 0x40 {
-        0 => Some((PageCode { page: first, subpage: 0 }, list.get(..2)?)),
-        _ => Some((PageCode { page: first & 0x3f, subpage: *list.get(1)? }, list.get(..4)?)),
-    }
-}
-
-fn page_length(header: &[u8]) -> usize {
-    match *header {
-        [_, length] => usize::from(length),
-        [_, _, high, low] => usize::from(u16::from_be_bytes([high, low])),
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
@@ -197,7 +132,7 @@ mod tests {
     }
 
     fn six(pages: &mut Pages, list: &[u8]) -> Result<bool, Condition> {
-        Select { form: Form::Six, save: false }.apply(pages, list, MEDIUM)
+        Select { form: ModeForm::Six, save: false }.apply(pages, list, MEDIUM)
     }
 
     #[test]
@@ -287,7 +222,7 @@ mod tests {
         list.extend(CACHING);
         list[8 + 16 + 2] = 0;
         let mut pages = pages();
-        assert_eq!(Select { form: Form::Ten, save: false }.apply(&mut pages, &list, MEDIUM), Ok(true));
+        assert_eq!(Select { form: ModeForm::Ten, save: false }.apply(&mut pages, &list, MEDIUM), Ok(true));
         assert!(!pages.write_cache());
     }
 
@@ -307,11 +242,11 @@ mod tests {
             list in proptest::collection::vec(proptest::num::u8::ANY, 0..80), ten: bool,
         ) {
             let mut after = pages();
-            let form = if ten { Form::Ten } else { Form::Six };
+            let form = if ten { ModeForm::Ten } else { ModeForm::Six };
             let _ = Select { form, save: false }.apply(&mut after, &list, MEDIUM);
             let before = pages();
-            for index in 0..page::COUNT {
-                for at in 0..page::BYTES_MAX {
+            for index in 0..crate::mode::page::COUNT {
+                for at in 0..crate::mode::page::BYTES_MAX {
                     let different = after.current[index][at] ^ before.current[index][at];
                     proptest::prop_assert_eq!(different & !after.changeable[index][at], 0);
                 }

@@ -1,10 +1,10 @@
 //! MODE SENSE(6) and (10): pages into mode parameter data (SPC-4 6.11, 6.12, 7.5).
 
-use scsi::{Condition, SenseKey, asc};
+use scsi::{
+    BlockDescriptor, Condition, ModeForm, ModePage, ModePageHeader, ModeValues, Modes, PS, SenseKey, asc,
+};
 
-use super::page::{self, PageCode, TABLE};
-use super::select::Form;
-use super::{PageControl, Pages};
+use super::{Page, Pages};
 
 /// What the mode parameter header and block descriptor tell of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub(crate) struct Medium {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sense {
     /// (6) or (10).
-    pub(crate) form: Form,
+    pub(crate) form: ModeForm,
     /// DBD: no block descriptor, please.
     pub(crate) no_block_descriptor: bool,
     /// LLBAA: the block descriptor may have 64-bit addresses.
     pub(crate) long_lba: bool,
     /// Which values.
-    pub(crate) control: PageControl,
+    pub(crate) values: ModeValues,
     /// Which page, or 3Fh.
     pub(crate) page: u8,
     /// Which subpage, or FFh.
@@ -47,17 +47,17 @@ impl Sense {
     /// Reads the CDB of MODE SENSE(6), 1Ah, or MODE SENSE(10), 5Ah, of full length.
     pub(crate) fn parse(cdb: &[u8]) -> Option<Sense> {
         let (form, allocation) = match *cdb {
-            [0x1a, _, _, _, length, _, ..] => (Form::Six, usize::from(length)),
+            [0x1a, _, _, _, length, _, ..] => (ModeForm::Six, usize::from(length)),
             [0x5a, _, _, _, _, _, _, high, low, _, ..] => {
-                (Form::Ten, usize::from(u16::from_be_bytes([high, low])))
+                (ModeForm::Ten, usize::from(u16::from_be_bytes([high, low])))
             }
             _ => return None,
         };
         Some(Sense {
             form,
             no_block_descriptor: cdb[1] & 0x08 != 0,
-            long_lba: form == Form::Ten && cdb[1] & 0x10 != 0,
-            control: control(cdb[2] >> 6),
+            long_lba: form == ModeForm::Ten && cdb[1] & 0x10 != 0,
+            values: ModeValues::new(cdb[2] >> 6),
             page: cdb[2] & 0x3f,
             subpage: cdb[3],
             allocation,
@@ -66,93 +66,56 @@ impl Sense {
 
     /// The mode parameter data, cut to the allocation length. The length in its header is that of the whole.
     pub(crate) fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
-        if self.control == PageControl::Saved && !medium.can_save {
+        if self.values == ModeValues::Saved && !medium.can_save {
             return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
         }
-        let wanted = self.wanted()?;
-        let mut data = self.header(medium);
-        data.extend(self.block_descriptor(medium));
-        for index in wanted {
-            let start = data.len();
-            data.extend(&pages.values(self.control)[index][..TABLE[index].length()]);
-            data[start] |= if medium.can_save { PS } else { 0 };
+        let Medium { blocks, block_bytes, write_protected, dpo_fua, can_save } = medium;
+        let page = |(bytes, header): (&Page, ModePageHeader)| {
+            let mut page = ModePage {
+                code: header.code,
+                subpage: header.subpage,
+                saveable: can_save,
+                bytes: bytes[..header.bytes].to_vec(),
+            };
+            page.bytes[0] |= if can_save { PS } else { 0 };
+            page
+        };
+        let all = pages.values(self.values).iter().zip(pages.headers());
+        let modes = Modes {
+            write_protected,
+            force_unit_access: dpo_fua,
+            blocks: (!self.no_block_descriptor).then_some(BlockDescriptor {
+                blocks,
+                block_bytes,
+                long_lba: self.long_lba,
+            }),
+            pages: all.filter(|(_, header)| self.wants(*header)).map(page).collect(),
+        };
+        if modes.pages.is_empty() {
+            return Err(self.no_such_page(pages));
         }
-        self.form.set_mode_data_length(&mut data);
+        let mut data = modes.write(self.form);
         data.truncate(self.allocation);
         Ok(data)
     }
 
-    /// The positions of the pages asked for, in ascending order (SPC-4 table 158).
-    fn wanted(&self) -> Result<Vec<usize>, Condition> {
-        let matches = |code: PageCode| match (self.page, self.subpage) {
+    /// Whether the page is asked for (SPC-4 table 158).
+    fn wants(&self, page: ModePageHeader) -> bool {
+        match (self.page, self.subpage) {
             (ALL_PAGES, ALL_SUBPAGES) => true,
-            (ALL_PAGES, 0) => code.subpage == 0,
+            (ALL_PAGES, 0) => page.subpage == 0,
             (ALL_PAGES, _) => false,
-            (page, ALL_SUBPAGES) => code.page == page,
-            (page, subpage) => code == PageCode { page, subpage },
-        };
-        let wanted: Vec<usize> = (0..TABLE.len()).filter(|&index| matches(TABLE[index].code)).collect();
-        if wanted.is_empty() { Err(self.no_such_page()) } else { Ok(wanted) }
+            (code, ALL_SUBPAGES) => page.code == code,
+            code => (page.code, page.subpage) == code,
+        }
     }
 
     /// The page code is wrong, or it is right and the subpage code is wrong.
-    fn no_such_page(&self) -> Condition {
-        let known = self.page == ALL_PAGES || page::find(PageCode { page: self.page, subpage: 0 }).is_some();
+    fn no_such_page(&self, pages: &Pages) -> Condition {
+        let known = self.page == ALL_PAGES || pages.find((self.page, 0)).is_some();
         if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }
     }
-
-    /// Mode data length follows once it is known; medium type is 0 for block devices (SBC-3 6.4.1).
-    fn header(&self, medium: Medium) -> Vec<u8> {
-        let specific = if medium.write_protected { WP } else { 0 } | if medium.dpo_fua { DPOFUA } else { 0 };
-        let descriptor = self.block_descriptor_length() as u8;
-        match self.form {
-            Form::Six => vec![0, 0, specific, descriptor],
-            Form::Ten => vec![0, 0, 0, specific, u8::from(descriptor == 16), 0, 0, descriptor],
-        }
-    }
-
-    fn block_descriptor_length(&self) -> usize {
-        match (self.no_block_descriptor, self.long_lba) {
-            (true, _) => 0,
-            (false, false) => 8,
-            (false, true) => 16,
-        }
-    }
-
-    /// Short and long LBA mode parameter block descriptor (SBC-3 6.4.2.2, 6.4.2.3).
-    fn block_descriptor(&self, medium: Medium) -> Vec<u8> {
-        let block_bytes = medium.block_bytes.to_be_bytes();
-        match self.block_descriptor_length() {
-            0 => Vec::new(),
-            8 => [
-                short_count(medium.blocks).to_be_bytes(),
-                [0, block_bytes[1], block_bytes[2], block_bytes[3]],
-            ]
-            .concat(),
-            _ => [&medium.blocks.to_be_bytes()[..], &[0; 4], &block_bytes].concat(),
-        }
-    }
 }
-
-/// The NUMBER OF LOGICAL BLOCKS of a short descriptor: FFFF_FFFFh if they are more than it can say.
-pub(super) fn short_count(blocks: u64) -> u32 {
-    u32::try_from(blocks).unwrap_or(u32::MAX)
-}
-
-fn control(bits: u8) -> PageControl {
-    match bits & 3 {
-        0 => PageControl::Current,
-        1 => PageControl::Changeable,
-        2 => PageControl::Default,
-        _ => PageControl::Saved,
-    }
-}
-
-/// Parameters saveable: byte 0 of a page.
-pub(super) const PS: u8 = 0x80;
-/// Write protected: the device-specific parameter (SBC-3 6.4.1).
-const WP: u8 = 0x80;
-const DPOFUA: u8 = 0x10;
 
 #[cfg(test)]
 pub(super) mod tests {

@@ -7,7 +7,7 @@ use volume::Volume;
 use volume::reservations::{Change, Changed, Registration, Registrations};
 
 use super::out::{Around, Request};
-use super::report::Report;
+use super::report;
 use crate::command::Call;
 use crate::failure::Failure;
 use crate::nexus::{NexusId, NexusName};
@@ -16,10 +16,10 @@ use crate::unit::{DeviceAccess, State};
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let (report, allocation) = Report::parse(&call.cdb.full())?;
+    let (action, allocation) = report::parse(&call.cdb.full())?;
     let volume = call.unit.volume();
     not_reserved(volume)?;
-    let data = report.data(&volume.reservations(), volume.can_save());
+    let data = report::report(&volume.reservations(), action, volume.can_save());
     call.parameter_data(data, allocation as u32)
 }
 

@@ -1,12 +1,11 @@
 //! PERSISTENT RESERVE IN and OUT: SCSI's encoding of [`volume::reservations`].
 //!
-//! Reading order: [`command`] (the commands at a logical unit), [`out`] and [`report`] (parameter lists and parameter data),
-//! [`transport_id`]. What a change does, and what a reservation forbids, is the volume's to know.
+//! Reading order: [`command`] (the commands at a logical unit), [`out`] and [`report`] (parameter lists and parameter data).
+//! What a change does, and what a reservation forbids, is the volume's to know.
 
 pub(crate) mod command;
 pub(crate) mod out;
 pub(crate) mod report;
-pub(crate) mod transport_id;
 
 use scsi::{Condition, SenseKey, asc};
 use volume::reservations::{Event, Refusal};

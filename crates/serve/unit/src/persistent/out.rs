@@ -1,31 +1,19 @@
 //! PERSISTENT RESERVE OUT: its CDB and parameter lists (SPC-4 6.16).
 
-use scsi::Condition;
+use scsi::fields::u32_at;
+use scsi::{Condition, ReserveMoveList, ReserveOut, ReserveOutList, TransportId};
 use volume::reservations::{Change, Move, Register, ReservationType};
 
-use super::transport_id::TransportId;
 use crate::nexus::{InitiatorPort, NexusName, TargetPort};
 
 /// What the CDB says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    action: Action,
+    action: ReserveOut,
     /// SCOPE and TYPE; `None` where they are not legal, which matters to some service actions only.
     kind: Option<ReservationType>,
     /// PARAMETER LIST LENGTH in bytes.
     pub(crate) length: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Register,
-    Reserve,
-    Release,
-    Clear,
-    Preempt,
-    PreemptAndAbort,
-    RegisterAndIgnoreExistingKey,
-    RegisterAndMove,
 }
 
 /// What a parameter list is read against.
@@ -39,7 +27,7 @@ pub(crate) struct Around<'a> {
 }
 
 /// The parameter list without TransportIDs.
-const LIST_BYTES: usize = 24;
+const LIST_BYTES: usize = ReserveOutList::BYTES;
 /// The longest list taken: 64 TransportIDs of 232 bytes.
 const LIST_BYTES_MAX: usize = 16 << 10;
 
@@ -50,7 +38,7 @@ impl Request {
             return Err(Condition::invalid_field(0));
         };
         let request = Request {
-            action: Action::from_code(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?,
+            action: ReserveOut::new(action & 0x1f).ok_or(Condition::invalid_bit(1, 4))?,
             kind: ReservationType::from_code(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
             length: u32::from_be_bytes([a, b, c, d]) as usize,
         };
@@ -58,11 +46,11 @@ impl Request {
     }
 
     fn check(self, scope_type: u8) -> Result<Request, Condition> {
-        let reserves = matches!(self.action, Action::Reserve | Action::Release);
+        let reserves = matches!(self.action, ReserveOut::Reserve | ReserveOut::Release);
         if reserves && self.kind.is_none() {
             return Err(Condition::invalid_bit(2, if scope_type & 0xf0 != 0 { 7 } else { 3 }));
         }
-        let exact = !matches!(self.action, Action::Register | Action::RegisterAndMove);
+        let exact = !matches!(self.action, ReserveOut::Register | ReserveOut::RegisterAndMove);
         if self.length < LIST_BYTES || exact && self.length != LIST_BYTES {
             return Err(Condition::parameter_list_length());
         }
@@ -77,62 +65,58 @@ impl Request {
         if list.len() < self.length {
             return Err(Condition::parameter_list_length());
         }
-        let (key, second) = (u64_at(list, 0)?, u64_at(list, 8)?);
+        let basic = ReserveOutList::parse(list).ok_or(Condition::parameter_list_length())?;
+        let ReserveOutList { key, service_action_key: second, .. } = basic;
         match (self.action, self.kind) {
-            (Action::Register, _) => self.register(list, Some(key), second, around).map(Change::Register),
-            (Action::RegisterAndIgnoreExistingKey, _) => {
-                self.register(list, None, second, around).map(Change::Register)
+            (ReserveOut::Register | ReserveOut::RegisterAndIgnoreExistingKey, _) => {
+                self.register(basic, list, around).map(Change::Register)
             }
-            (Action::RegisterAndMove, _) => moved(list, key, second, around).map(Change::Move),
-            (Action::Clear, _) => Ok(Change::Clear { key }),
-            (Action::Preempt | Action::PreemptAndAbort, kind) => {
-                let abort = self.action == Action::PreemptAndAbort;
+            (ReserveOut::RegisterAndMove, _) => moved(list, around).map(Change::Move),
+            (ReserveOut::Clear, _) => Ok(Change::Clear { key }),
+            (ReserveOut::Preempt | ReserveOut::PreemptAndAbort, kind) => {
+                let abort = self.action == ReserveOut::PreemptAndAbort;
                 Ok(Change::Preempt { key, victims: second, kind, abort })
             }
-            (Action::Reserve, Some(kind)) => Ok(Change::Reserve { key, kind }),
-            (Action::Release, Some(kind)) => Ok(Change::Release { key, kind }),
-            (Action::Reserve | Action::Release, None) => Err(Condition::invalid_bit(2, 3)),
+            (ReserveOut::Reserve, Some(kind)) => Ok(Change::Reserve { key, kind }),
+            (ReserveOut::Release, Some(kind)) => Ok(Change::Release { key, kind }),
+            (ReserveOut::Reserve | ReserveOut::Release, None) => Err(Condition::invalid_bit(2, 3)),
         }
     }
 
-    /// The basic parameter list (SPC-4 table 209).
     fn register(
         &self,
+        basic: ReserveOutList,
         list: &[u8],
-        existing: Option<u64>,
-        key: u64,
         around: &Around<'_>,
     ) -> Result<Register, Condition> {
-        let flags = list[20];
-        let spec_i_pt = flags & 0x08 != 0;
-        if spec_i_pt && self.action != Action::Register {
+        let (ids, registers) = (basic.specify_initiator_ports, self.action == ReserveOut::Register);
+        if ids && !registers {
             return Err(bit(20, 3));
         }
-        if !spec_i_pt && list.len() != LIST_BYTES {
+        if !ids && list.len() != LIST_BYTES {
             return Err(Condition::parameter_list_length());
         }
         Ok(Register {
-            existing,
-            key,
-            all_ports: flags & 0x04 != 0,
-            persist_through_power_loss: persists(flags, bit(20, 0), around)?,
-            others: spec_i_pt.then(|| initiators(list, around)).transpose()?,
+            existing: registers.then_some(basic.key),
+            key: basic.service_action_key,
+            all_ports: basic.all_target_ports,
+            persist_through_power_loss: persists(basic.persist, bit(20, 0), around)?,
+            others: ids.then(|| initiators(list, around)).transpose()?,
         })
     }
 }
 
 /// The list of TransportIDs behind SPEC_I_PT, from byte 24 on.
 fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Condition> {
-    let length = list.get(24..28).ok_or(Condition::parameter_list_length())?;
-    let mut rest = &list[28..];
-    if u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize != rest.len() {
+    let mut rest = list.get(28..).ok_or(Condition::parameter_list_length())?;
+    if u32_at(list, 24) as usize != rest.len() {
         return Err(Condition::parameter_list_length());
     }
     let mut initiators = Vec::new();
     while !rest.is_empty() {
         let at = list.len() - rest.len();
-        let (id, tail) = TransportId::parse(rest).map_err(|_| wrong(at))?;
-        let ports = ports_of(id, around);
+        let (id, tail) = TransportId::parse_strictly(rest).ok_or(wrong(at))?;
+        let ports = ports_of(&id, around);
         if ports.is_empty() {
             return Err(wrong(at));
         }
@@ -144,37 +128,40 @@ fn initiators(list: &[u8], around: &Around<'_>) -> Result<Vec<InitiatorPort>, Co
 }
 
 /// A TransportID without ISID stands for the ports of that initiator that are there (SPC-4 7.6.4.6).
-fn ports_of(id: TransportId, around: &Around<'_>) -> Vec<InitiatorPort> {
+fn ports_of(id: &TransportId, around: &Around<'_>) -> Vec<InitiatorPort> {
+    if let Some(port) = port_of(id) {
+        return vec![port];
+    }
+    let TransportId::Iscsi { name, .. } = id else { return Vec::new() };
+    let here = around.attached.iter().map(|nexus| &nexus.host);
+    let mut ports: Vec<InitiatorPort> =
+        here.filter(|port| port.name == name.to_lowercase()).cloned().collect();
+    ports.sort_unstable_by_key(|port| port.qualifier);
+    ports.dedup();
+    ports
+}
+
+/// The one port that it names, if it does. iSCSI names are compared in lower case (RFC 7143 4.2.7.1).
+fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
-        TransportId::Port(port) => vec![port],
-        TransportId::Device(name) => {
-            let here = around.attached.iter().map(|nexus| &nexus.host);
-            let mut ports: Vec<InitiatorPort> = here.filter(|port| port.name == name).cloned().collect();
-            ports.sort_unstable_by_key(|port| port.qualifier);
-            ports.dedup();
-            ports
+        TransportId::Iscsi { name, isid: Some(isid) } => {
+            Some(InitiatorPort { name: name.to_lowercase(), qualifier: *isid })
         }
+        TransportId::Iscsi { isid: None, .. } | TransportId::Other { .. } => None,
     }
 }
 
-/// The parameter list of REGISTER AND MOVE (SPC-4 table 211).
-fn moved(list: &[u8], existing: u64, key: u64, around: &Around<'_>) -> Result<Move, Condition> {
-    let flags = list[17];
-    let length = u32::from_be_bytes([list[20], list[21], list[22], list[23]]) as usize;
-    if length != list.len() - LIST_BYTES {
-        return Err(Condition::parameter_list_length());
-    }
-    let initiator = match TransportId::parse(&list[LIST_BYTES..]) {
-        Ok((TransportId::Port(port), [])) => port,
-        _ => return Err(wrong(LIST_BYTES)),
-    };
-    let target = target_port(u16::from_be_bytes([list[18], list[19]]), around).ok_or(wrong(18))?;
+/// The parameter list of REGISTER AND MOVE.
+fn moved(list: &[u8], around: &Around<'_>) -> Result<Move, Condition> {
+    let list = ReserveMoveList::parse(list)?;
+    let host = port_of(&list.initiator).ok_or(wrong(LIST_BYTES))?;
+    let service = target_port(list.relative_port, around).ok_or(wrong(18))?;
     Ok(Move {
-        existing,
-        key,
-        to: NexusName { host: initiator, service: target },
-        unregister: flags & 0x02 != 0,
-        persist_through_power_loss: persists(flags, bit(17, 0), around)?,
+        existing: list.key,
+        key: list.new_key,
+        to: NexusName { host, service },
+        unregister: list.unregister,
+        persist_through_power_loss: persists(list.persist, bit(17, 0), around)?,
     })
 }
 
@@ -185,31 +172,8 @@ fn target_port(relative: u16, around: &Around<'_>) -> Option<TargetPort> {
 }
 
 /// APTPL, which is refused where nothing can be kept.
-fn persists(flags: u8, field: Condition, around: &Around<'_>) -> Result<bool, Condition> {
-    let wanted = flags & 0x01 != 0;
+fn persists(wanted: bool, field: Condition, around: &Around<'_>) -> Result<bool, Condition> {
     if wanted && !around.can_persist { Err(field) } else { Ok(wanted) }
-}
-
-impl Action {
-    fn from_code(code: u8) -> Option<Action> {
-        Some(match code {
-            0x00 => Action::Register,
-            0x01 => Action::Reserve,
-            0x02 => Action::Release,
-            0x03 => Action::Clear,
-            0x04 => Action::Preempt,
-            0x05 => Action::PreemptAndAbort,
-            0x06 => Action::RegisterAndIgnoreExistingKey,
-            0x07 => Action::RegisterAndMove,
-            _ => return None,
-        })
-    }
-}
-
-fn u64_at(list: &[u8], at: usize) -> Result<u64, Condition> {
-    let bytes =
-        list.get(at..).and_then(|tail| tail.first_chunk()).ok_or(Condition::parameter_list_length())?;
-    Ok(u64::from_be_bytes(*bytes))
 }
 
 fn wrong(at: usize) -> Condition {
@@ -222,8 +186,8 @@ fn bit(byte: u16, bit: u8) -> Condition {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::transport_id;
     use super::super::scene::{nexus, through};
-    use super::super::transport_id::transport_id;
     use super::*;
 
     fn cdb(action: u8, scope_type: u8, length: u32) -> [u8; 10] {
@@ -302,7 +266,8 @@ mod tests {
 
     #[test]
     fn spec_i_pt_lists_initiator_ports() {
-        let list = with_ids(0x08, &[transport_id(&nexus(5).host), transport_id(&nexus(6).host)]);
+        let list =
+            with_ids(0x08, &[transport_id(&nexus(5).host).write(), transport_id(&nexus(6).host).write()]);
         let Ok(Change::Register(register)) = read(0, 0, &list) else { panic!("it is a registration") };
         assert_eq!(register.others, Some(vec![nexus(5).host, nexus(6).host]));
     }
@@ -324,7 +289,7 @@ mod tests {
 
     #[test]
     fn transport_ids_that_do_not_fill_their_list_are_wrong() {
-        let mut list = with_ids(0x08, &[transport_id(&nexus(5).host)]);
+        let mut list = with_ids(0x08, &[transport_id(&nexus(5).host).write()]);
         list.push(0);
         assert_eq!(read(0, 0, &list), Err(Condition::parameter_list_length()));
         let garbage = with_ids(0x08, &[vec![0xff; 24]]);
@@ -354,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_move_names_its_new_holder() {
-        let id = transport_id(&nexus(2).host);
+        let id = transport_id(&nexus(2).host).write();
         let expected = Move {
             existing: 1,
             key: 2,

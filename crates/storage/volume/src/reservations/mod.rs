@@ -113,7 +113,8 @@ impl Registration {
 }
 
 impl Ports {
-    fn one(&self) -> Option<&ServicePort> {
+    /// The only one, if it is not all.
+    pub fn one(&self) -> Option<&ServicePort> {
         match self {
             Ports::One(port) => Some(port),
             Ports::AllBut(_) => None,
