@@ -21,7 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
     shown(&(SupportedCommand::parse_list(rest), CommandSupport::parse(rest)));
     shown(&(RegisteredKeys::parse(rest), Reservation::parse(rest), ReservationCapabilities::parse(rest)));
     shown(&(Registration::parse_list(rest), ReserveOutList::parse(rest), ReserveMoveList::parse(rest)));
-    let limits = OperatingParameters::parse(rest).unwrap_or_default();
+    shown(&OperatingParameters::parse_all(rest));
+    let limits = OperatingParameters::parse(rest);
     shown(&CopyList::parse(rest, rest.len(), &limits));
     if let Some(sense) = Sense::parse(rest) {
         shown(&sense);

@@ -164,7 +164,7 @@ fn a_reservation_names_its_holder() {
         let Some(TransportId::Iscsi { name, isid: Some(_) }) = &all[0].initiator else { panic!("{all:?}") };
         assert_eq!(name, "iqn.2026-01.io:us");
         let capabilities = unit.reservation_capabilities().await.expect("REPORT CAPABILITIES");
-        assert_eq!(capabilities.types, ReservationType::ALL);
+        assert_eq!(capabilities.types(), ReservationType::ALL);
         unit.persistent_reserve(PersistentReserve::Release { key: 7, kind }).await.expect("released");
         assert_eq!(unit.reservation().await, Ok(None));
         assert_eq!(unit.registered_keys().await.expect("keys").keys, [7]);

@@ -1,6 +1,6 @@
 //! Blocks (SBC-3): how many there are, which of them take space, and which need not be kept any more.
 
-use crate::fields::{u8_at, u16_at, u32_at, u64_at};
+use crate::fields::{FieldValue, layout, u8_at, u16_at, u32_at, u64_at};
 
 /// How large a disk is (SBC-3 5.15 and 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +88,10 @@ impl Capacity {
 }
 
 /// What became of blocks (SBC-3 5.6.2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LbaStatus {
     /// 0: they take space, or nobody knows.
+    #[default]
     Mapped,
     /// 1: they take none.
     Deallocated,
@@ -100,9 +101,9 @@ pub enum LbaStatus {
     Other(u8),
 }
 
-impl LbaStatus {
-    fn new(code: u8) -> LbaStatus {
-        match code & 0x0f {
+impl FieldValue for LbaStatus {
+    fn from_number(number: u64) -> LbaStatus {
+        match number as u8 & 0x0f {
             0 => LbaStatus::Mapped,
             1 => LbaStatus::Deallocated,
             2 => LbaStatus::Anchored,
@@ -110,50 +111,48 @@ impl LbaStatus {
         }
     }
 
-    fn code(self) -> u8 {
+    fn number(self) -> u64 {
         match self {
             LbaStatus::Mapped => 0,
             LbaStatus::Deallocated => 1,
             LbaStatus::Anchored => 2,
-            LbaStatus::Other(code) => code & 0x0f,
+            LbaStatus::Other(code) => code.into(),
         }
     }
 }
 
-/// A descriptor of GET LBA STATUS (SBC-3 5.6.2.2): blocks in a row of which the same became.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LbaStatusDescriptor {
-    /// The first block.
-    pub lba: u64,
-    /// How many they are.
-    pub blocks: u32,
-    /// What became of them.
-    pub status: LbaStatus,
+layout! {
+    /// A descriptor of GET LBA STATUS (SBC-3 5.6.2.2): blocks in a row of which the same became.
+    LbaStatusDescriptor: 16 bytes,
+    {
+        lba: u64 = (0, 7, 64, "LBA", "the first block"),
+        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "how many they are"),
+        status: LbaStatus = (12, 3, 4, "PROVISIONING STATUS", "what became of them"),
+    }
+
+    /// A descriptor of UNMAP (SBC-3 5.28.2): blocks in a row that need not be kept any more.
+    UnmapDescriptor: 16 bytes,
+    {
+        lba: u64 = (0, 7, 64, "LBA", "the first block"),
+        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "how many they are"),
+    }
 }
 
 impl LbaStatusDescriptor {
     /// The length of the header of a list.
     pub const HEADER_BYTES: usize = 8;
-    /// The length of a descriptor.
-    pub const BYTES: usize = 16;
 
     /// The descriptors that came; the last is left out if it is cut short.
     pub fn parse_list(answer: &[u8]) -> impl Iterator<Item = LbaStatusDescriptor> {
         let list = answer.get(Self::HEADER_BYTES..).unwrap_or_default();
-        list.chunks_exact(Self::BYTES).map(|bytes| LbaStatusDescriptor {
-            lba: u64_at(bytes, 0),
-            blocks: u32_at(bytes, 8),
-            status: LbaStatus::new(u8_at(bytes, 12)),
-        })
+        list.chunks_exact(Self::BYTES).map(LbaStatusDescriptor::parse)
     }
 
     /// A list as it travels.
     pub fn write_list(descriptors: impl Iterator<Item = LbaStatusDescriptor>) -> Vec<u8> {
         let mut data = vec![0; Self::HEADER_BYTES];
         for descriptor in descriptors {
-            data.extend(descriptor.lba.to_be_bytes());
-            data.extend(descriptor.blocks.to_be_bytes());
-            data.extend([descriptor.status.code(), 0, 0, 0]);
+            data.extend(descriptor.write());
         }
         // PARAMETER DATA LENGTH does not count itself.
         let length = (data.len() - 4) as u32;
@@ -162,20 +161,9 @@ impl LbaStatusDescriptor {
     }
 }
 
-/// A descriptor of UNMAP (SBC-3 5.28.2): blocks in a row that need not be kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnmapDescriptor {
-    /// The first block.
-    pub lba: u64,
-    /// How many they are.
-    pub blocks: u32,
-}
-
 impl UnmapDescriptor {
     /// The length of the header of a list.
     pub const HEADER_BYTES: usize = 8;
-    /// The length of a descriptor.
-    pub const BYTES: usize = 16;
     /// What a list, whose length has two bytes, can hold.
     pub const COUNT_MAX: usize = 4095;
 
@@ -183,17 +171,14 @@ impl UnmapDescriptor {
     pub fn parse_list(list: &[u8]) -> Option<impl ExactSizeIterator<Item = UnmapDescriptor>> {
         let descriptors = list.get(Self::HEADER_BYTES..)?;
         let count = usize::from(u16_at(list, 2)).min(descriptors.len()) / Self::BYTES;
-        let descriptors = descriptors.chunks_exact(Self::BYTES).take(count);
-        Some(descriptors.map(|bytes| UnmapDescriptor { lba: u64_at(bytes, 0), blocks: u32_at(bytes, 8) }))
+        Some(descriptors.chunks_exact(Self::BYTES).take(count).map(UnmapDescriptor::parse))
     }
 
     /// A list as it travels, of at most [`UnmapDescriptor::COUNT_MAX`].
     pub fn write_list(descriptors: impl Iterator<Item = UnmapDescriptor>) -> Vec<u8> {
         let mut list = vec![0; Self::HEADER_BYTES];
         for descriptor in descriptors.take(Self::COUNT_MAX) {
-            list.extend(descriptor.lba.to_be_bytes());
-            list.extend(descriptor.blocks.to_be_bytes());
-            list.extend([0; 4]);
+            list.extend(descriptor.write());
         }
         // UNMAP DATA LENGTH does not count itself.
         let (data_length, length) = ((list.len() - 2) as u16, (list.len() - Self::HEADER_BYTES) as u16);
@@ -250,7 +235,7 @@ mod tests {
 
         #[test]
         fn descriptors_come_back_as_they_were(all: Vec<(u64, u32, u8)>) {
-            let of = |(lba, blocks, code)| LbaStatusDescriptor { lba, blocks, status: LbaStatus::new(code) };
+            let of = |(lba, blocks, code): (u64, u32, u8)| LbaStatusDescriptor { lba, blocks, status: LbaStatus::from_number(code.into()) };
             let descriptors: Vec<_> = all.iter().copied().map(of).collect();
             let list = LbaStatusDescriptor::write_list(descriptors.iter().copied());
             prop_assert_eq!(LbaStatusDescriptor::parse_list(&list).collect::<Vec<_>>(), descriptors);

@@ -44,9 +44,7 @@ pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
 
 /// REPORT LUNS (SPC-4 6.33): all that this initiator sees.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
-    let mut cdb = commands::REPORT_LUNS.cdb();
-    cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
-    cdb
+    put(commands::REPORT_LUNS.cdb(), 6, allocation_bytes.to_be_bytes())
 }
 
 /// READ CAPACITY(10) (SBC-3 5.15).
@@ -56,9 +54,7 @@ pub fn read_capacity_10() -> Cdb {
 
 /// READ CAPACITY(16) (SBC-3 5.16).
 pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
-    let mut cdb = commands::READ_CAPACITY_16.cdb();
-    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
-    cdb
+    put(commands::READ_CAPACITY_16.cdb(), 10, allocation_bytes.to_be_bytes())
 }
 
 /// READ(16) (SBC-3 5.14).
@@ -68,9 +64,7 @@ pub fn read_16(lba: u64, blocks: u32) -> Cdb {
 
 /// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status comes.
 pub fn write_16(lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
-    let mut cdb = over(commands::WRITE_16, lba, blocks);
-    cdb[1] = u8::from(force_unit_access) << 3;
-    cdb
+    put(over(commands::WRITE_16, lba, blocks), 1, [u8::from(force_unit_access) << 3])
 }
 
 /// READ(10), for targets that do not know the sixteen-byte form; `None` beyond what it can address.
@@ -80,9 +74,7 @@ pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
 
 /// WRITE(10), likewise.
 pub fn write_10(lba: u64, blocks: u32, force_unit_access: bool) -> Option<Cdb> {
-    let mut cdb = over_10(commands::WRITE_10, lba, blocks)?;
-    cdb[1] = u8::from(force_unit_access) << 3;
-    Some(cdb)
+    Some(put(over_10(commands::WRITE_10, lba, blocks)?, 1, [u8::from(force_unit_access) << 3]))
 }
 
 /// SYNCHRONIZE CACHE(10) (SBC-3 5.30) of the whole medium.
@@ -92,16 +84,12 @@ pub fn synchronize_cache() -> Cdb {
 
 /// WRITE SAME(16) (SBC-3 5.44) of one block of data, which comes with the command.
 pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
-    let mut cdb = over(commands::WRITE_SAME_16, lba, blocks);
-    cdb[1] = u8::from(unmap) << 3;
-    cdb
+    put(over(commands::WRITE_SAME_16, lba, blocks), 1, [u8::from(unmap) << 3])
 }
 
 /// REQUEST SENSE (SPC-4 6.39), for sense data in fixed format.
 pub fn request_sense(allocation_bytes: u8) -> Cdb {
-    let mut cdb = commands::REQUEST_SENSE.cdb();
-    cdb[4] = allocation_bytes;
-    cdb
+    put(commands::REQUEST_SENSE.cdb(), 4, [allocation_bytes])
 }
 
 /// START STOP UNIT (SBC-3 5.25).
@@ -123,18 +111,12 @@ pub fn verify_16(lba: u64, blocks: u32) -> Cdb {
 
 /// SANITIZE (SBC-4 5.31): IMMED, AUSE and the service action in one byte.
 pub fn sanitize(flags_and_action: u8, parameter_bytes: u16) -> Cdb {
-    let mut cdb = commands::SANITIZE_OVERWRITE.cdb();
-    cdb[1] = flags_and_action;
-    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
-    cdb
+    put(put(commands::SANITIZE_OVERWRITE.cdb(), 1, [flags_and_action]), 7, parameter_bytes.to_be_bytes())
 }
 
 /// GET LBA STATUS (SBC-3 5.6).
 pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
-    let mut cdb = commands::GET_LBA_STATUS.cdb();
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
-    cdb
+    put(put(commands::GET_LBA_STATUS.cdb(), 2, lba.to_be_bytes()), 10, allocation_bytes.to_be_bytes())
 }
 
 /// MODE SENSE(10) (SPC-4 6.13) of a page, of which the two highest bits say which values: 0 current, 1 changeable,
@@ -155,10 +137,7 @@ pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
 
 /// MODE SELECT(10) (SPC-4 6.11) of pages as the standards have them; `save` keeps them beyond a reset.
 pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
-    let mut cdb = commands::MODE_SELECT_10.cdb();
-    cdb[1] = 0x10 | u8::from(save);
-    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
-    cdb
+    put(put(commands::MODE_SELECT_10.cdb(), 1, [0x10 | u8::from(save)]), 7, parameter_bytes.to_be_bytes())
 }
 
 /// MODE SELECT(6) (SPC-4 6.10), likewise.
@@ -198,10 +177,11 @@ pub fn report_one_opcode(opcode: u8, service_action: Option<u16>, allocation_byt
 
 /// PERSISTENT RESERVE IN (SPC-4 6.15).
 pub fn persistent_reserve_in(action: ReserveIn, allocation_bytes: u16) -> Cdb {
-    let mut cdb = commands::PERSISTENT_RESERVE_IN_READ_KEYS.cdb();
-    cdb[1] = action as u8;
-    cdb[7..9].copy_from_slice(&allocation_bytes.to_be_bytes());
-    cdb
+    put(
+        put(commands::PERSISTENT_RESERVE_IN_READ_KEYS.cdb(), 1, [action as u8]),
+        7,
+        allocation_bytes.to_be_bytes(),
+    )
 }
 
 /// PERSISTENT RESERVE OUT (SPC-4 6.16); the scope is the logical unit.
@@ -224,61 +204,47 @@ pub fn release_6() -> Cdb {
 
 /// UNMAP (SBC-3 5.28).
 pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
-    let mut cdb = commands::UNMAP.cdb();
-    cdb[1] = u8::from(anchor);
-    cdb[7..9].copy_from_slice(&parameter_bytes.to_be_bytes());
-    cdb
+    put(put(commands::UNMAP.cdb(), 1, [u8::from(anchor)]), 7, parameter_bytes.to_be_bytes())
 }
 
 /// WRITE SAME(10) (SBC-3 5.43); `None` beyond what it can address.
 pub fn write_same_10(lba: u64, blocks: u32, unmap: bool) -> Option<Cdb> {
-    let mut cdb = over_10(commands::WRITE_SAME_10, lba, blocks)?;
-    cdb[1] = u8::from(unmap) << 3;
-    Some(cdb)
+    Some(put(over_10(commands::WRITE_SAME_10, lba, blocks)?, 1, [u8::from(unmap) << 3]))
 }
 
 /// COMPARE AND WRITE (SBC-3 5.2).
 pub fn compare_and_write(lba: u64, blocks: u8) -> Cdb {
-    let mut cdb = commands::COMPARE_AND_WRITE.cdb();
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[13] = blocks;
-    cdb
+    put(put(commands::COMPARE_AND_WRITE.cdb(), 2, lba.to_be_bytes()), 13, [blocks])
 }
 
 /// WRITE ATOMIC(16) (SBC-4 5.48), without a boundary.
 pub fn write_atomic_16(lba: u64, blocks: u16) -> Cdb {
-    let mut cdb = commands::WRITE_ATOMIC_16.cdb();
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[12..14].copy_from_slice(&blocks.to_be_bytes());
-    cdb
+    put(put(commands::WRITE_ATOMIC_16.cdb(), 2, lba.to_be_bytes()), 12, blocks.to_be_bytes())
 }
 
 /// EXTENDED COPY(LID1) (SPC-4 6.4).
 pub fn extended_copy(parameter_bytes: u32) -> Cdb {
-    let mut cdb = commands::EXTENDED_COPY_LID1.cdb();
-    cdb[10..14].copy_from_slice(&parameter_bytes.to_be_bytes());
-    cdb
+    put(commands::EXTENDED_COPY_LID1.cdb(), 10, parameter_bytes.to_be_bytes())
 }
 
 /// RECEIVE COPY OPERATING PARAMETERS (SPC-4 6.21).
 pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
-    let mut cdb = commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb();
-    cdb[10..14].copy_from_slice(&allocation_bytes.to_be_bytes());
+    put(commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb(), 10, allocation_bytes.to_be_bytes())
+}
+
+/// A CDB with more bytes at a place of it.
+fn put<const N: usize>(mut cdb: Cdb, at: usize, bytes: [u8; N]) -> Cdb {
+    cdb[at..at + N].copy_from_slice(&bytes);
     cdb
 }
 
 /// MAINTENANCE IN, with parameter data that have more than their header.
 fn maintenance_in(command: CommandCode, allocation_bytes: u32) -> Cdb {
-    let mut cdb = command.cdb();
-    cdb[6..10].copy_from_slice(&allocation_bytes.to_be_bytes());
-    cdb
+    put(command.cdb(), 6, allocation_bytes.to_be_bytes())
 }
 
 fn over(command: CommandCode, lba: u64, blocks: u32) -> Cdb {
-    let mut cdb = command.cdb();
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
-    cdb
+    put(put(command.cdb(), 2, lba.to_be_bytes()), 10, blocks.to_be_bytes())
 }
 
 fn over_10(command: CommandCode, lba: u64, blocks: u32) -> Option<Cdb> {

@@ -11,7 +11,7 @@
 //!
 //! Reserved fields are not looked at: known initiators leave garbage in them.
 
-use crate::fields::{u16_at, u32_at, u64_at};
+use crate::fields::{layout, u16_at, u32_at};
 use crate::{Condition, SenseKey, Vpd, asc};
 
 /// A list that says something we can do, as far as the list alone tells.
@@ -51,26 +51,8 @@ pub struct CopyTarget {
     pub block_bytes: u32,
 }
 
-/// A block device to block device segment descriptor, 02h (SPC-4 6.4.7.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopySegment {
-    /// DC: `blocks` counts blocks of the destination, not of the source.
-    pub destination_counts: bool,
-    /// The target descriptor of the source, by its number.
-    pub source: u16,
-    /// That of the destination.
-    pub destination: u16,
-    /// How many blocks.
-    pub blocks: u16,
-    /// The first block of the source.
-    pub source_lba: u64,
-    /// The first block of the destination.
-    pub destination_lba: u64,
-}
-
 const HEADER_BYTES: usize = 16;
 const TARGET_BYTES: usize = 32;
-const SEGMENT_BYTES: usize = 28;
 
 /// Type codes, as OPERATING PARAMETERS lists them.
 const BLOCK_TO_BLOCK: u8 = 0x02;
@@ -116,7 +98,7 @@ impl CopyList {
         let mut list = vec![0; HEADER_BYTES];
         (list[0], list[1]) = (self.id, (self.usage as u8) << 3);
         list[2..4].copy_from_slice(&((self.targets.len() * TARGET_BYTES) as u16).to_be_bytes());
-        list[8..12].copy_from_slice(&((self.segments.len() * SEGMENT_BYTES) as u32).to_be_bytes());
+        list[8..12].copy_from_slice(&((self.segments.len() * CopySegment::BYTES) as u32).to_be_bytes());
         self.targets.iter().for_each(|target| list.extend(target.write()));
         self.segments.iter().for_each(|segment| list.extend(segment.write()));
         list
@@ -180,24 +162,7 @@ impl CopyTarget {
     }
 }
 
-impl CopySegment {
-    /// The length of a descriptor.
-    pub const BYTES: usize = SEGMENT_BYTES;
-
-    fn write(&self) -> Vec<u8> {
-        let mut bytes =
-            vec![BLOCK_TO_BLOCK, u8::from(self.destination_counts) << 1, 0, SEGMENT_BYTES as u8 - 4];
-        bytes.extend(self.source.to_be_bytes());
-        bytes.extend(self.destination.to_be_bytes());
-        bytes.extend([0, 0]);
-        bytes.extend(self.blocks.to_be_bytes());
-        bytes.extend(self.source_lba.to_be_bytes());
-        bytes.extend(self.destination_lba.to_be_bytes());
-        bytes
-    }
-}
-
-/// CopySegment descriptors have lengths of their own, so one of an unknown type can be told from a broken list.
+/// Segment descriptors have lengths of their own, so one of an unknown type can be told from a broken list.
 fn read_segments(
     bytes: &[u8],
     start: usize,
@@ -223,79 +188,59 @@ fn segment(bytes: &[u8], at: usize) -> Result<CopySegment, Condition> {
     if bytes[0] != BLOCK_TO_BLOCK {
         return Err(illegal(asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
     }
-    if bytes.len() != SEGMENT_BYTES {
+    if bytes.len() != CopySegment::BYTES {
         return Err(Condition::invalid_parameter(at as u16 + 2));
     }
-    Ok(CopySegment {
-        destination_counts: bytes[1] & 0x02 != 0,
-        source: u16_at(bytes, 4),
-        destination: u16_at(bytes, 6),
-        blocks: u16_at(bytes, 10),
-        source_lba: u64_at(bytes, 12),
-        destination_lba: u64_at(bytes, 20),
-    })
+    Ok(CopySegment::parse(bytes))
 }
 
 fn illegal(code: u16) -> Condition {
     Condition::new(SenseKey::IllegalRequest, code)
 }
 
-/// What a copy may be: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OperatingParameters {
-    /// SNLID: a copy need not have a list identifier.
-    pub nameless: bool,
-    /// MAXIMUM TARGET COUNT.
-    pub targets_max: u16,
-    /// MAXIMUM SEGMENT COUNT.
-    pub segments_max: u16,
-    /// MAXIMUM DESCRIPTOR LIST LENGTH.
-    pub descriptor_bytes_max: u32,
-    /// MAXIMUM SEGMENT LENGTH; zero: no limit but that of the descriptor.
-    pub segment_bytes_max: u32,
-    /// TOTAL CONCURRENT COPIES.
-    pub total_copies_max: u16,
-    /// MAXIMUM CONCURRENT COPIES.
-    pub copies_max: u8,
-    /// DATA SEGMENT GRANULARITY, as a power of two.
-    pub granularity_exponent: u8,
-    /// IMPLEMENTED DESCRIPTOR LIST: the types of descriptors.
-    pub descriptor_types: Vec<u8>,
+layout! {
+    /// A block device to block device segment descriptor, 02h (SPC-4 6.4.7.5).
+    CopySegment: 28 bytes from [BLOCK_TO_BLOCK, 0, 0, 24],
+    {
+        destination_counts: bool = (1, 1, 1, "DC", "blocks of the destination are counted, not of the source"),
+        source: u16 = (4, 7, 16, "SOURCE TARGET DESCRIPTOR INDEX", "the target descriptor of the source"),
+        destination: u16 = (6, 7, 16, "DESTINATION TARGET DESCRIPTOR INDEX", "that of the destination"),
+        blocks: u16 = (10, 7, 16, "NUMBER OF BLOCKS", "how many"),
+        source_lba: u64 = (12, 7, 64, "SOURCE LBA", "the first block of the source"),
+        destination_lba: u64 = (20, 7, 64, "DESTINATION LBA", "the first block of the destination"),
+    }
+
+    /// What a copy may be: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255), without the types of descriptors.
+    OperatingParameters: 44 bytes,
+    {
+        available_bytes: u32 = (0, 7, 32, "AVAILABLE DATA", "length of what follows"),
+        nameless: bool = (4, 0, 1, "SNLID", "a copy need not have a list identifier"),
+        targets_max: u16 = (8, 7, 16, "MAXIMUM TARGET COUNT", "target descriptors"),
+        segments_max: u16 = (10, 7, 16, "MAXIMUM SEGMENT COUNT", "segment descriptors"),
+        descriptor_bytes_max: u32 = (12, 7, 32, "MAXIMUM DESCRIPTOR LIST LENGTH", "in bytes"),
+        segment_bytes_max: u32 = (16, 7, 32, "MAXIMUM SEGMENT LENGTH", "zero: no limit but that of the descriptor"),
+        total_copies_max: u16 = (34, 7, 16, "TOTAL CONCURRENT COPIES", "of all initiators"),
+        copies_max: u8 = (36, 7, 8, "MAXIMUM CONCURRENT COPIES", "of one initiator"),
+        granularity_exponent: u8 = (37, 7, 8, "DATA SEGMENT GRANULARITY", "as a power of two"),
+        descriptor_types: u8 = (43, 7, 8, "IMPLEMENTED DESCRIPTOR LIST LENGTH", "how many types follow"),
+    }
 }
 
 impl OperatingParameters {
-    /// `None` if it is cut short.
-    pub fn parse(answer: &[u8]) -> Option<OperatingParameters> {
-        let fixed = answer.get(..44)?;
-        let types = answer.get(44..)?;
-        Some(OperatingParameters {
-            nameless: fixed[4] & 1 != 0,
-            targets_max: u16_at(fixed, 8),
-            segments_max: u16_at(fixed, 10),
-            descriptor_bytes_max: u32_at(fixed, 12),
-            segment_bytes_max: u32_at(fixed, 16),
-            total_copies_max: u16_at(fixed, 34),
-            copies_max: fixed[36],
-            granularity_exponent: fixed[37],
-            descriptor_types: types[..types.len().min(usize::from(fixed[43]))].to_vec(),
-        })
+    /// Those of a copy manager that knows [`CopyList::DESCRIPTOR_TYPES`]; `None` if it does not, or they are cut short.
+    pub fn parse_all(answer: &[u8]) -> Option<OperatingParameters> {
+        let fixed = OperatingParameters::parse(answer.get(..Self::BYTES)?);
+        let types = answer.get(Self::BYTES..)?;
+        let types = &types[..types.len().min(usize::from(fixed.descriptor_types))];
+        CopyList::DESCRIPTOR_TYPES.iter().all(|kind| types.contains(kind)).then_some(fixed)
     }
 
-    /// As it travels. Nothing is inline, and nothing held.
-    pub fn write(&self) -> Vec<u8> {
-        let mut data = vec![0; 44];
-        data[4] = u8::from(self.nameless);
-        data[8..10].copy_from_slice(&self.targets_max.to_be_bytes());
-        data[10..12].copy_from_slice(&self.segments_max.to_be_bytes());
-        data[12..16].copy_from_slice(&self.descriptor_bytes_max.to_be_bytes());
-        data[16..20].copy_from_slice(&self.segment_bytes_max.to_be_bytes());
-        data[34..36].copy_from_slice(&self.total_copies_max.to_be_bytes());
-        (data[36], data[37]) = (self.copies_max, self.granularity_exponent);
-        data[43] = self.descriptor_types.len() as u8;
-        data.extend(&self.descriptor_types);
-        let available = (data.len() - 4) as u32;
-        data[..4].copy_from_slice(&available.to_be_bytes());
-        data
+    /// The same as they travel. Nothing is inline, and nothing held.
+    pub fn write_all(self) -> Vec<u8> {
+        let types = CopyList::DESCRIPTOR_TYPES;
+        let available_bytes = (Self::BYTES - 4 + types.len()) as u32;
+        let fixed = OperatingParameters { available_bytes, descriptor_types: types.len() as u8, ..self };
+        [&fixed.write()[..], &types].concat()
     }
 
     /// The same as third-party copy descriptors (SPC-4 7.8.17): VPD page 8Fh.
@@ -308,11 +253,8 @@ impl OperatingParameters {
         parameters[6..8].copy_from_slice(&self.segments_max.to_be_bytes());
         parameters[8..12].copy_from_slice(&self.descriptor_bytes_max.to_be_bytes());
         descriptor(&mut page, 0x0004, &parameters);
-        descriptor(
-            &mut page,
-            0x0008,
-            &[&[self.descriptor_types.len() as u8], &self.descriptor_types[..]].concat(),
-        );
+        let [block_to_block, identification] = CopyList::DESCRIPTOR_TYPES;
+        descriptor(&mut page, 0x0008, &[2, block_to_block, identification]);
         // No CSCD descriptor IDs but the numbers of descriptors in the list.
         descriptor(&mut page, 0x000c, &[0, 0]);
         let mut general = [0; 32];
@@ -345,11 +287,10 @@ mod tests {
         OperatingParameters {
             targets_max: TARGETS_MAX as u16,
             segments_max: SEGMENTS_MAX as u16,
-            descriptor_bytes_max: (TARGETS_MAX * TARGET_BYTES + SEGMENTS_MAX * SEGMENT_BYTES) as u32,
+            descriptor_bytes_max: (TARGETS_MAX * TARGET_BYTES + SEGMENTS_MAX * CopySegment::BYTES) as u32,
             total_copies_max: 256,
             copies_max: 255,
             granularity_exponent: 9,
-            descriptor_types: CopyList::DESCRIPTOR_TYPES.to_vec(),
             ..OperatingParameters::default()
         }
     }
@@ -363,7 +304,7 @@ mod tests {
     }
 
     fn segment_bytes(segment: CopySegment) -> Vec<u8> {
-        segment.write()
+        segment.write().to_vec()
     }
 
     fn list_bytes(id: u8, flags: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
@@ -488,7 +429,7 @@ mod tests {
 
     #[test]
     fn operating_parameters_look_as_in_the_standard() {
-        let data = limits().write();
+        let data = limits().write_all();
         assert_eq!(data[..4], [0, 0, 0, 42]);
         assert_eq!(data[8..16], [0, 8, 0, 64, 0, 0, 8, 0]);
         assert_eq!(data[43..], [2, 0x02, 0xe4]);
@@ -503,7 +444,9 @@ mod tests {
             let list = CopyList { id, usage: ListIdUsage::Hold, targets: vec![target(&[7; 16]); targets], segments };
             prop_assert_eq!(parse(&list.write()), Ok(list));
             let limits = OperatingParameters { nameless, segment_bytes_max, ..limits() };
-            prop_assert_eq!(OperatingParameters::parse(&limits.write()), Some(limits));
+            let read = OperatingParameters::parse_all(&limits.write_all());
+            prop_assert_eq!(read.map(|read| (read.nameless, read.segment_bytes_max, read.segments_max)),
+                Some((nameless, segment_bytes_max, limits.segments_max)));
         }
 
         #[test]
@@ -514,7 +457,7 @@ mod tests {
                 bytes[3] = 32;
                 bytes[11] = 28;
             }
-            let _ = (parse(&bytes), OperatingParameters::parse(&bytes));
+            let _ = (parse(&bytes), OperatingParameters::parse_all(&bytes));
         }
     }
 }

@@ -169,15 +169,15 @@ macro_rules! unsigned {
 
 unsigned!(u8, u16, u32, u64);
 
-/// Defines pages of numbers and flags: each field stands once, for the type, its `parse`, its `write`, and the words in
-/// which people read the page.
+/// Defines pages, lists and descriptors of numbers and flags: each field stands once, for the type, its `parse`, its
+/// `write`, and the words in which people read it.
 ///
-/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. A page begins with a header, which
-/// tells its code and its length.
-macro_rules! pages {
+/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. The bytes with
+/// which all of a kind begin, such as the code and the length of a page, are behind `from`.
+macro_rules! layout {
     ($(
         $(#[$doc:meta])*
-        $page:ident: $bytes:literal bytes from $header:expr,
+        $page:ident: $bytes:literal bytes $(from $header:expr)?,
         { $($field:ident: $type:ty = ($byte:literal, $bit:literal, $bits:literal, $name:literal, $means:literal),)* }
     )*) => {$(
         $(#[$doc])*
@@ -190,20 +190,23 @@ macro_rules! pages {
         }
 
         impl $page {
+            /// Its length.
+            pub const BYTES: usize = $bytes;
+
             /// Where its fields lie.
             pub(crate) const FIELDS: &'static [$crate::fields::FieldAt] =
                 &[$($crate::fields::FieldAt::new($byte, $bit, $bits, $name, $means)),*];
 
-            /// Reads a page, header included. What a shorter one of an older standard lacks is zero.
+            /// Reads all of it, header included. What a shorter one of an older standard lacks is zero.
             pub fn parse(page: &[u8]) -> $page {
                 let mut values = Self::FIELDS.iter().map(|field| field.read(page).unwrap_or(0));
                 $page { $($field: $crate::fields::FieldValue::from_number(values.next().unwrap_or(0)),)* }
             }
 
-            /// All of the page, header included. Of a value that is too large for its field, the low bits are there.
-            pub fn write(&self) -> Vec<u8> {
-                let mut page = vec![0; $bytes];
-                page[..$header.len()].copy_from_slice(&$header);
+            /// All of it as it travels, header included. Of a value that is too large for its field, the low bits are there.
+            pub fn write(&self) -> [u8; $bytes] {
+                let mut page = [0; $bytes];
+                $(page[..$header.len()].copy_from_slice(&$header);)?
                 let values = [$($crate::fields::FieldValue::number(self.$field)),*];
                 for (field, value) in Self::FIELDS.iter().zip(values) {
                     field.write(&mut page, value & field.mask());
@@ -214,7 +217,7 @@ macro_rules! pages {
     )*};
 }
 
-pub(crate) use pages;
+pub(crate) use layout;
 
 /// The fields of a page, as far as it goes.
 pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {

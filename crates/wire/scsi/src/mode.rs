@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::fields::{Field, Hex, elements, number, read_all, u16_at};
-use crate::mode_pages::{Caching, definition, layout};
+use crate::mode_pages::{Caching, definition};
 
 /// Which values are asked for: PAGE CONTROL (SPC-4 6.12.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +242,7 @@ impl ModePage {
 
     /// Its fields; none if the page is unknown.
     pub fn fields(&self) -> Vec<Field> {
-        read_all(layout(self.code, self.subpage), &self.bytes)
+        definition(self.code, self.subpage).map_or(Vec::new(), |(_, layout)| read_all(layout, &self.bytes))
     }
 }
 

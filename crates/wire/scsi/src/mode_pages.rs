@@ -1,6 +1,6 @@
 //! The mode pages of disks (SPC-4 7.5, SBC-3 6.5), field by field.
 
-use crate::fields::{FieldAt, pages};
+use crate::fields::{FieldAt, layout};
 
 /// A page and a field of it, by the field's name in any case.
 pub fn mode_field(name: &str) -> Option<(u8, u8, FieldAt)> {
@@ -13,10 +13,6 @@ pub fn mode_field(name: &str) -> Option<(u8, u8, FieldAt)> {
 pub(crate) fn definition(code: u8, subpage: u8) -> Option<(&'static str, &'static [FieldAt])> {
     let page = PAGES.iter().find(|(of, sub, _, _)| (*of, *sub) == (code, subpage));
     page.map(|(_, _, name, layout)| (*name, *layout))
-}
-
-pub(crate) fn layout(code: u8, subpage: u8) -> &'static [FieldAt] {
-    definition(code, subpage).map_or(&[], |(_, layout)| layout)
 }
 
 type Definition = (u8, u8, &'static str, &'static [FieldAt]);
@@ -45,7 +41,7 @@ const fn subpage_header(code: u8, subpage: u8, bytes: u8) -> [u8; 4] {
     [0x40 | code, subpage, 0, bytes - 4]
 }
 
-pages! {
+layout! {
     /// Read-write error recovery (SBC-3 6.5.8).
     ErrorRecovery: 12 bytes from mode_header(0x01, 12),
     {

@@ -1,10 +1,9 @@
 //! REPORT SUPPORTED OPERATION CODES (SPC-4 6.35): which commands a logical unit knows.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::command_name;
-use crate::fields::{elements, u8_at, u16_at, u32_at};
+use crate::fields::{elements, layout, u8_at, u16_at, u32_at};
 
 /// A command that a logical unit knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +18,13 @@ pub struct SupportedCommand {
     pub timeouts: Option<CommandTimeouts>,
 }
 
-/// How long a command takes (SPC-4 6.35.4); zero is not told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandTimeouts {
-    /// NOMINAL COMMAND PROCESSING TIMEOUT: as long as it may take before anything is wrong.
-    pub nominal: Duration,
-    /// RECOMMENDED COMMAND TIMEOUT: when to begin with error recovery.
-    pub recommended: Duration,
+layout! {
+    /// How long a command takes (SPC-4 6.35.4), in seconds; zero is not told.
+    CommandTimeouts: 12 bytes from [0, 10],
+    {
+        nominal_s: u32 = (4, 7, 32, "NOMINAL COMMAND PROCESSING TIMEOUT", "as long as it may take before anything is wrong"),
+        recommended_s: u32 = (8, 7, 32, "RECOMMENDED COMMAND TIMEOUT", "when to begin with error recovery"),
+    }
 }
 
 /// What a logical unit says of one command.
@@ -46,21 +45,19 @@ pub enum CommandSupport {
     },
 }
 
-const TIMEOUTS_BYTES: usize = 12;
-
 impl SupportedCommand {
     /// The list of all commands; `None` if it is too short for a header.
     pub fn parse_list(answer: &[u8]) -> Option<Vec<SupportedCommand>> {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
         // CTDP: timeouts follow.
-        let length = |rest: &[u8]| Some(if rest.get(5)? & 2 != 0 { 8 + TIMEOUTS_BYTES } else { 8 });
+        let length = |rest: &[u8]| Some(if rest.get(5)? & 2 != 0 { 8 + CommandTimeouts::BYTES } else { 8 });
         let command = |bytes: &[u8]| SupportedCommand {
             opcode: u8_at(bytes, 0),
             // SERVACTV.
             service_action: (u8_at(bytes, 5) & 1 != 0).then(|| u16_at(bytes, 2)),
             cdb_bytes: u16_at(bytes, 6),
-            timeouts: bytes.get(8..).and_then(CommandTimeouts::parse),
+            timeouts: bytes.get(8..8 + CommandTimeouts::BYTES).map(CommandTimeouts::parse),
         };
         Some(elements(list, length).map(command).collect())
     }
@@ -85,7 +82,7 @@ impl SupportedCommand {
 
 impl CommandSupport {
     /// The most bytes that it can have: a header, the longest CDB's usage data, timeouts.
-    pub const BYTES_MAX: u32 = 4 + 260 + TIMEOUTS_BYTES as u32;
+    pub const BYTES_MAX: u32 = 4 + 260 + CommandTimeouts::BYTES as u32;
 
     /// `None` if it is cut short.
     pub fn parse(answer: &[u8]) -> Option<CommandSupport> {
@@ -98,8 +95,13 @@ impl CommandSupport {
         };
         let usage_end = 4 + usize::from(u16_at(answer, 2));
         let usage = answer.get(4..usage_end)?.to_vec();
-        let timeouts = CommandTimeouts::parse(&answer[usage_end..]).filter(|_| flags & 0x80 != 0);
-        Some(CommandSupport::Yes { as_in_the_standard, usage, timeouts })
+        let timeouts =
+            answer.get(usage_end..usage_end + CommandTimeouts::BYTES).filter(|_| flags & 0x80 != 0);
+        Some(CommandSupport::Yes {
+            as_in_the_standard,
+            usage,
+            timeouts: timeouts.map(CommandTimeouts::parse),
+        })
     }
 
     /// As it travels.
@@ -116,24 +118,6 @@ impl CommandSupport {
                 data
             }
         }
-    }
-}
-
-impl CommandTimeouts {
-    /// `None` if there are none, or they are cut short.
-    fn parse(bytes: &[u8]) -> Option<CommandTimeouts> {
-        let bytes = bytes.get(..TIMEOUTS_BYTES)?;
-        let seconds = |at| Duration::from_secs(u64::from(u32_at(bytes, at)));
-        Some(CommandTimeouts { nominal: seconds(4), recommended: seconds(8) })
-    }
-
-    /// The command timeouts descriptor (SPC-4 table 246), in seconds.
-    fn write(self) -> [u8; TIMEOUTS_BYTES] {
-        let mut data = [0; TIMEOUTS_BYTES];
-        data[1] = TIMEOUTS_BYTES as u8 - 2;
-        data[4..8].copy_from_slice(&(self.nominal.as_secs() as u32).to_be_bytes());
-        data[8..].copy_from_slice(&(self.recommended.as_secs() as u32).to_be_bytes());
-        data
     }
 }
 
@@ -165,7 +149,7 @@ mod tests {
             ["READ(16)", "READ CAPACITY(16)"]
         );
         let timeouts = commands[0].timeouts.unwrap();
-        assert_eq!((timeouts.nominal.as_secs(), timeouts.recommended.as_secs()), (5, 30));
+        assert_eq!((timeouts.nominal_s, timeouts.recommended_s), (5, 30));
     }
 
     #[test]
@@ -189,8 +173,7 @@ mod tests {
         fn what_is_written_is_read(
             opcode: u8, service_action: Option<u16>, times: Option<(u32, u32)>, usage in prop::collection::vec(any::<u8>(), 6..17),
         ) {
-            let seconds = |seconds| Duration::from_secs(u64::from(seconds));
-            let timeouts = times.map(|(n, r)| CommandTimeouts { nominal: seconds(n), recommended: seconds(r) });
+            let timeouts = times.map(|(nominal_s, recommended_s)| CommandTimeouts { nominal_s, recommended_s });
             let command = SupportedCommand { opcode, service_action, cdb_bytes: usage.len() as u16, timeouts };
             let all = vec![command; 2];
             prop_assert_eq!(SupportedCommand::parse_list(&SupportedCommand::write_list(all.clone())), Some(all));

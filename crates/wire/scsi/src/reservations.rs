@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::fields::{elements, u8_at, u16_at, u32_at, u64_at};
-use crate::{Condition, ReservationType, TransportId};
+use crate::fields::{elements, layout, u8_at, u16_at, u32_at, u64_at};
+use crate::{ReservationType, TransportId};
 
 /// Service actions of PERSISTENT RESERVE IN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,98 +66,39 @@ impl ReserveOut {
     }
 }
 
-/// The basic parameter list of PERSISTENT RESERVE OUT (SPC-4 table 209), without TransportIDs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReserveOutList {
-    /// RESERVATION KEY: the sender's.
-    pub key: u64,
-    /// SERVICE ACTION RESERVATION KEY: the one to register, or whose registrations end.
-    pub service_action_key: u64,
-    /// SPEC_I_PT: TransportIDs follow.
-    pub specify_initiator_ports: bool,
-    /// ALL_TG_PT: by all of the target's ports.
-    pub all_target_ports: bool,
-    /// APTPL: it outlives a loss of power.
-    pub persist: bool,
-}
-
-impl ReserveOutList {
-    /// Its length.
-    pub const BYTES: usize = 24;
-
-    /// `None` if it is cut short.
-    pub fn parse(list: &[u8]) -> Option<ReserveOutList> {
-        let list = list.get(..Self::BYTES)?;
-        Some(ReserveOutList {
-            key: u64_at(list, 0),
-            service_action_key: u64_at(list, 8),
-            specify_initiator_ports: list[20] & 0x08 != 0,
-            all_target_ports: list[20] & 0x04 != 0,
-            persist: list[20] & 0x01 != 0,
-        })
+layout! {
+    /// The basic parameter list of PERSISTENT RESERVE OUT (SPC-4 table 209), without TransportIDs.
+    ReserveOutList: 24 bytes,
+    {
+        key: u64 = (0, 7, 64, "RESERVATION KEY", "the sender's"),
+        service_action_key: u64 = (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register, or whose registrations end"),
+        specify_initiator_ports: bool = (20, 3, 1, "SPEC_I_PT", "TransportIDs follow"),
+        all_target_ports: bool = (20, 2, 1, "ALL_TG_PT", "by all of the target's ports"),
+        persist: bool = (20, 0, 1, "APTPL", "it outlives a loss of power"),
     }
 
-    /// As it travels.
-    pub fn write(&self) -> [u8; Self::BYTES] {
-        let mut list = [0; Self::BYTES];
-        list[..8].copy_from_slice(&self.key.to_be_bytes());
-        list[8..16].copy_from_slice(&self.service_action_key.to_be_bytes());
-        let spec_i_pt = u8::from(self.specify_initiator_ports) << 3;
-        list[20] = spec_i_pt | u8::from(self.all_target_ports) << 2 | u8::from(self.persist);
-        list
-    }
-}
-
-/// The parameter list of REGISTER AND MOVE (SPC-4 table 211).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReserveMoveList {
-    /// RESERVATION KEY of the holder.
-    pub key: u64,
-    /// The key to register the new holder with.
-    pub new_key: u64,
-    /// UNREG: the old holder's registration ends.
-    pub unregister: bool,
-    /// APTPL: it outlives a loss of power.
-    pub persist: bool,
-    /// RELATIVE TARGET PORT IDENTIFIER of the new holder.
-    pub relative_port: u16,
-    /// The new holder.
-    pub initiator: TransportId,
-}
-
-impl ReserveMoveList {
-    /// Its length without the TransportID.
-    const BYTES: usize = 24;
-
-    /// What is wrong with it, if it is.
-    pub fn parse(list: &[u8]) -> Result<ReserveMoveList, Condition> {
-        let (fixed, id) = list.split_at_checked(Self::BYTES).ok_or(Condition::parameter_list_length())?;
-        if u32_at(fixed, 20) as usize != id.len() {
-            return Err(Condition::parameter_list_length());
-        }
-        let initiator = match TransportId::parse_strictly(id) {
-            Some((id, [])) => id,
-            _ => return Err(Condition::invalid_parameter(Self::BYTES as u16)),
-        };
-        Ok(ReserveMoveList {
-            key: u64_at(fixed, 0),
-            new_key: u64_at(fixed, 8),
-            unregister: fixed[17] & 0x02 != 0,
-            persist: fixed[17] & 0x01 != 0,
-            relative_port: u16_at(fixed, 18),
-            initiator,
-        })
+    /// The parameter list of REGISTER AND MOVE (SPC-4 table 211), without its TransportID.
+    ReserveMoveList: 24 bytes,
+    {
+        key: u64 = (0, 7, 64, "RESERVATION KEY", "the holder's"),
+        new_key: u64 = (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register the new holder with"),
+        unregister: bool = (17, 1, 1, "UNREG", "the old holder's registration ends"),
+        persist: bool = (17, 0, 1, "APTPL", "it outlives a loss of power"),
+        relative_port: u16 = (18, 7, 16, "RELATIVE TARGET PORT IDENTIFIER", "of the new holder"),
+        transport_id_bytes: u32 = (20, 7, 32, "TRANSPORTID PARAMETER DATA LENGTH", "of the new holder's name"),
     }
 
-    /// As it travels.
-    pub fn write(&self) -> Vec<u8> {
-        let id = self.initiator.write();
-        let mut list = [self.key.to_be_bytes(), self.new_key.to_be_bytes()].concat();
-        list.extend([0, u8::from(self.unregister) << 1 | u8::from(self.persist)]);
-        list.extend(self.relative_port.to_be_bytes());
-        list.extend((id.len() as u32).to_be_bytes());
-        list.extend(id);
-        list
+    /// What a target can do about persistent reservations: REPORT CAPABILITIES (SPC-4 table 204).
+    ReservationCapabilities: 8 bytes from [0, 8],
+    {
+        compatible_reservation_handling: bool = (2, 4, 1, "CRH", "RESERVE(6) of a registered initiator does as if"),
+        specify_initiator_ports: bool = (2, 3, 1, "SIP_C", "registrations of others may be asked for"),
+        all_target_ports: bool = (2, 2, 1, "ATP_C", "a registration may be for all ports"),
+        persist_capable: bool = (2, 0, 1, "PTPL_C", "registrations can outlive a loss of power"),
+        type_mask_valid: bool = (3, 7, 1, "TMV", "the mask of types is valid"),
+        allow_commands: u8 = (3, 6, 3, "ALLOW COMMANDS", "which commands reservations let pass (SPC-4 table 205)"),
+        persist_active: bool = (3, 0, 1, "PTPL_A", "registrations outlive a loss of power now"),
+        type_mask: u16 = (4, 7, 16, "PERSISTENT RESERVATION TYPE MASK", "a bit for each type that is known"),
     }
 }
 
@@ -192,25 +133,6 @@ pub struct Registration {
     pub relative_port: u16,
     /// The initiator port; `None` if what the target says is none.
     pub initiator: Option<TransportId>,
-}
-
-/// What a target can do about persistent reservations (SPC-4 6.15.4).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReservationCapabilities {
-    /// CRH: RESERVE(6) of a registered initiator does as if.
-    pub compatible_reservation_handling: bool,
-    /// SIP_C: registrations of others may be asked for.
-    pub specify_initiator_ports: bool,
-    /// ATP_C: a registration may be for all ports.
-    pub all_target_ports: bool,
-    /// PTPL_C: registrations can outlive a loss of power.
-    pub persist_capable: bool,
-    /// PTPL_A: they do now.
-    pub persist_active: bool,
-    /// ALLOW COMMANDS: which commands reservations let pass (SPC-4 table 205).
-    pub allow_commands: u8,
-    /// The types it knows; empty if it does not say.
-    pub types: Vec<ReservationType>,
 }
 
 /// What is behind PRGENERATION and ADDITIONAL LENGTH, as far as it came.
@@ -260,35 +182,15 @@ impl Reservation {
 }
 
 impl ReservationCapabilities {
-    /// REPORT CAPABILITIES; `None` if it is cut short.
-    pub fn parse(answer: &[u8]) -> Option<ReservationCapabilities> {
-        let [_, _, can, does, first, second, ..] = *answer else { return None };
-        // TMV: the mask of types is valid. Its bits are numbered by the types, 0 to 7 in its first byte.
-        let mask = if does & 0x80 != 0 { u16::from_le_bytes([first, second]) } else { 0 };
-        let known = |kind: &ReservationType| mask >> kind.code() & 1 == 1;
-        Some(ReservationCapabilities {
-            compatible_reservation_handling: can & 0x10 != 0,
-            specify_initiator_ports: can & 0x08 != 0,
-            all_target_ports: can & 0x04 != 0,
-            persist_capable: can & 0x01 != 0,
-            persist_active: does & 0x01 != 0,
-            allow_commands: does >> 4 & 7,
-            types: ReservationType::ALL.into_iter().filter(known).collect(),
-        })
+    /// The types it knows; none if it does not say.
+    pub fn types(&self) -> Vec<ReservationType> {
+        let known = |kind: &ReservationType| self.type_mask & Self::type_bit(*kind) != 0;
+        ReservationType::ALL.into_iter().filter(|kind| self.type_mask_valid && known(kind)).collect()
     }
 
-    /// As it travels.
-    pub fn write(&self) -> [u8; 8] {
-        let flag = |is: bool, bit: u8| if is { bit } else { 0 };
-        let can = flag(self.compatible_reservation_handling, 0x10)
-            | flag(self.specify_initiator_ports, 0x08)
-            | flag(self.all_target_ports, 0x04)
-            | flag(self.persist_capable, 0x01);
-        let does =
-            flag(!self.types.is_empty(), 0x80) | self.allow_commands << 4 | flag(self.persist_active, 0x01);
-        let [first, second] =
-            self.types.iter().fold(0u16, |mask, kind| mask | 1 << kind.code()).to_le_bytes();
-        [0, 8, can, does, first, second, 0, 0]
+    /// The bit of a type in the mask (SPC-4 table 206): they are numbered by the types, 0 to 7 in its first byte.
+    pub fn type_bit(kind: ReservationType) -> u16 {
+        (1u16 << kind.code()).swap_bytes()
     }
 }
 
@@ -392,10 +294,12 @@ mod tests {
 
     #[test]
     fn capabilities_name_the_types() {
-        let all = ReservationCapabilities::parse(&[0, 8, 0x0d, 0x81, 0xea, 0x01, 0, 0]).unwrap();
-        assert_eq!(all.types, ReservationType::ALL);
+        let all = ReservationCapabilities::parse(&[0, 8, 0x0d, 0x81, 0xea, 0x01, 0, 0]);
+        assert_eq!(all.types(), ReservationType::ALL);
         assert!(all.persist_capable && all.persist_active);
-        assert!(ReservationCapabilities::parse(&[0, 8, 0, 0, 0xea, 1, 0, 0]).unwrap().types.is_empty());
+        assert!(ReservationCapabilities::parse(&[0, 8, 0, 0, 0xea, 1, 0, 0]).types().is_empty());
+        let mask = ReservationType::ALL.into_iter().map(ReservationCapabilities::type_bit).sum::<u16>();
+        assert_eq!(mask, 0xea01);
     }
 
     #[test]
@@ -412,27 +316,14 @@ mod tests {
         let list =
             ReserveOutList { key: 1, service_action_key: 2, persist: true, ..ReserveOutList::default() };
         assert_eq!(list.write(), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(ReserveOutList::parse(&list.write()[..23]), None);
     }
 
     proptest! {
         #[test]
-        fn lists_come_back_as_they_were(key: u64, service_action_key: u64, flags: [bool; 3], relative_port: u16) {
-            let [specify_initiator_ports, all_target_ports, persist] = flags;
-            let list = ReserveOutList { key, service_action_key, specify_initiator_ports, all_target_ports, persist };
-            prop_assert_eq!(ReserveOutList::parse(&list.write()), Some(list));
-            let initiator = TransportId::Iscsi { name: "iqn.x:i".into(), isid: Some([1; 6]) };
-            let list = ReserveMoveList {
-                key, new_key: service_action_key, unregister: all_target_ports, persist, relative_port, initiator,
-            };
-            prop_assert_eq!(ReserveMoveList::parse(&list.write()), Ok(list));
-        }
-
-        #[test]
-        fn data_come_back_as_they_were(generation: u32, keys: Vec<u64>, kind in 0usize..7, flags: [bool; 5], allow_commands in 0u8..8) {
+        fn data_come_back_as_they_were(generation: u32, keys: Vec<u64>, kind in 0usize..7, all_ports: bool) {
             let kind = ReservationType::ALL.get(kind).copied();
             let registration = |key: &u64| Registration {
-                key: *key, holds: kind, all_ports: flags[0], relative_port: 7,
+                key: *key, holds: kind, all_ports, relative_port: 7,
                 initiator: Some(TransportId::Iscsi { name: "iqn.x:i".into(), isid: None }),
             };
             let registrations: Vec<_> = keys.iter().map(registration).collect();
@@ -442,12 +333,6 @@ mod tests {
             prop_assert_eq!(RegisteredKeys::parse(&keys.write()), Some(keys));
             let reservation = kind.map(|kind| Reservation { key: 9, kind });
             prop_assert_eq!(Reservation::parse(&Reservation::write(generation, reservation)), Some(reservation));
-            let [compatible_reservation_handling, specify_initiator_ports, all_target_ports, persist_capable, persist_active] = flags;
-            let capabilities = ReservationCapabilities {
-                compatible_reservation_handling, specify_initiator_ports, all_target_ports, persist_capable, persist_active,
-                allow_commands, types: kind.into_iter().collect(),
-            };
-            prop_assert_eq!(ReservationCapabilities::parse(&capabilities.write()), Some(capabilities));
         }
 
         #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::designator::Designator;
-use crate::fields::{Field, Hex, elements, read_all, text, u8_at, u16_at};
+use crate::fields::{Field, Hex, elements, layout, read_all, text, u16_at};
 use crate::transport_id::TransportId;
 use crate::vpd_pages::{
     BlockDeviceCharacteristics, BlockLimits, ExtendedInquiry, Provisioning, ZonedBlockDevice,
@@ -46,17 +46,15 @@ impl Default for VpdContent {
     }
 }
 
-/// Who shares a mode page (SPC-4 7.8.10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// POLICY PAGE CODE; 3Fh stands for all others.
-    pub page: u8,
-    /// POLICY SUBPAGE CODE.
-    pub subpage: u8,
-    /// MLUS: it is shared by several logical units.
-    pub several_units: bool,
-    /// MODE PAGE POLICY: 0 shared, 1 one for each target port, 3 one for each I_T nexus.
-    pub policy: u8,
+layout! {
+    /// Who shares a mode page (SPC-4 7.8.10).
+    Policy: 4 bytes,
+    {
+        page: u8 = (0, 5, 6, "POLICY PAGE CODE", "3Fh stands for all others"),
+        subpage: u8 = (1, 7, 8, "POLICY SUBPAGE CODE", "FFh stands for all others"),
+        several_units: bool = (2, 7, 1, "MLUS", "it is shared by several logical units"),
+        policy: u8 = (2, 1, 2, "MODE PAGE POLICY", "0 shared, 1 one for each target port, 3 one for each I_T nexus"),
+    }
 }
 
 /// A port of the target (SPC-4 7.8.14).
@@ -99,20 +97,6 @@ impl Vpd {
     pub fn write(code: u8, content: &[u8]) -> Vec<u8> {
         let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
         [&[0, code], &length.to_be_bytes()[..], &content[..usize::from(length)]].concat()
-    }
-}
-
-impl Policy {
-    fn parse(bytes: &[u8]) -> Policy {
-        let (page, subpage) = (u8_at(bytes, 0) & 0x3f, u8_at(bytes, 1));
-        Policy { page, subpage, several_units: u8_at(bytes, 2) & 0x80 != 0, policy: u8_at(bytes, 2) & 3 }
-    }
-}
-
-impl Policy {
-    /// As it travels.
-    pub fn write(self) -> [u8; 4] {
-        [self.page, self.subpage, u8::from(self.several_units) << 7 | self.policy, 0]
     }
 }
 

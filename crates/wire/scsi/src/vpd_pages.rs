@@ -1,13 +1,13 @@
 //! Vital product data pages that are numbers and flags (SPC-4 7.8, SBC-3 6.6).
 
-use crate::fields::pages;
+use crate::fields::layout;
 
 /// The header of a page of `bytes` in all.
 const fn vpd_header(code: u8, bytes: u8) -> [u8; 4] {
     [0, code, 0, bytes - 4]
 }
 
-pages! {
+layout! {
     /// Extended INQUIRY data (SPC-4 7.8.7).
     ExtendedInquiry: 64 bytes from vpd_header(0x86, 64),
     {

@@ -165,11 +165,7 @@ impl ExtendedCopy {
 impl CopyLimits {
     /// `None` if they are cut short, or the target knows no copies from block device to block device.
     fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
-        let theirs = OperatingParameters::parse(answer)?;
-        let is_known = |kind: &u8| theirs.descriptor_types.contains(kind);
-        if !CopyList::DESCRIPTOR_TYPES.iter().all(is_known) || theirs.targets_max < 2 {
-            return None;
-        }
+        let theirs = OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
         let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
         let list_segments = (segments_bytes / CopySegment::BYTES) as u32;
         let segment_bytes = match theirs.segment_bytes_max {
@@ -213,22 +209,21 @@ mod tests {
             segments_max,
             descriptor_bytes_max: 1024,
             segment_bytes_max,
-            descriptor_types: CopyList::DESCRIPTOR_TYPES.to_vec(),
             ..OperatingParameters::default()
         }
     }
 
     #[test]
     fn the_limits_are_the_targets() {
-        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20).write(), 512).unwrap();
+        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20).write_all(), 512).unwrap();
         assert_eq!(limits, CopyLimits { segments: 8, segment_blocks: 2048, nameless: true });
-        let unlimited = CopyLimits::parse(&operating_parameters(255, 0).write(), 512).unwrap();
+        let unlimited = CopyLimits::parse(&operating_parameters(255, 0).write_all(), 512).unwrap();
         assert_eq!((unlimited.segments, unlimited.segment_blocks), (34, 65_535));
     }
 
     #[test]
     fn a_target_that_knows_other_copies_only_is_of_no_use() {
-        let mut answer = operating_parameters(8, 0).write();
+        let mut answer = operating_parameters(8, 0).write_all();
         answer[44] = 0x0c;
         assert!(CopyLimits::parse(&answer, 512).is_none());
         assert!(CopyLimits::parse(&answer[..43], 512).is_none());

@@ -36,10 +36,10 @@ pub use medium::{Sanitize, SanitizeManner};
 pub use modes::ModeFieldError;
 pub use reservations::PersistentReserve;
 pub use scsi::{
-    AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Caching, Capacity,
-    CommandSupport, CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress, LunSelection,
-    ModePage, ModeValues, Modes, Name, Policy, Port, PortGroup, Provisioning, RegisteredKeys, Registration,
-    Reservation, ReservationCapabilities, ReservationType, StartStop, SupportedCommand, TransportId,
+    AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Capacity, CommandSupport,
+    CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress, LunSelection, ModePage, ModeValues,
+    Modes, Name, Policy, Port, PortGroup, Provisioning, RegisteredKeys, Registration, Reservation,
+    ReservationCapabilities, ReservationType, StartStop, SupportedCommand, TransportId,
     UnknownReservationType, Vpd, VpdContent, command_name, device_type, page_name, standard_name,
 };
 

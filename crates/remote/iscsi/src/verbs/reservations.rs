@@ -114,7 +114,8 @@ impl Unit {
     /// REPORT CAPABILITIES.
     pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
         let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
-        ReservationCapabilities::parse(&answer).ok_or(VerbError::Nonsense(IN))
+        // Up to the mask of types.
+        answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
     }
 
     /// READ FULL STATUS.

@@ -30,8 +30,6 @@ pub(crate) mod write_same;
 
 pub(crate) use call::Call;
 
-use std::time::Duration;
-
 use scsi::{CommandCode, CommandTimeouts, Condition, SenseKey, asc};
 
 use crate::cdb::Cdb;
@@ -70,7 +68,7 @@ impl Command {
         Command {
             kind,
             usage,
-            timeouts: seconds(1, 30),
+            timeouts: CommandTimeouts { nominal_s: 1, recommended_s: 30 },
             reserved: Reserved::Status,
             attention: true,
             medium: false,
@@ -110,13 +108,9 @@ impl Command {
     }
 
     /// Its time grows with the blocks it names.
-    const fn takes(self, nominal: u64, recommended: u64) -> Command {
-        Command { timeouts: seconds(nominal, recommended), ..self }
+    const fn takes(self, nominal_s: u32, recommended_s: u32) -> Command {
+        Command { timeouts: CommandTimeouts { nominal_s, recommended_s }, ..self }
     }
-}
-
-const fn seconds(nominal: u64, recommended: u64) -> CommandTimeouts {
-    CommandTimeouts { nominal: Duration::from_secs(nominal), recommended: Duration::from_secs(recommended) }
 }
 
 /// On which logical units a command exists.

@@ -20,7 +20,9 @@ pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
         SOFTWARE_INTERFACES => Vpd::write(code, &[]),
         EXTENDED_INQUIRY => {
             // The SIMPLE task attribute is all that is claimed: whoever claims ORDERED must keep the order.
-            ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }.write()
+            ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
+                .write()
+                .to_vec()
         }
         // One set of mode pages for all nexuses.
         MODE_PAGE_POLICY => {
@@ -29,9 +31,9 @@ pub(crate) fn page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
         }
         SCSI_PORTS => Vpd::write(code, &scsi_ports(call)),
         THIRD_PARTY_COPY => copy::limits().write_page(),
-        BLOCK_LIMITS => block_limits(call).write(),
-        BLOCK_CHARACTERISTICS => block_characteristics(call).write(),
-        PROVISIONING => provisioning(call).write(),
+        BLOCK_LIMITS => block_limits(call).write().to_vec(),
+        BLOCK_CHARACTERISTICS => block_characteristics(call).write().to_vec(),
+        PROVISIONING => provisioning(call).write().to_vec(),
         CACHE_GENERATION => cache_generation(call)?.write(),
         _ => return None,
     })

@@ -11,7 +11,7 @@
 pub(crate) mod results;
 pub(crate) mod run;
 
-use scsi::{CopyList, CopySegment, CopyTarget, OperatingParameters};
+use scsi::{CopySegment, CopyTarget, OperatingParameters};
 
 /// What one parameter list may hold. A list just too long in both kinds of descriptors is also longer than
 /// [`DESCRIPTOR_BYTES_MAX`]; which of the three is told depends on that, and libiscsi looks.
@@ -22,14 +22,12 @@ const DESCRIPTOR_BYTES_MAX: usize = TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_M
 /// The same for initiators.
 pub(crate) fn limits() -> OperatingParameters {
     OperatingParameters {
-        nameless: false,
         targets_max: TARGETS_MAX as u16,
         segments_max: SEGMENTS_MAX as u16,
         descriptor_bytes_max: DESCRIPTOR_BYTES_MAX as u32,
-        segment_bytes_max: 0,
         total_copies_max: results::COPIES_MAX as u16,
         copies_max: u8::MAX,
         granularity_exponent: 9, // of the smallest block there is
-        descriptor_types: CopyList::DESCRIPTOR_TYPES.to_vec(),
+        ..OperatingParameters::default()
     }
 }

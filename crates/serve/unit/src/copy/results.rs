@@ -112,7 +112,7 @@ pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 /// RECEIVE COPY RESULTS, OPERATING PARAMETERS.
 pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    call.parameter_data(super::limits().write(), call.cdb.u32(10))
+    call.parameter_data(super::limits().write_all(), call.cdb.u32(10))
 }
 
 #[cfg(test)]

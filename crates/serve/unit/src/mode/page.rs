@@ -24,10 +24,10 @@ pub(super) fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
     [
         // AWRE and ARRE, since media under us relocate by themselves.
-        fixed(ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
+        fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
         // No limits of its own; RFC 7143 negotiates bursts.
-        fixed(DisconnectReconnect::default().write()),
-        [caching.write(), caching.write()],
+        fixed(&DisconnectReconnect::default().write()),
+        [caching.write().to_vec(), caching.write().to_vec()],
         // GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be reordered; QERR 0, other
         // commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset ends is told so, for its own
         // initiator would else wait for it until it lost patience (30 s in Linux); BUSY TIMEOUT PERIOD without limit.
@@ -39,19 +39,20 @@ pub(super) fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
                 busy_timeout_period: u16::MAX,
                 ..Control::default()
             }
-            .write(),
-            Control { d_sense: true, swp: true, ..Control::default() }.write(),
+            .write()
+            .to_vec(),
+            Control { d_sense: true, swp: true, ..Control::default() }.write().to_vec(),
         ],
-        fixed(ControlExtension::default().write()),
+        fixed(&ControlExtension::default().write()),
         // DEXCPT, no informational exceptions are reported.
-        fixed(InformationalExceptions { dexcpt: true, ..InformationalExceptions::default() }.write()),
+        fixed(&InformationalExceptions { dexcpt: true, ..InformationalExceptions::default() }.write()),
     ]
 }
 
 /// A page of which nothing may change. The header of a changeable page is the page's own (SPC-4 6.11.3).
-fn fixed(page: Vec<u8>) -> [Vec<u8>; 2] {
+fn fixed(page: &[u8]) -> [Vec<u8>; 2] {
     let header = if page[0] & 0x40 == 0 { 2 } else { 4 };
-    let mut changeable = page.clone();
+    let mut changeable = page.to_vec();
     changeable[header..].fill(0);
-    [page, changeable]
+    [page.to_vec(), changeable]
 }

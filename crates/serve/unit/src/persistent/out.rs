@@ -65,7 +65,7 @@ impl Request {
         if list.len() < self.length {
             return Err(Condition::parameter_list_length());
         }
-        let basic = ReserveOutList::parse(list).ok_or(Condition::parameter_list_length())?;
+        let basic = ReserveOutList::parse(list);
         let ReserveOutList { key, service_action_key: second, .. } = basic;
         match (self.action, self.kind) {
             (ReserveOut::Register | ReserveOut::RegisterAndIgnoreExistingKey, _) => {
@@ -153,8 +153,14 @@ fn port_of(id: &TransportId) -> Option<InitiatorPort> {
 
 /// The parameter list of REGISTER AND MOVE.
 fn moved(list: &[u8], around: &Around<'_>) -> Result<Move, Condition> {
-    let list = ReserveMoveList::parse(list)?;
-    let host = port_of(&list.initiator).ok_or(wrong(LIST_BYTES))?;
+    let (list, id) = (ReserveMoveList::parse(list), list.get(LIST_BYTES..).unwrap_or_default());
+    if list.transport_id_bytes as usize != id.len() {
+        return Err(Condition::parameter_list_length());
+    }
+    let host = match TransportId::parse_strictly(id) {
+        Some((id, [])) => port_of(&id).ok_or(wrong(LIST_BYTES))?,
+        _ => return Err(wrong(LIST_BYTES)),
+    };
     let service = target_port(list.relative_port, around).ok_or(wrong(18))?;
     Ok(Move {
         existing: list.key,

@@ -55,7 +55,8 @@ fn capabilities(state: &Registrations, can_persist: bool) -> ReservationCapabili
         persist_active: state.persist_through_power_loss,
         // 100b: what [`crate::unit::Reserved::Status`] stands for passes all types (SPC-4 table 205).
         allow_commands: 4,
-        types: ReservationType::ALL.to_vec(),
+        type_mask_valid: true,
+        type_mask: ReservationType::ALL.into_iter().map(ReservationCapabilities::type_bit).sum(),
     }
 }
 
