@@ -198,6 +198,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "linerate-block",
             "linerate-volume",
+            "linerate-scsi",
             "linerate-unit",
             "linerate-iscsi",
             "linerate-reactor",

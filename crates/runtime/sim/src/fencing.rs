@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use scsi::{Cdb, RegisteredKeys, ReservationType, ReserveIn, ReserveOut, ReserveOutList, cdb};
+
 use crate::cores::Machine;
 use crate::scenario::{Stage, TARGET, portal};
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
@@ -86,15 +88,13 @@ async fn fence_all(stage: &Stage, session: &Simple) -> Result<(), Lost> {
 }
 
 async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
-    let cdb = vec![0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0]; // READ KEYS
+    let cdb = cdb::persistent_reserve_in(ReserveIn::Keys, 256);
     let begun = volume.registrations.borrow().now();
     let answer = session.execute(Command { lun: volume.lun, cdb, out: Vec::new(), in_bytes: 256 }).await?;
     if answer.status != GOOD {
         return Ok(Vec::new());
     }
-    let bytes = u32::from_be_bytes(answer.data[4..8].try_into().unwrap_or_default()) as usize;
-    let keys = answer.data[8..].chunks_exact(8).take(bytes / 8);
-    let keys: Vec<u64> = keys.map(|key| u64::from_be_bytes(key.try_into().unwrap_or_default())).collect();
+    let keys = RegisteredKeys::parse(&answer.data).unwrap_or_default().keys;
     note(&[32], || format!("LUN {} has the keys {keys:?}", volume.lun));
     if let Err(wrong) = volume.registrations.borrow_mut().are_told(begun, &keys) {
         universe::fault(format!("LUN {}: {wrong}", volume.lun));
@@ -102,17 +102,14 @@ async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
     Ok(keys)
 }
 
-fn out(action: u8, own: u64, other: u64) -> (Vec<u8>, Vec<u8>) {
-    // Write exclusive, registrants only.
-    let cdb = vec![0x5f, action, 0x05, 0, 0, 0, 0, 0, 24, 0];
-    let mut out = vec![0; 24];
-    out[..8].copy_from_slice(&own.to_be_bytes());
-    out[8..16].copy_from_slice(&other.to_be_bytes());
-    (cdb, out)
+fn out(action: ReserveOut, own: u64, other: u64) -> (Cdb, Vec<u8>) {
+    let kind = ReservationType::WriteExclusiveRegistrantsOnly.code();
+    let list = ReserveOutList { key: own, service_action_key: other, ..ReserveOutList::default() };
+    (cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32), list.write().to_vec())
 }
 
 async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
-    let (cdb, out) = out(1, own, 0);
+    let (cdb, out) = out(ReserveOut::Reserve, own, 0);
     session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await.map(drop)
 }
 
@@ -124,7 +121,7 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let begun = volume.check(|checker| checker.now());
     let known = || volume.registrations.borrow().of(victim);
     let before = known();
-    let (cdb, out) = out(5, own, victim);
+    let (cdb, out) = out(ReserveOut::PreemptAndAbort, own, victim);
     volume.registrations.borrow_mut().is_preempted(victim);
     note(&[30, victim], || format!("nexus {victim} is to be preempted at LUN {}", volume.lun));
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;

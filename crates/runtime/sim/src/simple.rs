@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use reactor::Stream;
+use scsi::Cdb;
 
 use crate::pdu::{self, Header, get_32, pdu, set_32};
 use crate::universe;
@@ -97,7 +98,7 @@ pub(crate) struct Lost;
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) lun: u16,
-    pub(crate) cdb: Vec<u8>,
+    pub(crate) cdb: Cdb,
     pub(crate) out: Vec<u8>,
     pub(crate) in_bytes: u32,
 }
@@ -228,8 +229,7 @@ impl Simple {
             let cmd_sn = state.cmd_sn;
             set_32(&mut bhs, 24, cmd_sn);
             state.cmd_sn = cmd_sn.wrapping_add(1);
-            let length = cdb.len().min(16);
-            bhs[32..32 + length].copy_from_slice(&cdb[..length]);
+            bhs[32..48].copy_from_slice(&cdb);
             let immediate = out.len().min(self.0.immediate_bytes);
             let task = Task {
                 lun,

@@ -3,6 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use scsi::{
+    Cdb, CopyList, CopySegment, CopyTarget, ListIdUsage, ReserveOut, ReserveOutList, UnmapDescriptor, cdb,
+    commands,
+};
+
 use crate::checker::Kind;
 use crate::cores::Machine;
 use crate::scenario::{BLOCK, GROUPS, Part, Stage, TARGET, portal};
@@ -141,14 +146,6 @@ async fn work(stage: Rc<Stage>, session: Simple, writer: u64) {
     }
 }
 
-fn sixteen(opcode: u8, lba: u64, blocks: u64) -> Vec<u8> {
-    let mut cdb = vec![opcode, 0];
-    cdb.extend(lba.to_be_bytes());
-    cdb.extend((blocks as u32).to_be_bytes());
-    cdb.extend([0, 0]);
-    cdb
-}
-
 /// Ways to change blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -197,17 +194,14 @@ async fn write(
     let mut data = vec![0; blocks as usize * BLOCK];
     volume.check(|checker| checker.fill(id, lba, &mut data));
     let (cdb, out) = match way {
-        Way::Write => (sixteen(0x8a, lba, blocks), data),
+        Way::Write => (cdb::write_16(lba, blocks as u32, false), data),
         Way::WriteSame => {
-            let mut cdb = sixteen(0x93, lba, blocks);
-            cdb[1] = if draw(|random| random.once_in(2)) { 8 } else { 0 }; // UNMAP
-            (cdb, vec![0; BLOCK])
+            let unmap = draw(|random| random.once_in(2));
+            (cdb::write_same_16(lba, blocks as u32, unmap), vec![0; BLOCK])
         }
         Way::Unmap => unmap(lba, blocks),
         Way::Exchange => {
-            let mut cdb = sixteen(0x89, lba, 0);
-            cdb[13] = 1;
-            (cdb, [expected.clone().unwrap_or_default(), data].concat())
+            (cdb::compare_and_write(lba, 1), [expected.clone().unwrap_or_default(), data].concat())
         }
         Way::Copy => extended_copy(source.as_deref().unwrap_or(volume), volume, lba, blocks),
     };
@@ -248,39 +242,34 @@ pub(crate) fn patience(stage: &Stage) -> Option<Duration> {
     aborts.then(|| Duration::from_nanos(draw(|random| random.delay(10_000, 100_000_000))))
 }
 
-fn unmap(lba: u64, blocks: u64) -> (Vec<u8>, Vec<u8>) {
-    let mut out = vec![0, 22, 0, 16, 0, 0, 0, 0];
-    out.extend(lba.to_be_bytes());
-    out.extend((blocks as u32).to_be_bytes());
-    out.extend([0; 4]);
-    (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], out)
+fn unmap(lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
+    let out = UnmapDescriptor::write_list([UnmapDescriptor { lba, blocks: blocks as u32 }].into_iter());
+    (cdb::unmap(false, out.len() as u16), out)
 }
 
-/// Block device to block device (SPC-4 6.4.6.3), by the units' NAA designators.
-fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -> (Vec<u8>, Vec<u8>) {
-    let mut out = vec![0; 16];
-    out[3] = 64; // two target descriptors
-    out[11] = 28; // one segment descriptor
-    for volume in [source, destination] {
-        let mut descriptor = vec![0; 32];
-        descriptor[0] = 0xe4;
-        descriptor[4..8].copy_from_slice(&[1, 3, 0, 8]); // binary, NAA, of the unit, 8 bytes
-        descriptor[8..16].copy_from_slice(&volume.naa());
-        descriptor[28..32].copy_from_slice(&(BLOCK as u32).to_be_bytes());
-        out.extend(descriptor);
-    }
-    let mut segment = vec![0; 28];
-    segment[0] = 0x02;
-    segment[3] = 24;
-    segment[7] = 1; // to the second
-    segment[10..12].copy_from_slice(&(blocks as u16).to_be_bytes());
-    segment[12..20].copy_from_slice(&lba.to_be_bytes());
-    segment[20..28].copy_from_slice(&lba.to_be_bytes());
-    out.extend(segment);
-    let mut cdb = vec![0x83, 0];
-    cdb.resize(16, 0);
-    cdb[10..14].copy_from_slice(&(out.len() as u32).to_be_bytes());
-    (cdb, out)
+/// Block device to block device, by the units' NAA designators.
+fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
+    let target = |volume: &Volume| CopyTarget {
+        null: false,
+        designator_type: 3, // NAA
+        designator: volume.naa().to_vec(),
+        block_bytes: BLOCK as u32,
+    };
+    let segment = CopySegment {
+        destination: 1,
+        blocks: blocks as u16,
+        source_lba: lba,
+        destination_lba: lba,
+        ..CopySegment::default()
+    };
+    let list = CopyList {
+        id: 0,
+        usage: ListIdUsage::Hold,
+        targets: vec![target(source), target(destination)],
+        segments: vec![segment],
+    };
+    let out = list.write();
+    (cdb::extended_copy(out.len() as u32), out)
 }
 
 async fn read(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
@@ -301,7 +290,7 @@ async fn read_at(
     });
     let command = Command {
         lun: volume.lun,
-        cdb: sixteen(0x88, lba, blocks),
+        cdb: cdb::read_16(lba, blocks as u32),
         out: Vec::new(),
         in_bytes: blocks as u32 * BLOCK as u32,
     };
@@ -323,7 +312,8 @@ async fn read_at(
 async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let begun = volume.check(|checker| checker.now());
     note(&[28, writer], || format!("nexus {writer} asks for a flush of LUN {}", volume.lun));
-    let command = Command { lun: volume.lun, cdb: sixteen(0x91, 0, 0), out: Vec::new(), in_bytes: 0 };
+    let command =
+        Command { lun: volume.lun, cdb: commands::SYNCHRONIZE_CACHE_16.cdb(), out: Vec::new(), in_bytes: 0 };
     let answer = session.execute(command).await?;
     note(&[25, writer], || format!("nexus {writer} flushes LUN {}: {:#x}", volume.lun, answer.status));
     match answer.status {
@@ -382,7 +372,7 @@ async fn copy_into_a_reset(
     reactor::sleep(Duration::from_nanos(wait)).await;
     if draw(|random| random.once_in(2)) {
         // What is younger is answered: the copy has begun.
-        let ready = Command { lun: volume.lun, cdb: vec![0; 6], out: Vec::new(), in_bytes: 0 };
+        let ready = Command { lun: volume.lun, cdb: cdb::test_unit_ready(), out: Vec::new(), in_bytes: 0 };
         session.execute(ready).await?;
     }
     reset(stage, session, volume, writer).await?;
@@ -391,11 +381,10 @@ async fn copy_into_a_reset(
 
 /// Registers this nexus' key, so that it may write although somebody has reserved the volume.
 pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
-    let mut out = vec![0; 24];
-    out[8..16].copy_from_slice(&writer.to_be_bytes());
-    out[20] = 1; // APTPL
-    let mut cdb = vec![0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0]; // REGISTER AND IGNORE EXISTING KEY
-    cdb[2] = 0;
+    let list = ReserveOutList { service_action_key: writer, persist: true, ..ReserveOutList::default() };
+    let action = ReserveOut::RegisterAndIgnoreExistingKey;
+    let cdb = cdb::persistent_reserve_out(action, 0, ReserveOutList::BYTES as u32);
+    let out = list.write().to_vec();
     session.window().await;
     volume.registrations.borrow_mut().asks(writer);
     // One without an answer is under way until the nexus logs in again.
@@ -428,8 +417,12 @@ pub(crate) async fn read_everything(stage: Rc<Stage>) {
                 let blocks = (volume.blocks - lba).min(64);
                 let begun = volume.check(|checker| checker.begin_read(lba, blocks));
                 let in_bytes = blocks as u32 * BLOCK as u32;
-                let command =
-                    Command { lun: volume.lun, cdb: sixteen(0x88, lba, blocks), out: Vec::new(), in_bytes };
+                let command = Command {
+                    lun: volume.lun,
+                    cdb: cdb::read_16(lba, blocks as u32),
+                    out: Vec::new(),
+                    in_bytes,
+                };
                 let answer = session.execute(command).await;
                 if !matches!(&answer, Ok(answer) if answer.status == GOOD) {
                     volume.check(|checker| checker.read_nothing(begun));

@@ -235,11 +235,14 @@ mod tests {
 
         #[test]
         fn descriptors_come_back_as_they_were(all: Vec<(u64, u32, u8)>) {
-            let of = |(lba, blocks, code): (u64, u32, u8)| LbaStatusDescriptor { lba, blocks, status: LbaStatus::from_number(code.into()) };
+            let of = |(lba, blocks, code): (u64, u32, u8)| {
+                LbaStatusDescriptor { lba, blocks, status: LbaStatus::from_number(code.into()) }
+            };
             let descriptors: Vec<_> = all.iter().copied().map(of).collect();
             let list = LbaStatusDescriptor::write_list(descriptors.iter().copied());
             prop_assert_eq!(LbaStatusDescriptor::parse_list(&list).collect::<Vec<_>>(), descriptors);
-            let descriptors: Vec<_> = all.iter().map(|(lba, blocks, _)| UnmapDescriptor { lba: *lba, blocks: *blocks }).collect();
+            let of = |(lba, blocks, _): (u64, u32, u8)| UnmapDescriptor { lba, blocks };
+            let descriptors: Vec<_> = all.iter().copied().map(of).collect();
             let list = UnmapDescriptor::write_list(descriptors.iter().copied());
             prop_assert_eq!(UnmapDescriptor::parse_list(&list).unwrap().collect::<Vec<_>>(), descriptors);
         }

@@ -202,7 +202,8 @@ layout! {
     /// A block device to block device segment descriptor, 02h (SPC-4 6.4.7.5).
     CopySegment: 28 bytes from [BLOCK_TO_BLOCK, 0, 0, 24],
     {
-        destination_counts: bool = (1, 1, 1, "DC", "blocks of the destination are counted, not of the source"),
+        destination_counts: bool =
+            (1, 1, 1, "DC", "blocks of the destination are counted, not of the source"),
         source: u16 = (4, 7, 16, "SOURCE TARGET DESCRIPTOR INDEX", "the target descriptor of the source"),
         destination: u16 = (6, 7, 16, "DESTINATION TARGET DESCRIPTOR INDEX", "that of the destination"),
         blocks: u16 = (10, 7, 16, "NUMBER OF BLOCKS", "how many"),
@@ -218,7 +219,8 @@ layout! {
         targets_max: u16 = (8, 7, 16, "MAXIMUM TARGET COUNT", "target descriptors"),
         segments_max: u16 = (10, 7, 16, "MAXIMUM SEGMENT COUNT", "segment descriptors"),
         descriptor_bytes_max: u32 = (12, 7, 32, "MAXIMUM DESCRIPTOR LIST LENGTH", "in bytes"),
-        segment_bytes_max: u32 = (16, 7, 32, "MAXIMUM SEGMENT LENGTH", "zero: no limit but that of the descriptor"),
+        segment_bytes_max: u32 =
+            (16, 7, 32, "MAXIMUM SEGMENT LENGTH", "zero: no limit but that of the descriptor"),
         total_copies_max: u16 = (34, 7, 16, "TOTAL CONCURRENT COPIES", "of all initiators"),
         copies_max: u8 = (36, 7, 8, "MAXIMUM CONCURRENT COPIES", "of one initiator"),
         granularity_exponent: u8 = (37, 7, 8, "DATA SEGMENT GRANULARITY", "as a power of two"),

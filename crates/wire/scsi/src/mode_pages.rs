@@ -55,7 +55,8 @@ layout! {
         dcr: bool = (2, 0, 1, "DCR", "no error correction"),
         read_retry_count: u8 = (3, 7, 8, "READ_RETRY_COUNT", "retries of a read"),
         write_retry_count: u8 = (8, 7, 8, "WRITE_RETRY_COUNT", "retries of a write"),
-        recovery_time_limit: u16 = (10, 7, 16, "RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+        recovery_time_limit: u16 =
+            (10, 7, 16, "RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
     }
 
     /// Disconnect-reconnect (SPC-4 7.5.11).
@@ -74,7 +75,8 @@ layout! {
     VerifyErrorRecovery: 12 bytes from mode_header(0x07, 12),
     {
         verify_retry_count: u8 = (3, 7, 8, "VERIFY_RETRY_COUNT", "retries of a verification"),
-        verify_recovery_time_limit: u16 = (10, 7, 16, "VERIFY_RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+        verify_recovery_time_limit: u16 =
+            (10, 7, 16, "VERIFY_RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
     }
 
     /// Caching (SBC-3 6.5.5).
@@ -90,7 +92,8 @@ layout! {
         rcd: bool = (2, 0, 1, "RCD", "reads do not come from the cache"),
         demand_read_retention: u8 = (3, 7, 4, "DEMAND_READ_RETENTION", "how long what was read is kept"),
         write_retention: u8 = (3, 3, 4, "WRITE_RETENTION", "how long what was written is kept"),
-        disable_prefetch_length: u16 = (4, 7, 16, "DISABLE_PREFETCH_LENGTH", "blocks from which on nothing is prefetched"),
+        disable_prefetch_length: u16 =
+            (4, 7, 16, "DISABLE_PREFETCH_LENGTH", "blocks from which on nothing is prefetched"),
         minimum_prefetch: u16 = (6, 7, 16, "MINIMUM_PREFETCH", "blocks"),
         maximum_prefetch: u16 = (8, 7, 16, "MAXIMUM_PREFETCH", "blocks"),
         maximum_prefetch_ceiling: u16 = (10, 7, 16, "MAXIMUM_PREFETCH_CEILING", "blocks"),
@@ -123,7 +126,8 @@ layout! {
         atmpe: bool = (5, 5, 1, "ATMPE", "application tag mode page is in force"),
         rwwp: bool = (5, 4, 1, "RWWP", "writes without protection information are refused"),
         autoload_mode: u8 = (5, 2, 3, "AUTOLOAD_MODE", "what becomes of a medium that is put in"),
-        busy_timeout_period: u16 = (8, 7, 16, "BUSY_TIMEOUT_PERIOD", "longest time of BUSY, in units of 100 milliseconds"),
+        busy_timeout_period: u16 =
+            (8, 7, 16, "BUSY_TIMEOUT_PERIOD", "longest time of BUSY, in units of 100 milliseconds"),
         extended_self_test_time: u16 = (10, 7, 16, "EXTENDED_SELF_TEST_TIME", "seconds"),
     }
 
@@ -133,7 +137,8 @@ layout! {
         tcmos: bool = (4, 2, 1, "TCMOS", "the clock may be set by other means"),
         scsip: bool = (4, 1, 1, "SCSIP", "the clock is SET TIMESTAMP's first"),
         ialuae: bool = (4, 0, 1, "IALUAE", "implicit changes of access states"),
-        initial_command_priority: u8 = (5, 3, 4, "INITIAL_COMMAND_PRIORITY", "priority of commands without one"),
+        initial_command_priority: u8 =
+            (5, 3, 4, "INITIAL_COMMAND_PRIORITY", "priority of commands without one"),
         maximum_sense_length: u8 = (6, 7, 8, "MAXIMUM_SENSE_LENGTH", "bytes of sense data; 0: no limit"),
     }
 

@@ -22,7 +22,8 @@ layout! {
     /// How long a command takes (SPC-4 6.35.4), in seconds; zero is not told.
     CommandTimeouts: 12 bytes from [0, 10],
     {
-        nominal_s: u32 = (4, 7, 32, "NOMINAL COMMAND PROCESSING TIMEOUT", "as long as it may take before anything is wrong"),
+        nominal_s: u32 =
+            (4, 7, 32, "NOMINAL COMMAND PROCESSING TIMEOUT", "as long as it may take before anything is wrong"),
         recommended_s: u32 = (8, 7, 32, "RECOMMENDED COMMAND TIMEOUT", "when to begin with error recovery"),
     }
 }
@@ -171,7 +172,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            opcode: u8, service_action: Option<u16>, times: Option<(u32, u32)>, usage in prop::collection::vec(any::<u8>(), 6..17),
+            opcode: u8, service_action: Option<u16>, times: Option<(u32, u32)>,
+            usage in prop::collection::vec(any::<u8>(), 6..17),
         ) {
             let timeouts = times.map(|(nominal_s, recommended_s)| CommandTimeouts { nominal_s, recommended_s });
             let command = SupportedCommand { opcode, service_action, cdb_bytes: usage.len() as u16, timeouts };

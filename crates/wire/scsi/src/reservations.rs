@@ -71,7 +71,8 @@ layout! {
     ReserveOutList: 24 bytes,
     {
         key: u64 = (0, 7, 64, "RESERVATION KEY", "the sender's"),
-        service_action_key: u64 = (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register, or whose registrations end"),
+        service_action_key: u64 =
+            (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register, or whose registrations end"),
         specify_initiator_ports: bool = (20, 3, 1, "SPEC_I_PT", "TransportIDs follow"),
         all_target_ports: bool = (20, 2, 1, "ALL_TG_PT", "by all of the target's ports"),
         persist: bool = (20, 0, 1, "APTPL", "it outlives a loss of power"),
@@ -85,18 +86,21 @@ layout! {
         unregister: bool = (17, 1, 1, "UNREG", "the old holder's registration ends"),
         persist: bool = (17, 0, 1, "APTPL", "it outlives a loss of power"),
         relative_port: u16 = (18, 7, 16, "RELATIVE TARGET PORT IDENTIFIER", "of the new holder"),
-        transport_id_bytes: u32 = (20, 7, 32, "TRANSPORTID PARAMETER DATA LENGTH", "of the new holder's name"),
+        transport_id_bytes: u32 =
+            (20, 7, 32, "TRANSPORTID PARAMETER DATA LENGTH", "of the new holder's name"),
     }
 
     /// What a target can do about persistent reservations: REPORT CAPABILITIES (SPC-4 table 204).
     ReservationCapabilities: 8 bytes from [0, 8],
     {
-        compatible_reservation_handling: bool = (2, 4, 1, "CRH", "RESERVE(6) of a registered initiator does as if"),
+        compatible_reservation_handling: bool =
+            (2, 4, 1, "CRH", "RESERVE(6) of a registered initiator does as if"),
         specify_initiator_ports: bool = (2, 3, 1, "SIP_C", "registrations of others may be asked for"),
         all_target_ports: bool = (2, 2, 1, "ATP_C", "a registration may be for all ports"),
         persist_capable: bool = (2, 0, 1, "PTPL_C", "registrations can outlive a loss of power"),
         type_mask_valid: bool = (3, 7, 1, "TMV", "the mask of types is valid"),
-        allow_commands: u8 = (3, 6, 3, "ALLOW COMMANDS", "which commands reservations let pass (SPC-4 table 205)"),
+        allow_commands: u8 =
+            (3, 6, 3, "ALLOW COMMANDS", "which commands reservations let pass (SPC-4 table 205)"),
         persist_active: bool = (3, 0, 1, "PTPL_A", "registrations outlive a loss of power now"),
         type_mask: u16 = (4, 7, 16, "PERSISTENT RESERVATION TYPE MASK", "a bit for each type that is known"),
     }

@@ -53,7 +53,8 @@ layout! {
         page: u8 = (0, 5, 6, "POLICY PAGE CODE", "3Fh stands for all others"),
         subpage: u8 = (1, 7, 8, "POLICY SUBPAGE CODE", "FFh stands for all others"),
         several_units: bool = (2, 7, 1, "MLUS", "it is shared by several logical units"),
-        policy: u8 = (2, 1, 2, "MODE PAGE POLICY", "0 shared, 1 one for each target port, 3 one for each I_T nexus"),
+        policy: u8 =
+            (2, 1, 2, "MODE PAGE POLICY", "0 shared, 1 one for each target port, 3 one for each I_T nexus"),
     }
 }
 

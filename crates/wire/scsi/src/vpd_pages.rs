@@ -30,8 +30,10 @@ layout! {
         luiclr: bool = (7, 0, 1, "LUICLR", "logical unit's I_T nexus losses are cleared"),
         r_sup: bool = (8, 4, 1, "R_SUP", "referrals"),
         cbcs: bool = (8, 0, 1, "CBCS", "capability-based command security"),
-        multi_i_t_nexus_microcode: u8 = (9, 3, 4, "MULTI_I_T_NEXUS_MICROCODE", "microcode by several I_T nexuses"),
-        extended_self_test: u16 = (10, 7, 16, "EXTENDED_SELF_TEST", "minutes that an extended self-test takes"),
+        multi_i_t_nexus_microcode: u8 =
+            (9, 3, 4, "MULTI_I_T_NEXUS_MICROCODE", "microcode by several I_T nexuses"),
+        extended_self_test: u16 =
+            (10, 7, 16, "EXTENDED_SELF_TEST", "minutes that an extended self-test takes"),
         poa_sup: bool = (12, 7, 1, "POA_SUP", "power-on activation of microcode"),
         hra_sup: bool = (12, 6, 1, "HRA_SUP", "hard-reset activation of microcode"),
         vsa_sup: bool = (12, 5, 1, "VSA_SUP", "vendor-specific activation of microcode"),
@@ -42,28 +44,33 @@ layout! {
     BlockLimits: 64 bytes from vpd_header(0xb0, 64),
     {
         wsnz: bool = (4, 0, 1, "WSNZ", "WRITE SAME of zero blocks is refused"),
-        compare_and_write_blocks: u8 = (5, 7, 8, "MAX_COMPARE_AND_WRITE", "longest COMPARE AND WRITE, in blocks"),
-        optimal_granularity: u16 = (6, 7, 16, "OPTIMAL_GRANULARITY", "optimal transfers are multiples of it, in blocks"),
+        compare_and_write_blocks: u8 =
+            (5, 7, 8, "MAX_COMPARE_AND_WRITE", "longest COMPARE AND WRITE, in blocks"),
+        optimal_granularity: u16 =
+            (6, 7, 16, "OPTIMAL_GRANULARITY", "optimal transfers are multiples of it, in blocks"),
         transfer_blocks: u32 = (8, 7, 32, "MAX_TRANSFER", "longest transfer, in blocks"),
         optimal_transfer: u32 = (12, 7, 32, "OPTIMAL_TRANSFER", "optimal transfer, in blocks"),
         max_prefetch: u32 = (16, 7, 32, "MAX_PREFETCH", "longest PRE-FETCH, in blocks"),
         unmap_blocks: u32 = (20, 7, 32, "MAX_UNMAP", "most blocks of one UNMAP"),
         unmap_descriptors: u32 = (24, 7, 32, "MAX_UNMAP_DESCRIPTORS", "most descriptors of one UNMAP"),
-        unmap_granularity_blocks: u32 = (28, 7, 32, "UNMAP_GRANULARITY", "optimal UNMAP granularity, in blocks"),
+        unmap_granularity_blocks: u32 =
+            (28, 7, 32, "UNMAP_GRANULARITY", "optimal UNMAP granularity, in blocks"),
         ugavalid: bool = (32, 7, 1, "UGAVALID", "the alignment is valid"),
         unmap_alignment_blocks: u32 = (32, 6, 31, "UNMAP_ALIGNMENT", "first granule's block"),
         write_same_blocks: u64 = (36, 7, 64, "MAX_WRITE_SAME", "longest WRITE SAME, in blocks"),
         atomic_blocks: u32 = (44, 7, 32, "MAX_ATOMIC", "longest WRITE ATOMIC, in blocks"),
         atomic_alignment: u32 = (48, 7, 32, "ATOMIC_ALIGNMENT", "alignment of WRITE ATOMIC, in blocks"),
         atomic_granularity: u32 = (52, 7, 32, "ATOMIC_GRANULARITY", "granularity of WRITE ATOMIC, in blocks"),
-        max_atomic_bounded: u32 = (56, 7, 32, "MAX_ATOMIC_BOUNDED", "longest WRITE ATOMIC with boundaries, in blocks"),
+        max_atomic_bounded: u32 =
+            (56, 7, 32, "MAX_ATOMIC_BOUNDED", "longest WRITE ATOMIC with boundaries, in blocks"),
         max_atomic_boundary: u32 = (60, 7, 32, "MAX_ATOMIC_BOUNDARY", "largest atomic boundary, in blocks"),
     }
 
     /// What a medium is like (SBC-3 6.6.3).
     BlockDeviceCharacteristics: 64 bytes from vpd_header(0xb1, 64),
     {
-        medium_rotation_rate: u16 = (4, 7, 16, "MEDIUM_ROTATION_RATE", "turns per minute; 1: it does not turn; 0: unknown"),
+        medium_rotation_rate: u16 =
+            (4, 7, 16, "MEDIUM_ROTATION_RATE", "turns per minute; 1: it does not turn; 0: unknown"),
         product_type: u8 = (6, 7, 8, "PRODUCT_TYPE", "type of flash card, if it is one"),
         wabereq: u8 = (7, 7, 2, "WABEREQ", "what was never written reads as"),
         wacereq: u8 = (7, 5, 2, "WACEREQ", "what a crypto erase leaves reads as"),
@@ -71,7 +78,8 @@ layout! {
         zoned: u8 = (8, 5, 2, "ZONED", "1: host-aware zones; 2: zones that the device manages"),
         fuab: bool = (8, 1, 1, "FUAB", "flushes work as SYNCHRONIZE CACHE and FUA say"),
         vbuls: bool = (8, 0, 1, "VBULS", "VERIFY looks at blocks that are not mapped"),
-        depopulation_time: u32 = (12, 7, 32, "DEPOPULATION_TIME", "seconds that removing a storage element takes"),
+        depopulation_time: u32 =
+            (12, 7, 32, "DEPOPULATION_TIME", "seconds that removing a storage element takes"),
     }
 
     /// How blocks can be given back (SBC-3 6.6.5).
@@ -85,8 +93,10 @@ layout! {
         anchors: bool = (5, 1, 1, "ANC_SUP", "blocks can be anchored"),
         dp: bool = (5, 0, 1, "DP", "a designator of the resource pool follows"),
         minimum_percentage: u8 = (6, 7, 5, "MINIMUM_PERCENTAGE", "granularity of threshold percentages"),
-        provisioning_type: u8 = (6, 2, 3, "PROVISIONING_TYPE", "0: not told; 1: resource provisioned; 2: thin"),
-        threshold_percentage: u8 = (7, 7, 8, "THRESHOLD_PERCENTAGE", "percent in use at which a warning comes"),
+        provisioning_type: u8 =
+            (6, 2, 3, "PROVISIONING_TYPE", "0: not told; 1: resource provisioned; 2: thin"),
+        threshold_percentage: u8 =
+            (7, 7, 8, "THRESHOLD_PERCENTAGE", "percent in use at which a warning comes"),
     }
 
     /// The zones of a disk that has some (ZBC 6.5).
@@ -94,7 +104,8 @@ layout! {
     {
         urswrz: bool = (4, 0, 1, "URSWRZ", "reads are not restricted in sequential zones"),
         optimal_open: u32 = (8, 7, 32, "OPTIMAL_OPEN", "optimal number of open sequential zones"),
-        optimal_non_sequential: u32 = (12, 7, 32, "OPTIMAL_NON_SEQUENTIAL", "optimal number of zones written out of order"),
+        optimal_non_sequential: u32 =
+            (12, 7, 32, "OPTIMAL_NON_SEQUENTIAL", "optimal number of zones written out of order"),
         max_open: u32 = (16, 7, 32, "MAX_OPEN", "most open sequential zones"),
     }
 }
