@@ -14,7 +14,7 @@ pub struct CommandCode {
 }
 
 impl CommandCode {
-    /// A CDB of it, with all fields zero but the codes.
+    /// A CDB of it, with all fields zero but the codes. Those of 32 bytes (7Fh) do not fit.
     pub fn cdb(self) -> Cdb {
         let mut cdb = [0; 16];
         (cdb[0], cdb[1]) = (self.opcode, self.service_action.unwrap_or(0));

@@ -177,7 +177,7 @@ const fn persistent_out(command: CommandCode, usage: &'static [u8]) -> Command {
 /// The bit of the CONTROL byte that is looked at.
 const NACA: u8 = 0x04;
 
-/// What is looked at in CDBs of which flags in byte 1, LBA and length are looked at.
+/// CDBs of which flags in byte 1, LBA and length are looked at.
 const fn ten(flags: u8) -> [u8; 9] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, NACA]
 }
@@ -222,6 +222,8 @@ mod tests {
                 5 => 12,
                 _ => panic!("{} has no group", command.kind.name),
             };
+            let action = command.kind.service_action.unwrap_or(command.usage[0] & 0x1f);
+            assert_eq!(command.usage[0] & 0x1f, action, "{}", command.kind.name);
             assert_eq!(1 + command.usage.len(), length, "{}", command.kind.name);
         }
     }
