@@ -65,11 +65,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linerate-published", &[]),
     // A plan for the WAN says between which ends; a record, which ceilings are known.
     ("linerate-model", &["linerate-stats", "linerate-published"]),
+    // The ceiling of an iSCSI target speaks iSCSI.
     (
         "linerate-bench",
         &[
             "linerate-block",
             "linerate-volume",
+            "linerate-iscsi",
+            "linerate-scsi",
             "linerate-reactor",
             "linerate-stats",
             "linerate-published",
