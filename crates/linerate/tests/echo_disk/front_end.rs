@@ -20,7 +20,10 @@ use std::time::{Duration, Instant};
 
 use block::{Buffer, DeviceError, Durability, Extent};
 use reactor::{InSlice, OutSlice, Sender, Stream};
-use server::{AbortOrder, AddressBlock, FrontEnd, Guest, Incoming, LocalFrontEnd, Place, Portal, SlowHolder};
+use server::{
+    AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, FrontEnd, Portal,
+    SlowHolder,
+};
 use volume::{Access, AttachmentId, Denied, HostPath, HostPort, RequestKind, Requester, ServicePort, Volume};
 
 /// What its portals are marked with.
@@ -30,8 +33,8 @@ pub(crate) const ECHO: &str = "echo";
 pub(crate) struct EchoDisk;
 
 /// Its part of one core.
-struct OnCore {
-    place: Place,
+struct CoreEchoes {
+    handle: CoreHandle,
     sessions: RefCell<Vec<Rc<Session>>>,
 }
 
@@ -40,7 +43,7 @@ struct Session {
     attachment: AttachmentId,
     path: HostPath,
     stream: Box<dyn Stream>,
-    _guest: Guest,
+    _guest: ConnectionPermit,
     volume: RefCell<Option<(String, Arc<Volume>)>>,
     /// How many times its request was aborted.
     aborts: Cell<u64>,
@@ -53,8 +56,8 @@ impl FrontEnd for EchoDisk {
         ECHO
     }
 
-    fn begin(self: Arc<Self>, place: Place) -> Rc<dyn LocalFrontEnd> {
-        Rc::new(OnCore { place, sessions: RefCell::default() })
+    fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
+        Rc::new(CoreEchoes { handle, sessions: RefCell::default() })
     }
 
     fn has_sessions(&self, _: AddressBlock) -> bool {
@@ -64,16 +67,16 @@ impl FrontEnd for EchoDisk {
     fn volume_grew(&self, _: &Arc<Volume>) {} // hosts ask
 }
 
-impl LocalFrontEnd for OnCore {
-    fn welcome(
+impl CoreFrontEnd for CoreEchoes {
+    fn accept(
         self: Rc<Self>,
-        Incoming { portal, stream, guest }: Incoming,
+        Accepted { portal, stream, permit }: Accepted,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         let session = Rc::new(Session {
             attachment: AttachmentId::next(),
             path: path(&portal, &*stream),
             stream,
-            _guest: guest,
+            _guest: permit,
             volume: RefCell::default(),
             aborts: Cell::new(0),
             cut: Cell::new(false),
@@ -81,7 +84,7 @@ impl LocalFrontEnd for OnCore {
         });
         self.sessions.borrow_mut().push(Rc::clone(&session));
         drop(reactor::spawn(async move {
-            let _ = session.serve(&self.place).await; // the host is gone, or to go
+            let _ = session.serve(&self.handle).await; // the host is gone, or to go
             self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
         }));
         Box::pin(async {})
@@ -99,7 +102,7 @@ impl LocalFrontEnd for OnCore {
     }
 
     fn adapt(self: Rc<Self>, _: &Sender<()>) {
-        let volumes = self.place.server.volumes();
+        let volumes = self.handle.server.volumes();
         for session in self.sessions.borrow().iter() {
             let is_gone = |(_, volume): &(String, Arc<Volume>)| !volumes.contains(volume);
             if session.volume.borrow().as_ref().is_some_and(is_gone) {
@@ -117,15 +120,15 @@ impl LocalFrontEnd for OnCore {
     }
 
     /// There is nothing by which a host could be asked to leave.
-    fn request_end(&self, _: Duration) {
-        self.cut_all();
+    fn ask_to_leave(&self, _: Duration) {
+        self.close_all();
     }
 
     fn is_idle(&self) -> bool {
         self.sessions.borrow().is_empty()
     }
 
-    fn cut_all(&self) {
+    fn close_all(&self) {
         self.sessions.borrow().iter().for_each(|session| session.cut());
     }
 }
@@ -143,10 +146,10 @@ impl Session {
         }
     }
 
-    async fn serve(&self, place: &Place) -> io::Result<()> {
+    async fn serve(&self, handle: &CoreHandle) -> io::Result<()> {
         loop {
             let line = self.line().await?;
-            let answer = match self.carry_out(place, &line).await {
+            let answer = match self.carry_out(handle, &line).await {
                 Ok(what) => format!("ok{what}\n"),
                 Err(reason) => format!("error {reason}\n"),
             };
@@ -176,10 +179,10 @@ impl Session {
         Ok(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
-    async fn carry_out(&self, place: &Place, line: &str) -> Result<String, String> {
+    async fn carry_out(&self, handle: &CoreHandle, line: &str) -> Result<String, String> {
         let words: Vec<&str> = line.split(' ').collect();
         if let ["use", name] = words[..] {
-            let volume = place.server.volumes().get(name).cloned().ok_or("there is no such volume")?;
+            let volume = handle.server.volumes().get(name).cloned().ok_or("there is no such volume")?;
             let blocks = volume.device().geometry().blocks.0;
             *self.volume.borrow_mut() = Some((name.to_owned(), volume));
             return Ok(format!(" {blocks}"));

@@ -25,26 +25,26 @@ use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 use reactor::{Detached, InSlice, OutSlice, Stream};
-use server::{AddressBlock, Guest, Incoming, LOG, Phase};
+use server::{Accepted, AddressBlock, ConnectionPermit, LOG, Phase};
 
 use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
+use crate::core::CoreSessions;
 use crate::front_end::Context;
-use crate::on_core::OnCore;
 use crate::refusal::Refusal;
-use crate::registry::{Admittance, Claim, Newcomer, NexusName, Seat};
+use crate::registry::{Claim, NewSession, NexusName, SessionSlot, SlotOutcome};
 
 /// A connection that has logged in, on its way to its session's core.
 pub(crate) struct Admitted {
     pub(crate) stream: Detached,
-    pub(crate) guest: Guest,
+    pub(crate) permit: ConnectionPermit,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
     /// The target as it was when the login began; none for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
-    pub(crate) seat: Seat,
+    pub(crate) seat: SessionSlot,
     /// The first connection of a new session.
     pub(crate) leading: bool,
 }
@@ -59,11 +59,11 @@ enum Failure {
 }
 
 /// A connection that has not logged in: what its login needs while it lasts. Dropped, it leaves nothing behind.
-pub(crate) struct Door {
-    on_core: Rc<OnCore>,
+pub(crate) struct LoginDriver {
+    core: Rc<CoreSessions>,
     tag: u16,
     stream: Box<dyn Stream>,
-    guest: Guest,
+    permit: ConnectionPermit,
     machine: TargetLogin,
     received: Vec<u8>,
     target: Option<Arc<Target>>,
@@ -71,19 +71,19 @@ pub(crate) struct Door {
     user: Option<String>,
     /// Our own reason to refuse it.
     refusal: Option<Refusal>,
-    booking: Booking,
+    booking: PendingSlot,
 }
 
 /// The seat that a login has, which is vacated unless it logs in.
-struct Booking {
+struct PendingSlot {
     context: Context,
-    seat: Option<Seat>,
+    seat: Option<SessionSlot>,
     /// The seat is that of a new session.
     leading: bool,
     kept: bool,
 }
 
-impl Drop for Booking {
+impl Drop for PendingSlot {
     fn drop(&mut self) {
         if let (Some(seat), true, false) = (self.seat, self.leading, self.kept) {
             self.context.registry().vacate(seat);
@@ -91,21 +91,21 @@ impl Drop for Booking {
     }
 }
 
-impl Door {
+impl LoginDriver {
     /// A connection that has just come in.
-    pub(crate) fn new(on_core: &Rc<OnCore>, incoming: Incoming) -> Door {
-        let Incoming { portal, stream, guest } = incoming;
-        let on_core = Rc::clone(on_core);
-        let booking = Booking { context: on_core.context.clone(), seat: None, leading: false, kept: false };
+    pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
+        let Accepted { portal, stream, permit } = accepted;
+        let core = Rc::clone(core);
+        let booking = PendingSlot { context: core.context.clone(), seat: None, leading: false, kept: false };
         let mut first = [0; 4];
-        (on_core.context.config().random)(&mut first);
+        (core.context.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
         let machine = TargetLogin::new(policy);
-        Door {
-            on_core,
+        LoginDriver {
+            core,
             tag: portal.tag,
             stream,
-            guest,
+            permit,
             machine,
             received: Vec::new(),
             target: None,
@@ -117,7 +117,7 @@ impl Door {
 
     /// Takes the connection through its login and hands it to the core of its session.
     pub(crate) async fn admit(mut self) {
-        let limit = self.on_core.context.config().limits.login_time;
+        let limit = self.core.context.config().limits.login_time;
         match reactor::timeout(limit, self.log_in()).await {
             Ok(Ok(login)) => self.hand_over(login),
             Ok(Err(failure)) => self.give_up(&failure),
@@ -224,7 +224,7 @@ impl Door {
 
     /// Whether this initiator may try to log in, and how it must prove itself.
     fn admission(&mut self, request: &AdmissionRequest) -> Result<Admission, Refusal> {
-        let context = &self.on_core.context;
+        let context = &self.core.context;
         if context.server.phase() != Phase::Open {
             return Err(Refusal::NotOpen);
         }
@@ -245,7 +245,7 @@ impl Door {
         self.target = Some(Arc::clone(target));
         let session = self
             .nexus(request)
-            .and_then(|nexus| self.on_core.context.registry().parameters(request.tsih, &nexus));
+            .and_then(|nexus| self.core.context.registry().parameters(request.tsih, &nexus));
         Ok(self.acceptance(request, session))
     }
 
@@ -266,7 +266,7 @@ impl Door {
     fn authentication(&self) -> Option<Authentication> {
         match &self.target {
             Some(target) => target.authentication.clone(),
-            None => self.on_core.context.config().discovery_authentication.clone(),
+            None => self.core.context.config().discovery_authentication.clone(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Door {
         let missing = request.tsih != Tsih::NEW && session.is_none();
         let refusal = missing.then(|| self.refused(Refusal::NoSuchSession(request.tsih)));
         let target = self.target.as_ref();
-        let limits = &self.on_core.context.config().limits;
+        let limits = &self.core.context.config().limits;
         let offers = match target {
             Some(target) => Offers {
                 max_connections: limits.connections_per_session,
@@ -297,7 +297,7 @@ impl Door {
 
     fn chap(&self, wanted: &Authentication) -> ChapPolicy {
         let mut random = [0; CHALLENGE_BYTES + 1];
-        (self.on_core.context.config().random)(&mut random);
+        (self.core.context.config().random)(&mut random);
         let challenge = Challenge { identifier: random[0], bytes: random[1..].to_vec() };
         ChapPolicy {
             algorithms: wanted.algorithms.clone(),
@@ -310,7 +310,7 @@ impl Door {
     /// Lets a proof be looked at, unless there were too many wrong ones for this user from this address.
     fn judge(&mut self, user: &str) {
         self.user = Some(bounded(user));
-        let context = self.on_core.context.clone();
+        let context = self.core.context.clone();
         let now = reactor::now();
         let from = AddressBlock::of(self.stream.peer().ip());
         let target = self.target.as_ref().map(|target| target.name.as_str());
@@ -349,7 +349,7 @@ impl Door {
         let seat = self.find_seat(claim, &request.parameters).await?;
         (self.booking.seat, self.booking.leading) = (Some(seat), true);
         let window = match self.target {
-            Some(_) => self.on_core.context.config().limits.window,
+            Some(_) => self.core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
         };
         Ok(Grant { tsih: seat.tsih, exp_cmd_sn: request.cmd_sn, max_cmd_sn: request.cmd_sn.plus(window - 1) })
@@ -368,17 +368,17 @@ impl Door {
 
     /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
     /// section 6.3.5).
-    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<Seat, Refusal> {
+    async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<SessionSlot, Refusal> {
         let from = AddressBlock::of(self.stream.peer().ip());
-        let mut newcomer = Newcomer { claim, from, reinstates: false };
+        let mut newcomer = NewSession { claim, from, reinstates: false };
         for _ in 0..REINSTATEMENTS {
-            match self.on_core.context.registry().seat(&newcomer, parameters) {
-                Admittance::Seated(seat) => return Ok(seat),
-                Admittance::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
-                Admittance::Full => return Err(Refusal::ServerIsFull),
-                Admittance::Replaces(old) => {
+            match self.core.context.registry().seat(&newcomer, parameters) {
+                SlotOutcome::Seated(seat) => return Ok(seat),
+                SlotOutcome::OfAnother { user } => return Err(Refusal::SessionOfAnother(user)),
+                SlotOutcome::Full => return Err(Refusal::ServerIsFull),
+                SlotOutcome::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
-                    self.on_core.context.tell(old.core, move |on_core| on_core.end(old, done));
+                    self.core.context.tell(old.core, move |core| core.end(old, done));
                     // Nothing is ever sent: the channel ends with the session.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
@@ -395,13 +395,13 @@ impl Door {
     ) -> Result<Grant, Refusal> {
         let tsih = request.request.tsih;
         let missing = || Refusal::NoSuchSession(tsih);
-        let seat = claim.and_then(|claim| self.on_core.context.registry().find(tsih, &claim));
+        let seat = claim.and_then(|claim| self.core.context.registry().find(tsih, &claim));
         let seat = seat.ok_or_else(missing)?;
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
-        self.on_core.context.tell(seat.core, move |on_core| {
+        self.core.context.tell(seat.core, move |core| {
             // Whoever asked may be gone by now.
-            let _ = answer.send(on_core.reserve(tsih, cid));
+            let _ = answer.send(core.reserve(tsih, cid));
         });
         let window = answers.recv().await.ok_or_else(missing)??;
         self.booking.seat = Some(seat);
@@ -415,14 +415,14 @@ impl Door {
             peer: self.stream.peer(),
             local: self.stream.local(),
             stream: self.stream.detach(),
-            guest: self.guest,
+            permit: self.permit,
             login,
             target: self.target,
             tag: self.tag,
             seat,
             leading: self.booking.leading,
         };
-        self.on_core.context.tell(seat.core, move |on_core| on_core.join(admitted));
+        self.core.context.tell(seat.core, move |core| core.join(admitted));
     }
 
     fn give_up(self, failure: &Failure) {
@@ -441,7 +441,7 @@ impl Door {
             (Failure::Socket(error), _) => error.to_string(),
             (Failure::TooLong, _) => "it took too long".to_owned(),
         };
-        if self.on_core.context.may_log(peer.ip()) {
+        if self.core.context.may_log(peer.ip()) {
             tracing::warn!(target: LOG, %peer, initiator, target, user = self.user, why, "login refused");
         }
     }

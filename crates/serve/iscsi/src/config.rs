@@ -16,9 +16,9 @@ use crate::access::{Access, NamePattern};
 pub struct Config {
     /// What initiators find.
     pub targets: Vec<Arc<Target>>,
-    /// What discovery sessions must prove; `None` lets anybody ask, and answers only with what they may use.
+    /// What discovery sessions must prove; `None` lets every initiator ask, and answers only with what it may use.
     pub discovery_authentication: Option<Authentication>,
-    /// What nobody may exceed.
+    /// Limits.
     pub limits: Limits,
     /// Fills a slice from the operating system's random source: for CHAP challenges.
     pub random: fn(&mut [u8]),
@@ -59,7 +59,7 @@ impl Target {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
     }
 
-    /// Whether somebody who has logged in may stay: what a login asks for, but the proof itself.
+    /// Whether an initiator that has logged in may stay: what a login asks for, but the proof itself.
     pub(crate) fn keeps(&self, initiator: &str, address: IpAddr, user: Option<&str>, tag: u16) -> bool {
         let proved = match (&self.authentication, user) {
             (None, _) => true,
@@ -129,7 +129,7 @@ pub struct Redirect {
     pub permanent: bool,
 }
 
-/// What nobody may exceed, besides [`server::Limits`], so that neither a crowd nor a hostile peer takes the memory or the time of
+/// Limits besides [`server::Limits`], so that neither a crowd nor a hostile peer takes the memory or the time of
 /// others.
 #[derive(Clone, Debug)]
 pub struct Limits {

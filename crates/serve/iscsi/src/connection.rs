@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
 use reactor::Stream;
-use server::Guest;
+use server::ConnectionPermit;
 
 use crate::admission::Admitted;
+use crate::core::CoreSessions;
 use crate::inbox::{Inbox, Input, Received, Scratch};
 use crate::link::{Closing, Link};
-use crate::on_core::OnCore;
 use crate::outbox::{self, Outbox};
 use crate::session::{Outgoing, SLOW, SharedSession};
 
@@ -82,11 +82,11 @@ impl fmt::Display for End {
 impl Connection {
     /// A connection that has just logged in, on the core of its session. What came behind its login is taken in.
     pub(crate) fn new(
-        on_core: &Rc<OnCore>,
+        core: &Rc<CoreSessions>,
         session: &SharedSession,
         admitted: Admitted,
-    ) -> io::Result<(Connection, Guest)> {
-        let Admitted { stream, guest, peer, local: here, login, .. } = admitted;
+    ) -> io::Result<(Connection, ConnectionPermit)> {
+        let Admitted { stream, permit, peer, local: here, login, .. } = admitted;
         let stream = reactor::world().adopt(stream)?;
         let now = reactor::now();
         let link = Rc::new(Link::new(login.request.cid, peer, here));
@@ -102,8 +102,8 @@ impl Connection {
             framing,
             session: Rc::clone(session),
             link,
-            scratch: Rc::clone(&on_core.scratch),
-            send_stall: on_core.context.config().limits.send_stall,
+            scratch: Rc::clone(&core.scratch),
+            send_stall: core.context.config().limits.send_stall,
             inbox: Inbox::default(),
             outbox: match session.borrow().identity.target {
                 Some(_) => Outbox::new(framing),
@@ -113,7 +113,7 @@ impl Connection {
             stuck: None,
             backlog: None,
         };
-        Ok((connection, guest))
+        Ok((connection, permit))
     }
 
     /// Runs it to its end.

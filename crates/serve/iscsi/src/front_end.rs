@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Lock, LockGuard};
-use server::{AddressBlock, FrontEnd, LocalFrontEnd, Place, Portal, Server};
+use server::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, Portal, Server};
 use unit::LogicalUnit;
 use volume::Volume;
 
 use crate::backoff::Backoff;
 use crate::config::Config;
+use crate::core::CoreSessions;
 use crate::loss::{Loss, losses};
-use crate::on_core::OnCore;
 use crate::registry::Registry;
 use crate::status::SessionStatus;
 
@@ -70,7 +70,7 @@ impl Iscsi {
         for core in 0..server.cores() {
             let answer = answer.clone();
             server.run_on(core, move |local| {
-                let sessions = local.front_end::<OnCore>().map(|on_core| on_core.status());
+                let sessions = local.front_end::<CoreSessions>().map(|core| core.status());
                 drop(answer.send(sessions.unwrap_or_default()));
             });
         }
@@ -89,8 +89,8 @@ impl FrontEnd for Iscsi {
         ISCSI
     }
 
-    fn begin(self: Arc<Self>, place: Place) -> Rc<dyn LocalFrontEnd> {
-        Rc::new(OnCore::new(self, place))
+    fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd> {
+        Rc::new(CoreSessions::new(self, handle))
     }
 
     fn has_sessions(&self, from: AddressBlock) -> bool {
@@ -131,10 +131,10 @@ impl Context {
     }
 
     /// Has another core do something with its part of the front end.
-    pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<OnCore>) + Send + 'static) {
+    pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<CoreSessions>) + Send + 'static) {
         self.server.run_on(core, move |local| {
-            if let Some(on_core) = local.front_end::<OnCore>() {
-                what(&on_core);
+            if let Some(core) = local.front_end::<CoreSessions>() {
+                what(&core);
             }
         });
     }

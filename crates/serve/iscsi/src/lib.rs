@@ -4,7 +4,7 @@
 //! this crate leaves out: threads, portals and the memory of a core, which are `server`'s; where configuration comes from;
 //! what a device is made of; and every system call.
 //!
-//! Reading order: [`Config`] (what is served), `front_end` and `on_core` (what all cores share, and each core's part),
+//! Reading order: [`Config`] (what is served), `front_end` and `core` (what all cores share, and each core's part),
 //! `admission` (how a connection gets in; `refusal` and `backoff` for those that do not), `registry` (who is logged in),
 //! `connection`, `inbox` and `outbox` (its bytes), `session` and `luns` (its commands), `management` (how commands end
 //! otherwise), `loss` (who uses what a change would take away).
@@ -14,6 +14,7 @@ mod admission;
 mod backoff;
 mod config;
 mod connection;
+mod core;
 mod directory;
 #[cfg(test)]
 mod documents;
@@ -24,7 +25,6 @@ mod link;
 mod loss;
 mod luns;
 mod management;
-mod on_core;
 mod outbox;
 mod refusal;
 mod registry;

@@ -1,8 +1,8 @@
 //! Task management (RFC 7143 section 11.5): which commands end, on which cores, and when that may be said.
 //!
 //! A function is answered when the commands it ended can no longer touch the medium: they are gone from every
-//! core, and their devices have let go of what was under way. A device that does not let go in time leaves its
-//! logical unit fenced, not ready for anybody, until it does; then the answer is given all the same, because
+//! core, and their devices have quiesced. A device that does not quiesce in time leaves its
+//! logical unit fenced, not ready for any initiator, until it does; then the answer is given all the same, because
 //! the fence keeps the promise.
 
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ pub(crate) fn let_go_of_connection(session: &mut Session, logout: LogoutId) {
     }));
 }
 
-/// Ends the commands that the function is about. Returns two lists: the units whose devices must let go of these commands
+/// Ends the commands that the function is about. Returns two lists: the units whose devices must quiesce
 /// before the function is answered, and the copies that another LUN received, whose end the initiator is yet to be told.
 fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
     let unit = session.unit(request.lun);
@@ -134,7 +134,7 @@ async fn carry_out(
                 close_others(context, session);
             }
         }
-        // Nobody can be in the state that this one ends: INQUIRY says NORMACA = 0.
+        // No initiator can be in the state that this one ends: INQUIRY says NORMACA = 0.
         (Function::ClearAca, _) => return Outcome::NotSupported,
         (Function::ITNexusReset | Function::AbortTask, _) => quiesce(server, units).await,
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
@@ -166,7 +166,7 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     if let Some((Some(target), tsih)) = own {
         for core in 0..context.server.cores() {
             let target = Arc::clone(&target);
-            context.tell(core, move |on_core| on_core.close_target(&target.name, tsih));
+            context.tell(core, move |core| core.close_target(&target.name, tsih));
         }
     }
 }

@@ -8,7 +8,7 @@ use iscsi::pdu::{LoginStatus, Tsih};
 /// A rule that forbids a login. What breaks the protocol is [`iscsi::login::LoginError`]'s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nobody is let in yet, or any more.
+    /// The server does not accept logins yet, or any more.
     NotOpen,
     /// The name of a target that is not served.
     NoSuchTarget,

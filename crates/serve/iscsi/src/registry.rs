@@ -1,7 +1,7 @@
 //! Who is logged in, for all cores: the one place where session identity is decided (RFC 7143 sections 6.3.5
 //! and 6.3.6). Touched at login, logout and on request, never by a command.
 //!
-//! A nexus is named by what anybody may say. The user that was proved (CHAP_N) is kept beside it, and a session is
+//! A nexus is named by what any peer may claim. The user that was proved (CHAP_N) is kept beside it, and a session is
 //! joined or replaced by that user alone.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) struct NexusName {
 
 /// Where a session lives, or will live once its login is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct SessionSlot {
     pub(crate) tsih: Tsih,
     pub(crate) core: usize,
     /// How many seats were given before this one: handles are used again.
@@ -42,22 +42,22 @@ pub(crate) struct Claim {
 
 /// A session that is to begin.
 #[derive(Clone, Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewSession {
     /// `None` is a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of its own has just ended for it, whose seat it has even if somebody was faster.
+    /// A session of its own has just ended for it, whose slot it gets even if another login was faster.
     pub(crate) reinstates: bool,
 }
 
 /// The answer to a login that names no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Admittance {
+pub(crate) enum SlotOutcome {
     /// It has a seat now.
-    Seated(Seat),
+    Seated(SessionSlot),
     /// Another session of the same nexus must end first (session reinstatement), or one that gives way to it.
-    Replaces(Seat),
-    /// Another user has a session of the same nexus, which goes on.
+    Replaces(SessionSlot),
+    /// Another user has a session of the same nexus, which stays.
     OfAnother {
         /// Who.
         user: String,
@@ -87,7 +87,7 @@ struct Book {
 struct Entry {
     claim: Option<Claim>,
     from: AddressBlock,
-    seat: Seat,
+    seat: SessionSlot,
     /// What further connections must fit.
     parameters: Parameters,
 }
@@ -117,22 +117,22 @@ impl Registry {
         self.book.lock()
     }
 
-    /// Whether anybody there has a session other than for discovery.
+    /// Whether there is a session from that address other than for discovery.
     pub(crate) fn has_sessions(&self, from: AddressBlock) -> bool {
         self.book().normal.of(from) > 0
     }
 
     /// A seat for a new session, on the core with the fewest.
-    pub(crate) fn seat(&self, newcomer: &Newcomer, parameters: &Parameters) -> Admittance {
+    pub(crate) fn seat(&self, newcomer: &NewSession, parameters: &Parameters) -> SlotOutcome {
         let mut book = self.book();
         if let Some(claim) = &newcomer.claim
             && let Some((old, of)) = book.of_nexus(&claim.nexus)
         {
             return match &of.user {
                 Some(user) if claim.user.as_ref() != Some(user) => {
-                    Admittance::OfAnother { user: user.clone() }
+                    SlotOutcome::OfAnother { user: user.clone() }
                 }
-                _ => Admittance::Replaces(old),
+                _ => SlotOutcome::Replaces(old),
             };
         }
         let is_full = match newcomer.claim {
@@ -140,24 +140,24 @@ impl Registry {
             None => book.discovery.all() >= book.discovery_max,
         };
         if is_full && newcomer.claim.is_none() {
-            return book.oldest_discovery().map_or(Admittance::Full, Admittance::Replaces);
+            return book.oldest_discovery().map_or(SlotOutcome::Full, SlotOutcome::Replaces);
         }
         if is_full || book.sessions.len() >= TSIHS {
-            return Admittance::Full;
+            return SlotOutcome::Full;
         }
         let core = (0..book.per_core.len()).min_by_key(|&core| book.per_core[core]).unwrap_or(0);
         let tsih = book.free_tsih();
         book.per_core[core] += 1;
         let (claim, from) = (newcomer.claim.clone(), newcomer.from);
-        let seat = Seat { tsih: Tsih(tsih), core, number: book.next };
+        let seat = SessionSlot { tsih: Tsih(tsih), core, number: book.next };
         book.next += 1;
         book.counts(claim.is_none()).add(from);
         book.sessions.insert(tsih, Entry { claim, from, seat, parameters: parameters.clone() });
-        Admittance::Seated(seat)
+        SlotOutcome::Seated(seat)
     }
 
     /// The session that a further connection names, if it is of the same nexus and user.
-    pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<Seat> {
+    pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<SessionSlot> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
         (entry.claim.as_ref() == Some(claim)).then_some(entry.seat)
@@ -172,12 +172,12 @@ impl Registry {
     }
 
     /// Whether a seat has not been vacated since it was given.
-    pub(crate) fn holds(&self, seat: Seat) -> bool {
+    pub(crate) fn holds(&self, seat: SessionSlot) -> bool {
         self.book().sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
     }
 
     /// The session is over, or will not begin. A seat that is vacated already stays so, whoever has its handle now.
-    pub(crate) fn vacate(&self, seat: Seat) {
+    pub(crate) fn vacate(&self, seat: SessionSlot) {
         let mut book = self.book();
         if book.sessions.get(&seat.tsih.0).is_some_and(|entry| entry.seat == seat)
             && let Some(entry) = book.sessions.remove(&seat.tsih.0)
@@ -198,7 +198,7 @@ impl Book {
 
     /// The discovery session that gives way to another: the oldest of the address with the most of them, so that a
     /// crowd from one address keeps out nobody but itself.
-    fn oldest_discovery(&self) -> Option<Seat> {
+    fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery
             .min_by_key(|entry| (std::cmp::Reverse(self.discovery.of(entry.from)), entry.seat.number))
@@ -206,7 +206,7 @@ impl Book {
     }
 
     /// The session of a nexus.
-    fn of_nexus(&self, nexus: &NexusName) -> Option<(Seat, &Claim)> {
+    fn of_nexus(&self, nexus: &NexusName) -> Option<(SessionSlot, &Claim)> {
         self.sessions.values().find_map(|entry| {
             let claim = entry.claim.as_ref().filter(|claim| claim.nexus == *nexus)?;
             Some((entry.seat, claim))
@@ -251,17 +251,17 @@ mod tests {
         Registry::new(cores, &Limits { sessions, discovery_sessions, ..Limits::default() })
     }
 
-    fn attempt(registry: &Registry, claim: Option<Claim>) -> Admittance {
-        come(registry, &Newcomer { claim, from: from(1), reinstates: false })
+    fn attempt(registry: &Registry, claim: Option<Claim>) -> SlotOutcome {
+        come(registry, &NewSession { claim, from: from(1), reinstates: false })
     }
 
-    fn come(registry: &Registry, newcomer: &Newcomer) -> Admittance {
+    fn come(registry: &Registry, newcomer: &NewSession) -> SlotOutcome {
         registry.seat(newcomer, &Parameters::defaults(SessionType::Normal))
     }
 
-    fn seated(registry: &Registry, claim: Option<Claim>) -> Seat {
+    fn seated(registry: &Registry, claim: Option<Claim>) -> SessionSlot {
         match attempt(registry, claim) {
-            Admittance::Seated(seat) => seat,
+            SlotOutcome::Seated(seat) => seat,
             other => panic!("{other:?}"),
         }
     }
@@ -270,7 +270,7 @@ mod tests {
     fn the_same_nexus_replaces_its_session_and_another_isid_does_not() {
         let registry = registry(2, 8, 8);
         let first = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), Admittance::Replaces(first));
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 1))), SlotOutcome::Replaces(first));
         let second = seated(&registry, Some(open("iqn.a", 2)));
         assert_ne!(first.tsih, second.tsih);
         assert_ne!(first.core, second.core, "sessions spread over the cores");
@@ -297,14 +297,14 @@ mod tests {
     fn a_session_is_joined_and_replaced_by_its_own_user_alone() {
         let registry = registry(1, 8, 8);
         let seat = seated(&registry, Some(proved("alice", "iqn.a", 1)));
-        let of_alice = Admittance::OfAnother { user: "alice".into() };
+        let of_alice = SlotOutcome::OfAnother { user: "alice".into() };
         for other in [proved("bob", "iqn.a", 1), open("iqn.a", 1)] {
             assert_eq!(attempt(&registry, Some(other.clone())), of_alice);
             assert_eq!(registry.find(seat.tsih, &other), None);
         }
         let again = proved("alice", "iqn.a", 1);
         assert_eq!(registry.find(seat.tsih, &again), Some(seat));
-        assert_eq!(attempt(&registry, Some(again)), Admittance::Replaces(seat));
+        assert_eq!(attempt(&registry, Some(again)), SlotOutcome::Replaces(seat));
         seated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
     }
 
@@ -314,14 +314,14 @@ mod tests {
         let registry = registry(1, 8, 8);
         let seat = seated(&registry, Some(open("iqn.a", 1)));
         assert_eq!(registry.find(seat.tsih, &proved("alice", "iqn.a", 1)), None);
-        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), Admittance::Replaces(seat));
+        assert_eq!(attempt(&registry, Some(proved("alice", "iqn.a", 1))), SlotOutcome::Replaces(seat));
     }
 
     #[test]
     fn limits_hold_and_are_given_back() {
         let registry = registry(1, 1, 1);
         let seat = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), Admittance::Full);
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 2))), SlotOutcome::Full);
         registry.vacate(seat);
         seated(&registry, Some(open("iqn.a", 2)));
     }
@@ -347,37 +347,37 @@ mod tests {
         assert_ne!(seated(&registry, None), seated(&registry, None));
         seated(&registry, Some(open("iqn.a", 1)));
         seated(&registry, Some(open("iqn.a", 2)));
-        assert_eq!(attempt(&registry, Some(open("iqn.a", 3))), Admittance::Full);
+        assert_eq!(attempt(&registry, Some(open("iqn.a", 3))), SlotOutcome::Full);
     }
 
     #[test]
     fn a_crowd_from_one_address_ends_its_own_discovery_sessions() {
         let registry = registry(1, 2, 3);
-        let ask = |number| Newcomer { claim: None, from: from(number), reinstates: false };
-        let seats: Vec<Seat> = [7, 9, 9]
+        let ask = |number| NewSession { claim: None, from: from(number), reinstates: false };
+        let seats: Vec<SessionSlot> = [7, 9, 9]
             .into_iter()
             .map(|number| match come(&registry, &ask(number)) {
-                Admittance::Seated(seat) => seat,
+                SlotOutcome::Seated(seat) => seat,
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(come(&registry, &ask(9)), Admittance::Replaces(seats[1]));
-        assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[1]), "and others are let in");
+        assert_eq!(come(&registry, &ask(9)), SlotOutcome::Replaces(seats[1]));
+        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(seats[1]), "and others are let in");
         registry.vacate(seats[1]);
-        assert!(matches!(come(&registry, &ask(8)), Admittance::Seated(_)));
-        assert_eq!(come(&registry, &ask(8)), Admittance::Replaces(seats[0]), "all have one: the oldest");
+        assert!(matches!(come(&registry, &ask(8)), SlotOutcome::Seated(_)));
+        assert_eq!(come(&registry, &ask(8)), SlotOutcome::Replaces(seats[0]), "all have one: the oldest");
     }
 
     #[test]
     fn a_session_that_is_reinstated_has_its_seat_though_somebody_was_faster() {
         let registry = registry(1, 1, 1);
-        let mine = |reinstates| Newcomer { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
+        let mine = |reinstates| NewSession { claim: Some(open("iqn.a", 1)), from: from(1), reinstates };
         let seat = seated(&registry, Some(open("iqn.a", 1)));
-        assert_eq!(come(&registry, &mine(false)), Admittance::Replaces(seat));
+        assert_eq!(come(&registry, &mine(false)), SlotOutcome::Replaces(seat));
         registry.vacate(seat);
         seated(&registry, Some(open("iqn.thief", 1)));
-        assert_eq!(come(&registry, &mine(false)), Admittance::Full);
-        assert!(matches!(come(&registry, &mine(true)), Admittance::Seated(_)));
+        assert_eq!(come(&registry, &mine(false)), SlotOutcome::Full);
+        assert!(matches!(come(&registry, &mine(true)), SlotOutcome::Seated(_)));
     }
 
     #[test]

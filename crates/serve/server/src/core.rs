@@ -13,13 +13,13 @@ use reactor::{Receiver, Sender};
 use volume::Volume;
 
 use crate::budget::Budget;
-use crate::front_end::{AbortOrder, LocalFrontEnd};
+use crate::front_end::{AbortOrder, CoreFrontEnd};
 use crate::listener::{Listeners, Portal};
 use crate::server::Server;
 use crate::{growth, storage};
 
 /// Something to be run on the thread of a core.
-type Errand = Box<dyn FnOnce(&Rc<Local>) + Send>;
+type Errand = Box<dyn FnOnce(&Rc<RunningCore>) + Send>;
 
 /// What reaches a core from other threads.
 pub(crate) enum Message {
@@ -37,7 +37,7 @@ pub struct Core {
 
 /// Where a front end's part lives.
 #[derive(Clone)]
-pub struct Place {
+pub struct CoreHandle {
     /// The number of the core, from 0.
     pub core: usize,
     /// The server that it is part of.
@@ -47,11 +47,11 @@ pub struct Place {
 }
 
 /// What a core consists of while it runs.
-pub struct Local {
+pub struct RunningCore {
     index: usize,
     server: Arc<Server>,
     memory: Rc<Budget>,
-    front_ends: Vec<Rc<dyn LocalFrontEnd>>,
+    front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// The first core has all of them.
     listeners: RefCell<Listeners>,
     /// The volumes that this core, the first one, looks after.
@@ -64,12 +64,12 @@ impl Core {
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<SocketAddr>>>) -> bool {
         let Core { index, server, mut messages } = self;
         let memory = Budget::new(server.memory_of_a_core(), None);
-        let place = Place { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
+        let handle = CoreHandle { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
         let front_ends =
-            server.front_ends.iter().map(|front_end| Arc::clone(front_end).begin(place.clone())).collect();
+            server.front_ends.iter().map(|front_end| Arc::clone(front_end).begin(handle.clone())).collect();
         let listeners = RefCell::new(Listeners::new(server.limits().logins));
         let watched = RefCell::default();
-        let local = Rc::new(Local { index, server, memory, front_ends, listeners, watched });
+        let local = Rc::new(RunningCore { index, server, memory, front_ends, listeners, watched });
         if index == 0 {
             let portals = local.server.portals();
             match local.listen(&portals) {
@@ -95,19 +95,19 @@ impl Core {
     }
 }
 
-impl Local {
+impl RunningCore {
     /// This core's part of a front end, by its type.
-    pub fn front_end<T: LocalFrontEnd>(&self) -> Option<Rc<T>> {
+    pub fn front_end<T: CoreFrontEnd>(&self) -> Option<Rc<T>> {
         self.front_ends.iter().find_map(|front_end| {
-            let any: Rc<dyn Any> = Rc::<dyn LocalFrontEnd>::clone(front_end);
+            let any: Rc<dyn Any> = Rc::<dyn CoreFrontEnd>::clone(front_end);
             any.downcast().ok()
         })
     }
 
     /// The part of the front end that a portal belongs to.
-    pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn LocalFrontEnd>> {
-        let place = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
-        place.and_then(|place| self.front_ends.get(place))
+    pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn CoreFrontEnd>> {
+        let index = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
+        index.and_then(|index| self.front_ends.get(index))
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -147,8 +147,8 @@ impl Local {
         }
     }
 
-    /// Somebody found no memory on this core since the last look: whoever has held some longest, because its peer is slow
-    /// to send or to read, loses its connection.
+    /// A command found no memory on this core since the last look: of the peers that are slow to send or to read, the one that
+    /// has held memory longest loses its connection.
     fn reclaim_memory(&self, now: Instant) {
         if !self.memory.take_refusal() {
             return;
@@ -163,12 +163,12 @@ impl Local {
     /// went well.
     async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
-        self.front_ends.iter().for_each(|front_end| front_end.request_end(grace));
+        self.front_ends.iter().for_each(|front_end| front_end.ask_to_leave(grace));
         while reactor::now() < end && !self.front_ends.iter().all(|front_end| front_end.is_idle()) {
             reactor::sleep(DRAIN_STEP).await;
         }
-        self.front_ends.iter().for_each(|front_end| front_end.cut_all());
-        // Their tasks see it on their next turn, and take their sessions off the books.
+        self.front_ends.iter().for_each(|front_end| front_end.close_all());
+        // Their tasks see it on their next turn, and end their sessions.
         reactor::sleep(DRAIN_STEP).await;
         self.index != 0 || self.flush_all().await
     }
@@ -199,9 +199,8 @@ async fn flush(volume: Arc<Volume>) -> Result<(), DeviceError> {
     volume.flush().await
 }
 
-/// Looks after what nobody's arrival wakes: commands that take too long, peers that are silent, sockets that
-/// take nothing.
-async fn tick(local: Rc<Local>) {
+/// Handles what no arrival wakes: commands that take too long, peers that are silent, sockets that take nothing.
+async fn tick(local: Rc<RunningCore>) {
     loop {
         let now = reactor::now();
         let mut busy = false;

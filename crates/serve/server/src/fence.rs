@@ -2,7 +2,7 @@
 //! others off until then.
 //!
 //! Who aborts commands answers when the devices have quiesced: what was aborted cannot change the medium any more. A device
-//! that does not come to that in time leaves its volume fenced, not ready for anybody, until it does; then the answer is given
+//! that does not come to that in time leaves its volume fenced, not ready for any host, until it does; then the answer is given
 //! all the same, because the fence keeps the promise.
 
 use std::sync::Arc;

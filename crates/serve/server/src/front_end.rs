@@ -10,9 +10,9 @@ use reactor::{Sender, Stream};
 use volume::{AttachmentId, Volume};
 
 use crate::address::AddressBlock;
-use crate::core::Place;
+use crate::core::CoreHandle;
 use crate::listener::Portal;
-use crate::server::Guest;
+use crate::server::ConnectionPermit;
 
 /// A protocol joined to volumes: what all cores share of it.
 pub trait FrontEnd: Send + Sync {
@@ -20,7 +20,7 @@ pub trait FrontEnd: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Its part of one core, made on the thread of that core before the first connection.
-    fn begin(self: Arc<Self>, place: Place) -> Rc<dyn LocalFrontEnd>;
+    fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd>;
 
     /// Whether hosts of this address have sessions: their further connections are the last to give way to others.
     fn has_sessions(&self, from: AddressBlock) -> bool;
@@ -30,13 +30,13 @@ pub trait FrontEnd: Send + Sync {
 }
 
 /// A front end's part of one core: the sessions that live there. Everything is called on the thread of that core.
-pub trait LocalFrontEnd: Any {
+pub trait CoreFrontEnd: Any {
     /// Takes a connection in that has come by one of its portals, as far as its session; connections come in on the first
     /// core, and the front end moves them. The future is dropped when the connection has to give way to others.
-    fn welcome(self: Rc<Self>, incoming: Incoming) -> Pin<Box<dyn Future<Output = ()>>>;
+    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
 
     /// Ends the commands that the order is about: none of them begins any more, and hosts are told of the end of theirs as
-    /// their protocol wants it. Whoever ordered it waits until the order's volume cannot be changed by them any more, and by
+    /// their protocol wants it. The caller waits until they cannot change the order's volume any more, and by
     /// `done` for the other volumes that they were at work on: a sender is dropped when those are quiesced.
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>);
 
@@ -52,23 +52,23 @@ pub trait LocalFrontEnd: Any {
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder>;
 
     /// The server ends: hosts are asked to leave within this time.
-    fn request_end(&self, grace: Duration);
+    fn ask_to_leave(&self, grace: Duration);
 
-    /// Whether nobody is logged in here.
+    /// Whether there is no session here.
     fn is_idle(&self) -> bool;
 
     /// Cuts all connections that are left.
-    fn cut_all(&self);
+    fn close_all(&self);
 }
 
 /// A connection that has come in.
-pub struct Incoming {
+pub struct Accepted {
     /// By which portal, with its real port.
     pub portal: Portal,
     /// The connection.
     pub stream: Box<dyn Stream>,
     /// Its place in the count of connections; kept as long as the connection is.
-    pub guest: Guest,
+    pub permit: ConnectionPermit,
 }
 
 /// Commands that have to end.

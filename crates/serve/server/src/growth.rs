@@ -1,6 +1,6 @@
 //! Volumes that grow while they are served.
 //!
-//! Nobody is told when a file grows, so it is looked at. Front ends tell their hosts: by the unit attention CAPACITY DATA
+//! The kernel does not report that a file grows, so its size is polled. Front ends tell their hosts: by the unit attention CAPACITY DATA
 //! HAS CHANGED in SCSI (SBC-3 4.10).
 
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use volume::Volume;
 
 use crate::server::Server;
 
-/// Whoever has grown a volume waits for it; whoever has not pays one look at a file.
+/// An administrator waits so long for a volume to grow; a volume that does not grow costs one stat(2) in this time.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.

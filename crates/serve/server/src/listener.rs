@@ -10,8 +10,8 @@ use std::time::Duration;
 use reactor::{JoinHandle, ListenOptions, Listener, Stream, StreamOptions};
 
 use crate::address::AddressBlock;
-use crate::core::Local;
-use crate::front_end::Incoming;
+use crate::core::RunningCore;
+use crate::front_end::Accepted;
 use crate::log_limit::LOG;
 use crate::logins::Logins;
 
@@ -66,7 +66,7 @@ impl Listeners {
 
     /// Listens on these portals and on no others; or on those of before, and says which one failed. A portal that stays
     /// what it was misses no connection. Returns their addresses.
-    pub(crate) fn set(&mut self, local: &Rc<Local>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) fn set(&mut self, local: &Rc<RunningCore>, portals: &[Portal]) -> io::Result<Vec<SocketAddr>> {
         let mut before = std::mem::take(&mut self.listening);
         // Those that stay take their place again; the others are closed before others may have their address.
         let mut places: Vec<Option<Listening>> = Vec::new();
@@ -89,10 +89,10 @@ impl Listeners {
         Ok(self.listening.iter().map(|listening| listening.taken.listen).collect())
     }
 
-    /// Fills the places that nobody has. If one cannot be, those that had one stay.
+    /// Listens on the portals that are missing. If one cannot be listened on, the others stay.
     fn open_missing(
         &mut self,
-        local: &Rc<Local>,
+        local: &Rc<RunningCore>,
         portals: &[Portal],
         mut places: Vec<Option<Listening>>,
     ) -> io::Result<()> {
@@ -112,7 +112,7 @@ impl Listeners {
         failed.map_or(Ok(()), Err)
     }
 
-    fn open(&self, local: &Rc<Local>, wanted: &Portal) -> io::Result<Listening> {
+    fn open(&self, local: &Rc<RunningCore>, wanted: &Portal) -> io::Result<Listening> {
         let options = ListenOptions { stream: wanted.stream.clone() };
         let listener = reactor::world()
             .listen(wanted.listen, &options)
@@ -142,7 +142,7 @@ impl Listening {
     }
 }
 
-async fn accept(local: Rc<Local>, logins: SharedLogins, portal: Portal, listener: Box<dyn Listener>) {
+async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, listener: Box<dyn Listener>) {
     let mut burst = 0u32;
     loop {
         match listener.try_accept() {
@@ -167,10 +167,10 @@ async fn accept(local: Rc<Local>, logins: SharedLogins, portal: Portal, listener
     }
 }
 
-fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
+fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, peer) = (local.server(), stream.peer());
     let (address, block) = (peer.ip(), AddressBlock::of(peer.ip()));
-    let guest = server.admit(address).or_else(|| {
+    let permit = server.admit(address).or_else(|| {
         // One that has not logged in makes room for one that may.
         let ended = logins.borrow_mut().take_oldest(block);
         if let Some(login) = ended {
@@ -178,7 +178,7 @@ fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Bo
         }
         server.admit(address)
     });
-    let Some(guest) = guest else {
+    let Some(permit) = permit else {
         if server.may_log(address) {
             let most = server.limits().connections_per_address;
             tracing::warn!(target: LOG, %peer, most, "refused: too many connections from this address");
@@ -187,11 +187,11 @@ fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Bo
     };
     // A server has the front ends of its portals.
     let Some(front_end) = local.front_end_of(portal) else { return };
-    let welcome = Rc::clone(front_end).welcome(Incoming { portal: portal.clone(), stream, guest });
+    let login = Rc::clone(front_end).accept(Accepted { portal: portal.clone(), stream, permit });
     let begin = |number| {
         let logins = Rc::clone(logins);
         let task = reactor::spawn(async move {
-            welcome.await;
+            login.await;
             drop(logins.borrow_mut().remove(number));
         });
         Login { task, peer }
@@ -203,7 +203,7 @@ fn welcome(local: &Rc<Local>, logins: &SharedLogins, portal: &Portal, stream: Bo
 }
 
 /// Ends a connection that has not logged in.
-fn give_way(local: &Rc<Local>, login: Login) {
+fn give_way(local: &Rc<RunningCore>, login: Login) {
     login.task.abort();
     if local.server().may_log(login.peer.ip()) {
         let why = "it gave way to newer connections that want to log in";

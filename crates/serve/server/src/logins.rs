@@ -1,6 +1,6 @@
 //! Connections that have not logged in yet: a bounded number, and who gives way when it is reached.
 //!
-//! Nobody is turned away, since a stranger who opens connections and says nothing would then turn others away. Of the
+//! No connection is refused, since a stranger that opens connections and sends nothing would then keep others out. Of the
 //! address with the most of them the oldest is closed: a crowd from one address takes its own places. Addresses that
 //! have sessions keep theirs as long as others can give way, so that they can add connections and reinstate sessions.
 

@@ -12,7 +12,7 @@ use reactor::Sender;
 use volume::{NamedVolumes, Registry, Snapshot, Volume};
 
 use crate::address::{AddressBlock, Counts};
-use crate::core::{Core, Local, Message};
+use crate::core::{Core, Message, RunningCore};
 use crate::front_end::{AbortOrder, FrontEnd};
 use crate::listener::Portal;
 use crate::log_limit::{LOG, LogLimit};
@@ -24,11 +24,11 @@ pub struct Config {
     pub volumes: NamedVolumes,
     /// Where hosts connect.
     pub portals: Vec<Portal>,
-    /// What nobody may exceed.
+    /// Limits of all front ends together.
     pub limits: Limits,
 }
 
-/// What nobody may exceed, all front ends together.
+/// Limits of all front ends together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at once, of one address or IPv6 network (/64), those still logging in included.
@@ -59,7 +59,7 @@ pub struct Server {
     registry: Registry,
     pub(crate) front_ends: Vec<Arc<dyn FrontEnd>>,
     limits: Lock<Limits>,
-    guests: Lock<Counts>,
+    connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
     /// The portals with the ports that were really taken.
     portals: Lock<Arc<[Portal]>>,
@@ -79,14 +79,14 @@ pub enum Phase {
 }
 
 /// A connection's place in the count of its address; given back on drop.
-pub struct Guest {
+pub struct ConnectionPermit {
     server: Arc<Server>,
     from: AddressBlock,
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.server.guests.lock().remove(self.from);
+        self.server.connections.lock().remove(self.from);
     }
 }
 
@@ -98,7 +98,7 @@ impl Server {
             registry: Registry::new(config.volumes),
             front_ends,
             limits: Lock::new(config.limits),
-            guests: Lock::default(),
+            connections: Lock::default(),
             log_limit: Lock::default(),
             portals: Lock::new(config.portals.into()),
             phase: AtomicU8::new(Phase::Starting as u8),
@@ -136,7 +136,7 @@ impl Server {
         let Config { volumes, portals, limits } = config;
         let (answer, mut answers) = reactor::mailbox();
         self.run_on(0, move |local| {
-            // Whoever asked may be gone by now.
+            // The caller may be gone by now.
             let _ = answer.send(local.listen(&portals));
         });
         let ended = || io::Error::other("the server ends");
@@ -144,7 +144,7 @@ impl Server {
         *self.limits.lock() = limits;
         self.registry.replace(volumes);
         adopt();
-        self.on_all(|done| move |local: &Rc<Local>| local.adapt(&done)).await;
+        self.on_all(|done| move |local: &Rc<RunningCore>| local.adapt(&done)).await;
         Ok(addresses)
     }
 
@@ -153,13 +153,13 @@ impl Server {
     pub async fn abort(&self, order: AbortOrder) {
         self.on_all(|done| {
             let order = order.clone();
-            move |local: &Rc<Local>| local.abort(&order, &done)
+            move |local: &Rc<RunningCore>| local.abort(&order, &done)
         })
         .await;
     }
 
     /// Has every core run a closure, which `order` makes of what it drops when it is done; ends when all have.
-    async fn on_all<F: FnOnce(&Rc<Local>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
+    async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
         drop(done);
@@ -168,8 +168,8 @@ impl Server {
     }
 
     /// Has a core run a closure on its thread: soon, in the order in which these calls come, or not at all if the core has
-    /// ended. [`Local::front_end`] finds the front end that it is for.
-    pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<Local>) + Send + 'static) {
+    /// ended. [`RunningCore::front_end`] finds the front end that it is for.
+    pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<RunningCore>) + Send + 'static) {
         self.send(core, Message::Run(Box::new(run)));
     }
 
@@ -198,7 +198,7 @@ impl Server {
         self.registry.snapshot()
     }
 
-    /// What nobody may exceed now.
+    /// The limits now.
     pub fn limits(&self) -> Limits {
         *self.limits.lock()
     }
@@ -213,12 +213,12 @@ impl Server {
     }
 
     /// A place for a connection from `address`, unless it has as many as it may.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let (most, from) = (self.limits().connections_per_address, AddressBlock::of(address));
-        let mut guests = self.guests.lock();
-        (guests.of(from) < most).then(|| {
-            guests.add(from);
-            Guest { server: Arc::clone(self), from }
+        let mut connections = self.connections.lock();
+        (connections.of(from) < most).then(|| {
+            connections.add(from);
+            ConnectionPermit { server: Arc::clone(self), from }
         })
     }
 

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use volume::{StorageCondition, StorageError, Volume};
 
-/// How often volumes are looked at: the results of requests are recorded by `volume`, whoever makes them.
+/// How often volumes are looked at: `volume` records the results of requests of all front ends.
 const LOOK: Duration = Duration::from_secs(1);
 /// Storage that fails now and then is one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Tells of a volume for as long as somebody serves it.
+/// Logs the failures of a volume for as long as it is served.
 pub(crate) async fn watch(name: String, volume: Weak<Volume>) {
     let mut observed = Observed::default();
     loop {

@@ -16,7 +16,7 @@ use crate::config::{Config, Target};
 pub(crate) struct Removed {
     /// Whose devices may still be at work on them.
     pub(crate) units: Vec<Arc<LogicalUnit>>,
-    /// To be answered by [`Session::tell_aborted`] when these have let go.
+    /// To be answered by [`Session::tell_aborted`] when these have quiesced.
     pub(crate) tasks: Vec<TaskId>,
 }
 

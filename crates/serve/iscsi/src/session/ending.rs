@@ -11,7 +11,7 @@ use super::{Session, State, Task};
 use crate::management;
 
 impl Task {
-    /// A part of it is begun, and nobody wants the rest. Returns the units it uses besides its LUN's.
+    /// A part of it is begun, and the rest is not wanted. Returns the units it uses besides its LUN's.
     fn give_up(&mut self, state: State) -> Option<Vec<Arc<LogicalUnit>>> {
         match std::mem::replace(&mut self.state, state) {
             State::Running(work) => Some(work.give_up()),
@@ -49,7 +49,7 @@ impl Session {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Gives a command up: no answer, no further effect once its devices have let go of it. Those besides its LUN's are
+    /// Gives a command up: no answer, no further effect once its devices have quiesced. Those besides its LUN's are
     /// returned.
     pub(crate) fn abort(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         self.machine.abort(id);
@@ -58,7 +58,7 @@ impl Session {
 
     /// Gives up every command that uses `unit`, but `except`. Returns two lists: all units that these commands used, and the
     /// commands that another LUN received (copies). Their initiator still waits for the latter: answer them with
-    /// [`Session::tell_aborted`] once the devices have let go of them.
+    /// [`Session::tell_aborted`] once the devices have quiesced.
     #[must_use]
     pub(crate) fn abort_unit(
         &mut self,
@@ -89,8 +89,8 @@ impl Session {
         (units, untold)
     }
 
-    /// Another initiator ends every command that uses `unit`. They have no further effect once the devices have let go of
-    /// them, and are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it. Units that
+    /// Another initiator ends every command that uses `unit`. They have no further effect once the devices have quiesced,
+    /// and are then to be answered by [`Session::tell_aborted`]; what has its answer already keeps it. Units that
     /// they used are added to `units`.
     #[must_use]
     pub(crate) fn clear_unit(

@@ -46,7 +46,7 @@ use crate::link::Link;
 use crate::luns::Luns;
 use crate::management;
 use crate::outbox::Payload;
-use crate::registry::Seat;
+use crate::registry::SessionSlot;
 use crate::status::Traffic;
 
 /// A session as its connections and its running commands share it.
@@ -86,7 +86,7 @@ pub(crate) struct Identity {
     /// The CHAP name that was proved.
     pub(crate) user: Option<String>,
     pub(crate) isid: iscsi::pdu::Isid,
-    pub(crate) seat: Seat,
+    pub(crate) seat: SessionSlot,
     /// `None` for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     /// The portal group that it came by.
@@ -117,7 +117,7 @@ enum State {
     Running(Work),
     /// The same, for work of the logical unit's own that takes as long as it takes.
     Lasting(JoinHandle<()>),
-    /// Another initiator has ended it: nothing of it begins any more. It is told so once the device has let go of it.
+    /// Another initiator has ended it: nothing of it begins any more. It is answered once the device has quiesced.
     Cleared,
     /// Answered; what is left is sending.
     Answered(Outgoing),
@@ -137,7 +137,7 @@ struct Work {
 }
 
 impl Work {
-    /// Nobody wants its answer any more. What must be run to its end goes on by itself. Returns the units, besides its
+    /// Its answer is not wanted any more. What must be run to its end continues by itself. Returns the units, besides its
     /// LUN's, that may still be at work on it.
     fn give_up(self) -> Vec<Arc<LogicalUnit>> {
         if !self.watch.is_committed() {

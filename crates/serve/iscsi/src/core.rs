@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use reactor::Sender;
-use server::{AbortOrder, Budget, Guest, Incoming, LocalFrontEnd, Place, SlowHolder};
+use server::{AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, SlowHolder};
 
-use crate::admission::{Admitted, Door};
+use crate::admission::{Admitted, LoginDriver};
 use crate::config::Target;
 use crate::connection::Connection;
 use crate::front_end::{Context, Iscsi, quiesce};
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
-use crate::registry::Seat;
+use crate::registry::SessionSlot;
 use crate::session::{Removed, Session, SharedSession};
 use crate::status::SessionStatus;
 
 /// What the tasks of a core share.
-pub(crate) struct OnCore {
+pub(crate) struct CoreSessions {
     index: usize,
     pub(crate) context: Context,
     sessions: RefCell<BTreeMap<u16, SharedSession>>,
@@ -32,11 +32,17 @@ pub(crate) struct OnCore {
     memory: Rc<Budget>,
 }
 
-impl OnCore {
-    pub(crate) fn new(iscsi: Arc<Iscsi>, place: Place) -> OnCore {
-        let Place { core: index, server, memory } = place;
+impl CoreSessions {
+    pub(crate) fn new(iscsi: Arc<Iscsi>, handle: CoreHandle) -> CoreSessions {
+        let CoreHandle { core: index, server, memory } = handle;
         let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
-        OnCore { index, context: Context { server, iscsi }, sessions: RefCell::default(), scratch, memory }
+        CoreSessions {
+            index,
+            context: Context { server, iscsi },
+            sessions: RefCell::default(),
+            scratch,
+            memory,
+        }
     }
 
     pub(crate) fn session(&self, tsih: Tsih) -> Option<SharedSession> {
@@ -58,7 +64,7 @@ impl OnCore {
         }
     }
 
-    /// A connection has logged in: its session begins, or goes on with one more.
+    /// A connection has logged in: its session begins, or has one connection more.
     pub(crate) fn join(self: &Rc<Self>, mut admitted: Admitted) {
         let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
@@ -76,8 +82,8 @@ impl OnCore {
             _ => return,
         };
         match Connection::new(self, &session, admitted) {
-            Ok((connection, guest)) => {
-                drop(reactor::spawn(serve(Rc::clone(self), session, connection, guest)));
+            Ok((connection, permit)) => {
+                drop(reactor::spawn(serve(Rc::clone(self), session, connection, permit)));
             }
             Err(error) => {
                 tracing::warn!(%peer, %error, "a connection could not change threads");
@@ -103,7 +109,7 @@ impl OnCore {
         session
     }
 
-    /// Takes a session off the books once its last connection is gone.
+    /// Ends a session once its last connection is gone.
     fn end_session_without_links(&self, session: &SharedSession) {
         let seat = session.borrow().identity.seat;
         if session.borrow().links().next().is_none()
@@ -113,10 +119,10 @@ impl OnCore {
         }
     }
 
-    /// Cuts a session's connections; their tasks take it off the books, which ends the wait of `done`. A seat whose login
+    /// Cuts a session's connections; their tasks end it, which ends the wait of `done`. A seat whose login
     /// is not over yet has no session and is vacated at once: its initiator, which may never read what it is told, must
     /// not hold it against others.
-    pub(crate) fn end(&self, seat: Seat, done: Sender<()>) {
+    pub(crate) fn end(&self, seat: SessionSlot, done: Sender<()>) {
         match self.session(seat.tsih) {
             Some(session) if session.borrow().identity.seat == seat => {
                 let mut session = session.borrow_mut();
@@ -141,9 +147,9 @@ impl OnCore {
     }
 }
 
-impl LocalFrontEnd for OnCore {
-    fn welcome(self: Rc<Self>, incoming: Incoming) -> Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(Door::new(&self, incoming).admit())
+impl CoreFrontEnd for CoreSessions {
+    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(LoginDriver::new(&self, accepted).admit())
     }
 
     /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.
@@ -204,7 +210,7 @@ impl LocalFrontEnd for OnCore {
         Some(SlowHolder { since, cut: Box::new(move || session.borrow().cut_slow(connection)) })
     }
 
-    fn request_end(&self, grace: Duration) {
+    fn ask_to_leave(&self, grace: Duration) {
         for session in self.all() {
             let mut session = session.borrow_mut();
             session.machine.request_logout(reactor::now(), grace);
@@ -216,14 +222,14 @@ impl LocalFrontEnd for OnCore {
         self.sessions.borrow().is_empty()
     }
 
-    fn cut_all(&self) {
+    fn close_all(&self) {
         for session in self.all() {
             session.borrow().links().for_each(|link| link.cut());
         }
     }
 }
 
-/// Commands for LUNs that are gone are told so once the devices have let go of them; their number is free then.
+/// Commands for LUNs that are gone are answered once the devices have quiesced; the LUNs' places are free then.
 async fn tell_removed(
     session: Weak<RefCell<Session>>,
     context: Context,
@@ -240,17 +246,22 @@ async fn tell_removed(
 }
 
 /// A connection's life in full feature phase.
-async fn serve(on_core: Rc<OnCore>, session: SharedSession, mut connection: Connection, guest: Guest) {
+async fn serve(
+    core: Rc<CoreSessions>,
+    session: SharedSession,
+    mut connection: Connection,
+    permit: ConnectionPermit,
+) {
     let end = connection.run().await;
     session.borrow().log_out(&connection.link, &end);
     let id = connection.id;
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);
-    drop(guest);
+    drop(permit);
     // Another session of this nexus must not begin while commands of this one can still reach the medium.
     let given_up = session.borrow_mut().take_given_up();
-    quiesce(&on_core.context.server, given_up).await;
-    on_core.end_session_without_links(&session);
+    quiesce(&core.context.server, given_up).await;
+    core.end_session_without_links(&session);
 }
 
 fn tick_session(session: &SharedSession, now: Instant, stall: Duration) -> bool {
