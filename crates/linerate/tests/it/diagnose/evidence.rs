@@ -44,8 +44,11 @@ fn every_layer_is_measured() {
 #[test]
 fn loads_tell_where_their_time_went_and_whose_cpu_it_was() {
     let server = Server::serving(&["disk=ram:64MiB"]);
-    let own = ["--block", "128KiB", "--depth", "8", "--write", "--sequential", "--allow-write"];
-    let found = evidence(&format!("{}?immediate-data=no&initial-r2t=yes", server.url("disk")), &own);
+    let own = ["--block", "128KiB", "--depth", "8", "--write", "--sequential", "--allow-write", "--yes"];
+    let url = format!("{}?immediate-data=no&initial-r2t=yes", server.url("disk"));
+    // On a machine that has no time for it a load gets nothing done in its rounds: then it is measured again.
+    let found = (0..TRIES).map(|_| evidence(&url, &own)).find(every_load_has_run);
+    let found = found.expect("a time in which the machine carries out all loads");
     let loads = found["loads"].as_array().expect("loads");
     assert_eq!((loads.len(), &loads[0]["named"], &loads[1]["named"]), (7, &true.into(), &false.into()));
     let own = &loads[0];
@@ -55,8 +58,6 @@ fn loads_tell_where_their_time_went_and_whose_cpu_it_was() {
     assert_eq!(found["got"]["immediate_data"], false);
     for load in loads {
         assert_eq!((&load["errors"], &load["first_failure"]), (&0.into(), &Value::Null), "{load}");
-        let rounds = load["bytes_per_s"].as_array().expect("rounds");
-        assert!(rounds.len() >= 3 && rounds.iter().any(|rate| rate.as_f64() > Some(0.0)), "{rounds:?}");
         let depth = load["load"]["depth"].as_f64().expect("a depth");
         let under_way = load["under_way"].as_f64().expect("a mean");
         assert!(under_way > 0.0 && under_way <= depth, "{under_way} of {depth}");
@@ -67,6 +68,16 @@ fn loads_tell_where_their_time_went_and_whose_cpu_it_was() {
         assert!(load["client_busy"].as_f64() > Some(0.0));
         assert!(load["server_busy"].is_number(), "the server is a process of this machine: {load}");
     }
+}
+
+const TRIES: usize = 20;
+
+fn every_load_has_run(found: &Value) -> bool {
+    let loads = found["loads"].as_array().expect("loads");
+    loads.iter().all(|load| {
+        let rounds = load["bytes_per_s"].as_array().expect("rounds");
+        rounds.len() >= 3 && rounds.iter().all(|rate| rate.as_f64() > Some(0.0))
+    })
 }
 
 #[test]
