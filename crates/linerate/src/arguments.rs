@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use manage::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::agent::{self, AgentArguments};
@@ -12,7 +13,6 @@ use crate::attach::{self, AttachArguments, AttachmentsArguments, DetachArguments
 use crate::bench::{self, BenchArguments};
 use crate::compare::{self, CompareArguments};
 use crate::completions::{self, CompletionsArguments};
-use crate::config::{Log, LogFormat};
 use crate::copy::{self, CopyArguments};
 use crate::diagnose::{self, DiagnoseArguments};
 use crate::discover::{self, DiscoverArguments};
@@ -22,7 +22,7 @@ use crate::info::{self, InfoArguments};
 use crate::interrupt;
 use crate::lab::{self, LabArguments};
 use crate::limits::{self, LimitsArguments};
-use crate::log;
+use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
 use crate::output::note;
 use crate::peer::{self, PeerArguments};
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     log: Option<String>,
     /// How to write it
     #[arg(long, global = true, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    log_format: Option<LogLines>,
     /// Where to write the last PDUs of each connection to a target, for Wireshark (pcapng)
     #[arg(long, global = true, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -177,7 +177,7 @@ impl Arguments {
     }
 
     fn carry_out(self) -> Result<ExitCode, Failure> {
-        let log = Log { filter: self.log, format: self.log_format };
+        let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
             Command::Server(_) | Command::Sessions(_) | Command::Reload(_) | Command::Fault(_) => {

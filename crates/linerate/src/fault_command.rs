@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::config::VolumeName;
-use crate::control::{FaultMode, Reply, Request, ask, unexpected};
 use crate::failure::Failure;
+use manage::VolumeName;
+use manage::control::{FaultMode, Reply, Request, ask, unexpected};
 
 /// Makes a volume with a fault: layer hang, fail, be slow or lose writes
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct FaultArguments {
 }
 
 pub(crate) fn run(arguments: &FaultArguments) -> Result<(), Failure> {
-    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let socket = manage::state::control_socket(arguments.control.as_deref())?;
     let request = Request::Fault { volume: arguments.volume.to_string(), mode: arguments.mode };
     match ask(&socket, &request).map_err(Failure::failed)? {
         Reply::Done => Ok(()),

@@ -2,13 +2,31 @@
 
 use std::io::{self, IsTerminal};
 
+use manage::config::{Log, LogFormat};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
 use crate::failure::Failure;
 
 /// Quiet: what needs attention, and one line for each login and logout.
 const USUAL: &str = "warn,linerate::login=info";
+
+/// How log lines are written: the words of `--log-format`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum LogLines {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl From<LogLines> for LogFormat {
+    fn from(lines: LogLines) -> LogFormat {
+        match lines {
+            LogLines::Text => LogFormat::Text,
+            LogLines::Json => LogFormat::Json,
+        }
+    }
+}
 
 /// Begins to log. What the command line says goes before what the file says.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {

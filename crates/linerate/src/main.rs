@@ -1,6 +1,5 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
-//! ends meet. Reading order: [`arguments`], [`spec`] and [`config`] (what was asked for), [`state`] (what there is),
-//! [`serve`], the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
+//! ends meet. Reading order: [`arguments`], [`serve`] (starts what [`manage`] makes of a configuration), the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
 //! [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
 mod agent;
@@ -9,8 +8,6 @@ mod attach;
 mod bench;
 mod compare;
 mod completions;
-mod config;
-mod control;
 mod copy;
 mod diagnose;
 mod discover;
@@ -27,7 +24,6 @@ mod man;
 mod output;
 mod page;
 mod peer;
-mod poll;
 mod prove;
 mod published;
 mod raw;
@@ -38,7 +34,6 @@ mod scsi;
 mod serve;
 mod server;
 mod sessions;
-mod state;
 mod stream;
 mod terminal;
 mod verify_log;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::control::{Reply, Request, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::{remark, say};
+use manage::control::{Reply, Request, ask, unexpected};
 
 /// Has a running server read its configuration again and serve that
 ///
@@ -23,7 +23,7 @@ pub(crate) struct ReloadArguments {
 }
 
 pub(crate) fn run(arguments: &ReloadArguments) -> Result<(), Failure> {
-    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let socket = manage::state::control_socket(arguments.control.as_deref())?;
     let request = Request::Reload { dry_run: arguments.dry_run, force: arguments.force };
     tell(ask(&socket, &request).map_err(Failure::failed)?)
 }

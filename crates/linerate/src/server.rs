@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::config::VolumeName;
-use crate::control::{Change, Reply, Request, Volume, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::reload;
-use crate::serve::NamedSpec;
 use crate::spec::Bytes;
+use manage::NamedSpec;
+use manage::VolumeName;
+use manage::control::{Change, Reply, Request, Volume, ask, unexpected};
 use stats::table::{Align, lines};
 
 /// Lists and changes what a running server serves, one volume at a time
@@ -74,7 +74,7 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
-    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let socket = manage::state::control_socket(arguments.control.as_deref())?;
     let ask = |request| ask(&socket, &request).map_err(Failure::failed);
     let (change, dry_run, force) = match &arguments.command {
         Command::List { json } => return list(ask(Request::Volumes)?, *json),

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::control::{Reply, Request, Session, ask, unexpected};
 use crate::failure::Failure;
 use crate::output::say;
+use manage::control::{Reply, Request, Session, ask, unexpected};
 use stats::table::{Align, lines};
 
 /// Between the two samples that rates are made of.
@@ -26,7 +26,7 @@ pub(crate) struct SessionsArguments {
 
 /// Asks, waits and asks again, since rates need two samples; JSON has sums only and is asked for once.
 pub(crate) fn run(arguments: &SessionsArguments) -> Result<(), Failure> {
-    let socket = crate::state::control_socket(arguments.control.as_deref())?;
+    let socket = manage::state::control_socket(arguments.control.as_deref())?;
     let first = sample(&socket)?;
     if arguments.json {
         let json = serde_json::to_string_pretty(&first).map_err(Failure::failed)?;
@@ -130,7 +130,7 @@ fn age(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Connection;
+    use manage::control::Connection;
 
     fn session(tsih: u16, commands: u64, read_bytes: u64) -> Session {
         let peer = "192.0.2.7:51000".parse().expect("an address");

@@ -42,6 +42,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-initiator",
         ],
     ),
+    // A server needs a world, and its volumes may be remote: what joins them is here, so that `server` and `target` know
+    // neither.
+    (
+        "linerate-manage",
+        &[
+            "linerate-block",
+            "linerate-volume",
+            "linerate-unit",
+            "linerate-iscsi",
+            "linerate-reactor",
+            "linerate-host",
+            "linerate-server",
+            "linerate-target",
+            "linerate-backends",
+        ],
+    ),
     // It offloads to a target that has both ends, and makes files with holes.
     (
         "linerate-copy",
@@ -178,6 +194,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linerate-host",
             "linerate-server",
             "linerate-target",
+            "linerate-manage",
             "linerate-initiator",
             "linerate-backends",
             "linerate-copy",

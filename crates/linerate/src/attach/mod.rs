@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::remote;
 use crate::spec::Bytes;
-use crate::state;
+use manage::state;
 use volume::Named;
 
 /// Makes a LUN, or any volume, a file: for losetup, mount and every program that opens files

@@ -6,8 +6,8 @@ use std::time::Duration;
 use copy::{JournalPlace, Options};
 
 use crate::spec::Bytes;
-use crate::state;
 use crate::terminal;
+use manage::state;
 
 /// Copies a LUN, volume, file or block device to another; holes stay holes, and what was interrupted can be gone on
 /// with

@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use manage::config::{Config, Lun, Portal};
+use manage::volumes::Volumes;
+
 use super::paste::{Way, lines};
-use super::volumes::Volumes;
-use crate::config::{Config, Lun, Portal};
 use crate::spec::Bytes;
 
 /// The whole announcement; `bound` are the addresses of the portals, with the ports that were really taken.
@@ -75,14 +76,13 @@ mod tests {
 
     #[test]
     fn the_readme_shows_what_is_said() {
-        use crate::serve::{ServeArguments, volumes};
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let state = crate::state::State::open(directory.path()).expect("a state directory");
-        let config = ServeArguments::default()
+        let state = manage::state::State::open(directory.path()).expect("a state directory");
+        let config = manage::Desired::default()
             .or_usual()
             .and_then(|usual| usual.safe_config())
             .expect("nothing wrong");
-        let volumes = volumes::open(&config, &state).expect("volumes");
+        let volumes = manage::volumes::open(&config, &state).expect("volumes");
         let bound: Vec<SocketAddr> = config.portals.iter().map(|portal| portal.listen.0).collect();
         let readme = include_str!("../../../../README.md");
         assert!(readme.contains(&format!("```text\n{}```", text(&config, &volumes, &bound))));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use manage::{Live, ReloadOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::live::{Live, ReloadOptions};
 use crate::failure::Failure;
 
 /// For commands in flight, after initiators have been asked to log out. The flush that follows has its own

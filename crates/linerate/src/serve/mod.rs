@@ -2,17 +2,9 @@
 //! comes.
 
 mod announce;
-mod answers;
 mod arguments;
-mod change;
-mod difference;
 mod end;
-mod join;
-mod live;
 mod paste;
-mod remotes;
-mod summary;
-mod volumes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,24 +13,22 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use host::{EpollOptions, threads};
+use manage::config::{Config, Log};
+use manage::control::{BindError, Socket, SocketFile};
+use manage::state::{self, CONTROL, State};
+use manage::{Live, join, summary, volumes};
 use server::{Core, Server};
 use target::Iscsi;
 
-pub(crate) use arguments::{NamedSpec, ServeArguments};
-#[cfg(test)]
-pub(crate) use join::{limits, server_limits};
-use live::Live;
+pub(crate) use arguments::ServeArguments;
 
-use crate::config::{Config, Log};
-use crate::control::{BindError, Socket, SocketFile};
 use crate::failure::Failure;
 use crate::output::{remark, say};
-use crate::state::{self, CONTROL, State};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
-    let arguments = arguments.or_usual()?;
-    let config = arguments.safe_config()?;
+    let desired = arguments.desired().or_usual()?;
+    let config = desired.safe_config()?;
     if arguments.check {
         config.exposed.iter().for_each(|exposed| remark(format_args!("warning: {exposed}")));
         say(&summary::of(&config));
@@ -60,7 +50,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     let addresses = addresses(&bound)?;
     let socket = control(&config, &state)?;
     let announcement = announce::text(&config, &volumes, &addresses);
-    let live = Live::new(arguments, state, Arc::clone(&server), iscsi, config, volumes);
+    let live = Live::new(desired, state, Arc::clone(&server), iscsi, config, volumes);
     let live = Arc::new(live);
     let _control = socket.map(|socket| answer(socket, &live)).transpose()?;
     end::on_signals(Arc::clone(&live))?;
@@ -153,5 +143,5 @@ fn control(config: &Config, state: &State) -> Result<Option<Socket>, Failure> {
 
 fn answer(socket: Socket, live: &Arc<Live>) -> Result<SocketFile, Failure> {
     let live = Arc::clone(live);
-    socket.serve(move |request| answers::to(&request, &live)).map_err(Failure::failed)
+    socket.serve(move |request| live.answer(&request)).map_err(Failure::failed)
 }

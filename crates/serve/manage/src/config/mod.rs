@@ -20,79 +20,92 @@ mod volume;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use chap::{Account, Chap};
+pub use chap::{Account, Chap};
 pub(crate) use edit::{Addition, no_size, with_size};
 pub(crate) use file::ConfigFile;
-pub(crate) use mistake::ConfigError;
-pub(crate) use portal::Portal;
-pub(crate) use target::{Lun, Target};
-pub(crate) use values::{Address, Uuid, VolumeName};
-pub(crate) use volume::Volume;
+pub use mistake::ConfigError;
+pub use portal::Portal;
+pub use target::{Lun, Target};
+pub use values::{Address, Uuid, VolumeName};
+pub use volume::Volume;
 
 use self::chap::Source;
-use crate::secrets::Exposed;
+use backends::secrets::Exposed;
 
 /// All that can be said in the file.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
+pub struct Config {
     /// Where initiators connect.
-    pub(crate) portals: Vec<Portal>,
+    pub portals: Vec<Portal>,
     /// What there is to serve, each name once.
-    pub(crate) volumes: Vec<Volume>,
+    pub volumes: Vec<Volume>,
     /// What initiators find.
-    pub(crate) targets: Vec<Target>,
+    pub targets: Vec<Target>,
     /// What discovery sessions must prove.
-    pub(crate) discovery: Option<Chap>,
+    pub discovery: Option<Chap>,
     /// What nobody may exceed.
-    pub(crate) limits: Limits,
+    pub limits: Limits,
     /// Where identities and reservations are kept.
-    pub(crate) state: Option<PathBuf>,
+    pub state: Option<PathBuf>,
     /// The control socket.
-    pub(crate) control: Option<PathBuf>,
+    pub control: Option<PathBuf>,
     /// Reactor threads.
-    pub(crate) reactors: Option<usize>,
+    pub reactors: Option<usize>,
     /// How long a reactor looks for events before it sleeps.
-    pub(crate) poll: Option<Duration>,
+    pub poll: Option<Duration>,
     /// For how long it lets events gather before it looks for more.
-    pub(crate) gather: Option<Duration>,
+    pub gather: Option<Duration>,
     /// How files are read and written.
-    pub(crate) io_engine: Option<host::IoEngine>,
+    pub io_engine: Option<host::IoEngine>,
     /// What is logged.
-    pub(crate) log: Log,
+    pub log: Log,
     /// Files with secrets that others than their owner may use.
-    pub(crate) exposed: Vec<Exposed>,
+    pub exposed: Vec<Exposed>,
 }
 
 /// `[limits]`; what is `None` has the default of `target::Limits`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
-    pub(crate) connections_per_address: Option<usize>,
-    pub(crate) logins: Option<usize>,
-    pub(crate) sessions: Option<usize>,
-    pub(crate) discovery_sessions: Option<usize>,
-    pub(crate) discovery_time: Option<Duration>,
-    pub(crate) connections_per_session: Option<u16>,
-    pub(crate) login_time: Option<Duration>,
-    pub(crate) window: Option<u32>,
-    pub(crate) nop_interval: Option<Duration>,
-    pub(crate) send_stall: Option<Duration>,
-    pub(crate) fence_time: Option<Duration>,
-    pub(crate) staging_bytes: Option<usize>,
-    pub(crate) session_staging_bytes: Option<usize>,
+pub struct Limits {
+    /// Connections at once, of one address or IPv6 network (/64).
+    pub connections_per_address: Option<usize>,
+    /// Connections at once that have not logged in yet.
+    pub logins: Option<usize>,
+    /// Sessions at once, without those for discovery.
+    pub sessions: Option<usize>,
+    /// Discovery sessions at once.
+    pub discovery_sessions: Option<usize>,
+    /// How long one of them may last.
+    pub discovery_time: Option<Duration>,
+    /// Connections of one session.
+    pub connections_per_session: Option<u16>,
+    /// From accepting a connection to its last login response.
+    pub login_time: Option<Duration>,
+    /// Commands in flight in one session.
+    pub window: Option<u32>,
+    /// Silence after which an initiator is asked whether it is alive.
+    pub nop_interval: Option<Duration>,
+    /// How long a peer may read nothing, or send nothing of the data it owes.
+    pub send_stall: Option<Duration>,
+    /// How long task management waits for a device before it fences it off.
+    pub fence_time: Option<Duration>,
+    /// Memory for data and working buffers of commands, all sessions together.
+    pub staging_bytes: Option<usize>,
+    /// The same for one session.
+    pub session_staging_bytes: Option<usize>,
 }
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Log {
+pub struct Log {
     /// What to log, in the words of `--log`.
-    pub(crate) filter: Option<String>,
+    pub filter: Option<String>,
     /// How to write it.
-    pub(crate) format: Option<LogFormat>,
+    pub format: Option<LogFormat>,
 }
 
 /// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum LogFormat {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -127,7 +140,7 @@ impl Config {
     }
 
     /// Reads `text`, which stands in `file`.
-    pub(crate) fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
+    pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
         document::read(file, text)
     }
 }

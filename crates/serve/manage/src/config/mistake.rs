@@ -5,17 +5,17 @@ use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::ops::Range;
 
-use crate::secrets;
+use backends::secrets;
 
 /// All mistakes of one file, in the order of the file: people mend them in one go.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ConfigError {
+pub struct ConfigError {
     shown: String,
 }
 
 impl ConfigError {
     /// The file itself could not be read.
-    pub(crate) fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
+    pub fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
         ConfigError { shown: format!("cannot read the configuration {file}: {error}") }
     }
 }

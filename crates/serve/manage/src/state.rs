@@ -13,11 +13,11 @@ use host::StateDirectory;
 use volume::PersistentState;
 
 use crate::config::{Uuid, Volume, VolumeName};
-use crate::failure::Failure;
+use backends::Failure;
 
 /// The directory, there and writable.
 #[derive(Debug)]
-pub(crate) struct State {
+pub struct State {
     directory: PathBuf,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct UnitState {
 
 /// Why a volume's state is not to be had.
 #[derive(Debug)]
-pub(crate) enum StateError {
+pub enum StateError {
     /// Neither an argument nor the environment names a directory.
     NoPlace,
     /// Another server with this state directory serves the volume.
@@ -80,7 +80,7 @@ const LOST: &str = "lost";
 
 impl State {
     /// Makes the directory if it is not there, for its owner only.
-    pub(crate) fn open(directory: &Path) -> Result<State, StateError> {
+    pub fn open(directory: &Path) -> Result<State, StateError> {
         use std::os::unix::fs::DirBuilderExt;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("volumes"));
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Where it is.
-    pub(crate) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 
@@ -205,7 +205,7 @@ impl UnitState {
 
 /// Where the state is if nobody says otherwise: `/var/lib/linerate` for root, `$XDG_STATE_HOME/linerate` or
 /// `~/.local/state/linerate` for others.
-pub(crate) fn usual_directory() -> Result<PathBuf, StateError> {
+pub fn usual_directory() -> Result<PathBuf, StateError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     place(is_root(), variable("XDG_STATE_HOME"), variable("HOME")).ok_or(StateError::NoPlace)
 }
@@ -221,7 +221,7 @@ fn place(root: bool, state_home: Option<PathBuf>, home: Option<PathBuf>) -> Opti
 
 /// Where what does not outlive the machine's run is: `/run/linerate` for root, `$XDG_RUNTIME_DIR/linerate` for others,
 /// or within the state directory.
-pub(crate) fn runtime_directory() -> Result<PathBuf, StateError> {
+pub fn runtime_directory() -> Result<PathBuf, StateError> {
     if is_root() {
         return Ok(PathBuf::from("/run/linerate"));
     }
@@ -239,7 +239,7 @@ fn is_root() -> bool {
 }
 
 /// The control socket that was named, or the usual one.
-pub(crate) fn control_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn control_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
     match named {
         Some(path) => Ok(path.to_owned()),
         None => usual_directory().map(|directory| directory.join(CONTROL)).map_err(Failure::refused),
@@ -247,7 +247,7 @@ pub(crate) fn control_socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 /// The control socket's name within the state directory.
-pub(crate) const CONTROL: &str = "control.sock";
+pub const CONTROL: &str = "control.sock";
 
 #[cfg(test)]
 mod tests {

@@ -1,17 +1,17 @@
 //! One volume more, less or larger, at somebody's wish: the configuration is changed as an editor would change it, served,
 //! and only then written.
 
-use super::arguments::ServeArguments;
-use super::difference::Difference;
-use super::live::{Live, ReloadOptions, Reloaded};
 use crate::config::{Addition, Config, ConfigFile, VolumeName};
 use crate::control::{Change, Lun, Volume};
-use crate::failure::Failure;
-use crate::spec::{Bytes, Spec};
+use crate::desired::Desired;
+use crate::difference::Difference;
+use crate::live::{Live, ReloadOptions, Reloaded};
+use backends::Failure;
+use volume::spec::{Bytes, Spec};
 
 /// The configuration with a change in it.
 struct Changed {
-    arguments: ServeArguments,
+    desired: Desired,
     file: Option<ConfigFile>,
     /// For people: where it stands, if not in the file.
     lasts: Option<String>,
@@ -19,18 +19,18 @@ struct Changed {
 
 impl Live {
     /// Serves something else, and has the configuration file say so. With an error nothing has changed.
-    pub(super) fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
+    pub(crate) fn change(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
-        let file = now.arguments.file()?;
-        let unserved = Difference::between(&now.config, &now.arguments.safe_config_with(file.as_ref())?);
+        let file = now.desired.file()?;
+        let unserved = Difference::between(&now.config, &now.desired.safe_config_with(file.as_ref())?);
         if !unserved.lines.is_empty() {
             return Err(Failure::refused(format!(
                 "the configuration has changes that are not served yet; `linerate reload` first:\n  {}",
                 unserved.lines.join("\n  ")
             )));
         }
-        let changed = Changed::by(change, &now.arguments, file.as_ref()).map_err(Failure::refused)?;
-        let wanted = || changed.arguments.safe_config_with(changed.file.as_ref().or(file.as_ref()));
+        let changed = Changed::by(change, &now.desired, file.as_ref()).map_err(Failure::refused)?;
+        let wanted = || changed.desired.safe_config_with(changed.file.as_ref().or(file.as_ref()));
         if let Change::Resize { volume, bytes } = change {
             check_growth(volume, Bytes(*bytes), &Difference::between(&now.config, &wanted()?))?;
         }
@@ -52,12 +52,12 @@ impl Live {
                 )),
             }
         }
-        now.arguments = changed.arguments;
+        now.desired = changed.desired;
         Ok(reloaded)
     }
 
     /// What is served.
-    pub(super) fn volumes(&self) -> Vec<Volume> {
+    pub(crate) fn volumes(&self) -> Vec<Volume> {
         let now = self.now();
         let served = now.config.volumes.iter().filter_map(|volume| {
             let geometry = now.volumes.get(&volume.name)?.unit.volume().device().geometry();
@@ -67,7 +67,7 @@ impl Live {
                 bytes: geometry.bytes(),
                 block_bytes: geometry.block_size.bytes(),
                 luns: luns(&now.config, &volume.name),
-                in_file: !now.arguments.has_volume(&volume.name),
+                in_file: !now.desired.has_volume(&volume.name),
             })
         });
         served.collect()
@@ -75,14 +75,14 @@ impl Live {
 }
 
 impl Changed {
-    fn by(change: &Change, arguments: &ServeArguments, file: Option<&ConfigFile>) -> Result<Changed, String> {
+    fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
-        let on_command_line = |arguments| {
+        let on_command_line = |desired| {
             let lasts = format!("volume {volume} is the command line's: the next start has what that says");
-            Changed { arguments, file: None, lasts: Some(lasts) }
+            Changed { desired, file: None, lasts: Some(lasts) }
         };
-        let in_file = |file| Changed { arguments: arguments.clone(), file: Some(file), lasts: None };
-        match (change, arguments.has_volume(volume), file) {
+        let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
+        match (change, desired.has_volume(volume), file) {
             (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
             (Change::Add { spec, target, lun, initiators, .. }, false, Some(file)) => {
                 let own = volume.target_name().to_string();
@@ -98,12 +98,12 @@ impl Changed {
                         .to_owned());
                 }
                 let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
-                let arguments = arguments.with_volume(volume, &read(spec)?);
-                Ok(Changed { arguments, file: None, lasts: Some(lasts) })
+                let desired = desired.with_volume(volume, &read(spec)?);
+                Ok(Changed { desired, file: None, lasts: Some(lasts) })
             }
-            (Change::Remove { .. }, true, _) => Ok(on_command_line(arguments.without_volume(volume))),
+            (Change::Remove { .. }, true, _) => Ok(on_command_line(desired.without_volume(volume))),
             (Change::Resize { bytes, .. }, true, _) => {
-                arguments.with_size(volume, Bytes(*bytes)).map(on_command_line)
+                desired.with_size(volume, Bytes(*bytes)).map(on_command_line)
             }
             (Change::Remove { .. }, false, Some(file)) => file.without_volume(volume).map(in_file),
             (Change::Resize { bytes, .. }, false, Some(file)) => {

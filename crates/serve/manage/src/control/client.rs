@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Reply, Request};
-use crate::failure::Failure;
+use backends::Failure;
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
 #[derive(Debug)]
-pub(crate) enum AskError {
+pub enum AskError {
     /// Nobody listens there.
     NoServer(PathBuf),
     /// The conversation broke off.
@@ -40,7 +40,7 @@ impl fmt::Display for AskError {
 }
 
 /// Asks the server whose socket is at `path`.
-pub(crate) fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
+pub fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer(path.to_owned()),
         _ => AskError::Io(path.to_owned(), error),
@@ -49,7 +49,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
 }
 
 /// What is wrong with a reply that is not the one that was asked for.
-pub(crate) fn unexpected(reply: Reply) -> Failure {
+pub fn unexpected(reply: Reply) -> Failure {
     match reply {
         Reply::Refused { reason } => Failure::failed(reason),
         Reply::Done | Reply::Sessions { .. } | Reply::Volumes { .. } | Reply::Reloaded { .. } => {

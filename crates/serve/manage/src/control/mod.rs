@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::{ask, unexpected};
-pub(crate) use server::{BindError, Socket, SocketFile};
+pub use client::{ask, unexpected};
+pub use server::{BindError, Socket, SocketFile};
 
 use crate::config::VolumeName;
-use crate::nearest::hint;
-use crate::spec::Time;
+use volume::nearest::hint;
+use volume::spec::Time;
 
 /// What a server can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Request {
+pub enum Request {
     /// Who is logged in.
     Sessions,
     /// Read the configuration again and serve that.
@@ -60,7 +60,7 @@ pub(crate) enum Request {
 /// A change of one volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Change {
+pub enum Change {
     /// One that is not served yet.
     Add {
         /// Its name.
@@ -94,7 +94,7 @@ pub(crate) enum Change {
 /// What it answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub(crate) enum Reply {
+pub enum Reply {
     /// To [`Request::Sessions`].
     Sessions {
         /// All of them.
@@ -125,65 +125,76 @@ pub(crate) enum Reply {
 
 /// A volume that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Volume {
-    pub(crate) name: String,
+pub struct Volume {
+    /// What users call it.
+    pub name: String,
     /// What it is made of.
-    pub(crate) spec: String,
-    pub(crate) bytes: u64,
+    pub spec: String,
+    /// Its size.
+    pub bytes: u64,
     /// Of a logical block.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// Where initiators find it.
-    pub(crate) luns: Vec<Lun>,
+    pub luns: Vec<Lun>,
     /// Whether the configuration file has it, not the command line.
-    pub(crate) in_file: bool,
+    pub in_file: bool,
 }
 
 /// A volume's place in a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Lun {
-    pub(crate) target: String,
-    pub(crate) lun: u16,
+pub struct Lun {
+    /// The target's iSCSI name.
+    pub target: String,
+    /// Its number there.
+    pub lun: u16,
 }
 
 /// A session; sums count from its login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Session {
-    pub(crate) initiator: String,
+pub struct Session {
+    /// The initiator's iSCSI name.
+    pub initiator: String,
     /// The CHAP name that it has proved.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
-    pub(crate) isid: String,
+    pub isid: String,
     /// The target's half.
-    pub(crate) tsih: u16,
+    pub tsih: u16,
     /// `None` for a discovery session.
-    pub(crate) target: Option<String>,
-    pub(crate) age_seconds: f64,
+    pub target: Option<String>,
+    /// Since its login.
+    pub age_seconds: f64,
     /// The reactor thread it lives on.
-    pub(crate) core: usize,
-    pub(crate) connections: Vec<Connection>,
+    pub core: usize,
+    /// All that it has now.
+    pub connections: Vec<Connection>,
     /// What was negotiated, as `Key=Value`.
-    pub(crate) parameters: Vec<String>,
+    pub parameters: Vec<String>,
     /// Commands in flight now.
-    pub(crate) in_flight: usize,
-    pub(crate) commands: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) written_bytes: u64,
+    pub in_flight: usize,
+    /// SCSI commands that it has begun.
+    pub commands: u64,
+    /// Data that the initiator has read.
+    pub read_bytes: u64,
+    /// Data that it has written.
+    pub written_bytes: u64,
 }
 
 /// A connection of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Connection {
-    pub(crate) cid: u16,
+pub struct Connection {
+    /// Its number within the session.
+    pub cid: u16,
     /// The initiator's end.
-    pub(crate) peer: SocketAddr,
+    pub peer: SocketAddr,
     /// Our end.
-    pub(crate) local: SocketAddr,
+    pub local: SocketAddr,
 }
 
 /// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) enum FaultMode {
+pub enum FaultMode {
     /// Nothing; those that hang go on.
     Pass,
     /// They wait until told otherwise.

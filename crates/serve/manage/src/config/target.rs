@@ -10,43 +10,45 @@ use super::names::patterns;
 use super::section::{Placed, Section};
 use super::values::VolumeName;
 use super::{Chap, Portal, chap, session};
-use crate::nearest::{hint, nearest};
+use volume::nearest::{hint, nearest};
 
 /// A target and who may use it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Target {
+pub struct Target {
     /// Its iSCSI name.
-    pub(crate) name: Name,
+    pub name: Name,
     /// What people call it.
-    pub(crate) alias: Option<String>,
+    pub alias: Option<String>,
     /// The portal groups that reach it; `None` is all.
-    pub(crate) groups: Option<Vec<u16>>,
+    pub groups: Option<Vec<u16>>,
     /// Who may use it; `None` is anybody.
-    pub(crate) initiators: Option<Vec<NamePattern>>,
+    pub initiators: Option<Vec<NamePattern>>,
     /// Where they may come from; `None` is anywhere.
-    pub(crate) networks: Option<Vec<Network>>,
+    pub networks: Option<Vec<Network>>,
     /// What they must prove.
-    pub(crate) chap: Option<Chap>,
+    pub chap: Option<Chap>,
     /// What it offers and accepts at login.
-    pub(crate) offers: Offers,
+    pub offers: Offers,
     /// Where they are sent instead.
-    pub(crate) redirect: Option<Redirect>,
+    pub redirect: Option<Redirect>,
     /// Its LUNs, each number once.
-    pub(crate) luns: Vec<Lun>,
+    pub luns: Vec<Lun>,
 }
 
 /// A volume under a number.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Lun {
-    pub(crate) lun: u16,
-    pub(crate) volume: VolumeName,
+pub struct Lun {
+    /// Its number.
+    pub lun: u16,
+    /// What initiators find there.
+    pub volume: VolumeName,
     /// Who sees it; `None` is everybody who may log in.
-    pub(crate) initiators: Option<Vec<NamePattern>>,
+    pub initiators: Option<Vec<NamePattern>>,
 }
 
 impl Target {
     /// For anybody, with one volume at LUN 0.
-    pub(crate) fn of_volume(volume: &VolumeName) -> Target {
+    pub fn of_volume(volume: &VolumeName) -> Target {
         Target {
             name: volume.target_name(),
             alias: None,
@@ -61,7 +63,7 @@ impl Target {
     }
 
     /// Whether portals of this group lead to it.
-    pub(crate) fn is_reached_by(&self, group: u16) -> bool {
+    pub fn is_reached_by(&self, group: u16) -> bool {
         self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
     }
 }

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use super::section::{Placed, Section};
 use super::values::{Uuid, VolumeName};
-use crate::spec::{Spec, Time};
+use volume::spec::{Spec, Time};
 
 /// A volume and how it is presented.
 #[derive(Clone, Debug)]
-pub(crate) struct Volume {
+pub struct Volume {
     /// What users call it; its identity is kept under this name.
-    pub(crate) name: VolumeName,
+    pub name: VolumeName,
     /// What it is made of.
-    pub(crate) spec: Spec,
+    pub spec: Spec,
     /// Its identity, if it is not to be made at random once and kept.
-    pub(crate) uuid: Option<Uuid>,
+    pub uuid: Option<Uuid>,
     /// The name under which its identity was kept before.
-    pub(crate) previous_name: Option<VolumeName>,
+    pub previous_name: Option<VolumeName>,
     /// How long a command may take before it is given up.
-    pub(crate) deadline: Duration,
+    pub deadline: Duration,
 }
 
 impl Volume {
     /// 30 s is what Linux gives a SCSI command; a device that took as long has failed it already.
-    pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+    pub const DEADLINE: Duration = Duration::from_secs(30);
 
     /// With everything else as usual.
-    pub(crate) fn new(name: VolumeName, spec: Spec) -> Volume {
+    pub fn new(name: VolumeName, spec: Spec) -> Volume {
         Volume { name, spec, uuid: None, previous_name: None, deadline: Volume::DEADLINE }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::config::{Config, Lun, Target};
 
 /// One line for each listener, target, LUN and idle volume.
-pub(super) fn of(config: &Config) -> String {
+pub fn of(config: &Config) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.
     for portal in &config.portals {
@@ -41,7 +41,7 @@ fn volume(config: &Config, lun: &Lun) -> String {
 }
 
 /// The names of the volumes that a LUN of any target shows.
-pub(super) fn shown(config: &Config) -> HashSet<&str> {
+pub(crate) fn shown(config: &Config) -> HashSet<&str> {
     config.targets.iter().flat_map(|target| &target.luns).map(|lun| lun.volume.as_str()).collect()
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit(pub(super) String);
+pub struct Unfit(pub(super) String);
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl std::error::Error for Unfit {}
 
 /// Where to listen: `iscsi://ADDR:PORT`; the scheme and the port may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address(pub(crate) SocketAddr);
+pub struct Address(pub SocketAddr);
 
 /// The port IANA gave iSCSI (RFC 7143 section 4.2.7.3).
 const ISCSI_PORT: u16 = 3260;
@@ -56,15 +56,16 @@ impl FromStr for Address {
 /// digits, dots and dashes only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct VolumeName(String);
+pub struct VolumeName(String);
 
 impl VolumeName {
-    pub(crate) fn as_str(&self) -> &str {
+    /// Its letters.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The target that `--volume` makes for it.
-    pub(crate) fn target_name(&self) -> Name {
+    pub fn target_name(&self) -> Name {
         // A volume's name has letters that every iSCSI name may have, and is short enough (below).
         Name::new(&format!("iqn.2026-01.io.linerate:{}", self.0))
             .expect("a volume's name makes an iSCSI name")
@@ -117,11 +118,11 @@ const NAME_MAX: usize = 64;
 
 /// A UUID in its usual form, of any version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Uuid(pub(crate) [u8; 16]);
+pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
     /// A random one (RFC 9562 version 4) made of these bytes.
-    pub(crate) fn from_random(mut bytes: [u8; 16]) -> Uuid {
+    pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Uuid(bytes)

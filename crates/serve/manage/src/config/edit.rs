@@ -3,7 +3,7 @@
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{ConfigFile, VolumeName};
-use crate::spec::Bytes;
+use volume::spec::Bytes;
 
 /// A volume that is to be in the file, under a LUN.
 #[derive(Clone, Debug)]

@@ -2,22 +2,26 @@
 
 use target::{ConnectionStatus, SessionStatus};
 
-use super::live::{Live, ReloadOptions, Reloaded};
 use crate::control::{Connection, FaultMode, Reply, Request, Session};
-use crate::failure::Failure;
+use crate::live::{Live, ReloadOptions, Reloaded};
+use backends::Failure;
 
-/// Answers one request. Blocks for at most a second, unless it changes what is served.
-pub(super) fn to(request: &Request, live: &Live) -> Reply {
-    match request {
-        Request::Sessions => Reply::Sessions { sessions: live.sessions().into_iter().map(session).collect() },
-        Request::Volumes => Reply::Volumes { volumes: live.volumes() },
-        Request::Reload { dry_run, force } => {
-            reloaded(live.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
+impl Live {
+    /// Answers one request. Blocks for at most a second, unless it changes what is served.
+    pub fn answer(&self, request: &Request) -> Reply {
+        match request {
+            Request::Sessions => {
+                Reply::Sessions { sessions: self.sessions().into_iter().map(session).collect() }
+            }
+            Request::Volumes => Reply::Volumes { volumes: self.volumes() },
+            Request::Reload { dry_run, force } => {
+                reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }))
+            }
+            Request::Change { change, dry_run, force } => {
+                reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }))
+            }
+            Request::Fault { volume, mode } => switch(self, volume, *mode),
         }
-        Request::Change { change, dry_run, force } => {
-            reloaded(live.change(change, ReloadOptions { dry_run: *dry_run, force: *force }))
-        }
-        Request::Fault { volume, mode } => switch(live, volume, *mode),
     }
 }
 

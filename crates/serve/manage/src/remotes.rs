@@ -8,16 +8,16 @@ use std::thread;
 use block::{BlockDevice, FaultControl};
 use host::{Epoll, EpollOptions};
 
-use crate::failure::Failure;
-use crate::spec::Spec;
+use backends::Failure;
+use volume::spec::Spec;
 
 /// A volume to open: what it is, and what makes its `fault:` layers misbehave.
-pub(super) type Remote = (Spec, FaultControl);
+pub(crate) type Remote = (Spec, FaultControl);
 
 type Outcome = Result<Arc<dyn BlockDevice>, Failure>;
 
 /// Opens all of them at once. The results are in the order of the volumes.
-pub(super) fn open(volumes: Vec<Remote>) -> Result<Vec<Outcome>, Failure> {
+pub(crate) fn open(volumes: Vec<Remote>) -> Result<Vec<Outcome>, Failure> {
     if volumes.is_empty() {
         return Ok(Vec::new());
     }

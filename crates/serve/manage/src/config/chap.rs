@@ -10,18 +10,18 @@ use target::NamePattern;
 use super::names::patterns;
 use super::section::{Placed, Section};
 use super::values::Unfit;
-use crate::nearest::hint;
-use crate::secrets::{self, Exposed};
+use backends::secrets::{self, Exposed};
+use volume::nearest::hint;
 
 /// CHAP for a target or for discovery.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Chap {
+pub struct Chap {
     /// Whom the target believes: at least one.
-    pub(crate) accounts: Vec<Account>,
+    pub accounts: Vec<Account>,
     /// What it answers to an initiator that wants proof in turn.
-    pub(crate) mutual: Option<Credentials>,
+    pub mutual: Option<Credentials>,
     /// The hashes it accepts: at least one.
-    pub(crate) algorithms: Vec<Algorithm>,
+    pub algorithms: Vec<Algorithm>,
     /// Where its secrets were found.
     pub(crate) sources: Vec<Source>,
 }
@@ -44,11 +44,12 @@ struct Found<'a> {
 
 /// Somebody who may log in.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Account {
-    pub(crate) credentials: Credentials,
+pub struct Account {
+    /// What it is called, and what it proves that with.
+    pub credentials: Credentials,
     /// The initiator names that the user may present; `None` is any. Those of one target have either one account, or
     /// each its names.
-    pub(crate) initiators: Option<Vec<NamePattern>>,
+    pub initiators: Option<Vec<NamePattern>>,
 }
 
 /// What a `chap` section protects.

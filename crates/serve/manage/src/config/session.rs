@@ -7,8 +7,8 @@ use iscsi::negotiate::{DigestKind, Offers};
 
 use super::section::Section;
 use super::values::Unfit;
-use crate::nearest::hint;
-use crate::spec::Bytes;
+use volume::nearest::hint;
+use volume::spec::Bytes;
 
 /// A digest by the name it has in the file.
 struct Named(DigestKind);

@@ -2,27 +2,28 @@
 
 use super::section::Section;
 use super::values::Address;
-use crate::spec::Bytes;
+use volume::spec::Bytes;
 
 /// An address to listen on, and how connections to it are set up.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Portal {
+pub struct Portal {
     /// Where to listen.
-    pub(crate) listen: Address,
+    pub listen: Address,
     /// Its portal group tag, 1 unless said otherwise.
-    pub(crate) group: u16,
+    pub group: u16,
     /// What discovery says instead: `host:port`.
-    pub(crate) advertise: Option<String>,
+    pub advertise: Option<String>,
     /// TCP congestion control by name.
-    pub(crate) congestion: Option<String>,
-    /// SO_SNDBUF and SO_RCVBUF in bytes; the system's automatic sizes if `None`.
-    pub(crate) send_buffer: Option<usize>,
-    pub(crate) receive_buffer: Option<usize>,
+    pub congestion: Option<String>,
+    /// SO_SNDBUF in bytes; the system's automatic size if `None`.
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF, likewise.
+    pub receive_buffer: Option<usize>,
 }
 
 impl Portal {
     /// At this address, with everything else as usual.
-    pub(crate) fn at(listen: Address) -> Portal {
+    pub fn at(listen: Address) -> Portal {
         let (advertise, congestion) = (None, None);
         Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
     }

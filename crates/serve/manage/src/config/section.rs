@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::Mistakes;
-use crate::nearest::hint;
+use volume::nearest::hint;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]

@@ -4,15 +4,15 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::spec::{NotATime, Time};
+use volume::spec::{NotATime, Time};
 
 /// The longest time to look before sleeping; [`reactor::Spin::ALWAYS`] for `always`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Poll(pub(crate) Duration);
+pub struct Poll(pub Duration);
 
 /// For how long events gather before a reactor looks for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gather(pub(crate) Duration);
+pub struct Gather(pub Duration);
 
 const ALWAYS: &str = "always";
 /// A request waits this long at most for others: a disk's seek.
@@ -20,7 +20,7 @@ const GATHER_MAX: Duration = Duration::from_millis(10);
 
 impl Poll {
     /// A number of microseconds, or `always`: what `--poll-us` takes.
-    pub(crate) fn of_microseconds(text: &str) -> Result<Poll, String> {
+    pub fn of_microseconds(text: &str) -> Result<Poll, String> {
         if text == ALWAYS {
             return Ok(Poll(reactor::Spin::ALWAYS));
         }
@@ -43,7 +43,7 @@ impl FromStr for Poll {
 
 impl Gather {
     /// A number of microseconds: what `--gather-us` takes.
-    pub(crate) fn of_microseconds(text: &str) -> Result<Gather, String> {
+    pub fn of_microseconds(text: &str) -> Result<Gather, String> {
         let microseconds: u32 =
             text.parse().map_err(|_| "write a whole number of microseconds".to_owned())?;
         Gather::of(Duration::from_micros(microseconds.into()))

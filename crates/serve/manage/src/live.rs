@@ -14,17 +14,17 @@ use server::Server;
 use target::{Iscsi, Loss};
 use volume::Volume;
 
-use super::arguments::ServeArguments;
-use super::difference::Difference;
-use super::join::{self, Served};
-use super::volumes::{self, Opened, Volumes};
 use crate::config::{Config, VolumeName};
-use crate::failure::Failure;
-use crate::spec::Bytes;
+use crate::desired::Desired;
+use crate::difference::Difference;
+use crate::join::{self, Served};
 use crate::state::State;
+use crate::volumes::{self, Opened, Volumes};
+use backends::Failure;
+use volume::spec::Bytes;
 
 /// A server, and what it is made of.
-pub(super) struct Live {
+pub struct Live {
     state: State,
     server: Arc<Server>,
     iscsi: Arc<Iscsi>,
@@ -32,31 +32,31 @@ pub(super) struct Live {
 }
 
 /// What is served.
-pub(super) struct Now {
+pub(crate) struct Now {
     /// What it is made of, besides the configuration file.
-    pub(super) arguments: ServeArguments,
-    pub(super) config: Config,
-    pub(super) volumes: Volumes,
+    pub(crate) desired: Desired,
+    pub(crate) config: Config,
+    pub(crate) volumes: Volumes,
 }
 
 /// How a reload is meant.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReloadOptions {
+pub struct ReloadOptions {
     /// Only say what would change.
-    pub(super) dry_run: bool,
+    pub dry_run: bool,
     /// Also what takes something away that initiators use.
-    pub(super) force: bool,
+    pub force: bool,
 }
 
 /// How a reload went.
 #[derive(Debug, Default)]
-pub(super) struct Reloaded {
+pub struct Reloaded {
     /// What is different, one line each.
-    pub(super) changes: Vec<String>,
+    pub changes: Vec<String>,
     /// What there is to know besides.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// What was to change and has not.
-    pub(super) failed: Vec<String>,
+    pub failed: Vec<String>,
 }
 
 /// Volumes that could not become something else.
@@ -69,45 +69,47 @@ struct Reopened {
 }
 
 impl Live {
-    pub(super) fn new(
-        arguments: ServeArguments,
+    /// Of a server that has been made of `config` and `volumes`, as `desired` has it.
+    pub fn new(
+        desired: Desired,
         state: State,
         server: Arc<Server>,
         iscsi: Arc<Iscsi>,
         config: Config,
         volumes: Volumes,
     ) -> Live {
-        Live { state, server, iscsi, now: Mutex::new(Now { arguments, config, volumes }) }
+        Live { state, server, iscsi, now: Mutex::new(Now { desired, config, volumes }) }
     }
 
-    pub(super) fn server(&self) -> &Arc<Server> {
+    /// What has the cores and the portals.
+    pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
     /// Who is logged in. Blocks for at most a second.
-    pub(super) fn sessions(&self) -> Vec<target::SessionStatus> {
+    pub(crate) fn sessions(&self) -> Vec<target::SessionStatus> {
         self.iscsi.sessions(&self.server)
     }
 
     /// Does something with what is served now. A reload waits meanwhile, and it may be one that lasts that is waited for.
-    pub(super) fn with_now<T>(&self, what: impl FnOnce(&Config, &Volumes) -> T) -> T {
+    pub(crate) fn with_now<T>(&self, what: impl FnOnce(&Config, &Volumes) -> T) -> T {
         let now = self.now();
         what(&now.config, &now.volumes)
     }
 
-    pub(super) fn now(&self) -> MutexGuard<'_, Now> {
+    pub(crate) fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the configuration again and serves that. With an error nothing has changed.
-    pub(super) fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
+    pub fn reload(&self, options: ReloadOptions) -> Result<Reloaded, Failure> {
         let mut now = self.now();
-        let wanted = now.arguments.safe_config()?;
+        let wanted = now.desired.safe_config()?;
         self.serve(&mut now, wanted, options)
     }
 
     /// Serves `wanted` from now on. With an error nothing has changed.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &self,
         now: &mut Now,
         wanted: Config,

@@ -10,9 +10,9 @@ use super::mistake::{ConfigError, Mistakes};
 use super::section::Section;
 use super::values::Unfit;
 use super::{Chap, Config, Limits, Log, LogFormat, Portal, chap, portal, target, volume};
-use crate::nearest::hint;
 use crate::poll::{Gather, Poll};
-use crate::spec::{Bytes, Time};
+use ::volume::nearest::hint;
+use ::volume::spec::{Bytes, Time};
 
 pub(super) fn read(file: &str, text: &str) -> Result<Config, ConfigError> {
     let mistakes = Mistakes::new(file, text);
@@ -106,16 +106,10 @@ impl FromStr for LogFormat {
     type Err = Unfit;
 
     fn from_str(text: &str) -> Result<LogFormat, Unfit> {
-        one_of(text)
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(Unfit(format!("`{text}` is unknown{}", hint(text, &["text", "json"])))),
+        }
     }
-}
-
-/// The variant that the command line would understand by `text`.
-fn one_of<T: clap::ValueEnum>(text: &str) -> Result<T, Unfit> {
-    let names: Vec<String> = T::value_variants()
-        .iter()
-        .filter_map(|value| value.to_possible_value().map(|value| value.get_name().to_owned()))
-        .collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    T::from_str(text, false).map_err(|_| Unfit(format!("`{text}` is unknown{}", hint(text, &known))))
 }

@@ -4,32 +4,32 @@ use std::collections::BTreeSet;
 
 use block::BlockSize;
 
-use super::summary::shown;
 use crate::config::{Config, Target, Volume, VolumeName};
-use crate::spec::{Bytes, Spec};
+use crate::summary::shown;
+use volume::spec::{Bytes, Spec};
 
 /// From one configuration to another.
 #[derive(Debug, Default)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     /// For people, one line each: `+` is new, `-` is gone, `~` is different.
-    pub(super) lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
     /// What is different and counts from the next start on.
-    pub(super) at_next_start: Vec<&'static str>,
+    pub(crate) at_next_start: Vec<&'static str>,
     /// Volumes that were not served.
-    pub(super) added: Vec<VolumeName>,
+    pub(crate) added: Vec<VolumeName>,
     /// Volumes that are not served any more.
-    pub(super) removed: Vec<VolumeName>,
+    pub(crate) removed: Vec<VolumeName>,
     /// Volumes that have another name, from and to.
-    pub(super) renamed: Vec<(VolumeName, VolumeName)>,
+    pub(crate) renamed: Vec<(VolumeName, VolumeName)>,
     /// Files that are to be longer, under their new names.
-    pub(super) grown: Vec<(VolumeName, Bytes)>,
+    pub(crate) grown: Vec<(VolumeName, Bytes)>,
     /// Volumes that have to be closed and opened again, since they are made of something else.
-    pub(super) reopened: Vec<VolumeName>,
+    pub(crate) reopened: Vec<VolumeName>,
 }
 
 impl Difference {
     /// What there is to do to come from `now` to `wanted`.
-    pub(super) fn between(now: &Config, wanted: &Config) -> Difference {
+    pub(crate) fn between(now: &Config, wanted: &Config) -> Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
         difference.targets(now, wanted);
@@ -38,7 +38,7 @@ impl Difference {
     }
 
     /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.at_next_start.is_empty()
     }
 

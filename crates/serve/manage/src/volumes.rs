@@ -12,66 +12,67 @@ use volume::{NamedVolumes, PersistentState, VolumeOptions};
 
 use crate::config::{Config, Uuid, Volume, VolumeName};
 use crate::control::FaultMode;
-use crate::failure::Failure;
-use crate::spec::Spec;
 use crate::state::{State, UnitState};
+use backends::Failure;
+use volume::spec::Spec;
 
-use super::remotes;
+use crate::remotes;
 
 /// The volumes that are served, by name.
 #[derive(Default)]
-pub(super) struct Volumes(HashMap<VolumeName, Opened>);
+pub struct Volumes(HashMap<VolumeName, Opened>);
 
 /// A volume in use.
 #[derive(Clone)]
-pub(super) struct Opened {
+pub struct Opened {
     /// What initiators speak to.
-    pub(super) unit: Arc<LogicalUnit>,
+    pub unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
-    pub(super) spec: String,
+    pub spec: String,
     /// What is kept of it.
-    pub(super) kept: Arc<UnitState>,
+    pub(crate) kept: Arc<UnitState>,
     /// Of its `fault:` layers, if it has any.
     faults: Option<FaultControl>,
 }
 
 impl Volumes {
-    pub(super) fn get(&self, name: &VolumeName) -> Option<&Opened> {
+    /// The one of this name.
+    pub fn get(&self, name: &VolumeName) -> Option<&Opened> {
         self.0.get(name)
     }
 
     /// These, without some.
-    pub(super) fn all_but(&self, names: &[VolumeName]) -> Volumes {
+    pub(crate) fn all_but(&self, names: &[VolumeName]) -> Volumes {
         let others = self.0.iter().filter(|(name, _)| !names.contains(name));
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
     }
 
     /// What front ends serve, by name.
-    pub(super) fn by_name(&self) -> NamedVolumes {
+    pub(crate) fn by_name(&self) -> NamedVolumes {
         let named =
             |(name, opened): (&VolumeName, &Opened)| (name.to_string(), Arc::clone(opened.unit.volume()));
         self.0.iter().map(named).collect()
     }
 
     /// Takes one out.
-    pub(super) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
+    pub(crate) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
         self.0.remove_entry(name)
     }
 
     /// Adds others.
-    pub(super) fn adopt(&mut self, others: Volumes) {
+    pub(crate) fn adopt(&mut self, others: Volumes) {
         self.0.extend(others.0);
     }
 
     /// Gives volumes other names, from and to, all at once: two may exchange theirs.
-    pub(super) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
+    pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
         let taken: Vec<_> =
             renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
         self.0.extend(taken);
     }
 
     /// Has deadlines and descriptions as the configuration has them.
-    pub(super) fn describe(&mut self, config: &Config) {
+    pub(crate) fn describe(&mut self, config: &Config) {
         for volume in &config.volumes {
             if let Some(opened) = self.0.get_mut(&volume.name) {
                 opened.spec = volume.spec.to_string();
@@ -80,14 +81,14 @@ impl Volumes {
     }
 
     /// The volume that somebody calls `name`.
-    pub(super) fn named(&self, name: &str) -> Option<&Opened> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
         self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
     }
 }
 
 impl Opened {
     /// Switches its `fault:` layers; false if it has none.
-    pub(super) fn switch(&self, mode: FaultMode) -> bool {
+    pub(crate) fn switch(&self, mode: FaultMode) -> bool {
         if let Some(faults) = &self.faults {
             match mode {
                 FaultMode::Pass => faults.pass(),
@@ -102,13 +103,13 @@ impl Opened {
 }
 
 /// Opens every volume that is under a LUN; if some cannot be, the first of them says why.
-pub(super) fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
-    let shown = super::summary::shown(config);
+pub fn open(config: &Config, state: &State) -> Result<Volumes, Failure> {
+    let shown = crate::summary::shown(config);
     open_all(config.volumes.iter().filter(|volume| shown.contains(volume.name.as_str())), state)
 }
 
 /// Opens the volumes of these names.
-pub(super) fn open_these(config: &Config, names: &[VolumeName], state: &State) -> Result<Volumes, Failure> {
+pub(crate) fn open_these(config: &Config, names: &[VolumeName], state: &State) -> Result<Volumes, Failure> {
     open_all(config.volumes.iter().filter(|volume| names.contains(&volume.name)), state)
 }
 

@@ -6,19 +6,19 @@ use reactor::StreamOptions;
 use server::Portal;
 use target::{Access, Authentication, Export, ISCSI, NamePattern};
 
-use super::volumes::Volumes;
 use crate::config::{self, Chap, Config};
+use crate::volumes::Volumes;
 
 /// What to serve.
-pub(super) struct Served {
+pub struct Served {
     /// By all front ends.
-    pub(super) server: server::Config,
+    pub server: server::Config,
     /// By iSCSI.
-    pub(super) iscsi: target::Config,
+    pub iscsi: target::Config,
 }
 
 /// What to serve.
-pub(super) fn server(config: &Config, volumes: &Volumes) -> Served {
+pub fn server(config: &Config, volumes: &Volumes) -> Served {
     Served {
         server: server::Config {
             volumes: volumes.by_name(),
@@ -96,7 +96,7 @@ fn random(bytes: &mut [u8]) {
 }
 
 /// What the file leaves out stays as `server` has it.
-pub(crate) fn server_limits(limits: &config::Limits) -> server::Limits {
+pub fn server_limits(limits: &config::Limits) -> server::Limits {
     let usual = server::Limits::default();
     server::Limits {
         connections_per_address: limits.connections_per_address.unwrap_or(usual.connections_per_address),
@@ -107,7 +107,7 @@ pub(crate) fn server_limits(limits: &config::Limits) -> server::Limits {
 }
 
 /// What the file leaves out stays as `target` has it.
-pub(crate) fn limits(limits: &config::Limits) -> target::Limits {
+pub fn limits(limits: &config::Limits) -> target::Limits {
     let usual = target::Limits::default();
     target::Limits {
         sessions: limits.sessions.unwrap_or(usual.sessions),

@@ -22,18 +22,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A socket that waits for clients. Dropping it takes it off the file system.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     listener: UnixListener,
     file: SocketFile,
 }
 
 /// The socket's name, which goes away with this value.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub struct SocketFile(PathBuf);
 
 /// Why there is no socket.
 #[derive(Debug)]
-pub(crate) enum BindError {
+pub enum BindError {
     /// Another server answers there.
     InUse(PathBuf),
     /// Something that is not a socket has the name.
@@ -59,7 +59,7 @@ impl fmt::Display for BindError {
 
 impl Socket {
     /// Makes the socket at `path`, for its owner only. One that a dead server left behind is replaced.
-    pub(crate) fn bind(path: &Path) -> Result<Socket, BindError> {
+    pub fn bind(path: &Path) -> Result<Socket, BindError> {
         let failed = |error| BindError::Io(path.to_owned(), error);
         match UnixStream::connect(path) {
             Ok(_) => return Err(BindError::InUse(path.to_owned())),
@@ -72,10 +72,7 @@ impl Socket {
 
     /// Answers requests on threads of its own until the process ends or the returned value is dropped, which
     /// takes the name away.
-    pub(crate) fn serve(
-        self,
-        answer: impl Fn(Request) -> Reply + Send + Sync + 'static,
-    ) -> io::Result<SocketFile> {
+    pub fn serve(self, answer: impl Fn(Request) -> Reply + Send + Sync + 'static) -> io::Result<SocketFile> {
         let (listener, answer) = (self.listener, Arc::new(answer));
         let work = move || {
             for client in listener.incoming() {

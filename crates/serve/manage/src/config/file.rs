@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use super::{Config, ConfigError};
-use crate::{private_file, secrets};
+use backends::secrets;
+use host::private_file;
 
 /// A configuration file as it was when it was read.
 pub(crate) struct ConfigFile {

@@ -1,0 +1,265 @@
+//! What somebody wants served, before the configuration file has been read: its place, and what goes beside it. Volumes add
+//! to those of the file; everything else goes before what the file says.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use backends::Failure;
+use volume::spec::{Bytes, Spec};
+
+use crate::config::{self, Address, Config, ConfigFile, Portal, Target, Volume, VolumeName};
+use crate::poll::{Gather, Poll};
+
+/// A configuration file and what goes beside it. With nothing in it a RAM volume is served ([`Desired::or_usual`]).
+#[derive(Clone, Debug, Default)]
+pub struct Desired {
+    /// Where the configuration file is, if there is one.
+    pub path: Option<PathBuf>,
+    /// Volumes that add to those of the file, each as LUN 0 of a target of its own, for anybody.
+    pub volumes: Vec<NamedSpec>,
+    /// Where to listen, in place of the file's portals; its own if there are none.
+    pub listen: Vec<Address>,
+    /// Where identities and reservations are kept.
+    pub state: Option<PathBuf>,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// Reactor threads.
+    pub reactors: Option<u16>,
+    /// TCP congestion control of all portals.
+    pub congestion: Option<String>,
+    /// How long a reactor looks for events before it sleeps.
+    pub poll: Option<Poll>,
+    /// For how long it lets events gather before it looks for more.
+    pub gather: Option<Gather>,
+    /// How files are read and written.
+    pub io_engine: Option<host::IoEngine>,
+    /// Refuses files with secrets that others than their owner may use.
+    pub strict: bool,
+}
+
+/// A volume and its name, written `NAME=SPEC`.
+#[derive(Clone, Debug)]
+pub struct NamedSpec {
+    /// What users call it.
+    pub name: VolumeName,
+    /// What it is made of.
+    pub spec: Spec,
+}
+
+impl FromStr for NamedSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamedSpec, String> {
+        let (name, spec) =
+            text.split_once('=').ok_or("write a name, `=` and a specification, such as vm1=ram:1GiB")?;
+        let name = name.parse().map_err(|error| format!("{error}"))?;
+        let spec = backends::parse(spec).map_err(|error| error.to_string())?;
+        Ok(NamedSpec { name, spec })
+    }
+}
+
+impl Desired {
+    /// What to serve, all told.
+    ///
+    /// # Errors
+    /// The mistakes of the file, what contradicts it, and, if this is [`Desired::strict`], files with secrets that others than
+    /// their owner may use.
+    pub fn safe_config(&self) -> Result<Config, Failure> {
+        self.safe_config_with(self.file()?.as_ref())
+    }
+
+    /// The same, with this file in place of the one on the disk.
+    pub(crate) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        let config = self.config(file)?;
+        if self.strict && !config.exposed.is_empty() {
+            let files: Vec<String> = config.exposed.iter().map(ToString::to_string).collect();
+            return Err(Failure::refused(files.join("\n")));
+        }
+        Ok(config)
+    }
+
+    /// The configuration file, if there is one.
+    pub(crate) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
+        self.path.as_deref().map(ConfigFile::read).transpose().map_err(Failure::refused)
+    }
+
+    /// What to serve, all told.
+    fn config(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        let mut config = match file {
+            Some(file) => file.config().map_err(Failure::refused)?,
+            None => Config::default(),
+        };
+        for volume in &self.volumes {
+            add(&mut config, &volume.name, &volume.spec)?;
+        }
+        if config.targets.is_empty() {
+            return Err(Failure::refused(
+                "nothing to serve: the configuration has no [[target]]; add one, or --volume",
+            ));
+        }
+        self.set_portals(&mut config)?;
+        self.set_rest(&mut config);
+        Ok(config)
+    }
+
+    /// With the volume that is served if nobody says what, if nobody does.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn or_usual(&self) -> Result<Desired, Failure> {
+        let mut desired = self.clone();
+        if desired.path.is_none() && desired.volumes.is_empty() {
+            desired.volumes = vec![USUAL_VOLUME.parse().map_err(Failure::refused)?];
+        }
+        Ok(desired)
+    }
+
+    /// Whether a volume is one of the command line's.
+    pub(crate) fn has_volume(&self, name: &VolumeName) -> bool {
+        self.volumes.iter().any(|volume| volume.name == *name)
+    }
+
+    /// With a volume more.
+    pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> Desired {
+        let mut desired = self.clone();
+        desired.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
+        desired
+    }
+
+    /// Without a volume.
+    pub(crate) fn without_volume(&self, name: &VolumeName) -> Desired {
+        let mut desired = self.clone();
+        desired.volumes.retain(|volume| volume.name != *name);
+        desired
+    }
+
+    /// With another size of a volume.
+    pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<Desired, String> {
+        let mut desired = self.clone();
+        for volume in desired.volumes.iter_mut().filter(|volume| volume.name == *name) {
+            let sized = config::with_size(&volume.spec.to_string(), size);
+            let sized = sized.ok_or_else(|| config::no_size(name))?;
+            volume.spec = backends::parse(&sized).map_err(|error| error.to_string())?;
+        }
+        Ok(desired)
+    }
+
+    fn set_portals(&self, config: &mut Config) -> Result<(), Failure> {
+        if !self.listen.is_empty() {
+            config.portals = self.listen.iter().map(|address| Portal::at(*address)).collect();
+        }
+        if config.portals.is_empty() {
+            config.portals = vec![Portal::at(USUAL_ADDRESS.parse().map_err(Failure::refused)?)];
+        }
+        if let Some(congestion) = &self.congestion {
+            config.portals.iter_mut().for_each(|portal| portal.congestion = Some(congestion.clone()));
+        }
+        // The file is held to this by itself; --listen may have taken a group away.
+        let lost = |target: &&Target| !config.portals.iter().any(|portal| target.is_reached_by(portal.group));
+        match config.targets.iter().find(lost) {
+            None => Ok(()),
+            Some(target) => Err(Failure::refused(format!(
+                "no listener has a portal group of {}; --listen makes group 1 only, so use [[portal]] in the file",
+                target.name
+            ))),
+        }
+    }
+
+    fn set_rest(&self, config: &mut Config) {
+        let Config { state, control, reactors, poll, gather, io_engine, .. } = config;
+        *state = self.state.clone().or(state.take());
+        *control = self.control.clone().or(control.take());
+        *reactors = self.reactors.map(usize::from).or(*reactors);
+        *poll = self.poll.map(|poll| poll.0).or(*poll);
+        *gather = self.gather.map(|gather| gather.0).or(*gather);
+        *io_engine = self.io_engine.or(*io_engine);
+    }
+}
+
+/// What `linerate serve` serves if nobody says what.
+const USUAL_VOLUME: &str = "ram0=ram:1GiB";
+/// Nobody but this machine reaches what nobody thought about.
+const USUAL_ADDRESS: &str = "127.0.0.1:3260";
+
+fn add(config: &mut Config, name: &VolumeName, spec: &Spec) -> Result<(), Failure> {
+    if config.volumes.iter().any(|volume| volume.name == *name) {
+        return Err(Failure::refused(format!("there are two volumes named {name}; give each its own name")));
+    }
+    let target = Target::of_volume(name);
+    if config.targets.iter().any(|other| other.name == target.name) {
+        return Err(Failure::refused(format!(
+            "the file has the target {} already; rename the volume",
+            target.name
+        )));
+    }
+    config.volumes.push(Volume::new(name.clone(), spec.clone()));
+    config.targets.push(target);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(desired: &Desired) -> Result<Config, String> {
+        desired.or_usual().and_then(|desired| desired.safe_config()).map_err(|failure| failure.to_string())
+    }
+
+    fn volume(text: &str) -> Vec<NamedSpec> {
+        vec![text.parse().expect("a volume")]
+    }
+
+    fn listening(text: &str) -> Vec<Address> {
+        vec![text.parse().expect("an address")]
+    }
+
+    /// A file with this text, and what it is all that is wanted by.
+    fn file(text: &str) -> (tempfile::NamedTempFile, Desired) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("written");
+        let desired = Desired { path: Some(file.path().to_owned()), ..Desired::default() };
+        (file, desired)
+    }
+
+    #[test]
+    fn without_arguments_a_ram_volume_is_served_to_this_machine() {
+        let config = config(&Desired::default()).expect("nothing wrong");
+        assert_eq!(config.volumes[0].spec.to_string(), "ram:1GiB");
+        assert_eq!(config.targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
+        assert_eq!(config.targets[0].luns[0].lun, 0);
+        assert_eq!(config.portals[0].listen.0.to_string(), "127.0.0.1:3260");
+    }
+
+    #[test]
+    fn volumes_beside_the_file_add_to_those_of_the_file() {
+        let (_file, desired) = file(
+            "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+             lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\n",
+        );
+        let (volumes, listen) = (volume("b=ram:1MiB"), listening("[::1]:2"));
+        let both = config(&Desired { volumes, listen, ..desired.clone() }).expect("fine");
+        assert_eq!(both.volumes.len(), 2);
+        assert_eq!(both.portals.len(), 1, "an address replaces");
+        let twice = config(&Desired { volumes: volume("a=ram:1MiB"), ..desired }).expect_err("two of a name");
+        assert!(twice.contains("two volumes named a"), "{twice}");
+    }
+
+    #[test]
+    fn a_target_cannot_lose_its_portal_group() {
+        let (_file, desired) = file(
+            "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\ngroups = [2]\n\
+             lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\ngroup = 2\n",
+        );
+        config(&desired).expect("fine as it is");
+        let lost = Desired { listen: listening("127.0.0.1:2"), ..desired };
+        let lost = config(&lost).expect_err("nobody could reach it");
+        assert!(lost.contains("use [[portal]]"), "{lost}");
+    }
+
+    #[test]
+    fn nothing_to_serve_is_a_mistake() {
+        let (_file, empty) = file("");
+        let error = config(&empty).expect_err("empty");
+        assert!(error.contains("nothing to serve"), "{error}");
+    }
+}

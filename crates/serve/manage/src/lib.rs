@@ -1,0 +1,46 @@
+//! What a configured server is, for any program that runs or manages one: `linerate`, a test, an HTTP API.
+//!
+//! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
+//! (what outlives a server), [`volumes`] and [`join`] (a configuration as devices, and as what front ends serve), [`Live`] (a
+//! server while it runs, and how it becomes another), [`control`] (how it is asked, and both ends of its socket).
+//!
+//! It prints nothing, reads no arguments and ends no process: what goes wrong is a `backends::Failure`.
+//!
+//! ```
+//! use manage::Config;
+//!
+//! let text = "\
+//! [volume.vm1]
+//! spec = \"ram:1GiB\"
+//! [[target]]
+//! name = \"iqn.2026-01.com.example:disks\"
+//! lun = [{ lun = 0, volume = \"vm2\" }]
+//! ";
+//! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
+//! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
+//! assert_eq!(manage::summary::of(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
+//! target iqn.2026-01.com.example:disks for any initiator
+//!   LUN 0: vm1 = ram:1GiB
+//! the configuration is good
+//! ");
+//! # Ok::<(), manage::ConfigError>(())
+//! ```
+
+mod answers;
+mod change;
+pub mod config;
+pub mod control;
+mod desired;
+mod difference;
+pub mod join;
+mod live;
+mod poll;
+mod remotes;
+pub mod state;
+pub mod summary;
+pub mod volumes;
+
+pub use config::{Address, Config, ConfigError, VolumeName};
+pub use desired::{Desired, NamedSpec};
+pub use live::{Live, ReloadOptions, Reloaded};
+pub use poll::{Gather, Poll};
